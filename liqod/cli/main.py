@@ -47,6 +47,10 @@ COMMANDS = {
         "accept": ("liqod.cli.peering.offers:accept", "Accept a peer's offer"),
         "refuse": ("liqod.cli.peering.offers:refuse", "Refuse a peer's offer"),
         "tenant": ("liqod.cli.peering.tenant:tenant", "Show what a peer may do and uses here"),
+        "confirm-deletions": (
+            "liqod.cli.peering.confirm_deletions:confirm_deletions",
+            "Let held deletions at a peer go on",
+        ),
         "rotate-key": ("liqod.cli.peering.rotate_key:rotate_key", "Replace this cluster's key"),
         "dns-records": ("liqod.cli.peering.dns_records:dns_records", "Print DNS records to publish"),
     },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from attrs import frozen
@@ -13,14 +13,15 @@ from liqod.flow.clocks import Reactor
 from liqod.flow.controller import After, Controller, Source, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
-from liqod.kube.errors import KubeError
-from liqod.kube.resources import NATTINGTABLES, NODES
+from liqod.kube.errors import KubeError, NotFound
+from liqod.kube.resources import NAMESPACES, NATTINGTABLES, NODES, PODS
 from liqod.kubelet.api.nodes import Lender, Route
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.common.network import Networks
 from liqod.kubelet.common.readiness import is_back
 from liqod.kubelet.common.views import HomePod, Namespace, Node
 from liqod.kubelet.lender.home_api import HomeApi
+from liqod.kubelet.namespaces.deletion_judge import FEW
 from liqod.kubelet.namespaces.offloading_status import OffloadingStatusController
 from liqod.kubelet.ports import HomeCluster, Lenders, Records
 from liqod.kubelet.reflection.service import VolumeLocations
@@ -35,6 +36,9 @@ from liqod.model.records.views import ForeignCluster, VirtualNode, VirtualNodeSp
 
 CONCURRENT_STARTS: Final = 8
 """Maximum number of virtual nodes that are started or removed at the same time."""
+
+HELD_INTERVAL: Final = 30.0
+"""Seconds between two looks whether the record of a virtual node with pods is still missing."""
 
 
 class Kubelets(Controller[Key]):
@@ -59,8 +63,11 @@ class Kubelets(Controller[Key]):
         self._kubelets: dict[Key, VirtualKubelet] = {}
         self._orphans: dict[Key, VirtualNode] = {}
         self._orphaned_tables: set[Key] = set()
+        self._removed: set[Key] = set()
+        self._unsubscribe_deletions: Callable[[], None] = lambda: None
         self._left: set[Key] = set()
         self._home_version: Latest[str] = Latest("")
+        self._home_uid: Latest[str] = Latest("")
         self._add_offloading_status()
         locations = self._add_volumes(settings)
         self.api = self._add_api(settings)
@@ -74,6 +81,7 @@ class Kubelets(Controller[Key]):
             home_api=HomeApi(home.informers, settings.kubernetes.api_server_url, home.client.config.server),
             informers=NamespacedInformers(home.informers),
             home_version=self._home_version,
+            home_uid=self._home_uid,
             locations=locations,
         )
 
@@ -198,11 +206,25 @@ class Kubelets(Controller[Key]):
                 kubelet.session_resumed()
         return ()
 
+    def startService(self) -> None:
+        self._unsubscribe_deletions = self._records.virtual_nodes.subscribe_deletions(
+            lambda key, old: self._removed.add(key)
+        )
+        super().startService()
+
+    async def cleanup(self) -> None:
+        self._unsubscribe_deletions()
+
     async def prepare(self) -> None:
         try:
             self._home_version.set(await self._home.client.version.get())
         except KubeError as error:
             self._log.warn("the version of this cluster is not known: {error}", error=str(error))
+        try:
+            system = await self._home.client.get(NAMESPACES, "kube-system", view=Namespace)
+            self._home_uid.set(system.metadata.uid)
+        except KubeError as error:
+            self._log.warn("the UID of this cluster is not known: {error}", error=str(error))
         await self._find_orphans()
 
     async def _find_orphans(self) -> None:
@@ -232,29 +254,63 @@ class Kubelets(Controller[Key]):
             self._orphaned_tables.discard(key)
         orphan = self._orphans.get(key)
         if orphan is not None:
-            # After a failed removal its kubelet still runs and is used for the next attempt.
-            await self._retire(key, self._kubelets.get(key) or self._start_kubelet(key, orphan))
-            del self._orphans[key]
-            return None
+            return await self._remove_orphan(key, orphan)
         record = self._records.virtual_nodes.get(key)
         if record is not None and record.metadata.deleting:
+            self._removed.add(key)
             record = None
+        elif record is not None:
+            self._removed.discard(key)
         kubelet = self._kubelets.get(key)
         if kubelet is not None:
             if record is not None and same_kubelet(kubelet.record, record):
                 return None
+            if record is None and key not in self._removed and await self._is_held(kubelet.record):
+                return After(HELD_INTERVAL)
             if record is None or not same_node(kubelet.record, record):
                 await self._retire(key, kubelet)
             else:
                 await self._stop_kubelet(key, kubelet)
             return After(0.0)
-        if record is None:
-            return None
+        if record is not None:
+            self._start_checked(key, record)
+        return None
+
+    async def _remove_orphan(self, key: Key, orphan: VirtualNode) -> After | None:
+        if all(record.spec.node_name != orphan.spec.node_name for record in self._records.virtual_nodes.items()):
+            if key not in self._kubelets and await self._is_held(orphan):
+                return After(HELD_INTERVAL)
+            # After a failed removal its kubelet still runs and is used for the next attempt.
+            await self._retire(key, self._kubelets.get(key) or self._start_kubelet(key, orphan))
+        del self._orphans[key]
+        return None
+
+    def _start_checked(self, key: Key, record: VirtualNode) -> None:
         if not record.spec.node_name or not is_dns_label(record.spec.cluster_id):
             self._log.warn("the VirtualNode {key} has no nodeName or no clusterID: it is ignored", key=str(key))
-            return None
+            return
         self._start_kubelet(key, record)
-        return None
+
+    async def _is_held(self, record: VirtualNode) -> bool:
+        """Return whether a virtual node must stay: many pods are on it, and its record is missing, not deleted.
+
+        Removing it would delete all that it has at the lender. It goes on with a new record, which peering creates when
+        the lender's offer is accepted; deleting that one, or the Node while none runs for it, removes it.
+        """
+        name = record.spec.node_name
+        try:
+            await self._home.client.get(NODES, name, view=Node)
+        except NotFound:
+            return False
+        pods = (await self._home.client.list(PODS, view=HomePod, fields=f"spec.nodeName={name}")).items
+        if len(pods) <= FEW:
+            return False
+        self._log.warn(
+            "the VirtualNode of {node} is missing, and was not seen to be deleted: its {count} pods stay at the lender",
+            node=name,
+            count=len(pods),
+        )
+        return True
 
     async def _retire(self, key: Key, kubelet: VirtualKubelet) -> None:
         await kubelet.retire()
@@ -278,6 +334,7 @@ class Kubelets(Controller[Key]):
     async def _stop_kubelet(self, key: Key, kubelet: VirtualKubelet) -> None:
         self._kubelets.pop(key, None)
         self._left.discard(key)
+        self._removed.discard(key)
         await maybeDeferred(kubelet.disownServiceParent)
         if kubelet.running:
             # A parent that is being stopped itself does not stop a service that leaves it (MultiService.removeService).
@@ -321,7 +378,7 @@ class _StorageLenders:
         if kubelet is None:
             return None
         client = kubelet.access.client.value if kubelet.health.ok else None
-        return LenderStorage(kubelet.context, kubelet.namespaces.mappings(), client)
+        return LenderStorage(kubelet.context, kubelet.namespaces.mappings(), client, kubelet.gate)
 
     def is_lender(self, peer: ClusterID) -> bool:
         return any(each.spec.cluster_id == peer for each in self.records.virtual_nodes.items())

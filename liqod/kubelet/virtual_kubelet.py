@@ -31,6 +31,7 @@ from liqod.kubelet.lender.failover import Failover
 from liqod.kubelet.lender.health import REACHABLE_REASONS, LenderHealth
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.controller import NamespaceController, OtherNodes
+from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.node.controller import NodeConfig, NodeController, NodeSources
 from liqod.kubelet.node.forge import RENEWED
 from liqod.kubelet.node.network_condition import NetworkCondition
@@ -44,7 +45,7 @@ from liqod.kubelet.retirement import Retirement
 from liqod.kubelet.tokens.controller import TokenController
 from liqod.kubelet.virtualnode_status import VirtualNodeStatusController
 from liqod.model.ids import ClusterID, Key
-from liqod.model.names import advertisement_name
+from liqod.model.names import CONFIRM_ANNOTATION, advertisement_name
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import Advertisement, VirtualNode
 
@@ -62,6 +63,8 @@ class Shared:
     home_api: HomeApi
     informers: NamespacedInformers
     home_version: Latest[str]
+    home_uid: Latest[str]
+    """The UID of the namespace kube-system; empty while it is not known."""
     locations: VolumeLocations | None
 
 
@@ -105,6 +108,7 @@ class VirtualKubelet(MultiService):
         self.failover = Failover(reactor, self.access, self.health.state)
         self.network_condition = NetworkCondition(reactor, self._network.status, str(lender))
         self.readiness: Latest[Readiness] = Latest(self._judge())
+        self.gate = DeletionGate(reactor, str(lender), lambda: self.namespaces.evidence)
         self.node = self._node_controller()
         self.tolerations = self._toleration_controller()
         self.namespaces = self._namespace_controller()
@@ -175,6 +179,8 @@ class VirtualKubelet(MultiService):
             pods=self._pods,
             grants=shared.lenders,
             others=self._others,
+            gate=self.gate,
+            home_uid=shared.home_uid,
             metrics=shared.home.metrics,
         )
 
@@ -196,6 +202,7 @@ class VirtualKubelet(MultiService):
             namespaces=self.namespaces,
             health=self.health,
             network_usable=self.network_condition.usable,
+            gate=self.gate,
             workers=settings.workers,
             status_delay=settings.status_delay,
             metrics=shared.home.metrics,
@@ -212,6 +219,7 @@ class VirtualKubelet(MultiService):
             pods=self._pods,
             namespaces=self.namespaces,
             health=self.health,
+            gate=self.gate,
             recorder=shared.home.recorder,
             locations=shared.locations,
             metrics=shared.home.metrics,
@@ -230,6 +238,7 @@ class VirtualKubelet(MultiService):
             api_port=self._api_port,
             access=self.access,
             namespaces=self.namespaces,
+            held=self.gate.state,
             metrics=shared.home.metrics,
         )
 
@@ -274,6 +283,7 @@ class VirtualKubelet(MultiService):
     def startService(self) -> None:
         self._unsubscribe = [
             self._shared.records.offers.subscribe(self._offer_changed),
+            self._shared.records.virtual_nodes.subscribe(self._record_changed),
             self.access.client.subscribe(self.namespaces.use_client),
             self.access.readiness.subscribe(lambda _: self._refresh()),
             self.access.token_renewals.subscribe(lambda _: self.health.request_failed()),
@@ -287,6 +297,7 @@ class VirtualKubelet(MultiService):
     def stopService(self) -> Deferred[Any]:
         for unsubscribe in self._unsubscribe:
             unsubscribe()
+        self.gate.close()
         return maybeDeferred(super().stopService).addBoth(self._close)
 
     def _close(self, result: Any) -> Any:
@@ -301,6 +312,10 @@ class VirtualKubelet(MultiService):
     def _offer_changed(self, key: Key, old: Advertisement | None, new: Advertisement | None) -> None:
         if key.name == advertisement_name(self._lender):
             self._refresh()
+
+    def _record_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> None:
+        if key == self.record.metadata.key and new is not None:
+            self.gate.confirm(new.metadata.annotations.get(CONFIRM_ANNOTATION, ""))
 
     def _health_changed(self, health: Readiness) -> None:
         self._refresh()

@@ -20,7 +20,9 @@ from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.kubelet.common.readiness import Readiness, not_ready
 from liqod.kubelet.lender.access import LenderAccess
 from liqod.kubelet.namespaces.controller import NamespaceController
+from liqod.kubelet.namespaces.deletion_judge import Held
 from liqod.model.ids import Key
+from liqod.model.names import DELETIONS_HELD
 from liqod.model.objects.meta import Condition, set_condition
 from liqod.model.records.views import VirtualNode, VirtualNodeStatus
 from liqod.model.timestamps import rfc3339
@@ -51,6 +53,7 @@ class VirtualNodeStatusController(Controller[Key]):
         api_port: Latest[int],
         access: LenderAccess,
         namespaces: NamespaceController,
+        held: Latest[Held | None],
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, subject=f"of {key.name}", metrics=metrics)
@@ -61,6 +64,7 @@ class VirtualNodeStatusController(Controller[Key]):
         self._api_port = api_port
         self._access = access
         self._namespaces = namespaces
+        self._held = held
         self._cache: MutationCache[VirtualNode] = MutationCache(records, clock)
         self._status: StatusWriter[VirtualNode] = StatusWriter(
             client, VIRTUALNODES, VirtualNode, self._cache, versioned=False
@@ -72,6 +76,7 @@ class VirtualNodeStatusController(Controller[Key]):
         for value in (self._readiness, self._node, self._health, self._access.readiness, self._access.endpoint):
             yield observe(value, lambda _: self._soon())
         yield observe(self._api_port, lambda _: self._soon())
+        yield observe(self._held, lambda _: self._soon())
 
     def _record_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> Iterable[Key]:
         if key != self._key:
@@ -96,6 +101,7 @@ class VirtualNodeStatusController(Controller[Key]):
             credential=self._credential(),
             node=node,
             reflection=self._reflection(),
+            held=self._held.value,
             draining=record.metadata.deleting,
             api=self._access.endpoint.value or "",
             # Before it is bound the port of the earlier daemon is kept: it is tried first.
@@ -122,6 +128,7 @@ def forge_status(
     credential: Readiness,
     node: Readiness,
     reflection: Readiness,
+    held: Held | None,
     draining: bool,
     api: str = "",
     kubelet_port: int = 0,
@@ -133,6 +140,11 @@ def forge_status(
         holds = "True" if part.ready else "False"
         new = Condition(type=kind, status=holds, reason=part.reason[:64], message=part.message[:1024])
         conditions = set_condition(conditions, new, now)
+    if held is not None or any(one.type == DELETIONS_HELD for one in conditions):
+        new = Condition(type=DELETIONS_HELD, status="False", reason="NothingHeld")
+        if held is not None:
+            new = Condition(type=DELETIONS_HELD, status="True", reason=held.reason, message=held.message[:1024])
+        conditions = set_condition(conditions, new, now)
     phase = "Draining" if draining else "Ready" if node.ready else "NotReady"
     return VirtualNodeStatus(
         phase=phase,
@@ -140,5 +152,6 @@ def forge_status(
         message=node.message[:1024],
         api=api,
         kubelet_port=kubelet_port,
+        deletions_observation="" if held is None else held.observation,
         conditions=conditions,
     )

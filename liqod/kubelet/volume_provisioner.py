@@ -7,7 +7,7 @@ volume names the lender, to which the claim is reflected; for another node a sec
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from attrs import evolve, frozen
@@ -25,6 +25,7 @@ from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTV
 from liqod.kube.writing.refusals import READ_AGAIN, Refusals, Retry, refusal_of
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
+from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.reflection.forge import claim as forge
 from liqod.kubelet.reflection.forge.claim import AtHome, AtLender, Claim, Unselect, Volume
 from liqod.model.ids import ClusterID, Key
@@ -43,6 +44,7 @@ class LenderStorage:
     context: Context
     namespaces: Mapping[str, str]
     client: Client | None
+    gate: DeletionGate
 
 
 class StorageLenders(Protocol):
@@ -100,12 +102,26 @@ class VolumeProvisioner(Controller[Key]):
         self._classes: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
         self._refusals: Refusals[Key] = Refusals()
         self._unreachable: dict[Key, int] = {}
+        self._unclaimed: set[str] = set()
+        self._unsubscribe_deletions: Callable[[], None] = lambda: None
 
     def sources(self) -> Iterable[Source[Key]]:
         yield watch(self._claims, self._claim_changed)
         yield watch(self.volumes)
         yield watch(self._classes, lambda key, old, new: ())
         yield watch(self._nodes, lambda key, old, new: ())
+
+    def startService(self) -> None:
+        self._unsubscribe_deletions = self._claims.subscribe_deletions(self._claim_deleted)
+        super().startService()
+
+    async def cleanup(self) -> None:
+        self._unsubscribe_deletions()
+
+    def _claim_deleted(self, key: Key, claim: Claim) -> None:
+        """Note that a claim with a volume of ours was seen to be deleted."""
+        if self.volumes.get(Key("", claim.spec.volume_name)) is not None:
+            self._unclaimed.add(claim.spec.volume_name)
 
     async def prepare(self) -> None:
         """Create the class for claims that follow their pods, unless there is one of that name."""
@@ -225,6 +241,8 @@ class VolumeProvisioner(Controller[Key]):
     async def _volume(self, key: Key) -> After | None:
         """Delete the data and then the volume of a deleted claim, if the reclaim policy is Delete."""
         name, volume = key.name, self.volumes.get(key)
+        if volume is None:
+            self._unclaimed.discard(name)
         if volume is None or volume.metadata.deleting or not forge.is_to_go(volume):
             return None
         lender = forge.lender_of(volume)
@@ -251,7 +269,7 @@ class VolumeProvisioner(Controller[Key]):
         remote = lender.namespaces.get(reference.namespace)
         if remote is None:
             return True
-        if lender.client is None:
+        if lender.client is None or not self._may_delete(lender, volume):
             return False
         try:
             there = await lender.client.get(PERSISTENTVOLUMECLAIMS, reference.name, remote, view=Object)
@@ -265,6 +283,15 @@ class VolumeProvisioner(Controller[Key]):
             )
             return False
         return True
+
+    def _may_delete(self, lender: LenderStorage, volume: Volume) -> bool:
+        """Return whether the data of a volume may be deleted: not while its claim is merely missing at home."""
+        kind, key, gate = PERSISTENTVOLUMES.plural, volume.metadata.key, lender.gate
+        if key.name in self._unclaimed:
+            gate.observe_deletion(kind, key)
+        peer = str(lender.context.lender)
+        gate.register(kind, lambda: sum(forge.lender_of(each) == peer for each in self.volumes.items()), self.enqueue)
+        return gate.may_delete(kind, key)
 
     def _report(self, claim: Claim, reason: str, message: str) -> None:
         self._recorder.record_event(

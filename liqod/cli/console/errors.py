@@ -33,6 +33,7 @@ NO_IDENTITY: Final = "LQ2008"
 PEER_UNREACHABLE: Final = "LQ2009"
 NOT_JOINED: Final = "LQ2010"
 NO_SUCH_NODE: Final = "LQ2011"
+NOTHING_HELD: Final = "LQ2012"
 NO_SUCH_NAMESPACE: Final = "LQ2101"
 NO_SUCH_POD: Final = "LQ2102"
 NO_SUCH_OBJECT: Final = "LQ2103"
@@ -66,6 +67,7 @@ MEANINGS: Final = {
     PEER_UNREACHABLE: ("no liqod answers at the address", "the address, and its firewall"),
     NOT_JOINED: ("the other side refused the token", "another token"),
     NO_SUCH_NODE: ("there is no such virtual node", "liqodctl status"),
+    NOTHING_HELD: ("no deletions wait for a confirmation", "liqodctl status"),
     NO_SUCH_NAMESPACE: ("there is no such namespace", "kubectl create namespace"),
     NO_SUCH_POD: ("there is no such pod", "kubectl get pods -A"),
     NO_SUCH_OBJECT: ("there is no such object or code", "its name, and --namespace"),

@@ -66,6 +66,7 @@ class Informer(Service, Generic[V]):
         self._machine = ListWatch(self._store, random)
         self._gate = Gate()
         self._subscribers: dict[object, Subscriber[V]] = {}
+        self._deletion_subscribers: dict[object, Callable[[Key, V], None]] = {}
         self._undelivered: deque[Delta[V]] = deque()
         self._delivery: IDelayedCall | None = None
         self._run: Deferred[None] | None = None
@@ -96,6 +97,11 @@ class Informer(Service, Generic[V]):
     def stale_since(self) -> float | None:
         """The clock's time since which the cache may be behind; None when live."""
         return self._machine.stale_since
+
+    @property
+    def went_back(self) -> bool:
+        """Whether the server's resource versions were lower than earlier ones: its etcd was restored."""
+        return self._machine.went_back
 
     def when_synced(self) -> Deferred[None]:
         """Return a Deferred that fires when ``synced``."""
@@ -135,6 +141,19 @@ class Informer(Service, Generic[V]):
 
         def unsubscribe() -> None:
             self._subscribers.pop(token, None)
+
+        return unsubscribe
+
+    def subscribe_deletions(self, subscriber: Callable[[Key, V], None]) -> Callable[[], None]:
+        """Call ``subscriber`` for every deletion that the server reports, before other subscribers of it.
+
+        Return the function that unsubscribes. It is not called for an object that is merely missing from a new list.
+        """
+        token = object()
+        self._deletion_subscribers[token] = subscriber
+
+        def unsubscribe() -> None:
+            self._deletion_subscribers.pop(token, None)
 
         return unsubscribe
 
@@ -367,6 +386,9 @@ class Informer(Service, Generic[V]):
             self._gate.open()
 
     def _notify(self, delta: Delta[V]) -> None:
+        if delta.watched and delta.old is not None:
+            for deleted in list(self._deletion_subscribers.values()):
+                deleted(delta.key, delta.old)
         for subscriber in list(self._subscribers.values()):
             self._call(subscriber, delta)
 

@@ -69,7 +69,7 @@ class ListWatch(Generic[V]):
 
     ``synced`` is True once a first list was complete. ``error`` is the message of the last failure, empty when live;
     ``stale_since`` is the time since which the store may be behind, None when live. ``closing`` requests the driver to
-    close the watch now.
+    close the watch now. ``went_back`` is True once the server's resource versions were lower than earlier ones.
     """
 
     def __init__(self, store: Store[V], random: Callable[[], float], *, stream: bool = True) -> None:
@@ -78,7 +78,9 @@ class ListWatch(Generic[V]):
         self.error = ""
         self.stale_since: float | None = None
         self.closing = False
+        self.went_back = False
         self.resource_version = ""
+        self._newest = 0
         self._random = random
         self._stream = stream
         self._initial = False
@@ -163,6 +165,7 @@ class ListWatch(Generic[V]):
             return self._watch() if lived >= BRIEF else Wait(BRIEF - lived)
         if lived >= HEALTHY:
             self._attempts = 0
+        self.went_back = self.went_back or (error is not None and _from_the_future(error))
         if isinstance(error, Gone) or _from_the_future(error):
             watched, self.resource_version = bool(self.resource_version), ""
             self._stale(f"the resource version is no longer known, everything is listed again: {error}", now)
@@ -209,6 +212,9 @@ class ListWatch(Generic[V]):
 
     def _complete(self, resource_version: str, now: float) -> None:
         self.resource_version = resource_version
+        version = _number(resource_version)
+        self.went_back = self.went_back or 0 < version < self._newest
+        self._newest = max(self._newest, version)
         self._listed_at = now
         self.synced = True
 
@@ -233,8 +239,15 @@ class ListWatch(Generic[V]):
         self._fruitful = True
         if metadata.resource_version:
             self.resource_version = metadata.resource_version
-        delta = self.store.remove(metadata.key) if event.type == "DELETED" else self.store.put(event.object)
-        return () if delta is None else (delta,)
+            self._newest = max(self._newest, _number(metadata.resource_version))
+        if event.type != "DELETED":
+            delta = self.store.put(event.object)
+            return () if delta is None else (delta,)
+        return self._removed(metadata.key)
+
+    def _removed(self, key: Key) -> Iterable[Delta[V]]:
+        delta = self.store.remove(key)
+        return () if delta is None else (delta._replace(watched=True),)
 
     def _bookmark(self, event: Bookmark, now: float) -> Iterable[Delta[V]]:
         if not self._initial:
@@ -260,10 +273,12 @@ class ListWatch(Generic[V]):
             return ()
         if event.resource_version:
             self.resource_version = event.resource_version
-        if event.type == "DELETED":
-            delta = self.store.remove(event.key)
-            return () if delta is None else (delta,)
-        return ()
+        return self._removed(event.key) if event.type == "DELETED" else ()
+
+
+def _number(resource_version: str) -> int:
+    """Return a resource version as etcd's revision, which only a restored etcd ever lowers; 0 for other ones."""
+    return int(resource_version) if resource_version.isascii() and resource_version.isdecimal() else 0
 
 
 def is_warming(error: KubeError) -> bool:

@@ -20,11 +20,15 @@ V = TypeVar("V", bound=Viewed)
 
 
 class Delta(NamedTuple, Generic[V]):
-    """A change of one object: ``old`` is None for an addition, ``new`` is None for a deletion."""
+    """A change of one object: ``old`` is None for an addition, ``new`` is None for a deletion.
+
+    ``watched``: a deletion that the server reported, not one that a new list let conclude.
+    """
 
     key: Key
     old: V | None
     new: V | None
+    watched: bool = False
 
 
 class Store(Generic[V]):

@@ -15,17 +15,21 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
+from liqod.flow.observe import Latest
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import ApiError, KubeError
-from liqod.kube.resources import PODS
+from liqod.kube.errors import ApiError, Forbidden, KubeError, NotFound
+from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PODS, SHADOWPODS, Resource
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message, clean_reason
+from liqod.kubelet.common.meta import ownership
 from liqod.kubelet.common.naming import choose_remote, usable_answer
 from liqod.kubelet.common.refusals import Attempts, Meaning
 from liqod.kubelet.common.views import FINISHED, HomePod, Namespace, decoded
 from liqod.kubelet.namespaces import plan
+from liqod.kubelet.namespaces.deletion_gate import DeletionGate
+from liqod.kubelet.namespaces.deletion_judge import Evidence
 from liqod.kubelet.namespaces.natting_table import NattingTable
 from liqod.kubelet.namespaces.remote_namespace import (
     NamespaceState,
@@ -39,13 +43,15 @@ from liqod.kubelet.namespaces.remote_namespace import (
 from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, Unknown, select
 from liqod.kubelet.ports import NamespaceGrants
 from liqod.model.ids import Key
-from liqod.model.objects.meta import Object, eviction_of
+from liqod.model.objects.meta import Object, eviction_of, label_selector
 from liqod.model.records.offer import PeerUnreachable, Refusal
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.views import MappingStatus, NamespaceNattingTable
 
 BY_NAMESPACE: Final = "namespace"
+CONTENTS: Final[tuple[Resource, ...]] = (SHADOWPODS, PERSISTENTVOLUMECLAIMS)
+"""What runs or is kept in a remote namespace, and is lost with it."""
 DRAIN_INTERVAL: Final = 2.0
 """Seconds between two attempts to evict the remaining pods: a PodDisruptionBudget can refuse an eviction (429)."""
 LEFT_INTERVAL: Final = 30.0
@@ -115,6 +121,7 @@ class NamespaceController(Controller[str]):
     """Reconciles the namespaces of one virtual node, by their local name.
 
     Pods whose namespace changed are added to ``pod_queue``; set it before the start. ``nodes`` are the virtual nodes.
+    ``gate`` is asked before a namespace is released because it is missing at home.
     """
 
     name = "namespaces"
@@ -133,6 +140,8 @@ class NamespaceController(Controller[str]):
         pods: Informer[HomePod],
         grants: NamespaceGrants,
         others: OtherNodes,
+        gate: DeletionGate,
+        home_uid: Latest[str],
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, subject=f"at {context.lender}", metrics=metrics)
@@ -146,7 +155,10 @@ class NamespaceController(Controller[str]):
         self._pods = pods
         self._grants = grants
         self._others = others
-        self._table = NattingTable(clock, client, tables, context.lender)
+        self._gate = gate
+        gate.register(NAMESPACES.plural, lambda: len(self._table.forward), lambda key: self.enqueue(key.name))
+        self._unsubscribe_deletions: Callable[[], None] = lambda: None
+        self._table = NattingTable(clock, client, tables, context.lender, home_uid=home_uid)
         self._lender: Client | None = None
         self._tracked: dict[str, TrackedNamespace] = {}
         self._listeners: list[RemoteListener] = []
@@ -162,6 +174,15 @@ class NamespaceController(Controller[str]):
         yield watch(self._tables, self._table_changed)
         yield watch(self._pods, self._pod_changed)
 
+    def startService(self) -> None:
+        self._unsubscribe_deletions = self._enabled.subscribe_deletions(
+            lambda key, old: self._gate.observe_deletion(NAMESPACES.plural, key)
+        )
+        super().startService()
+
+    async def cleanup(self) -> None:
+        self._unsubscribe_deletions()
+
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when all caches that decisions need have synced."""
         return DeferredList([informer.when_synced() for informer in self._informers], consumeErrors=True)
@@ -175,6 +196,12 @@ class NamespaceController(Controller[str]):
     def table_synced(self) -> bool:
         """Whether the natting table was read."""
         return self._tables.synced
+
+    @property
+    def evidence(self) -> Evidence:
+        """What speaks for lost state of the home cluster."""
+        went_back = any(informer.went_back for informer in self._informers)
+        return Evidence(went_back=went_back, other_cluster=self._table.is_of_other_cluster)
 
     @property
     def _informers(self) -> tuple[Informer[Any], ...]:
@@ -237,6 +264,10 @@ class NamespaceController(Controller[str]):
         if self._others.exist():
             return any(True for local in self._table.forward for _ in self._live_pods(local))
         return bool(self._table.forward)
+
+    def count_shadows(self) -> int:
+        """Return the number of our ShadowPods in the watched namespaces."""
+        return sum(tracked.remote.shadows for tracked in self._tracked.values() if tracked.remote is not None)
 
     def pending_reasons(self) -> list[str]:
         """Return a message for each mapped namespace that is not ready."""
@@ -350,6 +381,8 @@ class NamespaceController(Controller[str]):
             home=self._context.home,
             wanted=selection.remote_name if isinstance(selection, Included) else "",
         )
+        if not isinstance(step, plan.Release):
+            self._gate.forget(NAMESPACES.plural, Key("", local), gone=isinstance(selection, Included))
         match step:
             case plan.WriteEntry(remote):
                 await self._table.write(local, remote)
@@ -364,6 +397,8 @@ class NamespaceController(Controller[str]):
             case plan.Release(remote):
                 if self._others.exist() and (self._retiring or self._others.use(local)):
                     return self._leave(local)
+                if not await self._may_release(local, remote):
+                    return None
                 await self._release(local, remote)
             case plan.Rest():
                 if local in self._table.forward:
@@ -429,6 +464,23 @@ class NamespaceController(Controller[str]):
         except ApiError as error:
             self._log.debug("{pod} is not evicted yet: {error}", pod=str(meta.key), error=str(error))
 
+    async def _may_release(self, local: str, remote: str) -> bool:
+        """Return whether a namespace may be released: not while it is merely missing at home, with pods or claims."""
+        key, status = Key("", local), self._table.status(local)
+        granted = status is None or status.phase in (plan.READY, plan.RELEASING)
+        if self._retiring or not granted or self._enabled.get(key) is not None or self._lender is None:
+            return True
+        contents = {resource.plural: await self._count(self._lender, resource, remote) for resource in CONTENTS}
+        return self._gate.may_delete(NAMESPACES.plural, key, contents=contents)
+
+    async def _count(self, lender: Client, resource: Resource, remote: str) -> int:
+        labels = label_selector(ownership(self._context))
+        try:
+            return len((await lender.list(resource, remote, view=Object, labels=labels)).items)
+        except (Forbidden, NotFound):
+            # The namespace is not there, or nothing of ours is.
+            return 0
+
     async def _release(self, local: str, remote: str) -> None:
         self._unwatch(local)
         try:
@@ -467,6 +519,7 @@ class NamespaceController(Controller[str]):
     def _forget(self, local: str) -> None:
         self._unwatch(local)
         self._tracked.pop(local, None)
+        self._gate.forget(NAMESPACES.plural, Key("", local), gone=True)
 
     def _watch(self, local: str, name: str) -> None:
         tracked = self._track(local)

@@ -8,6 +8,7 @@ from typing import Any
 from twisted.internet.defer import DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
+from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
@@ -15,6 +16,7 @@ from liqod.kube.resources import NATTINGTABLES
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kubelet.namespaces.plan import READY
 from liqod.model.ids import ClusterID, Key
+from liqod.model.names import HOME_UID_ANNOTATION
 from liqod.model.objects.meta import to_dict
 from liqod.model.records.views import MappingStatus, NamespaceNattingTable
 
@@ -29,9 +31,16 @@ class NattingTable:
     """
 
     def __init__(
-        self, clock: IReactorTime, client: Client, cached: Informer[NamespaceNattingTable], lender: ClusterID
+        self,
+        clock: IReactorTime,
+        client: Client,
+        cached: Informer[NamespaceNattingTable],
+        lender: ClusterID,
+        *,
+        home_uid: Latest[str],
     ) -> None:
         self._client = client
+        self._home_uid = home_uid
         self._lender = lender
         self._key = Key("", str(lender))
         self._cache: MutationCache[NamespaceNattingTable] = MutationCache(cached, clock)
@@ -53,6 +62,12 @@ class NattingTable:
     def reverse(self) -> Mapping[str, str]:
         """Remote to local."""
         return (self._seen() or _EMPTY).spec.de_natting_table
+
+    @property
+    def is_of_other_cluster(self) -> bool:
+        """Whether another cluster wrote the record: it was copied from there."""
+        writer, uid = (self._seen() or _EMPTY).metadata.annotations.get(HOME_UID_ANNOTATION, ""), self._home_uid.value
+        return bool(writer and uid) and writer != uid
 
     def status(self, local: str) -> MappingStatus | None:
         """Return the status of a mapping."""
@@ -98,17 +113,25 @@ class NattingTable:
             if seen is None:
                 await self._create(spec)
                 return
-            body = {"metadata": {"resourceVersion": seen.metadata.resource_version}, "spec": spec}
+            metadata: dict[str, Any] = {"resourceVersion": seen.metadata.resource_version}
+            if HOME_UID_ANNOTATION not in seen.metadata.annotations:
+                metadata["annotations"] = self._annotations()
+            body = {"metadata": metadata, "spec": spec}
             await self._send(seen, body, "")
         finally:
             self._lock.release()
+
+    def _annotations(self) -> dict[str, str]:
+        uid = self._home_uid.value
+        return {HOME_UID_ANNOTATION: uid} if uid else {}
 
     async def _create(self, spec: dict[str, Any]) -> None:
         present = {
             table: {key: value for key, value in entries.items() if value is not None}
             for table, entries in spec.items()
         }
-        body = {"metadata": {"name": str(self._lender)}, "spec": {"clusterID": str(self._lender), **present}}
+        metadata = {"name": str(self._lender), "annotations": self._annotations()}
+        body = {"metadata": metadata, "spec": {"clusterID": str(self._lender), **present}}
         try:
             made = await self._client.create(NATTINGTABLES, body, view=NamespaceNattingTable)
         except AlreadyExists:

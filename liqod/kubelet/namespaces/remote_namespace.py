@@ -88,6 +88,11 @@ class RemoteNamespace(MultiService):
         """Why the namespace cannot be watched; empty while it can."""
         return self._shadows.error or self._pods.error
 
+    @property
+    def shadows(self) -> int:
+        """The number of our ShadowPods."""
+        return len(self._shadows)
+
     def names(self) -> set[str]:
         """Return the names of all ShadowPods and pods in the caches."""
         return {key.name for key in (*self._shadows.keys(), *self._pods.keys())}

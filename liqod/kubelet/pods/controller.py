@@ -6,7 +6,7 @@ ordinary pod costs one POST at the lender and one status patch at home.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
@@ -17,12 +17,14 @@ from liqod.flow.clocks import wall_clock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
+from liqod.kube.resources import SHADOWPODS
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import home_uid
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded, is_waiting
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
+from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.remote_namespace import NotOffloaded, Offloaded, Pending, Refused, RemoteNamespace
 from liqod.kubelet.pods.actions import PodActions, Postponed, Seen, TrackedPod
 from liqod.kubelet.pods.decide import (
@@ -77,7 +79,7 @@ class PodController(Controller[Key]):
     """Reconciles the pods of one virtual node.
 
     Status changes within ``status_delay`` seconds become one write. ``network_usable``: whether packets reach the
-    lender's pods.
+    lender's pods. ``gate`` is asked before a ShadowPod is deleted because its pod is missing at home.
     """
 
     name = "pods"
@@ -92,6 +94,7 @@ class PodController(Controller[Key]):
         namespaces: NamespaceController,
         health: LenderHealth,
         network_usable: Latest[bool],
+        gate: DeletionGate,
         workers: int,
         status_delay: float,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -104,6 +107,9 @@ class PodController(Controller[Key]):
         self._namespaces = namespaces
         self._health = health
         self._network_usable = network_usable
+        self._gate = gate
+        gate.register(SHADOWPODS.plural, namespaces.count_shadows, self.enqueue)
+        self._unsubscribe_deletions: Callable[[], None] = lambda: None
         self._delay = status_delay
         self._tracked: dict[Key, TrackedPod] = {}
         self._lender: Outage | Recovery | None = None
@@ -130,8 +136,10 @@ class PodController(Controller[Key]):
 
     async def cleanup(self) -> None:
         self._cancel_timer()
+        self._unsubscribe_deletions()
 
     def startService(self) -> None:
+        self._unsubscribe_deletions = self._pods.subscribe_deletions(self._observe_deletion)
         super().startService()
         for key in self._health_changed(self._health.state.value):
             self.enqueue(key)
@@ -142,7 +150,25 @@ class PodController(Controller[Key]):
     def _pod_changed(self, key: Key, old: HomePod | None, new: HomePod | None) -> Iterable[Key]:
         if new is None:
             self._actions.mutations.forget(key)
+            if old is not None and old.metadata.deleting:
+                self._observe_deletion(key, old)
         return (key,)
+
+    def _observe_deletion(self, key: Key, pod: HomePod) -> None:
+        self._gate.observe_deletion(SHADOWPODS.plural, key, pod.metadata.uid)
+
+    def _may_delete(self, key: Key, home: HomePod | None, remote: RemoteNamespace | None, decision: Decision) -> bool:
+        """Return whether a decision may be carried out: not the deletion of what is merely missing at home."""
+        shadow = remote.shadow(key.name) if remote is not None else None
+        uid = home_uid(shadow.metadata) if shadow is not None else ""
+        missing = isinstance(decision, DeleteShadow) and (home is None or uid not in ("", home.metadata.uid))
+        if missing:
+            return self._gate.may_delete(SHADOWPODS.plural, key, uid)
+        known = (
+            remote.synced if remote is not None else isinstance(self._namespaces.state_of(key.namespace), NotOffloaded)
+        )
+        self._gate.forget(SHADOWPODS.plural, key, gone=known and shadow is None)
+        return True
 
     # Outages of the lender
 
@@ -202,6 +228,8 @@ class PodController(Controller[Key]):
             self._note_caught_up(tracked)
             return _after(again)
         self._note_caught_up(tracked)
+        if not self._may_delete(key, home, remote, decision):
+            return _after(self._until_given_up(home))
         if isinstance(decision, Create | Patch | DeleteShadow) and not self._health.ok:
             tracked.postponed = True
             return _after(self._until_given_up(home))

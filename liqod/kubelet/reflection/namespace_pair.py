@@ -44,7 +44,8 @@ class TrackedObject:
 class NamespacePair(MultiService):
     """The caches of a namespace at home and at the lender; ``changed(name)`` is called with the home name of an object.
 
-    No change is reported before both caches have synced; then every object is reported once.
+    ``deleted(key)`` is called when an object was seen to be deleted at home. No change is reported before both caches
+    have synced; then every object is reported once.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class NamespacePair(MultiService):
         local: str,
         remote: RemoteNamespace,
         changed: Callable[[str], None],
+        deleted: Callable[[Key], None],
     ) -> None:
         super().__init__()
         self.local = local
@@ -76,7 +78,11 @@ class NamespacePair(MultiService):
         self._context = context
         self._informers = informers
         self._changed = changed
-        self._unsubscribe = [self.home.subscribe(self._home_changed), self.there.subscribe(self._there_changed)]
+        self._unsubscribe = [
+            self.home.subscribe_deletions(lambda key, old: deleted(key)),
+            self.home.subscribe(self._home_changed),
+            self.there.subscribe(self._there_changed),
+        ]
         DeferredList([self.home.when_synced(), self.there.when_synced()]).addCallback(self._all_synced)
 
     def stopService(self) -> Deferred[Any]:

@@ -24,6 +24,7 @@ from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning
 from liqod.kubelet.common.write_limiter import WriteLimiter
 from liqod.kubelet.lender.failed_writes import failed_write
 from liqod.kubelet.lender.health import LenderHealth
+from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.decide import Create, Decision, Delete, Keep, Patch, Skip, decide
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, portable_only
@@ -85,6 +86,7 @@ class Reflector(Controller[Key]):
         surroundings: Surroundings,
         informers: NamespacedInformers,
         health: LenderHealth,
+        gate: DeletionGate,
         recorder: Recorder,
         workers: int,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -98,6 +100,8 @@ class Reflector(Controller[Key]):
         self._informers = informers
         self._health = health
         self._recorder = recorder
+        self._gate = gate
+        gate.register(kind.home.plural, lambda: sum(len(pair.there) for pair in self._pairs.values()), self.enqueue)
         self._pairs: dict[str, NamespacePair] = {}
         self._write_limiter = WriteLimiter(kind.pause)
         self._tasks = Tasks()
@@ -117,6 +121,7 @@ class Reflector(Controller[Key]):
             local=local,
             remote=remote,
             changed=lambda name: self.enqueue(Key(local, name)),
+            deleted=lambda key: self._gate.observe_deletion(self.kind.home.plural, key),
         )
         pair.setServiceParent(self)
 
@@ -180,6 +185,11 @@ class Reflector(Controller[Key]):
         if home is None and there is None:
             pair.tracked.pop(key.name, None)
         decision = decide(self.kind, desired, there, name=seen.name, namespace=pair.namespace, context=self._context)
+        if isinstance(decision, Delete) and home is None:
+            if not self._gate.may_delete(self.kind.home.plural, key):
+                return None
+        else:
+            self._gate.forget(self.kind.home.plural, key, gone=home is not None or there is None)
         again = After(INCOMPLETE_RETRY) if isinstance(desired, Desired) and desired.incomplete else None
         match decision:
             case Keep():

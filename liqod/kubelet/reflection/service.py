@@ -19,6 +19,7 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
+from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.events import EventReflector
@@ -96,6 +97,7 @@ class Reflection(MultiService):
         pods: Informer[HomePod],
         namespaces: NamespaceController,
         health: LenderHealth,
+        gate: DeletionGate,
         recorder: Recorder,
         locations: VolumeLocations | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -125,6 +127,7 @@ class Reflection(MultiService):
                     surroundings=self,
                     informers=informers,
                     health=health,
+                    gate=gate,
                     recorder=recorder,
                     workers=workers,
                     metrics=metrics,

@@ -42,6 +42,8 @@ from liqod.model.timestamps import parse_rfc3339
 
 KEEP_UNSENT: Final = 30.0
 """Seconds for which tokens that the lender did not accept are kept for the next attempt, to save TokenRequests."""
+SHADOW_INTERVAL: Final = 2.0
+"""Seconds between two looks whether the ShadowPod of a pod that is missing at home is gone."""
 
 
 @frozen
@@ -220,6 +222,9 @@ class TokenController(Controller[Key]):
                 return None if seconds is None else After(seconds)
             case Taken():
                 return self._name_taken(home, name, remote)
+        if home is None and (not remote.synced or remote.shadow(key.name) is not None):
+            # The pod at the lender may go on although it is missing at home, and needs its tokens.
+            return After(SHADOW_INTERVAL)
         if not self._health.ok:
             self._postpone(key, tracked)
             return None

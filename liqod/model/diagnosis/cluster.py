@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import attrs
 
 from liqod.model.diagnosis.problem import Problem, Severity
-from liqod.model.names import advertisement_name
+from liqod.model.names import DELETIONS_HELD, advertisement_name
 from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
@@ -213,6 +213,18 @@ def _node(peer: ForeignCluster, facts: ClusterFacts) -> Iterator[Problem]:
         elif node is not None and (ready is None or ready.status != "True"):
             reason, message = (ready.reason, ready.message) if ready is not None else ("NotReady", "")
             found = _about(peer, reason or "NotReady", message or "the node is not ready", since=ready, kind="node")
+            yield attrs.evolve(found, name=name)
+        held = find_condition(status.conditions, DELETIONS_HELD)
+        if held is not None and held.status == "True":
+            found = _about(
+                peer,
+                DELETIONS_HELD,
+                f"nothing is deleted there: {held.message}",
+                "error",
+                f"if it was meant to go: `liqodctl confirm-deletions {name_of(peer)}`",
+                since=held,
+                kind="node",
+            )
             yield attrs.evolve(found, name=name)
         if node is not None and node.spec.unschedulable:
             found = _about(

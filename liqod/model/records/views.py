@@ -149,7 +149,8 @@ class VirtualNodeStatus(View, frozen=True):
     """Daemon-owned: phase with reason and sentence, and conditions (Credential, Node, Reflection).
 
     ``api`` is how the lender's API server is reached: direct or relay. ``kubelet_port`` is where the node's API is
-    served on the daemon's host (0: nowhere yet).
+    served on the daemon's host (0: nowhere yet). ``deletions_observation`` names what the condition DeletionsHeld is
+    about, for the annotation that confirms it.
     """
 
     phase: str = ""
@@ -157,6 +158,7 @@ class VirtualNodeStatus(View, frozen=True):
     message: str = ""
     api: str = ""
     kubelet_port: int = 0
+    deletions_observation: str = ""
     conditions: list[Condition] = []
 
 

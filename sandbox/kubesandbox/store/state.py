@@ -49,6 +49,13 @@ class Change(msgspec.Struct, frozen=True):
     gone: bool = False
 
 
+class Snapshot(msgspec.Struct, frozen=True):
+    """All objects at a version."""
+
+    version: int
+    objects: dict[tuple[GroupResource, Key], Stored]
+
+
 Listener = Callable[[Change], None]
 
 
@@ -141,6 +148,22 @@ class Store:
         self._log.clear()
         self._floor.clear()
         self._compacted = self.version
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state, like ``etcdctl snapshot save``."""
+        return Snapshot(self.version, {(resource, _key(stored.object)): stored for resource, stored in self})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to an earlier state and its version, like ``etcdctl snapshot restore``; stop all clients before."""
+        for resource, stored in list(self):
+            if (resource, _key(stored.object)) not in snapshot.objects:
+                self.remove(resource, _key(stored.object))
+        for (resource, key), stored in snapshot.objects.items():
+            if self.get(resource, key) is not stored:
+                self.put(resource, key, stored.object)
+                self._objects[resource][key.namespace][key.name] = stored
+        self.version = snapshot.version
+        self.compact()
 
     def subscribe(self, resource: GroupResource, listener: Listener) -> Callable[[], None]:
         """Call the listener on every change of a kind from now on; return the unsubscribe function."""

@@ -22,6 +22,7 @@ class Sandboxes(KubeletSides):
         return Deferred.fromCoroutine(self._set_up())
 
     async def _set_up(self) -> None:
+        self.clusters: dict[str, SandboxCluster] = {}
         for name in ("home", "lender"):
             setattr(self, name, await self._cluster(name))
         await self.begin()
@@ -31,6 +32,7 @@ class Sandboxes(KubeletSides):
 
         nodes = [SandboxNode("one", cpu="64", memory="64Gi")] if name == "lender" else []
         cluster = SandboxCluster(reactor, name, nodes)
+        self.clusters[name] = cluster
         cluster.listen(reactor)
         cluster.startService()
         self.addCleanup(cluster.stop)

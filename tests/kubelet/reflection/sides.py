@@ -15,6 +15,8 @@ from liqod.kube.events import Recorder
 from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.lender.health import LenderHealth
+from liqod.kubelet.namespaces.deletion_gate import DeletionGate
+from liqod.kubelet.namespaces.deletion_judge import Evidence
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import Kind
@@ -147,6 +149,7 @@ class Sides:
             surroundings=Surroundings(self),
             informers=NamespacedInformers(self.informers),
             health=health,
+            gate=DeletionGate(self.clock, "milan", Evidence),
             recorder=self.recorder,
             workers=4,
         )

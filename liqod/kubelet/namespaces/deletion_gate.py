@@ -1,0 +1,177 @@
+"""The one gate before deletions at a lender whose only reason is that an object is missing at home."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from attrs import frozen
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from liqod.flow.observe import Latest
+from liqod.kubelet.namespaces.deletion_judge import Evidence, Held, Item, Surge, judge
+from liqod.model.ids import Key
+
+SETTLE: Final = 2.0
+"""Seconds without another missing object after which they are judged together."""
+LONGEST: Final = 20.0
+"""Seconds after which they are judged although more come in."""
+RECENT: Final = 600.0
+"""Seconds during which deletions without a question count for those that follow."""
+REMEMBERED: Final = 50_000
+"""Maximum number of watched deletions whose counterparts at the lender are not gone yet."""
+
+
+@frozen
+class _Missing:
+    """An object to delete; ``contents``: what is deleted with it, by kind (a namespace's)."""
+
+    contents: Mapping[str, int]
+
+
+class DeletionGate:
+    """Judges together what is missing at home, and holds all of it when state of the home cluster may be lost.
+
+    ``state`` has the present hold. Controllers ask ``may_delete`` in each step and are called with the key once the
+    answer changed; they call ``forget`` for an object that need not be deleted, or is gone. ``evidence`` returns what
+    speaks for lost state.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime, lender: str, evidence: Callable[[], Evidence]) -> None:
+        self.state: Latest[Held | None] = Latest(None)
+        self._clock = clock
+        self._lender = lender
+        self._home_evidence = evidence
+        self._totals: dict[str, Callable[[], int]] = {}
+        self._listeners: dict[str, Callable[[Key], None]] = {}
+        self._watched: dict[Item, str] = {}
+        self._missing: dict[Item, _Missing] = {}
+        self._allowed: set[Item] = set()
+        self._recent: deque[tuple[float, Counter[str]]] = deque()
+        self._confirmed = ""
+        self._accepted = Evidence()
+        self._timer: IDelayedCall | None = None
+        self._since: float | None = None
+
+    def register(self, kind: str, total: Callable[[], int], enqueue: Callable[[Key], None]) -> None:
+        """Count the objects of a kind at the lender by ``total``; call ``enqueue`` for those that may be deleted."""
+        self._totals[kind] = total
+        self._listeners[kind] = enqueue
+
+    def close(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    # What the controllers observe
+
+    def observe_deletion(self, kind: str, key: Key, uid: str = "") -> None:
+        """Record that an object was seen to be deleted at home; ``uid`` tells it from a successor of its name."""
+        self._watched[kind, key] = uid
+        if len(self._watched) > REMEMBERED:
+            del self._watched[next(iter(self._watched))]
+
+    def may_delete(self, kind: str, key: Key, uid: str = "", contents: Mapping[str, int] | None = None) -> bool:
+        """Return whether the counterpart of an object that is missing at home may be deleted now."""
+        item = (kind, key)
+        if item in self._allowed or self._watched.get(item) == uid:
+            self._withdraw(item)
+            return True
+        if item not in self._missing:
+            self._missing[item] = _Missing(dict(contents or {}))
+            self._schedule()
+        return False
+
+    def forget(self, kind: str, key: Key, *, gone: bool = False) -> None:
+        """Note that an object need not be deleted (any more); ``gone``: there is nothing at the lender."""
+        item = (kind, key)
+        self._allowed.discard(item)
+        if gone:
+            self._watched.pop(item, None)
+        self._withdraw(item)
+
+    def confirm(self, observation: str) -> None:
+        """Let what is held be deleted, if the observation is the present one; a later hold needs another one."""
+        self._confirmed = observation
+        held = self.state.value
+        if held is not None and observation == held.observation:
+            self._log.info("deletions at {lender} are confirmed: {held}", lender=self._lender, held=held.message)
+            self._accepted = self._home_evidence()
+            self._open()
+
+    def _withdraw(self, item: Item) -> None:
+        if self._missing.pop(item, None) is not None and self.state.value is not None:
+            self._schedule()
+
+    # The judgement
+
+    def _schedule(self) -> None:
+        now = self._clock.seconds()
+        if self._since is None:
+            self._since = now
+        self.close()
+        self._timer = self._clock.callLater(max(0.0, min(SETTLE, self._since + LONGEST - now)), self._judge)
+
+    def _judge(self) -> None:
+        self._timer = self._since = None
+        before = self.state.value
+        held = judge(self._missing, self._surges(), self._evidence())
+        if held is None:
+            self._note_recent()
+            self._open()
+        elif held.observation == self._confirmed:
+            self.state.set(held)
+            self.confirm(self._confirmed)
+        else:
+            self.state.set(held)
+            if before is None:
+                self._log.warn("nothing is deleted at {lender}: {held}", lender=self._lender, held=held.message)
+
+    def _evidence(self) -> Evidence:
+        found = self._home_evidence()
+        return Evidence() if found == self._accepted else found
+
+    def _surges(self) -> dict[str, Surge]:
+        while self._recent and self._clock.seconds() - self._recent[0][0] > RECENT:
+            self._recent.popleft()
+        missing, beyond = self._counts()
+        recent: Counter[str] = Counter()
+        for _, counts in self._recent:
+            recent += counts
+        return {
+            kind: Surge(
+                missing[kind] + recent[kind],
+                max(missing[kind], self._total(kind) + beyond[kind]) + recent[kind],
+            )
+            for kind in missing
+        }
+
+    def _counts(self) -> tuple[Counter[str], Counter[str]]:
+        """Return what is missing by kind, and the part of it that the totals do not have."""
+        missing = Counter(kind for kind, _ in self._missing)
+        beyond: Counter[str] = Counter()
+        for one in self._missing.values():
+            beyond.update(one.contents)
+        return missing + beyond, beyond
+
+    def _total(self, kind: str) -> int:
+        total = self._totals.get(kind)
+        return 0 if total is None else total()
+
+    def _note_recent(self) -> None:
+        if self._missing:
+            self._recent.append((self._clock.seconds(), self._counts()[0]))
+
+    def _open(self) -> None:
+        items, self._missing = list(self._missing), {}
+        self._allowed.update(items)
+        self.state.set(None)
+        for kind, key in items:
+            listener = self._listeners.get(kind)
+            if listener is not None:
+                listener(key)

@@ -1,0 +1,138 @@
+"""A home cluster whose store was restored to a state without its offloaded pods, between two sandboxes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubesandbox.cluster import SandboxCluster
+from kubesandbox.kinds.kinds import Key
+from twisted.internet.defer import Deferred, gatherResults
+
+from liqod.kube.resources import CONFIGMAPS, NAMESPACES, NATTINGTABLES, PODS, SHADOWPODS, VIRTUALNODES
+from liqod.kubelet import service
+from liqod.model.names import CONFIRM_ANNOTATION, tenant_namespace
+from tests.kubelet import cases
+from tests.kubelet.cases import condition
+from tests.kubelet.reflection import sandboxes
+
+COUNT = 200
+FEWER = 40
+ENOUGH = {"cpu": "100", "memory": "100Gi", "pods": "400"}
+
+
+class RestoredHomeTests(sandboxes.Sandboxes):
+    """Pods run at the lender; home forgets them."""
+
+    patience = 60.0
+    timeout = 240
+    clusters: dict[str, SandboxCluster]
+
+    def setUp(self) -> Deferred[None]:  # type: ignore[override]
+        self.patch(cases, "OFFERED", ENOUGH)
+        return super().setUp()
+
+    async def offload(self, count: int) -> Any:
+        """Return the state of home before so many pods were created, each with a ConfigMap; the pods run."""
+        await self.pod("first", tokens=False)
+        await self.runs("first")
+        snapshot = self.clusters["home"].store.snapshot()
+        await gatherResults([Deferred.fromCoroutine(self.make(number)) for number in range(count)])
+        await self.eventually(lambda: self.are_there(count + 1))
+        return snapshot
+
+    async def make(self, number: int) -> None:
+        await self.home.create(CONFIGMAPS, {"metadata": {"name": f"own-{number}"}}, self.space)
+        await self.pod(f"web-{number}", cpu="10m", tokens=False)
+
+    async def are_there(self, count: int) -> bool:
+        shadows = (await self.lender.list(SHADOWPODS, self.remote)).items
+        configs = (await self.lender.list(CONFIGMAPS, self.remote)).items
+        ours = [one for one in configs if one["metadata"]["name"].startswith("own-")]
+        self.assertEqual((len(shadows), len(ours)), (count, count - 1))
+        return True
+
+    async def record(self) -> dict[str, Any]:
+        found: dict[str, Any] = await self.home.get(VIRTUALNODES, str(self.peer), tenant_namespace(self.peer))
+        return found
+
+    async def held(self, status: str) -> dict[str, Any]:
+        """Wait for the condition DeletionsHeld; return the record."""
+
+        async def look() -> dict[str, Any]:
+            record = await self.record()
+            self.assertEqual(condition(record, "DeletionsHeld")["status"], status)
+            return record
+
+        return await self.eventually(look)
+
+    async def confirm(self) -> None:
+        observation = (await self.held("True"))["status"]["deletionsObservation"]
+        annotated = {"metadata": {"annotations": {CONFIRM_ANNOTATION: observation}}}
+        await self.home.patch(VIRTUALNODES, str(self.peer), annotated, tenant_namespace(self.peer), view=None)
+
+    async def test_nothing_is_deleted_without_a_question(self) -> None:
+        """A daemon that starts on the restored state deletes nothing and asks; once confirmed, it deletes."""
+        snapshot = await self.offload(COUNT)
+        await self.stop()
+        self.clusters["home"].store.restore(snapshot)
+        await self.start()
+        record = await self.held("True")
+        self.assertEqual(condition(record, "DeletionsHeld")["reason"], "MissingAtHome")
+        self.assertIn("200 of 201 shadowpods", condition(record, "DeletionsHeld")["message"])
+        await self.pause(3)
+        await self.are_there(COUNT + 1)
+        await self.confirm()
+        await self.eventually(lambda: self.are_there(1))
+        await self.held("False")
+
+    async def test_a_namespace_that_home_forgot(self) -> None:
+        """A namespace that is missing at home, with its pods, is not released at the lender before it is confirmed."""
+        await self.offload(FEWER)
+        await self.stop()
+        store = self.clusters["home"].store
+        for resource, stored in list(store):
+            meta = stored.object["metadata"]
+            namespace, name = meta.get("namespace", ""), meta["name"]
+            if self.space in (namespace, name if resource.plural == "namespaces" else ""):
+                store.remove(resource, Key(namespace, name))
+        await self.start()
+        await self.held("True")
+        await self.pause(3)
+        await self.are_there(FEWER + 1)
+        await self.confirm()
+        await self.gone(self.lender, NAMESPACES, self.remote)
+
+    async def test_an_ordinary_mass_deletion(self) -> None:
+        """Pods that somebody deletes, with their namespace or by force, go without a question."""
+        await self.offload(FEWER)
+        for number in range(0, FEWER, 2):
+            await self.home.delete(PODS, f"web-{number}", self.space, grace=0)
+        await self.home.delete(NAMESPACES, self.space)
+        await self.gone(self.lender, NAMESPACES, self.remote)
+
+        async def released() -> bool:
+            table = await self.home.get(NATTINGTABLES, str(self.peer))
+            return not table["spec"]["nattingTable"]
+
+        await self.eventually(released)
+        held = [one for one in (await self.record())["status"]["conditions"] if one["type"] == "DeletionsHeld"]
+        self.assertEqual(held, [])
+
+    async def test_a_record_that_home_forgot(self) -> None:
+        """A virtual node whose record is missing stays with its pods, and goes on with a new record."""
+        await self.offload(FEWER)
+        record = await self.record()
+        await self.stop()
+        store = self.clusters["home"].store
+        for resource, stored in list(store):
+            if resource.plural == "virtualnodes":
+                store.remove(resource, Key(tenant_namespace(self.peer), stored.object["metadata"]["name"]))
+        self.patch(service, "HELD_INTERVAL", 0.5)
+        await self.start()
+        await self.pause(3)
+        await self.are_there(FEWER + 1)
+        self.assertEqual(len((await self.home.list(PODS, self.space)).items), FEWER + 1)
+        metadata = {"name": str(self.peer), "namespace": tenant_namespace(self.peer)}
+        await self.home.create(VIRTUALNODES, {"metadata": metadata, "spec": record["spec"]})
+        await self.settled()
+        await self.are_there(FEWER + 1)
