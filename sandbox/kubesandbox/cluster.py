@@ -93,7 +93,7 @@ class SandboxCluster(MultiService):
 
     def _populate(self, nodes: Sequence[SandboxNode]) -> None:
         index = PodIndex(self.store)
-        self.nodes = Nodes(self.api, self.clock, index)
+        self.nodes = Nodes(self.cluster_name, self.api, self.clock, index)
         self.server.read_log = self.nodes.logs.read
         for service in (
             Namespaces(self.api, self.clock, self.authority.pem.decode()),

@@ -122,11 +122,11 @@ class AccountTests(TestCase):
     async def test_follows_the_configuration(self) -> None:
         """Rights that a changed configuration no longer needs are taken back; what is as it should be stays."""
         config = self.folder / "liqod.toml"
-        config.write_text('[network]\nmode = "wireguard"\n')
-        self.assertIn("Role default/liqod: installed", await self.install(f"--config={config}"))
-        config.write_text("")
-        self.assertIn("Role default/liqod: removed", await self.install(f"--config={config}"))
-        self.assertEqual((await self.client.list(ROLES, "default")).items, [])
+        config.write_text("[storage]\nenabled = true\n")
+        self.assertIn("Role liqo-storage/liqod: installed", await self.install(f"--config={config}"))
+        config.write_text("[storage]\nenabled = false\n")
+        self.assertIn("Role liqo-storage/liqod: removed", await self.install(f"--config={config}"))
+        self.assertEqual((await self.client.list(ROLES, "liqo-storage")).items, [])
         before = self.cluster.store.version
         await self.install(f"--config={config}")
         self.assertEqual(self.cluster.store.version, before)

@@ -189,14 +189,17 @@ class NodeAndPodsTests(Steps):
         for field, value in here["spec"].items():
             if field not in CHANGED:
                 self.assertEqual(there["spec"].get(field), value, field)
-        for field in ("hostNetwork", "hostPID", "hostIPC", "nodeSelector", "priorityClassName"):
+        for field in ("hostNetwork", "hostPID", "hostIPC", "nodeSelector"):
             self.assertTrue(here["spec"].get(field), field)
             self.assertFalse(there["spec"].get(field), field)
         self.assertEqual(affinity(there), {})
         (spread,) = there["spec"]["topologySpreadConstraints"]
         self.assertEqual((spread["topologyKey"], spread["whenUnsatisfiable"]), ("liqo.io/type", "ScheduleAnyway"))
         self.assertEqual(there["spec"]["schedulerName"], "default-scheduler")
-        self.assertEqual((there["spec"]["priority"], there["spec"]["preemptionPolicy"]), (0, "PreemptLowerPriority"))
+        # The lender's own class for what it runs for others, below its own work.
+        self.assertEqual(here["spec"]["priorityClassName"], "urgent")
+        self.assertEqual(there["spec"]["priorityClassName"], "liqod-tenant")
+        self.assertEqual((there["spec"]["priority"], there["spec"]["preemptionPolicy"]), (-1, "Never"))
         self.assertIn("mine", [toleration.get("key") for toleration in there["spec"]["tolerations"]])
         self.assertNotIn(TAINT_KEY, [toleration.get("key") for toleration in there["spec"]["tolerations"]])
         self.assertEqual(there["metadata"]["labels"]["app"], "whole")

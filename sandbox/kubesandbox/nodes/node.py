@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import zlib
 from typing import Final
 
 import attrs
@@ -23,9 +24,11 @@ from kubesandbox.store.state import Change
 
 HEARTBEAT: Final = 10.0
 LEASE_SECONDS: Final = 40
-_POD_RANGE: Final = ipaddress.IPv4Address("10.128.0.0")
+_POD_RANGES: Final = ipaddress.IPv4Address("10.128.0.0")
 _POD_RANGE_SIZE: Final = 1024
-_NODE_RANGE: Final = ipaddress.IPv4Address("172.18.0.2")
+_NODE_RANGES: Final = ipaddress.IPv4Address("172.18.0.0")
+_CLUSTERS: Final = 512
+_NODES_OF_CLUSTER: Final = 16
 
 
 @attrs.frozen
@@ -44,10 +47,17 @@ class SandboxNode:
 
 
 class Nodes(Reconciler):
-    """All simulated nodes of a cluster; keys are pods bound to one of them."""
+    """All simulated nodes of a cluster; keys are pods bound to one of them.
 
-    def __init__(self, api: Api, clock: IReactorTime, index: PodIndex) -> None:
+    The name of a cluster decides the addresses of its pods and nodes, so that clusters in one process have different
+    ones, as clusters whose pods reach each other without translation do.
+    """
+
+    def __init__(self, name: str, api: Api, clock: IReactorTime, index: PodIndex) -> None:
         super().__init__("kubelet", api, clock)
+        number = zlib.crc32(name.encode()) % _CLUSTERS
+        self._pod_range = _POD_RANGES + number * _NODES_OF_CLUSTER * _POD_RANGE_SIZE
+        self._node_range = _NODE_RANGES + number * _NODES_OF_CLUSTER + 2
         self.logs = PodLogs(api, clock)
         self._index = index
         self._nodes: dict[str, SandboxNode] = {}
@@ -112,7 +122,7 @@ class Nodes(Reconciler):
                 "kubernetes.io/os": "linux",
                 **node.labels,
             }
-            cidr = f"{_POD_RANGE + number * _POD_RANGE_SIZE}/22"
+            cidr = f"{self._pod_range + number * _POD_RANGE_SIZE}/22"
             spec: Json = {"podCIDR": cidr, "podCIDRs": [cidr]}
             if node.taints:
                 spec["taints"] = [dict(taint) for taint in node.taints]
@@ -172,7 +182,7 @@ class Nodes(Reconciler):
 
     def address(self, name: str) -> str:
         """Return a node's address."""
-        return str(_NODE_RANGE + self._numbers.get(name, 0))
+        return str(self._node_range + self._numbers.get(name, 0))
 
     def _beat(self) -> None:
         for name in self._nodes:
@@ -242,7 +252,7 @@ class Nodes(Reconciler):
 
     def _pod_address(self, name: str) -> str:
         count = self._addresses[name] = self._addresses.get(name, 0) + 1
-        base = _POD_RANGE + self._numbers[name] * _POD_RANGE_SIZE
+        base = self._pod_range + self._numbers[name] * _POD_RANGE_SIZE
         return str(base + 1 + count % (_POD_RANGE_SIZE - 2))
 
     async def _run(self, key: Key, pod: Json, node: SandboxNode, running: Running, now: float) -> float | None:
