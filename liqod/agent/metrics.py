@@ -45,6 +45,7 @@ def register(agent: Daemon) -> None:
     counter("liqod_refusals", "What was refused, by reason.", ("reason",), numbers.refusals)
     counter("liqod_relay_requests", "Requests passed on to the own API server, by peer.", ("peer",), numbers.relayed)
     counter("liqod_events_dropped", "Kubernetes Events above the rate limit, by origin.", ("cluster",), numbers.events)
+    counter("liqod_spillover_returns", "Evictions of pods to come home, by outcome.", ("outcome",), numbers.returns)
     gauge("liqod_queue_length", "Keys that wait to be worked on.", ("queue",), numbers.queues)
     gauge("liqod_stale_caches", "Caches that cannot follow the API server.", ("resource",), numbers.stale)
 
@@ -116,6 +117,13 @@ class Numbers:
                 dropped[kubelet.context.lender] += reflected.dropped if reflected is not None else 0
             for lender, count in sorted(dropped.items()):
                 yield (lender,), float(count)
+
+    def returns(self) -> Samples:
+        """Return how many pods were evicted because own nodes have room for them, and how often that was refused."""
+        for features in self._features:
+            if features.spillover is not None:
+                for outcome, count in sorted(features.spillover.returns.items()):
+                    yield (outcome,), float(count)
 
     def queues(self) -> Samples:
         """Return the lengths of the queues; those of one name, such as of several virtual kubelets, are added up."""

@@ -25,6 +25,7 @@ FEATURES: Final[Mapping[str, frozenset[Process]]] = {
     "peering": _CONTROL,
     "kubelets": _CONTROL,
     "webhook": _CONTROL,
+    "spillover": _CONTROL,
     "discovery": _CONTROL,
     "domain search": _CONTROL,
     "network": _CONTROL,

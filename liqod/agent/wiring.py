@@ -45,6 +45,7 @@ from liqod.model.records.search_domain import SearchDomain
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.ports import OwnCluster
 from liqod.peering.service import Peering
+from liqod.spillover.controller import ReturnController
 from liqod.webhook.service import AdmissionWebhook
 
 STOP_DEADLINE: Final = 10.0
@@ -173,6 +174,17 @@ class Features:
                 wall=wall,
                 metrics=metrics,
             )
+        self.spillover: ReturnController | None = None
+        if settings.webhook.enabled:
+            # Without the webhook no pod prefers home, and those that are made for evicted ones would leave again.
+            self.spillover = ReturnController(
+                reactor,
+                self.informers,
+                settings=settings.offloading,
+                enabled=self.kubelets.enabled,
+                recorder=self.recorder,
+                metrics=metrics,
+            )
         self._started: list[tuple[str, IService]] = []
 
     async def start(self) -> None:
@@ -187,6 +199,8 @@ class Features:
         self._start("kubelets", self.kubelets)
         if self.webhook is not None:
             self._start("webhook", self.webhook)
+        if self.spillover is not None:
+            self._start("spillover", self.spillover)
         await self.peering.bound.wait()
         peering = self._settings.peering
         addresses: tuple[str, ...] = tuple(peering.advertise_addresses)

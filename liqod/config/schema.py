@@ -253,6 +253,18 @@ class Storage(Section, frozen=True):
     namespace: Name = "liqo-storage"
 
 
+class Offloading(Section, frozen=True):
+    """Where pods of enabled namespaces go that may run here and elsewhere; a NamespaceOffloading may say otherwise.
+
+    With ``Return`` one pod each ``return_interval`` is evicted to come home, at the earliest ``return_after`` seconds
+    after it was created.
+    """
+
+    spillover: Literal["None", "HomeFirst", "Return"] = "None"
+    return_interval: Annotated[float, Meta(ge=1, le=86400, description="seconds, from 1 to 86400")] = 30.0
+    return_after: Annotated[float, Meta(ge=0, le=86400 * 7, description="seconds, from 0 to 604800")] = 300.0
+
+
 class Webhook(Section, frozen=True):
     """The admission webhook. ``url`` is what the API server calls; empty: https://<node address>:<port of listen>."""
 
@@ -342,6 +354,7 @@ class Settings(Section, frozen=True):
     kubelet: Kubelet = Kubelet()
     reflection: Reflection = Reflection()
     storage: Storage = Storage()
+    offloading: Offloading = Offloading()
     webhook: Webhook = Webhook()
     network: Network = Network()
     leader: Leader = Leader()

@@ -11,6 +11,7 @@ import msgspec
 from liqod.model.objects.meta import View
 from liqod.model.records.offloading import Policy
 from liqod.webhook.placement import TooManyTerms, check_size, hold_tolerations, mutations
+from liqod.webhook.preference import prefer_home
 
 MAX_BODY = 2 << 20
 """Bytes of a review: the created object has 1.5 MiB at most (etcd's request limit); a CREATE has no old object."""
@@ -113,4 +114,5 @@ def _patch(
         raise Malformed("the object is not a pod")
     check_size(pod)
     policy = policies(request.namespace)
-    return [*mutations(pod, policy), *hold_tolerations(pod, policy, evict_after)]
+    placed = mutations(pod, policy)
+    return [*placed, *hold_tolerations(pod, policy, evict_after), *prefer_home(pod, policy, placed)]

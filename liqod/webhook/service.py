@@ -141,7 +141,7 @@ class AdmissionWebhook(Controller[str]):
     def policy(self, namespace: str) -> Policy:
         """Return the offloading policy of an enabled namespace."""
         known = self._offloadings.get(Key(namespace, OFFLOADING)) if self._offloadings is not None else None
-        return policy_of(namespace, known)
+        return policy_of(namespace, known, self._settings.offloading.spillover)
 
     def _namespace_changed(self, key: Key, old: Any, new: Any) -> Iterable[str]:
         """Search for pending pods when the offloading policy of a namespace changes."""

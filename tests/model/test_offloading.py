@@ -125,3 +125,21 @@ class SelectTests(SynchronousTestCase):
         else:
             self.assertNotIn(chosen, taken)
             self.assertTrue(not wanted or chosen == wanted)
+
+
+class SpilloverTests(SynchronousTestCase):
+    def test_the_mode(self) -> None:
+        """A namespace's own mode counts before the configuration's; where pods run in one place only, none does."""
+        table: list[tuple[NamespaceOffloading | None, str, str]] = [
+            (None, "None", "None"),
+            (None, "Return", "Return"),
+            (offloading(), "HomeFirst", "HomeFirst"),
+            (offloading(spillover={}), "None", "HomeFirst"),
+            (offloading(spillover={"mode": "None"}), "Return", "None"),
+            (offloading(spillover={"mode": "Return"}), "None", "Return"),
+            (offloading(spillover={"mode": "Later"}), "Return", "None"),
+            (offloading(spillover={}, podOffloadingStrategy="Local"), "Return", "None"),
+            (offloading(podOffloadingStrategy="Remote"), "Return", "None"),
+        ]
+        for found, default, expected in table:
+            self.assertEqual(policy_of("shop", found, default).spillover.mode, expected, (found, default))

@@ -37,12 +37,12 @@ _OF_KUBERNETES = """
     AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterIP ConfigMap
     ConnectingCancelledError ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure
     DisruptionTarget DoNotSchedule DoesNotExist ExternalIP ExternalName IfNeeded IfNotPresent InternalError InternalIP
-    JSONPatch LoadBalancer MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NodeAffinity NodePort
+    JSONPatch LoadBalancer MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NoSchedule NodeAffinity NodePort
     NodeShutdown NotFound NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers
     PodResizeInProgress PodResizePending PodScheduled ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod
-    RequestEntityTooLarge ResourceVersionTooLarge ScheduleAnyway SelfSubjectAccessReview SelfSubjectReview
-    ServiceAccount ServiceCIDR ServiceUnavailable StatefulSet SubjectAccessReview TokenRequest TokenReview
-    UnexpectedAdmissionError WaitForFirstConsumer
+    ReplicationController RequestEntityTooLarge ResourceVersionTooLarge ScheduleAnyway SelfSubjectAccessReview
+    SelfSubjectReview ServiceAccount ServiceCIDR ServiceUnavailable StatefulSet SubjectAccessReview TokenRequest
+    TokenReview UnexpectedAdmissionError WaitForFirstConsumer
 """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
 

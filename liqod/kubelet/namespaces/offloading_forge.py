@@ -13,16 +13,19 @@ from liqod.kubelet.namespaces.selection import Excluded, Unknown, select
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Condition, set_condition
 from liqod.model.records.offloading import (
+    BOTH,
     LOCAL,
     NAME,
     NamespaceOffloading,
     NamespaceOffloadingStatus,
     policy_of,
 )
+from liqod.model.records.spillover import MAX_WEIGHT, MIN_WEIGHT, NONE
 from liqod.model.records.views import MappingStatus
 
 REQUIRED: Final = "OffloadingRequired"
 IS_READY: Final = "Ready"
+SPILLOVER: Final = "Spillover"
 MAX_MESSAGE: Final = 1024
 
 
@@ -66,7 +69,50 @@ def forge_status(
         offloading_phase=phase,
         remote_namespace_name="" if spec.pod_offloading_strategy == LOCAL else name,
         message=message[:MAX_MESSAGE],
+        conditions=_spillover(offloading, lenders, now),
         remote_namespaces_conditions=conditions_of,
+    )
+
+
+def _spillover(offloading: NamespaceOffloading, lenders: Sequence[MappedLender], now: str) -> list[Condition]:
+    """Return the condition about the field ``spillover``; none without that field."""
+    wanted = offloading.spec.spillover
+    if wanted is None:
+        return []
+    strategy = offloading.spec.pod_offloading_strategy
+    bad = next((peer for peer in wanted.peers if not peer.valid), None)
+    unknown = [
+        str(peer)
+        for peer in wanted.peers
+        if not any(peer.matches(lender.cluster_id, lender.labels) for lender in lenders)
+    ]
+    status, reason = "True", wanted.mode
+    if wanted.mode == NONE:
+        status, message = "False", "no nodes are preferred"
+    elif strategy != BOTH:
+        status, reason = "False", "StrategyContradicts"
+        message = (
+            f"it has no effect: podOffloadingStrategy is {strategy}, so there is nothing to prefer; set it to {BOTH}, "
+            "or remove spillover"
+        )
+    elif bad is not None:
+        reason = "PeerInvalid"
+        message = (
+            f"own nodes come first; the weight {bad.weight} of {bad} is ignored: a peer is named by cluster or by "
+            f"matchLabels, and has a weight from {MIN_WEIGHT} to {MAX_WEIGHT}"
+        )
+    elif unknown:
+        reason = "PeerUnknown"
+        message = (
+            f"own nodes come first; no virtual node is {'; '.join(unknown)}: compare with the labels of the virtual "
+            "nodes, unless that peering is still to come"
+        )
+    else:
+        message = "new pods prefer own nodes, then other clusters by weight"
+    return set_condition(
+        [one for one in offloading.status.conditions if one.type == SPILLOVER],
+        _condition(SPILLOVER, status, reason, message),
+        now,
     )
 
 

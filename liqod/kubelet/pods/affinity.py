@@ -8,6 +8,7 @@ from typing import Any, Final
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import reflected_labels
 from liqod.model.names import ANTI_AFFINITY_LABELS, ANTI_AFFINITY_PRESET
+from liqod.model.records.spillover import is_no_spread
 
 # Controllers set these for each pod or revision: a selector with them would miss the pods to keep apart.
 VOLATILE_LABELS: Final = frozenset(
@@ -60,9 +61,10 @@ def spread_constraints(
     """Return the topology spread constraints at the lender.
 
     A constraint with DoNotSchedule names a topology of the home cluster (zones, node labels) that the lender's nodes
-    may lack; the pod would stay unschedulable there. It becomes ScheduleAnyway unless the preset is ``propagate``.
+    may lack; the pod would stay unschedulable there. It becomes ScheduleAnyway unless the preset is ``propagate``. The
+    one that the webhook added for spillover is about nodes at home.
     """
-    whole = [_with_merged_keys(constraint) for constraint in constraints]
+    whole = [_with_merged_keys(constraint) for constraint in constraints if not is_no_spread(constraint)]
     if annotations.get(ANTI_AFFINITY_PRESET, "") == PROPAGATE:
         return whole
     preferred = {each.get("topologyKey") for each in whole if each.get("whenUnsatisfiable") != _INSISTS}

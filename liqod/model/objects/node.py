@@ -13,14 +13,15 @@ from liqod.model.objects.meta import Condition, Object, View, find_condition
 
 
 class Taint(View, frozen=True):
-    """What keeps pods off a node unless they tolerate it; its value decides nothing here."""
+    """What keeps pods off a node unless they tolerate it."""
 
     key: str = ""
+    value: str = ""
     effect: str = ""
 
 
 class NodeSpec(View, frozen=True):
-    """Whether the scheduler may use a node, and the networks from which its pods get addresses."""
+    """Whether the scheduler may use a node, for which pods, and the networks from which they get addresses."""
 
     unschedulable: bool = False
     taints: list[Taint] = []

@@ -14,6 +14,7 @@ import attrs
 
 from liqod.model.objects.meta import Condition, Object, View
 from liqod.model.objects.node_selector import NodeSelector, Term, selects
+from liqod.model.records.spillover import NO_SPILLOVER, NONE, Spillover, effective
 
 NAME: Final = "offloading"
 DEFAULT_NAME: Final = "DefaultName"
@@ -31,15 +32,20 @@ class NamespaceOffloadingSpec(View, frozen=True):
     remote_namespace_name: str = ""
     pod_offloading_strategy: str = BOTH
     cluster_selector: NodeSelector | None = None
+    spillover: Spillover | None = None
 
 
 class NamespaceOffloadingStatus(View, frozen=True):
-    """Daemon-owned; conditions by the ID of the other cluster: OffloadingRequired, Ready."""
+    """Daemon-owned; conditions by the ID of the other cluster: OffloadingRequired, Ready.
+
+    Of the namespace as a whole: Spillover, while its spec has that field.
+    """
 
     observed_generation: int = 0
     offloading_phase: str = ""
     remote_namespace_name: str = ""
     message: str = ""
+    conditions: list[Condition] = []
     remote_namespaces_conditions: dict[str, list[Condition]] = {}
 
 
@@ -60,6 +66,7 @@ class Policy:
     placement: str = BOTH
     terms: tuple[Term, ...] | None = None
     remote_name: str = ""
+    spillover: Spillover = NO_SPILLOVER
 
     def includes(self, node: str, labels: Mapping[str, str]) -> bool:
         """Return whether pods may run on a virtual node."""
@@ -68,19 +75,21 @@ class Policy:
         return self.terms is None or selects(self.terms, node, labels)
 
 
-def policy_of(namespace: str, offloading: NamespaceOffloading | None) -> Policy:
+def policy_of(namespace: str, offloading: NamespaceOffloading | None, spillover: str = NONE) -> Policy:
     """Return what holds for an enabled namespace; None is one without such an object.
 
-    An unknown placement keeps pods local, the safer choice.
+    An unknown placement keeps pods local, the safer choice. ``spillover`` is the mode of namespaces that name none; it
+    has a meaning only where pods may run here and elsewhere.
     """
     if offloading is None or offloading.metadata.deleting:
-        return Policy()
+        return Policy(spillover=effective(None, spillover))
     spec = offloading.spec
     placement = spec.pod_offloading_strategy
     if placement not in (LOCAL, REMOTE, BOTH):
         placement = LOCAL
     terms = None if spec.cluster_selector is None else spec.cluster_selector.node_selector_terms
-    return Policy(placement, tuple(terms) if terms else None, remote_name_of(namespace, spec))
+    wanted = effective(spec.spillover, spillover) if placement == BOTH else NO_SPILLOVER
+    return Policy(placement, tuple(terms) if terms else None, remote_name_of(namespace, spec), wanted)
 
 
 def remote_name_of(namespace: str, spec: NamespaceOffloadingSpec) -> str:

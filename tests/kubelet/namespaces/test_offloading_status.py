@@ -94,11 +94,40 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual(status(same)["remoteNamespaceName"], "shop")
         self.assertEqual(status(offloading(podOffloadingStrategy="Local")).get("remoteNamespaceName", ""), "")
 
+    def test_spillover(self) -> None:
+        """The condition says whether own nodes come first, and what is wrong; without a wish there is none."""
+        milan = {"cluster": "milan", "weight": 9}
+        eu, us = ({"matchLabels": {"region": region}, "weight": 9} for region in ("eu", "us"))
+        table: list[tuple[dict[str, Any], str, str, str]] = [
+            ({"spillover": {}}, "True", "HomeFirst", "own nodes"),
+            ({"spillover": {"mode": "Return", "peers": [milan, eu]}}, "True", "Return", "own nodes"),
+            ({"spillover": {"mode": "None"}}, "False", "None", "no nodes"),
+            ({"spillover": {}, "podOffloadingStrategy": "Local"}, "False", "StrategyContradicts", "is Local"),
+            ({"spillover": {}, "podOffloadingStrategy": "Remote"}, "False", "StrategyContradicts", "is Remote"),
+            ({"spillover": {"mode": "None"}, "podOffloadingStrategy": "Local"}, "False", "None", "no nodes"),
+            ({"spillover": {"peers": [milan, {**milan, "cluster": "oslo"}]}}, "True", "PeerUnknown", "oslo"),
+            ({"spillover": {"peers": [us]}}, "True", "PeerUnknown", "region=us"),
+            ({"spillover": {"peers": [{**milan, "weight": 100}]}}, "True", "PeerInvalid", "weight 100 of milan"),
+            ({"spillover": {"peers": [{**milan, "weight": 0}]}}, "True", "PeerInvalid", "weight 0"),
+            ({"spillover": {"peers": [{**milan, **eu}]}}, "True", "PeerInvalid", "by cluster or"),
+        ]
+        for spec, expected, reason, words in table:
+            (condition,) = status(offloading(**spec), lender("milan"))["conditions"]
+            self.assertEqual((condition["status"], condition["reason"]), (expected, reason), spec)
+            self.assertEqual(condition["type"], "Spillover")
+            self.assertIn(words, condition["message"])
+        (condition,) = status(offloading(spillover={"peers": [us]}), lender("milan", labels=None))["conditions"]
+        self.assertEqual(condition["reason"], "HomeFirst")  # the labels are not known, so nothing is said about them
+        self.assertNotIn("conditions", status(offloading(), lender("milan")))
+
     def test_no_news(self) -> None:
         """What is written once is not written again later."""
         first = status(offloading(), lender("milan", "shop-rome", "Ready"))
         again = status(offloading(first), lender("milan", "shop-rome", "Ready"), now="t2")
         self.assertEqual(first, again)
+        wish: dict[str, Any] = {"spillover": {"peers": [{"cluster": "oslo", "weight": 1}]}}
+        first = status(offloading(**wish), lender("milan"))
+        self.assertEqual(first, status(offloading(first, **wish), lender("milan"), now="t2"))
 
 
 class OffloadingStatusTests(cases.KubeletSides):

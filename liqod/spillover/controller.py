@@ -1,0 +1,149 @@
+"""Brings offloaded pods home, one at a time, when own nodes have room for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.config.schema import Offloading
+from liqod.flow.clocks import wall_clock
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
+from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.errors import Conflict, Forbidden, NotFound, ServerError, Throttled
+from liqod.kube.events import Recorder
+from liqod.kube.resources import NAMESPACEOFFLOADINGS, NODES, PODS
+from liqod.model.ids import Key
+from liqod.model.objects.meta import eviction_of, reference_to
+from liqod.model.objects.node import Node
+from liqod.model.objects.pod import OCCUPYING_PODS, Pod
+from liqod.model.records.offloading import NAME as OFFLOADING
+from liqod.model.records.offloading import NamespaceOffloading, policy_of
+from liqod.model.records.spillover import RETURN
+from liqod.model.timestamps import parse_rfc3339
+from liqod.spillover.planner import OffloadedPod, requested_on, returnable, rooms
+
+REASON: Final = "ReturningHome"
+MESSAGE: Final = (
+    "evicted from the virtual node {node}: this cluster's own nodes have room for it again, and its controller makes "
+    "another pod (spillover Return in namespace {namespace})"
+)
+ATTEMPTS: Final = 5
+"""Pods that are tried in one step: of one that a disruption budget protects the next may be free to go."""
+_KEY: Final = "return"
+
+Outcome = Literal["evicted", "refused"]
+
+
+class ReturnController(Controller[str]):
+    """Evicts at most one pod in each interval; namespaces take part by their spillover mode, Return.
+
+    ``enabled`` are the namespaces with the label. ``returns`` counts evictions, and attempts that were refused.
+    """
+
+    name = "spillover return"
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        informers: Informers,
+        *,
+        settings: Offloading,
+        enabled: Informer[Any],
+        recorder: Recorder,
+        metrics: ReconcileMetrics = NO_METRICS,
+    ) -> None:
+        super().__init__(clock, metrics=metrics)
+        self.returns: Counter[Outcome] = Counter()
+        self._client = informers.client
+        self._settings = settings
+        self._enabled = enabled
+        self._offloadings = informers.of(NAMESPACEOFFLOADINGS, NamespaceOffloading)
+        self._nodes = informers.of(NODES, Node)
+        self._pods = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
+        self._recorder = recorder
+        self._started_at: float | None = None
+
+    def sources(self) -> Iterable[Source[str]]:
+        """Only time: what changes in between makes no pod return earlier. The caches have to be complete."""
+        yield always(_KEY)
+        informers: tuple[Informer[Any], ...] = (self._enabled, self._offloadings, self._nodes, self._pods)
+        for informer in informers:
+            yield watch(informer, lambda key, old, new: ())
+
+    async def reconcile(self, key: str) -> After:
+        """Evict one pod that has room at home, if there is one; the first time only wait.
+
+        A daemon that is restarted again and again would evict a pod at each start.
+        """
+        interval = After(self._settings.return_interval)
+        if self._started_at is None:
+            self._started_at = self.clock.seconds()
+            return interval
+        candidates = await self._candidates()
+        if not candidates:
+            return interval
+        pending = await self._client.list(PODS, view=OffloadedPod, fields="spec.nodeName=,status.phase=Pending")
+        nodes = self._nodes.items()
+        requested = requested_on((node.metadata.name for node in nodes if node.lendable), self._pods.items())
+        for pod in returnable(candidates, rooms(nodes, requested), pending.items)[:ATTEMPTS]:
+            if await self._evict(pod):
+                break
+        return interval
+
+    async def cleanup(self) -> None:
+        """A new start waits again."""
+        self._started_at = None
+
+    def _returning(self) -> list[str]:
+        """Return the namespaces whose pods come home."""
+        names = [namespace.metadata.name for namespace in self._enabled.items() if not namespace.metadata.deleting]
+        default = self._settings.spillover
+        return sorted(
+            name
+            for name in names
+            if policy_of(name, self._offloadings.get(Key(name, OFFLOADING)), default).spillover.mode == RETURN
+        )
+
+    async def _candidates(self) -> list[OffloadedPod]:
+        """Return the running pods on virtual nodes that have been there long enough."""
+        namespaces = self._returning()
+        virtual = {node.metadata.name for node in self._nodes.items() if node.virtual}
+        if not namespaces or not virtual:
+            return []
+        occupied = {pod.metadata.namespace for pod in self._pods.items() if pod.spec.node_name in virtual}
+        latest = wall_clock(self.clock)() - timedelta(seconds=self._settings.return_after)
+        found = []
+        for namespace in namespaces:
+            if namespace not in occupied:
+                continue
+            listing = await self._client.list(PODS, namespace, view=OffloadedPod, fields="status.phase=Running")
+            for pod in listing.items:
+                created = parse_rfc3339(pod.metadata.creation_timestamp)
+                if pod.spec.node_name in virtual and created is not None and created <= latest:
+                    found.append(pod)
+        return found
+
+    async def _evict(self, pod: OffloadedPod) -> bool:
+        """Request the eviction of a pod; False when it is refused, by a disruption budget (429) for instance."""
+        meta = pod.metadata
+        body = eviction_of(meta)
+        try:
+            await self._client.create(PODS, body, meta.namespace, name=meta.name, subresource="eviction", view=None)
+        except (Conflict, NotFound):
+            # It is gone, or the name is another pod's.
+            return False
+        except (Throttled, Forbidden, ServerError) as error:
+            # With two disruption budgets for one pod the API server answers 500 (Kubernetes, "API-initiated Eviction").
+            self.returns["refused"] += 1
+            self._log.debug("{pod} does not return yet: {error}", pod=str(meta.key), error=str(error))
+            return False
+        self.returns["evicted"] += 1
+        message = MESSAGE.format(node=pod.spec.node_name, namespace=meta.namespace)
+        self._recorder.record_event(reference_to("v1", "Pod", meta), "Normal", REASON, message)
+        self._log.info("{pod} returns from {node}", pod=str(meta.key), node=pod.spec.node_name)
+        return True
