@@ -9,6 +9,8 @@ from typing import Protocol
 import attrs
 from twisted.application.service import IService, MultiService
 
+from liqod.agent import peer_metrics
+from liqod.agent.peer_metrics import PeerNumbers
 from liqod.agent.wiring import Features
 from liqod.flow.controller import Controller
 from liqod.flow.workqueue import Workers
@@ -47,6 +49,7 @@ def register(agent: Daemon) -> None:
     counter("liqod_events_dropped", "Kubernetes Events above the rate limit, by origin.", ("cluster",), numbers.events)
     counter("liqod_spillover_returns", "Evictions of pods to come home, by outcome.", ("outcome",), numbers.returns)
     gauge("liqod_queue_length", "Keys that wait to be worked on.", ("queue",), numbers.queues)
+    peer_metrics.register(agent.registry, PeerNumbers(lambda: numbers.features))
     gauge("liqod_stale_caches", "Caches that cannot follow the API server.", ("resource",), numbers.stale)
 
 
@@ -57,7 +60,7 @@ class Numbers:
     _agent: Daemon
 
     @property
-    def _features(self) -> list[Features]:
+    def features(self) -> list[Features]:
         """The features as a list of one or none, for loops."""
         features = self._agent.features
         return [] if features is None else [features]
@@ -70,7 +73,7 @@ class Numbers:
         """Return the requests to the home API server and, by lender, to those of the others."""
         if self._agent.client is not None:
             yield from _requests("home", self._agent.client.requests)
-        for features in self._features:
+        for features in self.features:
             for cluster in features.informers.of(FOREIGNCLUSTERS, ForeignCluster).items():
                 kubelet = features.kubelets.of(ClusterID(cluster.metadata.name))
                 client = kubelet.access.client.value if kubelet is not None else None
@@ -79,37 +82,37 @@ class Numbers:
 
     def peers(self) -> Samples:
         """Return how many peers are in which phase."""
-        for features in self._features:
+        for features in self.features:
             clusters = features.informers.of(FOREIGNCLUSTERS, ForeignCluster).items()
             yield from _counted((cluster.status.phase or "Unknown",) for cluster in clusters)
 
     def sessions(self) -> Samples:
         """Return how many sessions there are, by our role."""
-        for features in self._features:
+        for features in self.features:
             yield from _counted((session.role,) for session in features.peering.sessions())
 
     def offers(self) -> Samples:
         """Return how many offers of peers are in which phase, and why."""
-        for features in self._features:
+        for features in self.features:
             offers = features.informers.of(ADVERTISEMENTS, Advertisement).items()
             yield from _counted((offer.status.phase or "Pending", offer.status.reason) for offer in offers)
 
     def refusals(self) -> Samples:
         """Return how often peers were refused something."""
-        for features in self._features:
+        for features in self.features:
             for reason, count in sorted(features.peering.refusals.items()):
                 yield (reason,), float(count)
 
     def relayed(self) -> Samples:
         """Return how many requests of which borrower the relay passed on."""
-        for features in self._features:
+        for features in self.features:
             if features.peering.relay is not None:
                 for peer, count in sorted(features.peering.relay.requests.items()):
                     yield (peer,), float(count)
 
     def events(self) -> Samples:
         """Return how many events were not recorded: the daemon's own, and those that are reflected from lenders."""
-        for features in self._features:
+        for features in self.features:
             yield ("home",), float(features.recorder.dropped)
             dropped: Counter[str] = Counter()
             for kubelet in features.kubelets.all():
@@ -128,7 +131,7 @@ class Numbers:
     def queues(self) -> Samples:
         """Return the lengths of the queues; those of one name, such as of several virtual kubelets, are added up."""
         lengths: Counter[str] = Counter()
-        for features in self._features:
+        for features in self.features:
             for name, length in _queues(features.services):
                 lengths[name] += length
         for name, length in sorted(lengths.items()):
@@ -136,7 +139,7 @@ class Numbers:
 
     def stale(self) -> Samples:
         """Return the kinds whose caches are behind."""
-        for features in self._features:
+        for features in self.features:
             yield from _counted((str(informer.resource),) for informer in features.informers if informer.error)
 
 

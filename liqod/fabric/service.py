@@ -26,7 +26,7 @@ from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.control.exported_addresses import ExportedAddresses, NetworkUser
 from liqod.fabric.control.network_control import NetworkControl
 from liqod.fabric.control.recorded_agent import RecordedAgent
-from liqod.fabric.state.report import NetworkAgent
+from liqod.fabric.state.report import NetworkAgent, NetworkReport
 from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.controller import Source, always
 from liqod.kube.cache.shared_informers import Informers
@@ -106,6 +106,10 @@ class Fabric(ConvergeLoop):
     def status(self, peer: ClusterID) -> tuple[bool | None, str]:
         """Return whether packets cross to a peer now (None: not known yet), and a sentence about it."""
         return self._control.status(peer, self._agent.report())
+
+    def report(self) -> NetworkReport:
+        """Return what the network agent observed last."""
+        return self._agent.report()
 
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when what was agreed earlier is known."""

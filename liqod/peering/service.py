@@ -12,6 +12,7 @@ from __future__ import annotations
 import random as _random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 import attrs
 from twisted.application.service import MultiService
@@ -170,6 +171,11 @@ class Peering(MultiService):
     def fingerprint(self) -> Fingerprint:
         """The fingerprint of this cluster's current key."""
         return self._controllers.trust.rotation.own_key.value
+
+    @property
+    def certificate_end(self) -> datetime:
+        """When the certificate that peers are shown ends."""
+        return self._tls.keypair.chain[0].not_valid_after_utc
 
     @property
     def own_key(self) -> Latest[Fingerprint]:

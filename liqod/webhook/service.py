@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -113,6 +114,11 @@ class AdmissionWebhook(Controller[str]):
     def port(self) -> int:
         """The bound port; 0 before the webhook listens."""
         return int(getattr(self._port.getHost(), "port", 0)) if self._port is not None else 0
+
+    @property
+    def certificate_end(self) -> datetime | None:
+        """When the certificate that is served ends; None before the webhook listens."""
+        return self._bundle.not_after if self._bundle is not None else None
 
     @property
     def trouble(self) -> str:

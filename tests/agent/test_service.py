@@ -91,6 +91,10 @@ class DaemonTests(TestCase):
             'liqod_api_requests_total{cluster="home"',
             "liqod_reactor_lag_seconds_count",
             'liqod_events_dropped_total{cluster="home"} 0.0',
+            'liqod_build_info{python="',
+            'liqod_certificate_not_after_timestamp_seconds{what="identity"} ',
+            'liqod_certificate_not_after_timestamp_seconds{what="webhook"} ',
+            "liqod_audit_file_failing 0.0",
         ):
             self.assertIn(line, numbers)
 

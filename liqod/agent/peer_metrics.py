@@ -1,0 +1,218 @@
+"""Metrics for people: each peer, its tunnel, what is lent and borrowed, certificates, and the version.
+
+Everything is read from what the daemon holds anyway: no scrape sends a request. What is not known is left out.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+import attrs
+import msgspec
+
+from liqod.agent.wiring import Features
+from liqod.fabric.state.report import NetworkReport, ProbeResult, TunnelReport
+from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, TUNNELENDPOINTS
+from liqod.metrics.registry import Registry, Samples
+from liqod.model.ids import ClusterID
+from liqod.model.objects import quantity
+from liqod.model.records.network import TunnelEndpoint
+from liqod.model.records.views import Advertisement, ForeignCluster
+
+RESOURCES: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
+"""Resources that are shown: a peer chooses the names of what it offers, and each would be a series."""
+
+
+class _Phase(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+def register(registry: Registry, read: PeerNumbers) -> None:
+    """Have a registry serve the numbers of peers."""
+    gauge, counter = registry.gauge, registry.counter
+    gauge("liqod_build_info", "1; the versions are labels.", ("version", "python"), build_info)
+    gauge("liqod_peer_connected", "Whether there is a session with a peer.", ("peer", "name"), read.connected)
+    gauge("liqod_peer_phase", "1 for the phase that a peer is in.", ("peer", "phase", "reason"), read.phases)
+    gauge("liqod_peer_missed_pings", "Pings in a row that a peer has not answered.", ("peer",), read.missed_pings)
+    gauge("liqod_peer_lent", "Offered to a peer.", ("peer", "resource"), read.lent)
+    gauge("liqod_peer_used", "Requested by the pods of a peer here.", ("peer", "resource"), read.used)
+    gauge("liqod_peer_borrowed", "Accepted offers of a peer.", ("peer", "resource"), read.borrowed)
+    gauge("liqod_peer_pods", "Pods on the virtual nodes of a peer, by phase.", ("peer", "phase"), read.pods)
+    gauge("liqod_tunnel_connected", "Whether packets cross to a peer and back.", ("peer",), read.tunnels)
+    gauge(
+        "liqod_tunnel_last_handshake_timestamp_seconds",
+        "When the tunnel to a peer was last agreed, as Unix time.",
+        ("peer",),
+        read.handshakes,
+    )
+    gauge("liqod_tunnel_rtt_seconds", "Round trip through the tunnel.", ("peer",), read.round_trips)
+    gauge("liqod_tunnel_loss_ratio", "Share of the latest probes without an answer.", ("peer",), read.losses)
+    gauge("liqod_tunnel_path_mtu_bytes", "MTU of the path to a peer.", ("peer",), read.path_mtus)
+    counter("liqod_tunnel_receive_bytes", "Bytes that came through the tunnel.", ("peer",), read.received)
+    gauge(
+        "liqod_certificate_not_after_timestamp_seconds",
+        "When a certificate of this daemon ends, as Unix time.",
+        ("what",),
+        read.certificates,
+    )
+    counter("liqod_audit_events", "Security events that were written.", ("type",), read.audited)
+    counter("liqod_audit_omitted", "Security events above their rate.", ("type",), read.omitted)
+    gauge("liqod_audit_file_failing", "Whether the file of [audit] cannot be written.", (), read.audit_failing)
+
+
+def build_info() -> Samples:
+    """Return 1, with the versions of liqod and of Python."""
+    try:
+        found = version("liqod")
+    except PackageNotFoundError:
+        found = "unknown"
+    yield (found, platform.python_version()), 1.0
+
+
+@attrs.frozen
+class PeerNumbers:
+    """Reads the numbers of the peers of one daemon; ``leading`` returns its features, as a list of one or none."""
+
+    _leading: Callable[[], list[Features]]
+
+    def connected(self) -> Samples:
+        """Return 1 or 0 for each peer."""
+        for features in self._leading():
+            connected = {session.peer for session in features.peering.sessions()}
+            for cluster in _clusters(features):
+                name = cluster.metadata.name
+                yield (name, cluster.status.cluster_name), float(name in connected)
+
+    def phases(self) -> Samples:
+        """Return 1 for each peer, with its phase."""
+        for features in self._leading():
+            for cluster in _clusters(features):
+                yield (cluster.metadata.name, cluster.status.phase or "Unknown", cluster.status.reason), 1.0
+
+    def missed_pings(self) -> Samples:
+        """Return the pings that the peers with a session have not answered."""
+        for features in self._leading():
+            for session in features.peering.sessions():
+                yield (session.peer,), float(session.missed_pings)
+
+    def lent(self) -> Samples:
+        """Return what is offered to the peers."""
+        for features in self._leading():
+            for cluster in _clusters(features):
+                if cluster.status.lent is not None:
+                    yield from _resources(cluster.metadata.name, quantity.parse_all(cluster.status.lent.resources))
+
+    def used(self) -> Samples:
+        """Return what the pods of the peers request here."""
+        for features in self._leading():
+            for cluster in _clusters(features):
+                used = features.hosting.used_by(ClusterID(cluster.metadata.name))
+                yield from _resources(cluster.metadata.name, used)
+
+    def borrowed(self) -> Samples:
+        """Return what was accepted of the peers."""
+        for features in self._leading():
+            for offer in features.informers.of(ADVERTISEMENTS, Advertisement).items():
+                if offer.status.phase == "Accepted":
+                    yield from _resources(offer.spec.cluster_id, quantity.parse_all(offer.spec.offer.resources))
+
+    def pods(self) -> Samples:
+        """Return how many pods of this cluster are on the virtual nodes of the peers."""
+        for features in self._leading():
+            counts: Counter[tuple[str, str]] = Counter()
+            for kubelet in features.kubelets.all():
+                for pod in kubelet.home_pods():
+                    phase = msgspec.json.decode(pod.status or b"{}", type=_Phase).phase
+                    counts[kubelet.context.lender, phase or "Pending"] += 1
+            for labels, count in sorted(counts.items()):
+                yield labels, float(count)
+
+    def tunnels(self) -> Samples:
+        """Return 1 or 0 for each tunnel."""
+        for features in self._leading():
+            for tunnel in _tunnels(features):
+                yield (tunnel.spec.cluster_id,), float(tunnel.status.phase == "Connected")
+
+    def handshakes(self) -> Samples:
+        """Return when the tunnels had their last handshake; one that never had any is left out."""
+        yield from self._reported(lambda tunnel: tunnel.handshake or None)
+
+    def received(self) -> Samples:
+        """Return the bytes that came through each tunnel."""
+        yield from self._reported(lambda tunnel: float(tunnel.received))
+
+    def _reported(self, value: Callable[[TunnelReport], float | None]) -> Samples:
+        for features in self._leading():
+            report = _report(features)
+            for tunnel in _tunnels(features):
+                found = report.tunnels.get(tunnel.spec.public_key)
+                if found is not None and (number := value(found)) is not None:
+                    yield (tunnel.spec.cluster_id,), float(number)
+
+    def round_trips(self) -> Samples:
+        """Return the round trips of the latest probes."""
+        yield from self._probed(lambda probe: probe.rtt)
+
+    def losses(self) -> Samples:
+        """Return the shares of the latest probes without an answer."""
+        yield from self._probed(lambda probe: probe.loss)
+
+    def path_mtus(self) -> Samples:
+        """Return the MTUs of the paths, where they are known."""
+        yield from self._probed(lambda probe: probe.mtu or None)
+
+    def _probed(self, value: Callable[[ProbeResult], float | None]) -> Samples:
+        for features in self._leading():
+            for peer, probe in sorted(_report(features).probes.items()):
+                if (number := value(probe)) is not None:
+                    yield (peer,), float(number)
+
+    def certificates(self) -> Samples:
+        """Return when the certificates that this daemon shows to others end."""
+        for features in self._leading():
+            yield ("identity",), features.peering.certificate_end.timestamp()
+            if features.webhook is not None and (end := features.webhook.certificate_end) is not None:
+                yield ("webhook",), end.timestamp()
+
+    def audited(self) -> Samples:
+        """Return how many security events were written."""
+        for features in self._leading():
+            for kind, count in sorted(features.audit.written.items()):
+                yield (kind,), float(count)
+
+    def omitted(self) -> Samples:
+        """Return how many security events were left out."""
+        for features in self._leading():
+            for kind, count in sorted(features.audit.omitted.items()):
+                yield (kind,), float(count)
+
+    def audit_failing(self) -> Samples:
+        """Return 1 while security events go to the log because their file cannot be written."""
+        for features in self._leading():
+            yield (), float(bool(features.audit.problem))
+
+
+def _clusters(features: Features) -> list[ForeignCluster]:
+    clusters = features.informers.of(FOREIGNCLUSTERS, ForeignCluster).items()
+    return sorted(clusters, key=lambda cluster: cluster.metadata.name)
+
+
+def _tunnels(features: Features) -> list[TunnelEndpoint]:
+    if features.fabric is None:
+        return []
+    return list(features.informers.of(TUNNELENDPOINTS, TunnelEndpoint).items())
+
+
+def _report(features: Features) -> NetworkReport:
+    return features.fabric.report() if features.fabric is not None else NetworkReport()
+
+
+def _resources(peer: str, resources: Mapping[str, Fraction]) -> Samples:
+    for resource, amount in sorted(resources.items()):
+        if resource in RESOURCES:
+            yield (peer, resource), float(amount)

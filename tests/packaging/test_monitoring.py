@@ -1,0 +1,105 @@
+"""Alert rules, dashboard and runbooks speak of metrics that the daemon has."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from prometheus_client.metrics import MetricWrapperBase
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.agent.metrics import register
+from liqod.metrics.registry import Registry
+from tests.environment import require
+
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+MONITORING: Final = CHECKOUT / "packaging/monitoring"
+METRIC: Final = re.compile(r"(liqod_\w+)(?:\{([^}]*)\})?")
+RATED: Final = re.compile(r"(?:rate|increase)\((liqod_\w+)")
+GROUPED: Final = re.compile(r"(?:by|on) \(([^)]*)\)")
+SUFFIXES: Final = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+
+
+class StandingBy:
+    """A daemon that does nothing."""
+
+    client = None
+    features = None
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+
+
+def served() -> dict[str, tuple[str, frozenset[str]]]:
+    """Return type and labels of every time series of a daemon, by its name."""
+    daemon = StandingBy()
+    register(daemon)
+    found = {}
+    for collector in daemon.registry._registry._collector_to_names:
+        one: Any = collector
+        if isinstance(collector, MetricWrapperBase):
+            kind, name, labels = one._type, one._name, one._labelnames
+        else:
+            kind, name, labels = one._kind, one._name, one._labels
+        for suffix in SUFFIXES[kind]:
+            found[name + suffix] = (kind, frozenset(labels))
+    return found
+
+
+def rules() -> list[dict[str, Any]]:
+    """Return the alert rules."""
+    return [
+        rule for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
+    ]
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Yield the name of each alert and panel with its expression."""
+    for rule in rules():
+        yield rule["alert"], rule["expr"]
+    for panel in json.loads((MONITORING / "dashboard.json").read_text())["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+
+
+class MonitoringTests(SynchronousTestCase):
+    """What ``packaging/monitoring`` says."""
+
+    def test_metrics_exist_with_their_type_and_labels(self) -> None:
+        """Each series is served; rates are of counters; the labels that are selected or grouped by exist."""
+        known = served()
+        for name, expression in expressions():
+            used = METRIC.findall(expression)
+            labels = {"le", "job", "instance"}
+            for metric, selected in used:
+                self.assertIn(metric, known, name)
+                labels |= known[metric][1]
+                self.assertLessEqual(set(re.findall(r"(\w+)(?:!?[=~]+)", selected)), set(known[metric][1]), name)
+            for group in GROUPED.findall(expression):
+                self.assertLessEqual({label.strip() for label in group.split(",")}, labels, name)
+            for metric in RATED.findall(expression):
+                self.assertNotEqual(known[metric][0], "gauge", name)
+
+    def test_each_alert_has_a_runbook(self) -> None:
+        """Its section is there, the rule points at it, and no section is about an alert that is gone."""
+        page = (CHECKOUT / "docs/runbooks.md").read_text()
+        sections = [line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")]
+        self.assertEqual(sections, [rule["alert"] for rule in rules()])
+        for rule in rules():
+            self.assertEqual(rule["annotations"]["runbook_url"], f"docs/runbooks.md#{rule['alert'].lower()}")
+            self.assertIn(rule["labels"]["severity"], {"critical", "warning", "info"})
+            self.assertEqual({"summary", "description", "runbook_url"}, set(rule["annotations"]))
+
+    def test_alerts_fire_and_resolve(self) -> None:
+        """Prometheus' own tool finds the rules correct, and its unit tests of them pass."""
+        tool = shutil.which("promtool")
+        require("" if tool else "promtool (Debian: prometheus) is needed")
+        for arguments in (["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]):
+            done = subprocess.run([str(tool), *arguments], cwd=MONITORING, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
