@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from liqod.model.text import clean_text, clip_utf8
 
-LONGEST: Final = 128 << 10
+LONGEST: Final = 16 << 10
 """Size in bytes up to which a status is kept unchanged. A kubelet writes a few hundred bytes for each container, plus
 termination messages of 12 KiB in total (Kubernetes, "Determine the Reason for Pod Failure")."""
 TEXT: Final = 256
+"""Size in bytes to which texts are cut first."""
+TEXTS: Final = (TEXT, 64, 16)
+"""The sizes that are tried until the status is short enough."""
 CONDITIONS: Final = 16
 CONTAINERS: Final = 32
 ADDRESSES: Final = 4
@@ -32,26 +37,34 @@ def limited(status: Mapping[str, Any]) -> dict[str, Any]:
 
     Fields of the wrong type are left out.
     """
-    short: dict[str, Any] = _taken(status, _TEXTS)
-    if conditions := [_taken(one, _CONDITION) for one in _maps(status.get("conditions"), CONDITIONS)]:
+    for text in TEXTS:
+        short = _limited(status, text)
+        if len(msgspec.json.encode(short)) < LONGEST:
+            break
+    return short
+
+
+def _limited(status: Mapping[str, Any], text: int) -> dict[str, Any]:
+    short: dict[str, Any] = _taken(status, _TEXTS, text)
+    if conditions := [_taken(one, _CONDITION, text) for one in _maps(status.get("conditions"), CONDITIONS)]:
         short["conditions"] = conditions
-    if addresses := [_taken(one, ("ip",)) for one in _maps(status.get("podIPs"), ADDRESSES)]:
+    if addresses := [_taken(one, ("ip",), text) for one in _maps(status.get("podIPs"), ADDRESSES)]:
         short["podIPs"] = addresses
     left = CONTAINERS
     for kind in _KINDS:
-        found = [_container(one) for one in _maps(status.get(kind), left)]
+        found = [_container(one, text) for one in _maps(status.get(kind), left)]
         left -= len(found)
         if found:
             short[kind] = found
     return short
 
 
-def _container(one: Mapping[str, Any]) -> dict[str, Any]:
-    short = _taken(one, _CONTAINER)
+def _container(one: Mapping[str, Any], text: int) -> dict[str, Any]:
+    short = _taken(one, _CONTAINER, text)
     state = one.get("state")
     if isinstance(state, dict):
         kind = next((kind for kind in _STATES if isinstance(state.get(kind), dict)), "")
-        short["state"] = {kind: _taken(state[kind], _STATE)} if kind else {}
+        short["state"] = {kind: _taken(state[kind], _STATE, text)} if kind else {}
     return short
 
 
@@ -59,16 +72,16 @@ def _maps(value: Any, most: int) -> list[dict[str, Any]]:
     return [one for one in value[:most] if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _taken(source: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+def _taken(source: Mapping[str, Any], fields: tuple[str, ...], text: int) -> dict[str, Any]:
     taken: dict[str, Any] = {}
     for field in fields:
         value = source.get(field)
         if isinstance(value, str):
-            taken[field] = _cut(value)
+            taken[field] = _cut(value, text)
         elif isinstance(value, int) and abs(value) < 2**31:
             taken[field] = value
     return taken
 
 
-def _cut(text: str) -> str:
-    return clip_utf8(clean_text(text, TEXT), TEXT)
+def _cut(text: str, size: int) -> str:
+    return clip_utf8(clean_text(text, size), size)

@@ -26,6 +26,7 @@ from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.pods.decide import Report, WriteStatus, decide_refused, name_taken_report
 from liqod.kubelet.pods.restarts import Tally
+from liqod.kubelet.pods.status_pace import Pace
 from liqod.model.ids import Key
 from liqod.model.objects.meta import reference_to
 from liqod.model.timestamps import rfc3339
@@ -55,6 +56,8 @@ class TrackedPod:
     """Restart counts of this and the earlier remote pods."""
     status_due: float | None = None
     """When a changed status must be written; None: no status changed."""
+    pace: Pace = Factory(Pace)
+    """How often the status was written of late."""
     grace_sent_at: float | None = None
     """Since when the ShadowPod carries the requested grace period."""
     postponed: bool = False

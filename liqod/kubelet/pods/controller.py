@@ -44,6 +44,7 @@ from liqod.kubelet.pods.decide import (
     decide_unreachable,
 )
 from liqod.kubelet.pods.restarts import Tally, tally
+from liqod.kubelet.pods.status_pace import is_urgent
 from liqod.model.ids import Key
 from liqod.model.names import DELETION_GRACE_ANNOTATION
 from liqod.model.timestamps import parse_rfc3339, rfc3339
@@ -330,14 +331,21 @@ class PodController(Controller[Key]):
         return now >= tracked.grace_sent_at + GRACE_DEADLINE
 
     async def _write_status(self, home: HomePod, tracked: TrackedPod, decision: WriteStatus) -> float | None:
-        """Write the newest status once per burst of changes, ``status_delay`` seconds after the first of them."""
+        """Write the newest status once per burst of changes, ``status_delay`` seconds after the first of them.
+
+        One that changes all the time is written ever later.
+        """
         now = self.clock.seconds()
         if tracked.status_due is None:
             tracked.status_due = now + self._delay
         left = tracked.status_due - now
         if left > 0.001:
             return left
+        left = tracked.pace.wait(now, urgent=is_urgent(decoded(home.status), decision.status))
+        if left > 0.001:
+            return left
         tracked.status_due = None
+        tracked.pace = tracked.pace.written(now)
         await self._actions.write_status(home, decision)
         return self._until_given_up(home)
 
