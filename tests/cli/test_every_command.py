@@ -66,6 +66,7 @@ RUNS: dict[tuple[str, ...], list[str]] = {
     ("trust",): ["milan", "--yes"],
     ("accept",): ["milan"],
     ("refuse",): ["milan"],
+    ("confirm-deletions",): ["milan"],
     ("cordon",): ["milan"],
     ("uncordon",): ["milan"],
     ("drain",): ["milan", "--force", "--timeout=5"],
@@ -182,6 +183,8 @@ class EveryCase(TestCase):
         await create(NODES, {"metadata": {"name": "liqo-milan", "labels": labels}})
         spec = {"nodeName": "liqo-milan", "containers": [{"name": "main", "image": "x"}]}
         await create(PODS, {"metadata": {"name": "web"}, "spec": spec}, "default")
+        held = {"status": {"deletionsObservation": "0a1b2c"}}
+        await self.client.patch(VIRTUALNODES, "c2", held, "liqo-tenant-c2", subresource="status", view=None)
         await create(SECRETS, {"metadata": {"name": "key"}, "data": {}}, "default")
 
     async def liqodctl(self, *argv: str, **request: Any) -> tuple[str, str, int]:

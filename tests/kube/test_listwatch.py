@@ -160,6 +160,27 @@ class OrderTests(SynchronousTestCase):
         details = {"causes": [{"reason": "ResourceVersionTooLarge"}]}
         self.assertEqual(m.ended(ServerError(504, "Timeout", "", details), 50), Watch("", True, 450))
 
+    def test_a_server_that_went_back(self) -> None:
+        """Lower versions than before, or a version from the future, mean that etcd was restored; 410 alone does not."""
+        future = ServerError(504, "Timeout", "too large", details={"causes": [{"reason": "ResourceVersionTooLarge"}]})
+        for version, error, back in (("12", None, False), ("20", None, False), ("9", None, True), ("20", future, True)):
+            m = machine(stream=False)
+            m.listed({}, (), "11", 0)
+            m.connected(0)
+            m.received(Change("ADDED", item("a", 12)), 1)
+            m.ended(error or Gone(410, "Expired", "too old"), 20)
+            m.listed({}, (), version, 20)
+            self.assertEqual(m.went_back, back, (version, error))
+
+    def test_watched_deletions(self) -> None:
+        """A deletion that the server reported is told from one that a new list let conclude."""
+        m = machine(stream=False)
+        m.listed({Key("ns", name): item(name, 3) for name in "ab"}, (), "9", 0)
+        m.connected(0)
+        reported = list(m.received(Change("DELETED", item("a", 10)), 1))
+        concluded, _ = m.listed({}, (), "11", 2)
+        self.assertEqual([delta.watched for delta in (*reported, *concluded)], [True, False])
+
     def test_an_unreadable_object_stays_as_it_was(self) -> None:
         """A change that cannot be read advances the version and leaves what is known, also over a new list."""
         m = self.live()
