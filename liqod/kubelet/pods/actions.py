@@ -31,6 +31,8 @@ from liqod.model.ids import Key
 from liqod.model.objects.meta import reference_to
 from liqod.model.timestamps import rfc3339
 
+FLOOD_INTERVAL: Final = 60.0
+"""Seconds between two events about a lender that changes too many statuses."""
 DELETION_TIMEOUT: Final = 10.0
 """Seconds after which a deletion that the watch has not shown is requested again."""
 
@@ -120,6 +122,7 @@ class PodActions:
         self._grants = grants
         self._health = health
         self._recorder = recorder
+        self._flooded_at: float | None = None
         self.mutations: Mutations[Key, HomePod] = Mutations(clock)
         # Without resourceVersion: a kubelet owns only part of a pod's status, and conditions of other writers change at
         # any time; a 409 for those helps nobody. The UID in the patch protects a successor of the same name.
@@ -229,6 +232,18 @@ class PodActions:
         if isinstance(written, Written) and decision.report is not None:
             reference, report = reference_to("v1", "Pod", home.metadata), decision.report
             self._recorder.record_event(reference, "Warning", report.reason, report.message)
+
+    def report_flood(self, now: float) -> None:
+        """Record, once a minute, an event of the Node: its lender changes more statuses than are written home."""
+        if self._flooded_at is not None and now - self._flooded_at < FLOOD_INTERVAL:
+            return
+        self._flooded_at = now
+        name = self._context.node_name
+        message = "the lender changes more statuses than are written here; those of phase and readiness come first"
+        # A kubelet refers to its Node by the name in place of the UID.
+        reference = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
+        self._recorder.record_event(reference, "Warning", "StatusesDelayed", message)
+        self._log.warn("{node}: {message}", node=name, message=message)
 
     async def skip(self, home: HomePod | None, report: Report) -> float | None:
         """Report that an object that is not ours has the name; retry after ``NAME_TAKEN_RETRY``."""

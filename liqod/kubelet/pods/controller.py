@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from attrs import define, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -44,7 +45,7 @@ from liqod.kubelet.pods.decide import (
     decide_unreachable,
 )
 from liqod.kubelet.pods.restarts import Tally, tally
-from liqod.kubelet.pods.status_pace import is_urgent
+from liqod.kubelet.pods.status_pace import StatusBudget, is_urgent
 from liqod.model.ids import Key
 from liqod.model.names import DELETION_GRACE_ANNOTATION
 from liqod.model.timestamps import parse_rfc3339, rfc3339
@@ -109,6 +110,7 @@ class PodController(Controller[Key]):
         self._health = health
         self._network_usable = network_usable
         self._gate = gate
+        self._budget = StatusBudget()
         gate.register(SHADOWPODS.plural, namespaces.count_shadows, self.enqueue)
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
         self._delay = status_delay
@@ -341,9 +343,16 @@ class PodController(Controller[Key]):
         left = tracked.status_due - now
         if left > 0.001:
             return left
-        left = tracked.pace.wait(now, urgent=is_urgent(decoded(home.status), decision.status))
+        urgent = is_urgent(decoded(home.status), decision.status)
+        left = tracked.pace.wait(now, urgent=urgent)
         if left > 0.001:
             return left
+        size = len(msgspec.json.encode(decision.status))
+        left = self._budget.wait(size, now, urgent=urgent)
+        if left > 0.001:
+            self._actions.report_flood(now)
+            return left
+        self._budget.spend(size)
         tracked.status_due = None
         tracked.pace = tracked.pace.written(now)
         await self._actions.write_status(home, decision)

@@ -8,7 +8,7 @@ from unittest import TestCase
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liqod.kubelet.pods.status_pace import FREE, LONGEST, LONGEST_URGENT, Pace, is_urgent
+from liqod.kubelet.pods.status_pace import FREE, LONGEST, LONGEST_URGENT, PER_MINUTE, Pace, StatusBudget, is_urgent
 
 
 def flood(seconds: float, *, urgent: bool) -> list[float]:
@@ -59,6 +59,20 @@ class StatusPaceTests(TestCase):
             self.assertLessEqual(urgent, LONGEST_URGENT)
             if not wait:
                 pace = pace.written(now)
+
+    def test_a_budget_for_all_pods(self) -> None:
+        """However many pods flood, a lender has so many bytes a minute; phase and readiness are written before."""
+        budget, spent = StatusBudget(), 0
+        for step in range(6000):
+            now = 1000.0 + step / 10
+            for _ in range(100):
+                if not budget.wait(16 << 10, now, urgent=False):
+                    budget.spend(16 << 10)
+                    spent += 16 << 10
+        self.assertLessEqual(spent, 11 * PER_MINUTE)
+        self.assertGreater(spent, 9 * PER_MINUTE)
+        self.assertGreater(budget.wait(16 << 10, now, urgent=False), 0.0)
+        self.assertEqual(budget.wait(16 << 10, now, urgent=True), 0.0)
 
     def test_what_is_urgent(self) -> None:
         """A change of phase or readiness is urgent, one of a message is not."""
