@@ -98,9 +98,12 @@ class Numbers:
             yield from _counted((offer.status.phase or "Pending", offer.status.reason) for offer in offers)
 
     def refusals(self) -> Samples:
-        """Return how often peers were refused something."""
+        """Return how often peers were refused something, and callers of the admission webhook a connection."""
         for features in self.features:
-            for reason, count in sorted(features.peering.refusals.items()):
+            refused = Counter(features.peering.refusals)
+            if features.webhook is not None:
+                refused.update(features.webhook.refused.counts)
+            for reason, count in sorted(refused.items()):
                 yield (reason,), float(count)
 
     def relayed(self) -> Samples:

@@ -147,7 +147,7 @@ def factory(
     evict_after: float = 0.0,
     *,
     is_enabled: Callable[[str], bool] = lambda _: True,
-    refused: Callable[[str, str, str], None] = lambda *_: None,
+    refused: Callable[[str, str, str], None],
 ) -> Door:
     """Return the protocol factory: HTTP over TLS.
 

@@ -16,6 +16,7 @@ from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock, utc_now
 from liqod.flow.connections.handshake import Door
 from liqod.flow.connections.listening import server_endpoint
+from liqod.flow.connections.refused import RefusedConnections
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate
@@ -76,6 +77,7 @@ class AdmissionWebhook(Controller[str]):
         super().__init__(reactor, metrics=metrics)
         self.ready = Gate()
         """Opens when the webhook is configured at the API server for the first time."""
+        self.refused = RefusedConnections(reactor, settings.webhook.listen)
         self._searched = False
         self._reactor = reactor
         self._client = client
@@ -203,6 +205,7 @@ class AdmissionWebhook(Controller[str]):
                 lambda: self.prepared,
                 evict_after,
                 is_enabled=self.is_enabled,
+                refused=self.refused.record,
             )
             port = await endpoint.listen(self._listener)
         except Exception as error:

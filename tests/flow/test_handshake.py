@@ -9,10 +9,12 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.connections.admission import GRACE, OF_API_SERVERS, REQUEST
 from liqod.flow.connections.handshake import https
+from liqod.flow.connections.refused import LOG_INTERVAL, RefusedConnections
 from liqod.identity import certs, tls
 from liqod.model.ids import ClusterID
 from tests.identity.tls_pair import NOW, Recorder
@@ -100,3 +102,21 @@ class HandshakeTests(SynchronousTestCase):
             came[0].serve()
         self.assertIsNone(self.come("192.0.2.1"))
         self.assertEqual(self.refused, ["TooManyConnections"])
+
+    def test_refusals_are_counted_and_logged_at_a_pace(self) -> None:
+        """A thousand refused connections are a thousand in the count and one line a minute."""
+        lines: list[str] = []
+
+        observe: Any = lambda event: lines.append(formatEvent(event))  # noqa: E731
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        refused = RefusedConnections(self.clock, "tcp:5873")
+        for number in range(1000):
+            refused.record("TooManyConnections", f"10.0.0.{number % 250}", "all places are taken")
+        self.assertEqual(refused.counts, {"TooManyConnections": 1000})
+        self.assertEqual(len(lines), 1)
+        self.clock.advance(LOG_INTERVAL)
+        refused.record("TooManyHandshakes", "10.0.0.1", "later")
+        self.assertEqual(len(lines), 2)
+        self.assertIn("tcp:5873", lines[1])
+        self.assertIn("since the last such line: 1000", lines[1])

@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from liqod.flow.clocks import Reactor, utc_now
 from liqod.flow.connections.handshake import https
+from liqod.flow.connections.refused import RefusedConnections
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -32,7 +33,6 @@ from liqod.model.objects.meta import Object
 AUTHENTICATION: Final = Key("kube-system", "extension-apiserver-authentication")
 """The ConfigMap in which the API server publishes its client CA (Kubernetes, "Configure the Aggregation Layer")."""
 CLIENT_CA: Final = "client-ca-file"
-LOG_INTERVAL: Final = 60.0
 
 
 class ClientCA(Object, frozen=True):
@@ -60,16 +60,15 @@ class NodeAPI(MultiService):
     ) -> None:
         super().__init__()
         self._reactor = reactor
-        self._listen = listen
+        self.refused = RefusedConnections(reactor, listen)
         self._answers = Answers(reactor, nodes, Callers(client, reactor), Usage(reactor, nodes))
         self._serving = Serving(*_pair(own(address, utc_now())))
-        self._listener = https(self._serving, Channels(self._answers.answer, reactor), reactor, self._refused)
+        self._listener = https(self._serving, Channels(self._answers.answer, reactor), reactor, self.refused.record)
         self._certificate = Certificate(reactor, client, address, lambda shown: self._serving.show(*_pair(shown)))
         self.ports = NodePorts(reactor, listen, self._listener)
         self.ports.setServiceParent(self)
         self._answers.ports = self.ports
         self._address = address
-        self._logged_at = float("-inf")
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         self._authorities: Informer[ClientCA] = Informer(
@@ -116,19 +115,6 @@ class NodeAPI(MultiService):
             self._serving.trust(new.data.get(CLIENT_CA, "").encode())
         except ValueError as error:
             self._log.warn("the config map {key} holds no client CA that can be used: {why}", key=str(key), why=error)
-
-    def _refused(self, reason: str, source: str, message: str) -> None:
-        """Log refused connections, at most once in ``LOG_INTERVAL`` seconds."""
-        now = self._reactor.seconds()
-        if now - self._logged_at >= LOG_INTERVAL:
-            self._logged_at = now
-            self._log.warn(
-                "{listen}: connections of {source} are refused ({reason}: {message})",
-                listen=self._listen,
-                source=source,
-                reason=reason,
-                message=message,
-            )
 
 
 def _pair(shown: Shown) -> tuple[bytes, bytes]:
