@@ -113,8 +113,10 @@ class RefusedTests(SynchronousTestCase):
 
     def test_labels_by_which_controllers_act(self) -> None:
         """A label that services may select is not dropped in silence: the pod is refused."""
-        for label in ("azure.workload.identity/use", "sidecar.istio.io/inject", "xliqo.io/a"):
+        for label in ("azure.workload.identity/use", "sidecar.istio.io/inject", "xliqo.io/a", "aadpodidbinding"):
             self.refused({}, label, labels={label: "true"})
+        made = pod({}, granted(labels=["aadpodidbinding"]), labels={"aadpodidbinding": "own"})
+        self.assertEqual(made["metadata"]["labels"]["aadpodidbinding"], "own")
 
     def test_wrong_shapes(self) -> None:
         """A value of the wrong type is a value error, never anything else."""

@@ -171,6 +171,7 @@ class MetadataPolicyTests(SynchronousTestCase):
         "kubernetes.io/ingress.class",
         "io.example.runtime",
         "liqo.io.evil.example/x",
+        "aadpodidbinding",
     )
 
     def body(self, kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -206,7 +207,10 @@ class MetadataPolicyTests(SynchronousTestCase):
         for key, fine in (("cert-manager.io/issuer", True), ("prometheus.io/scrape", True), ("prometheus.io/x", False)):
             self.assertEqual(not self.refused("services", {"annotations": {key: "1"}}, None, **more), fine, key)
 
-    @given(st.from_regex(r"[a-z./\-]{1,12}", fullmatch=True), st.lists(st.sampled_from(["a/", "a.b/", "a", "b."])))
+    @given(
+        st.from_regex(r"[a-z./\-]{1,12}", fullmatch=True) | st.just("aadpodidbinding"),
+        st.lists(st.sampled_from(["a/", "a.b/", "a", "b."])),
+    )
     @STEADILY
     def test_the_same_as_the_daemon(self, key: str, allowed: list[str]) -> None:
         """The policy and the daemon agree about every key."""

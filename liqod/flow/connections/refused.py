@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 LOG_INTERVAL: Final = 60.0
-"""Seconds in which one port logs at most once: whoever connects must not fill the log."""
+"""Seconds in which one port logs at most once: those who connect must not be able to fill the log."""
 
 
 class RefusedConnections:

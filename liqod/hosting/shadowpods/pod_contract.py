@@ -291,10 +291,10 @@ def _labels(labels: Mapping[str, str], contract: Contract) -> dict[str, str]:
         if is_allowed(key, contract.labels):
             kept[key] = value
         elif not is_of_cluster(key):
-            domain = key.partition("/")[0]
+            domain, slash, _ = key.partition("/")
             raise ValueError(
-                f"the label {_shown(key)} is of a domain that is not granted here; leave it out, or have the lender's "
-                f"administrator grant {_shown(domain)}/ ([hosting] labels)"
+                f"the label {_shown(key)} is not granted here; leave it out, or have the lender's administrator grant "
+                f"{_shown(domain)}{slash} ([hosting] labels)"
             )
     return kept
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.model.names import tenant_namespace
-from liqod.model.objects.portable_metadata import METADATA_POLICY
+from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY
 
 FINALIZER_POLICY: Final = "liqod-borrower-finalizers"
 INGRESS_POLICY: Final = "liqod-borrower-ingresses"
@@ -221,7 +221,7 @@ def _only_keys(field: str, allowed: Sequence[str]) -> tuple[str, str]:
     names = [one for one in allowed if one not in prefixes]
     new, old = f"object.metadata.{field}", f"oldObject.metadata.{field}"
     return (
-        f"!has({new}) || {new}.all(k, !(k.contains('/') || k.contains('.')) || "
+        f"!has({new}) || {new}.all(k, !(k.contains('/') || k.contains('.') || k in {_list(ACTED_ON)}) || "
         f"{_list(prefixes)}.exists(p, k.startsWith(p)) || k in {_list(names)} || "
         f"(oldObject != null && has({old}) && k in {old} && {old}[k] == {new}[k]))",
         f"it has {field} of a domain that is not granted to borrowers here; leave them out at home ([reflection] "

@@ -34,6 +34,8 @@ ANNOTATION_DOMAINS: Final = (
     "service.kubernetes.io/topology-mode",
 )
 """Annotations that tools at home write for themselves."""
+ACTED_ON: Final = ("aadpodidbinding",)
+"""Plain keys that a controller acts on: AAD Pod Identity gives a pod with this label an identity of Azure."""
 CLUSTER_DOMAINS: Final = ("kubernetes.io", "k8s.io")
 """Domains reserved for Kubernetes ("Well-Known Labels, Annotations and Taints"): what is not listed above describes the
 cluster that an object is in, as ``topology.kubernetes.io/zone`` does on pods since 1.35 (PodTopologyLabels)."""
@@ -50,8 +52,8 @@ def is_allowed(key: str, allowed: Sequence[str]) -> bool:
 
 
 def is_plain(key: str) -> bool:
-    """Return whether a key has no domain, and nothing that could be read as one."""
-    return "/" not in key and "." not in key
+    """Return whether a key has no domain, nothing that could be read as one, and no meaning to a controller."""
+    return "/" not in key and "." not in key and key not in ACTED_ON
 
 
 def is_of_cluster(key: str) -> bool:
