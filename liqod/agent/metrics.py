@@ -126,7 +126,7 @@ class Numbers:
 
     def returns(self) -> Samples:
         """Return how many pods were evicted because own nodes have room for them, and how often that was refused."""
-        for features in self._features:
+        for features in self.features:
             if features.spillover is not None:
                 for outcome, count in sorted(features.spillover.returns.items()):
                     yield (outcome,), float(count)
