@@ -27,9 +27,11 @@ from liqod.hosting.shadowpods.decide import (
     result_of,
 )
 from liqod.hosting.shadowpods.forge import MAX_GRACE
+from liqod.hosting.shadowpods.pod_contract import restrict
+from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.views import Pod
 from liqod.kube.errors import from_status
-from liqod.model.records.views import ShadowPod
+from liqod.model.records.views import MAX_POD_BYTES, ShadowPod
 
 
 def shadow(uid: str = "s-1", phase: str = "", deleting: bool = False, origin: str = "c1", pod: Any = None) -> ShadowPod:
@@ -116,6 +118,24 @@ class AdmitTests(SynchronousTestCase):
         ]
         for hostile in cases:
             self.assertEqual(self.reason(admit(shadow(pod=hostile), "c1", self.offered, {})), "InvalidPod")
+
+    def test_what_is_too_large_is_not_kept(self) -> None:
+        """Of a pod above the limit the size is known, for the refusal, and nothing else is in memory."""
+        image = "x" * MAX_POD_BYTES
+        record = shadow(pod={"containers": [{"name": "main", "image": image}]})
+        self.assertLess(len(bytes(record.spec.pod)), 20)
+        self.assertGreater(record.spec.oversize, MAX_POD_BYTES)
+        message = f"it has {record.spec.oversize} bytes"
+        refused = admit(record, "c1", self.offered, {})
+        assert isinstance(refused, Refuse)
+        self.assertEqual((refused.reason, message in refused.message), ("InvalidPod", True))
+        with self.assertRaisesRegex(ValueError, message):
+            restrict(record, Contract())
+        self.assertEqual(msgspec.structs.replace(record.spec).oversize, record.spec.oversize)
+        at_the_limit = shadow(pod={"containers": [{"image": ""}]})
+        room = MAX_POD_BYTES - len(bytes(at_the_limit.spec.pod))
+        at_the_limit = shadow(pod={"containers": [{"image": "x" * room}]})
+        self.assertEqual((len(bytes(at_the_limit.spec.pod)), at_the_limit.spec.oversize), (MAX_POD_BYTES, 0))
 
     def test_containers_of_all_kinds_are_counted_together(self) -> None:
         """A pod has at most 256, however they are called: each costs this cluster's node the same."""

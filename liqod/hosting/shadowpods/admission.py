@@ -10,11 +10,9 @@ from liqod.hosting.shadowpods.quota.ledger import shortage
 from liqod.hosting.views import PodSpec
 from liqod.model.names import ORIGIN_LABEL
 from liqod.model.objects.quantity import Resources
-from liqod.model.records.views import ShadowPod
+from liqod.model.records.views import MAX_POD_BYTES, ShadowPod
 from liqod.model.text import clean_text
 
-MAX_POD_BYTES = 256 * 1024
-"""Bytes of a pod spec that are accepted: the largest real ones are a tenth of it."""
 MAX_CONTAINERS = 256
 MAX_MESSAGE = 1000
 
@@ -71,13 +69,17 @@ def admit(shadow: ShadowPod, tenant: str, offered: Resources | None, used: Resou
     return Admit(asked)
 
 
+def raw_spec(shadow: ShadowPod) -> bytes:
+    """Return the JSON of a ShadowPod's pod; raises ValueError for one that is too large."""
+    if size := shadow.spec.oversize:
+        raise ValueError(f"it has {size} bytes, more than the {MAX_POD_BYTES} allowed")
+    return bytes(shadow.spec.pod)
+
+
 def read_spec(shadow: ShadowPod) -> PodSpec:
     """Decode the opaque pod of a ShadowPod; raises ValueError for what is not a pod spec."""
-    raw = bytes(shadow.spec.pod)
-    if len(raw) > MAX_POD_BYTES:
-        raise ValueError(f"it has {len(raw)} bytes, more than the {MAX_POD_BYTES} allowed")
     try:
-        spec = msgspec.json.decode(raw, type=PodSpec)
+        spec = msgspec.json.decode(raw_spec(shadow), type=PodSpec)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"it is not a pod spec: {error}") from None
     if not spec.containers:

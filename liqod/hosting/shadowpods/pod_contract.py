@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from liqod.hosting.shadowpods import pod_restrictions
-from liqod.hosting.shadowpods.admission import MAX_POD_BYTES
+from liqod.hosting.shadowpods.admission import raw_spec
 from liqod.hosting.shadowpods.forge import DROPPED
 from liqod.hosting.shadowpods.validation import items_in, mapping_in
 from liqod.hosting.tenants.contract import Contract
@@ -204,9 +204,7 @@ def restrict(shadow: ShadowPod, contract: Contract, *, off_control_plane: bool =
     ``off_control_plane``: whether nodes of the control plane are excluded (``TenantNodes.avoids_control_plane``).
     Raises ValueError, with a sentence for the borrower, for what is not granted and for a field of the wrong type.
     """
-    raw = bytes(shadow.spec.pod)
-    if len(raw) > MAX_POD_BYTES:
-        raise ValueError(f"it has {len(raw)} bytes, more than the {MAX_POD_BYTES} allowed")
+    raw = raw_spec(shadow)
     try:
         wanted = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError) as error:

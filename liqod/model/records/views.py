@@ -6,7 +6,7 @@ because a record may be older than the daemon that reads it.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -200,14 +200,29 @@ class NamespaceNattingTable(Object, frozen=True):
     status: NattingTableStatus = NattingTableStatus()
 
 
+MAX_POD_BYTES: Final = 256 * 1024
+"""Bytes of a pod spec that are accepted: the largest real ones are a tenth of it."""
+
+
 class ShadowPodSpec(View, frozen=True):
-    """The pod that the borrower wants; kept opaque here, checked by ``hosting``."""
+    """The pod that the borrower wants; kept opaque here, checked by ``hosting``.
+
+    Of one that is larger than ``MAX_POD_BYTES``, which is refused, only the size is kept: a number in place of the pod.
+    """
 
     pod: msgspec.Raw = msgspec.Raw(b"{}")
 
     def __post_init__(self) -> None:
+        size = len(bytes(self.pod))
         # A msgspec.Raw keeps its whole input buffer alive, which may be a page of a list: copy it.
-        msgspec.structs.force_setattr(self, "pod", self.pod.copy())
+        kept = self.pod.copy() if size <= MAX_POD_BYTES else msgspec.Raw(str(size).encode())
+        msgspec.structs.force_setattr(self, "pod", kept)
+
+    @property
+    def oversize(self) -> int:
+        """The bytes of a pod that was not kept since it is too large; 0 for any other."""
+        text = bytes(self.pod)
+        return int(text) if len(text) < 20 and text.isdigit() else 0
 
 
 class ShadowPodStatus(View, frozen=True):
