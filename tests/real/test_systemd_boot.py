@@ -1,0 +1,201 @@
+"""The Debian package on a real Debian with a real systemd, in a container: installation, service, watchdog, removal.
+
+The machine is a bare Debian that boots here; the cluster that its daemon leads is a sandbox in this process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from kubesandbox.cluster import SandboxCluster
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from tests.environment import require
+from tests.testbed import machine
+from tests.testbed.machine import Machine
+
+REACTOR: Any = reactor
+CHECKOUT = Path(__file__).resolve().parents[2]
+CONFIGURATION = (
+    '[discovery]\nmdns = false\n[metrics]\nlisten = ""\n[peering]\nlisten = "tcp:0:interface=127.0.0.1"\n'
+    '[webhook]\nlisten = "tcp:0:interface=127.0.0.1"\n[kubelet]\nlisten = "tcp:0:interface=127.0.0.1"\n'
+)
+CEILING = 90.0
+LEFT_BEHIND = ("./var/lib/dpkg", "./var/cache", "./var/log", "./root", "./proc", "./run", "./tmp")
+"""Where the machine itself writes when packages come and go."""
+
+
+class _Shared:
+    place: ClassVar[Path | None] = None
+
+
+def package() -> Path:
+    """Return the package, built once for a process."""
+    if _Shared.place is None:
+        _Shared.place = Path(tempfile.mkdtemp())
+        words = [sys.executable, str(CHECKOUT / "packaging/tools/deb.py"), "--output", str(_Shared.place)]
+        environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = _Shared.place.glob("*.deb")
+    return found
+
+
+def prepared() -> Machine:
+    """Return a machine with the package in /root, not booted; skips the test where that is impossible."""
+    require("" if os.geteuid() == 0 else "booting a machine needs root")
+    require(machine.missing() or ("" if shutil.which("dpkg-deb") else "dpkg-deb is not installed"))
+    built = package()
+    debian = Machine.create(Path(tempfile.mkdtemp()) / "root")
+    shutil.copy(built, debian.root / "root/liqod.deb")
+    return debian
+
+
+class PackageTests(SynchronousTestCase):
+    """What dpkg does with the package."""
+
+    def setUp(self) -> None:
+        self.debian = prepared()
+        self.addCleanup(self.debian.stop)
+
+    def listing(self) -> set[str]:
+        """Return path, mode, owner and target of everything in the machine."""
+        words = ["find", ".", "-printf", "%p %M %u %l\n"]
+        found = subprocess.run(words, cwd=self.debian.root, check=True, capture_output=True, text=True).stdout
+        return {line for line in found.splitlines() if not line.startswith(LEFT_BEHIND)}
+
+    def test_life(self) -> None:
+        """Installed it runs and is not enabled; an upgrade keeps the configuration; purged it leaves but its user."""
+        # The machine's users are files that it changes: not their content, only that they are there, is compared.
+        self.debian.chroot("systemd-sysusers", "--inline", "u other -")
+        before = self.listing()
+        self.debian.chroot("dpkg", "--install", "/root/liqod.deb")
+        installed = self.listing()
+        for program in ("liqodctl", "kubectl-liqod"):
+            self.assertRegex(self.debian.chroot(program, "--version"), r"^liqodctl \d")
+        self.assertRegex(self.debian.chroot("/opt/liqod/bin/twistd", "liqod", "--version"), r"^liqod \d")
+        enabled = self.debian.root / "etc/systemd/system/multi-user.target.wants/liqod.service"
+        self.assertFalse(enabled.is_symlink(), "the installation enabled the service")
+        self.assertIn("liqod:x:", (self.debian.root / "etc/passwd").read_text())
+        configuration = self.debian.root / "etc/liqod/liqod.toml"
+        configuration.write_text(CONFIGURATION)
+        self.debian.chroot("dpkg", "--force-confdef", "--install", "/root/liqod.deb")
+        self.assertEqual(configuration.read_text(), CONFIGURATION)
+        self.assertEqual(self.listing(), installed)
+        (self.debian.root / "etc/liqod/kubeconfig").touch()
+        self.debian.chroot("dpkg", "--remove", "liqod")
+        self.assertEqual(configuration.read_text(), CONFIGURATION)
+        self.assertEqual(list((self.debian.root / "etc/liqod").iterdir()).count(configuration), 1)
+        self.debian.chroot("dpkg", "--purge", "liqod")
+        # dpkg removes a directory that it shares with a package and that is empty.
+        self.assertEqual({line for line in self.listing() ^ before if not line.startswith("./opt ")}, set())
+
+    def test_interpreter_is_gone(self) -> None:
+        """Where the Python that it was built for is gone, the command says which and what to do."""
+        self.debian.chroot("dpkg", "--install", "/root/liqod.deb")
+        interpreter = self.debian.root / "opt/liqod/bin/python3"
+        interpreter.unlink()
+        interpreter.symlink_to("/usr/bin/python3.0")
+        with self.assertRaises(AssertionError) as caught:
+            self.debian.chroot("liqodctl", "--version")
+        self.assertRegex(
+            str(caught.exception), r"liqod: python3\.\d+, which this package was built for, is not installed"
+        )
+
+
+class ServiceTests(TestCase):
+    """The service under systemd."""
+
+    timeout = 600
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        self.debian = await deferToThread(prepared)
+        self.addCleanup(lambda: deferToThread(self.debian.stop))
+        cluster = SandboxCluster(REACTOR, "rome")
+        cluster.listen(REACTOR)
+        cluster.startService()
+        self.addCleanup(lambda: Deferred.fromCoroutine(cluster.stop()))
+        await deferToThread(self.debian.chroot, "dpkg", "--install", "/root/liqod.deb")
+        (self.debian.root / "etc/liqod/liqod.toml").write_text(CONFIGURATION)
+        kubeconfig = self.debian.root / "etc/liqod/kubeconfig"
+        kubeconfig.write_text(cluster.kubeconfig())
+        kubeconfig.chmod(0o640)
+        await deferToThread(self.debian.chroot, "chgrp", "liqod", "/etc/liqod/kubeconfig")
+        # Half a minute is right for a daemon, and long for a test.
+        short = self.debian.root / "etc/systemd/system/liqod.service.d/short.conf"
+        short.parent.mkdir()
+        short.write_text("[Service]\nWatchdogSec=5\n")
+        await deferToThread(self.debian.boot)
+
+    async def run_in(self, *words: str) -> str:
+        """Run a program in the machine, while the cluster goes on in this process."""
+        return await deferToThread(self.debian.run, *words, ok=False)
+
+    async def show(self, name: str) -> str:
+        """Return a property of the service."""
+        return (await self.run_in("systemctl", "show", "--value", f"--property={name}", "liqod.service")).strip()
+
+    async def until(self, name: str, holds: Callable[[str], bool]) -> str:
+        """Wait until a property of the service is as wanted; returns it."""
+        deadline = REACTOR.seconds() + CEILING
+        while not holds(value := await self.show(name)):
+            if REACTOR.seconds() > deadline:
+                raise AssertionError(
+                    f"{name} is {value!r}:\n{await self.run_in('journalctl', '--no-pager', '-u', 'liqod')}"
+                )
+            await deferLater(REACTOR, 0.3)
+        return value
+
+    async def test_service(self) -> None:
+        """It becomes ready, says what it does, is restarted where it hangs, restarts, stops; the journal is clean."""
+        self.assertEqual(await self.show("ActiveState"), "inactive")
+        # `enable --now` returns when the daemon has reported that it is ready.
+        await deferToThread(self.debian.run, "systemctl", "enable", "--now", "liqod.service")
+        self.assertEqual((await self.show("ActiveState"), await self.show("SubState")), ("active", "running"))
+        await self.until("StatusText", lambda text: text.startswith("leading"))
+        first = await self.show("MainPID")
+        self.assertEqual((await self.run_in("ps", "-o", "user=", "-p", first)).strip(), "liqod")
+
+        await self.run_in("kill", "-STOP", first)
+        await self.until("NRestarts", lambda count: count == "1")
+        second = await self.until("MainPID", lambda pid: pid not in ("0", first))
+        await self.until("StatusText", lambda text: text.startswith("leading"))
+
+        await deferToThread(self.debian.run, "systemctl", "restart", "liqod.service")
+        await self.until("MainPID", lambda pid: pid not in ("0", first, second))
+        await self.until("StatusText", lambda text: text.startswith("leading"))
+
+        await deferToThread(self.debian.run, "systemctl", "stop", "liqod.service")
+        self.assertEqual((await self.show("ActiveState"), await self.show("Result")), ("inactive", "success"))
+        journal = await self.run_in("journalctl", "--no-pager", "--output=cat", "--unit=liqod.service")
+        self.assertIn("this daemon leads as", journal)
+        for unwanted in ("Traceback", "plugin cache", "Permission denied"):
+            self.assertNotIn(unwanted, journal)
+        self.assertEqual(
+            re.findall(r"(?m)^(?:<\d>|\d{4}-\d\d-\d\d).*$", journal), [], "the journal has the time itself"
+        )
+        listed = await self.run_in(
+            "journalctl", "--no-pager", "--output=cat", "--unit=liqod.service", "--priority=info..info"
+        )
+        self.assertIn("this daemon leads as", listed)
+
+    async def test_wrong_configuration(self) -> None:
+        """A wrong configuration is reported once, with what is wrong, and not tried again."""
+        (self.debian.root / "etc/liqod/liqod.toml").write_text("[peering]\nautojoin = 1\n")
+        await self.run_in("systemctl", "start", "liqod.service")
+        await self.until("ActiveState", lambda state: state == "failed")
+        self.assertEqual((await self.show("ExecMainStatus"), await self.show("NRestarts")), ("2", "0"))
+        journal = await self.run_in("journalctl", "--no-pager", "--output=cat", "--unit=liqod.service")
+        self.assertIn("peering.autojoin", journal)
