@@ -148,7 +148,8 @@ class WithoutPluginCache:
     """
 
     def __call__(self, event: LogEvent) -> NamedConstant:
-        text = str(event.get("log_format") or event.get("format") or "")
+        # Events of Twisted's older log have their text in log_text, and log_format names only that.
+        text = str(event.get("log_text") or event.get("log_format") or event.get("format") or "")
         return PredicateResult.no if text.startswith("Unable to write to plugin cache") else PredicateResult.maybe
 
 
