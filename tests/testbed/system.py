@@ -28,8 +28,6 @@ PACKAGES: Final[dict[str, str | tuple[str, ...]]] = {
     "iperf3": "iperf3",
     "nsd": "nsd",
     "systemd": "systemd-analyze",
-    "systemd-container": "systemd-nspawn",
-    "debootstrap": "debootstrap",
 }
 
 
