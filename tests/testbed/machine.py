@@ -85,11 +85,9 @@ class Machine:
 def missing() -> str:
     """Return why this machine cannot carry such a machine, or ""."""
     lacking = [name for name in ("debootstrap", "systemd-nspawn", "nsenter") if shutil.which(name) is None]
-    return (
-        f"{', '.join(lacking)} not installed: Debian has them in debootstrap, systemd-container and util-linux"
-        if lacking
-        else ""
-    )
+    if not lacking:
+        return ""
+    return f"{', '.join(lacking)} not installed: Debian has them in debootstrap, systemd-container and util-linux"
 
 
 def bare() -> Path:
