@@ -33,7 +33,7 @@ CONFIGURATION = (
     '[webhook]\nlisten = "tcp:0:interface=127.0.0.1"\n[kubelet]\nlisten = "tcp:0:interface=127.0.0.1"\n'
 )
 CEILING = 90.0
-LEFT_BEHIND = ("./var/lib/dpkg", "./var/cache", "./var/log", "./root", "./proc", "./run", "./tmp")
+LEFT_BEHIND = ("./var/lib/dpkg", "./var/cache", "./var/log", "./root", "./proc", "./run", "./tmp", "./var/tmp")
 """Where the machine itself writes when packages come and go."""
 
 
@@ -59,7 +59,7 @@ def prepared() -> Machine:
     require(machine.missing() or ("" if shutil.which("dpkg-deb") else "dpkg-deb is not installed"))
     built = package()
     debian = Machine.create(Path(tempfile.mkdtemp()) / "root")
-    shutil.copy(built, debian.root / "root/liqod.deb")
+    shutil.copy(built, debian.root / "var/tmp/liqod.deb")
     return debian
 
 
@@ -81,7 +81,7 @@ class PackageTests(SynchronousTestCase):
         # The machine's users are files that it changes: not their content, only that they are there, is compared.
         self.debian.chroot("systemd-sysusers", "--inline", "u other -")
         before = self.listing()
-        self.debian.chroot("dpkg", "--install", "/root/liqod.deb")
+        self.debian.chroot("dpkg", "--install", "/var/tmp/liqod.deb")
         installed = self.listing()
         for program in ("liqodctl", "kubectl-liqod"):
             self.assertRegex(self.debian.chroot(program, "--version"), r"^liqodctl \d")
@@ -91,7 +91,7 @@ class PackageTests(SynchronousTestCase):
         self.assertIn("liqod:x:", (self.debian.root / "etc/passwd").read_text())
         configuration = self.debian.root / "etc/liqod/liqod.toml"
         configuration.write_text(CONFIGURATION)
-        self.debian.chroot("dpkg", "--force-confdef", "--install", "/root/liqod.deb")
+        self.debian.chroot("dpkg", "--force-confdef", "--install", "/var/tmp/liqod.deb")
         self.assertEqual(configuration.read_text(), CONFIGURATION)
         self.assertEqual(self.listing(), installed)
         (self.debian.root / "etc/liqod/kubeconfig").touch()
@@ -104,7 +104,7 @@ class PackageTests(SynchronousTestCase):
 
     def test_interpreter_is_gone(self) -> None:
         """Where the Python that it was built for is gone, the command says which and what to do."""
-        self.debian.chroot("dpkg", "--install", "/root/liqod.deb")
+        self.debian.chroot("dpkg", "--install", "/var/tmp/liqod.deb")
         interpreter = self.debian.root / "opt/liqod/bin/python3"
         interpreter.unlink()
         interpreter.symlink_to("/usr/bin/python3.0")
@@ -127,7 +127,7 @@ class ServiceTests(TestCase):
         cluster.listen(REACTOR)
         cluster.startService()
         self.addCleanup(lambda: Deferred.fromCoroutine(cluster.stop()))
-        await deferToThread(self.debian.chroot, "dpkg", "--install", "/root/liqod.deb")
+        await deferToThread(self.debian.chroot, "dpkg", "--install", "/var/tmp/liqod.deb")
         (self.debian.root / "etc/liqod/liqod.toml").write_text(CONFIGURATION)
         kubeconfig = self.debian.root / "etc/liqod/kubeconfig"
         kubeconfig.write_text(cluster.kubeconfig())

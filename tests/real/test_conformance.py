@@ -536,10 +536,19 @@ def live_pods_of(cluster: Cluster, selector: str) -> dict[str, dict[str, Any]]:
 
 
 def affinity(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod's affinity, but for the rule that keeps every guest away from the lender's own virtual nodes."""
+    """Return a pod's affinity, but for the rule that keeps guests off the control plane and virtual nodes."""
     found = dict(body["spec"].get("affinity") or {})
-    away = {"matchExpressions": [{"key": "liqo.io/type", "operator": "NotIn", "values": ["virtual-node"]}]}
-    if found.get("nodeAffinity") == {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [away]}}:
+    away = [
+        {"key": "liqo.io/type", "operator": "NotIn", "values": ["virtual-node"]},
+        {"key": "node-role.kubernetes.io/control-plane", "operator": "DoesNotExist"},
+        {"key": "node-role.kubernetes.io/master", "operator": "DoesNotExist"},
+    ]
+    terms = (
+        found.get("nodeAffinity", {})
+        .get("requiredDuringSchedulingIgnoredDuringExecution", {})
+        .get("nodeSelectorTerms", [])
+    )
+    if [sorted(term["matchExpressions"], key=lambda one: one["key"]) for term in terms] == [away]:
         del found["nodeAffinity"]
     return found
 
