@@ -27,10 +27,10 @@ pod-cidrs = ["{pod_cidr}"]
 percentage = 100
 """
 _LENDER: Final = """
-[hosting]
 namespace-names = ["*"]
 pod-security = "privileged"
 """
+"""Settings of ``[hosting]``: the configuration of test daemons ends within that section."""
 _POLICY: Final = "offload-e2e-namespaces"
 # The tests' namespaces have this label from the moment of their creation; to label them later would be too late for
 # their first pods.
@@ -84,7 +84,7 @@ class E2EClusters:
         # Home has no node that could say what its pods' network is.
         shared = [_SHARED.format(pod_cidr=cluster.addresses.pod_cidr) for cluster in (self.home, self.lender)]
         rome = HostDaemon(self.home, "rome", extra=shared[0])
-        milan = HostDaemon(self.lender, "milan", extra=shared[1] + _LENDER)
+        milan = HostDaemon(self.lender, "milan", extra=_LENDER + shared[1])
         self.daemons = [rome, milan]
         for daemon in self.daemons:
             daemon.start()

@@ -77,9 +77,9 @@ def reasons(tree: ast.AST) -> Iterator[str]:
 
 def reported() -> set[str]:
     """Return the words that the page's tables explain: those in the first column."""
-    rows = (line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `"))
+    rows = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     # Types of security events, and reasons that only these have, are in the tables of their own page.
-    rows = (*rows, *(line for line in AUDIT_PAGE.read_text().splitlines() if line.startswith("| `")))
+    rows += [line for line in AUDIT_PAGE.read_text().splitlines() if line.startswith("| `")]
     return {word for row in rows for word in re.findall(r"`([A-Za-z]+)`", row)}
 
 
