@@ -99,7 +99,7 @@ class NodeTests(PairTests):
     def test_02_in_place(self) -> None:
         """Labels, annotations, tolerations, the deadline and images that change at home change in the running pod."""
         before = self.there(TOOL)["metadata"]["uid"]
-        tolerations = [*self.here(TOOL)["spec"]["tolerations"], {"key": "gpu", "operator": "Exists"}]
+        tolerations = [*self.here(TOOL)["spec"]["tolerations"], {"key": "mine", "operator": "Exists"}]
         meta = {"labels": {"tier": "x"}, "annotations": {"note": "y"}}
         self.patch(TOOL, {"metadata": meta, "spec": {"activeDeadlineSeconds": 7200, "tolerations": tolerations}})
 
@@ -108,7 +108,7 @@ class NodeTests(PairTests):
             self.assertEqual(pod["metadata"]["labels"].get("tier"), "x")
             self.assertEqual(pod["metadata"]["annotations"].get("note"), "y")
             self.assertEqual(pod["spec"].get("activeDeadlineSeconds"), 7200)
-            return {"key": "gpu", "operator": "Exists"} in pod["spec"]["tolerations"]
+            return {"key": "mine", "operator": "Exists"} in pod["spec"]["tolerations"]
 
         eventually("the changes are there", changed)
         self.patch(TOOL, {"spec": {"containers": [{"name": "main", "image": "localhost/busybox:2"}]}})

@@ -53,7 +53,7 @@ class UnpeerNetworkTests(EndingTests):
         receipt = self.rome.liqodctl("unpeer", "milan", "--yes", timeout=200)
         self.assertNotIn(" left", receipt)
         for kind in ("NetworkConfig", "TunnelEndpoint"):
-            self.assertRegex(receipt, f" {kind} +{peer_id(self.before[0])} +removed")
+            self.assertRegex(receipt, f"(?m)^ *{kind} +{peer_id(self.before[0])} +removed")
         self.tidy()
         for daemon, before in zip((self.rome, self.milan), self.before, strict=True):
             self.as_before(daemon, before)
