@@ -28,7 +28,7 @@ identity = "{identity}"
 image-pull-policy = "any"
 annotations = ["example.com/"]
 labels = ["example.com/"]
-tolerations = ["mine", "kwok.x-k8s.io/node"]
+tolerations = ["mine", "made-up", "kwok.x-k8s.io/node"]
 service-types = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"]
 ingress-hosts = ["example.com"]
 """
