@@ -89,7 +89,7 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         async def reported() -> bool:
             return [what for what, _ in self.events.seen] == [f"Warning {namespace}/web UpdateRefused"]
 
-        await self.becomes(reported, "the refusal is told")
+        await self.becomes(reported, "the refusal is reported")
         await self.settle()
         self.assertTrue(await followed())
         self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(3, 2))
@@ -109,7 +109,7 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         async def reported() -> bool:
             return [what for what, _ in self.events.seen] == [f"Warning {namespace}/web UpdateRefused"]
 
-        await self.becomes(reported, "the refusal is told")
+        await self.becomes(reported, "the refusal is reported")
         await self.settle()
         writes = sum(count for (verb, _), count in self.requests.requests.items() if verb == "patch")
         await borrower.patch(SHADOWPODS, "web", {"metadata": {"labels": {"tier": "x"}}}, namespace)
@@ -186,7 +186,7 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         async def reported() -> bool:
             return [what for what, _ in self.events.seen] == [f"Warning {namespace}/web UpdateRefused"]
 
-        await self.becomes(reported, "the refusal is told")
+        await self.becomes(reported, "the refusal is reported")
         self.assertIn("privileged", self.events.seen[0][1])
         await self.settle()
         seen = await self.pod(namespace)

@@ -243,7 +243,7 @@ class SessionTests(HostileCase):
             lines = [event for event in speaker.events if getattr(event, "decision", "") == "Refused"]
             return bool(lines) and cast(Any, lines[0]).message.startswith("resources.cpu:")
 
-        await self.becomes(refused, "the lender is told")
+        await self.becomes(refused, "the lender is sent")
         self.assertEqual(side.peering.refusals["InvalidOffer"], 1)
 
     async def test_an_invalid_update_leaves_the_valid_offer_in_force(self) -> None:

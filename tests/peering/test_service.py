@@ -299,7 +299,7 @@ class OfferTests(PairCase):
             lent = (await lender.cluster_record(home)).status.lent
             return lent is not None and lent.verdict == "Pending"
 
-        await self.becomes(reported, "the lender is told Pending")
+        await self.becomes(reported, "the lender is sent Pending")
         self.assertEqual(lender.room.tenants, {})
         await home.admin.patch(ADVERTISEMENTS, advertisement_name(lender.id), {"spec": {"decision": "Accept"}})
         await self.peered(home, lender)
@@ -374,7 +374,7 @@ class OfferTests(PairCase):
             lent = (await lender.cluster_record(home)).status.lent
             return lent is not None and (lent.verdict, lent.reason) == ("Refused", "PeeringDisabled")
 
-        await self.becomes(refused, "the lender is told PeeringDisabled")
+        await self.becomes(refused, "the lender is sent PeeringDisabled")
 
 
 class NamespaceTests(PairCase):

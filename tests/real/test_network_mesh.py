@@ -192,7 +192,7 @@ class MeshTests(SynchronousTestCase):
         front = service(OUTSIDE, {}, OUTSIDE_PORT, namespace=NAMESPACE)
         del front["spec"]["selector"]
         rome.apply(front, slice_of(OUTSIDE, TEST_ADDRESS, OUTSIDE_PORT, namespace=NAMESPACE))
-        (address,) = eventually("milan is told", partial(self.reported, "milan", OUTSIDE))
+        (address,) = eventually("milan has the address", partial(self.reported, "milan", OUTSIDE))
         self.assertTrue(self.is_external("milan", address), address)
         cluster, space = self.daemons["milan"].cluster, self.space("milan")
         called = cluster.get("service", OUTSIDE, "-n", space)["spec"]["clusterIP"]

@@ -17,6 +17,7 @@ from liqod.kube.resources import (
     VALIDATINGPOLICYBINDINGS,
     Resource,
 )
+from liqod.model.objects.portable_metadata import METADATA_POLICY
 from tests.kubelet.reflection import cases, tokens_and_claims_cases
 from tests.real.sides import Pair
 
@@ -174,8 +175,20 @@ class ReflectionOnRealClustersTests(Pair, cases.ReflectionCase):
             "metadata": {"name": "token", "annotations": {"kubernetes.io/service-account.name": "default"}},
             "type": "kubernetes.io/service-account-token",
         }
-        # Two policies refuse it, for its type and for its annotation; the API server names one of them.
+        # Two policies refuse it, for its type and for its annotation, and the API server names one of them: each has to
+        # do so alone.
         self.assertRegex(await refused(borrower.create(SECRETS, token, self.remote)), "service accounts|annotations")
+        binding = await self.lender.get(VALIDATINGPOLICYBINDINGS, METADATA_POLICY)
+        await self.lender.delete(VALIDATINGPOLICYBINDINGS, METADATA_POLICY)
+
+        async def refused_for_its_type() -> bool:
+            return "service accounts" in await refused(borrower.create(SECRETS, token, self.remote))
+
+        try:
+            await self.eventually(refused_for_its_type)
+        finally:
+            metadata = {key: binding["metadata"][key] for key in ("name", "labels") if key in binding["metadata"]}
+            await self.lender.create(VALIDATINGPOLICYBINDINGS, {"metadata": metadata, "spec": binding["spec"]})
         await self.lender.patch(SERVICES, "fine", {"spec": {"type": "NodePort"}}, self.remote)
 
 

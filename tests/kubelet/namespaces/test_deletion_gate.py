@@ -76,7 +76,7 @@ class GateTests(TestCase):
         self.assertEqual(self.ask(range(100, 200)), 0)
 
     def test_a_surge_in_small_pieces(self) -> None:
-        """Pieces of twenty within ten minutes count together; later ones count anew."""
+        """Pieces of twenty within ten minutes count together; later ones begin a new count."""
         self.ask(range(20))
         self.clock.advance(SETTLE)
         self.assertEqual(self.ask(range(20)), 20)
