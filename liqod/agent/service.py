@@ -43,6 +43,7 @@ from liqod.agent.state import (
 )
 from liqod.agent.wiring import Fact, Features
 from liqod.config.schema import Settings
+from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.agent.node import NodeFabric
 from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.flow.backoff import Backoff
@@ -247,7 +248,10 @@ class Agent(Service):
     async def _follow_records(self, client: Client, kind: type[NodeFabric] | type[RecordedFabric], ended: Gate) -> None:
         informers = Informers(client, self._reactor)
         address = self.settings.kubelet.node_address or own_address(client.config.server)
-        self.node = node = kind(self._reactor, client, informers, self.settings, address)
+        host = FabricHost(
+            reactor=self._reactor, client=client, informers=informers, settings=self.settings, address=address
+        )
+        self.node = node = kind(host)
         informers.startService()
         node.startService()
         refresh = self._refreshing(lambda: self.state.set(Routing(node.summary, node.converged)))

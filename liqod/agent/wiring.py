@@ -26,6 +26,7 @@ from liqod.audit.log import AuditLog
 from liqod.config.schema import Settings
 from liqod.discovery.domains import DomainSearch, make_resolver
 from liqod.discovery.service import Announcement, Discovery
+from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.service import Fabric
 from liqod.flow.clocks import Reactor, WallClock, utc_now
 from liqod.flow.controller import NO_METRICS, ReconcileMetrics
@@ -143,7 +144,10 @@ class Features:
         self.fabric: Fabric | None = None
         networks: FabricNetworks | None = None
         if settings.network.mode != "none":
-            self.fabric = Fabric(reactor, client, self.informers, settings, address, wall=wall)
+            gateway = FabricHost(
+                reactor=reactor, client=client, informers=self.informers, settings=settings, address=address, wall=wall
+            )
+            self.fabric = Fabric(gateway)
             networks = FabricNetworks(self.fabric)
         self.kubelets = Kubelets(
             reactor=reactor,

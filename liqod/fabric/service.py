@@ -11,26 +11,20 @@ way (``fabric.state``): as values where both run in this process, else as record
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from liqod.config.schema import Settings
-from liqod.fabric.agent.converge import HOST, ConvergeLoop
-from liqod.fabric.agent.gateway import GatewayAgent, gateway_agent
-from liqod.fabric.agent.kernel.host import Kernel
+from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
+from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.kernel.model import Step
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.control.exported_addresses import ExportedAddresses, NetworkUser
 from liqod.fabric.control.network_control import NetworkControl
 from liqod.fabric.control.recorded_agent import RecordedAgent
 from liqod.fabric.state.report import NetworkAgent, NetworkReport
-from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.controller import Source, always
-from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.client import Client
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import AddressMap
 
@@ -44,32 +38,20 @@ class Fabric(ConvergeLoop):
 
     name = "network"
 
-    def __init__(
-        self,
-        reactor: Any,
-        client: Client,
-        informers: Informers,
-        settings: Settings,
-        address: str,
-        *,
-        kernel: Kernel | None = None,
-        environ: Mapping[str, str] = os.environ,
-        wall: WallClock = utc_now,
-    ) -> None:
-        super().__init__(reactor)
+    def __init__(self, host: FabricHost) -> None:
+        super().__init__(host)
+        client, informers, settings = host.client, host.informers, host.settings
         is_split = settings.daemon.role == "control"
-        self._control = NetworkControl(client, reactor, informers, settings, is_split=is_split, wall=wall)
+        self._control = NetworkControl(client, host.reactor, informers, settings, is_split=is_split, wall=host.wall)
         self._local: GatewayAgent | None = None
         if is_split:
-            self._remote = RecordedAgent(client, reactor, informers, self._control.tunnels, wall)
+            self._remote = RecordedAgent(client, host.reactor, informers, self._control.tunnels, host.wall)
             self._agent: NetworkAgent = self._remote
         else:
-            self._local = gateway_agent(
-                reactor, client, informers, settings, address, kernel=kernel, environ=environ, wall=wall
-            )
+            self._local = GatewayAgent(host)
             self._local.setServiceParent(self)
             self._agent = self._local
-        self._statuses = TunnelStatuses(client, reactor, self._control.tunnels, wall, settings.network.device)
+        self._statuses = TunnelStatuses(client, host.reactor, self._control.tunnels, host.wall, settings.network.device)
 
     def attach(self, user: NetworkUser) -> None:
         """Export what ``user`` claims, and notify it when what is known about the network may have changed."""

@@ -28,10 +28,13 @@ from twisted.internet.interfaces import (
     IReactorTCP,
     IReactorThreads,
     IReactorTime,
+    IReactorUDP,
 )
 
 
-class Reactor(IReactorTime, IReactorTCP, IReactorMulticast, IReactorThreads, IReactorProcess, IReactorFDSet):
+class Reactor(
+    IReactorTime, IReactorTCP, IReactorUDP, IReactorMulticast, IReactorThreads, IReactorProcess, IReactorFDSet
+):
     """The reactor interfaces that the daemon uses; code that needs only time takes an ``IReactorTime``."""
 
 

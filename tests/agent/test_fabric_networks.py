@@ -19,6 +19,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.resources import NETWORKCONFIGS
 from liqod.model.ids import ClusterID
+from tests.fabric.cases import fabric_host
 from tests.fabric.fake_kernel import FakeKernel
 
 REACTOR: Any = reactor
@@ -41,7 +42,7 @@ class TranslationTests(TestCase):
         await manifests.ensure(client)
         informers = Informers(client, REACTOR)
         settings = Settings(network=Network(mode="wireguard"))
-        networks = FabricNetworks(Fabric(REACTOR, client, informers, settings, "192.0.2.1", kernel=FakeKernel()))
+        networks = FabricNetworks(Fabric(fabric_host(client, informers, settings, FakeKernel())))
         network = networks.to(MILAN)
         seen: list[int] = []
         network.translation.subscribe(seen.append)

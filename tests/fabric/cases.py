@@ -1,16 +1,36 @@
-"""What tests of plans that are carried out on a host in memory have in common."""
+"""What tests of a fabric on a host in memory have in common."""
 
 from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.config.schema import Settings
+from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.agent.kernel.host import apply, observe
 from liqod.fabric.agent.kernel.model import Desired
 from liqod.fabric.agent.kernel.plan import plan, removal
+from liqod.flow.clocks import installed_reactor
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
 from tests.fabric.fake_kernel import FakeKernel
 
 NOW = 1_800_000_000.0
+HERE = "192.0.2.1"
+"""The address of the host in memory."""
+
+
+def fabric_host(client: Client, informers: Informers, settings: Settings, kernel: FakeKernel | None) -> FabricHost:
+    """Return a host in memory; without a kernel it is one that must not be touched."""
+    return FabricHost(
+        reactor=installed_reactor(),
+        client=client,
+        informers=informers,
+        settings=settings,
+        address=HERE,
+        kernel=kernel,
+        environ={},
+    )
 
 
 class HostCase(SynchronousTestCase):

@@ -21,6 +21,7 @@ from liqod.kube.client import Client
 from liqod.kube.resources import NODES, TUNNELENDPOINTS
 from liqod.model.names import OVERLAY_ANNOTATION
 from liqod.model.objects.node import Node
+from tests.fabric.cases import fabric_host
 from tests.fabric.fake_kernel import FakeKernel
 
 REACTOR: Any = reactor
@@ -48,7 +49,7 @@ class NodeFabricTests(TestCase):
         self.kernel = FakeKernel()
         self.before = self.kernel.state()
         settings = Settings(network=Network(mode="wireguard", role="node"))
-        fabric = NodeFabric(REACTOR, self.client, informers, settings, HERE, kernel=self.kernel)
+        fabric = NodeFabric(fabric_host(self.client, informers, settings, self.kernel))
         informers.startService()
         fabric.startService()
         self.addCleanup(informers.stopService)

@@ -30,6 +30,7 @@ from liqod.kube.resources import (
 )
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import NetworkConfig, NetworkGateway, TunnelEndpoint
+from tests.fabric.cases import fabric_host
 from tests.fabric.fake_kernel import FakeKernel, public_key
 
 REACTOR: Any = reactor
@@ -75,8 +76,7 @@ class SplitTests(TestCase):
     def run_one(self, kind: Any, client: Client, role: str, kernel: FakeKernel | None) -> Any:
         """Start a fabric with watches of its own, as a process has them; return it."""
         informers = Informers(client, REACTOR)
-        extra = {} if kernel is None else {"kernel": kernel}
-        fabric = kind(REACTOR, client, informers, self.settings(role), ADDRESS, environ={}, **extra)
+        fabric = kind(fabric_host(client, informers, self.settings(role), kernel))
         for service in (informers, fabric):
             service.startService()
             self.addCleanup(service.stopService)

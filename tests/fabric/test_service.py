@@ -19,6 +19,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig
 from liqod.kube.resources import NAMESPACES, SECRETS
+from tests.fabric.cases import fabric_host
 from tests.fabric.fake_kernel import FakeKernel
 
 REACTOR: Any = reactor
@@ -41,9 +42,7 @@ class GatewayWithoutPeersTests(TestCase):
         await client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
         informers, kernel = Informers(client, REACTOR), FakeKernel()
         before = kernel.state()
-        fabric = Fabric(
-            REACTOR, client, informers, Settings(network=Network(mode="wireguard")), "192.0.2.1", kernel=kernel
-        )
+        fabric = Fabric(fabric_host(client, informers, Settings(network=Network(mode="wireguard")), kernel))
         for service in (informers, fabric):
             service.startService()
             self.addCleanup(service.stopService)
@@ -57,7 +56,7 @@ class GatewayWithoutPeersTests(TestCase):
         client = Client(ClientConfig("https://192.0.2.1:6443"), REACTOR)
         self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
         network = Settings(network=Network(mode="wireguard"))
-        fabric = Fabric(REACTOR, client, Informers(client, REACTOR), network, "192.0.2.1", kernel=FakeKernel())
+        fabric = Fabric(fabric_host(client, Informers(client, REACTOR), network, FakeKernel()))
         fabric.startService()
         await fabric.stopService()
         del fabric

@@ -23,9 +23,11 @@ from twisted.internet.task import LoopingCall  # noqa: E402
 from twisted.python import log  # noqa: E402
 
 from liqod.config.schema import Daemon, Network, Settings  # noqa: E402
+from liqod.fabric.agent.converge import FabricHost  # noqa: E402
 from liqod.fabric.agent.node import NodeFabric  # noqa: E402
 from liqod.fabric.agent.recorded import RecordedFabric  # noqa: E402
 from liqod.fabric.service import Fabric  # noqa: E402
+from liqod.flow.clocks import installed_reactor  # noqa: E402
 from liqod.kube.cache.shared_informers import Informers  # noqa: E402
 from liqod.kube.client import Client  # noqa: E402
 from liqod.kube.connection.config import load  # noqa: E402
@@ -66,13 +68,16 @@ def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
     daemon = Daemon(role=said.pop("process", "all"))
     settings = Settings(daemon=daemon, network=Network(mode="wireguard", **said))
     fabric: NodeFabric | RecordedFabric | Fabric
+    host = FabricHost(
+        reactor=installed_reactor(), client=client, informers=informers, settings=settings, address=address
+    )
     if settings.network.role == "node":
-        fabric = NodeFabric(reactor, client, informers, settings, address)
+        fabric = NodeFabric(host)
     elif settings.daemon.role == "network":
-        fabric = RecordedFabric(reactor, client, informers, settings, address)
+        fabric = RecordedFabric(host)
     else:
         claims = FileClaims(Path(kubeconfig).with_suffix(".claims"))
-        fabric = Fabric(reactor, client, informers, settings, address)
+        fabric = Fabric(host)
         fabric.attach(claims)
         LoopingCall(claims.read, fabric.refresh).start(0.2)
     if words == ("remove",):

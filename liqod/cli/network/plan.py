@@ -15,6 +15,7 @@ from liqod.cli.console.findings import Finding, bad, good, warning
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.console.terminal import echo_document
+from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.agent.kernel import preflight
 from liqod.fabric.agent.kernel.device import is_under_systemd
 from liqod.fabric.agent.kernel.host import HostKernel, KernelError, apply, observe, observe_node
@@ -63,12 +64,15 @@ async def _preview(session: Session) -> str:
     address = session.settings.kubelet.node_address or own_address(server)
     fabric: NodeFabric | RecordedFabric | Fabric
     settings = session.settings
+    host = FabricHost(
+        reactor=session.reactor, client=session.client, informers=informers, settings=settings, address=address
+    )
     if settings.network.role == "node":
-        fabric = NodeFabric(session.reactor, session.client, informers, settings, address)
+        fabric = NodeFabric(host)
     elif settings.daemon.role == "network":
-        fabric = RecordedFabric(session.reactor, session.client, informers, settings, address)
+        fabric = RecordedFabric(host)
     else:
-        fabric = Fabric(session.reactor, session.client, informers, session.settings, address)
+        fabric = Fabric(host)
     informers.startService()
     try:
         await session.within(FIRST_LISTS, fabric.when_synced(), "the records of the network")

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Final
 
+import attrs
+
+from liqod.config.schema import Settings
+from liqod.fabric.agent.kernel.host import Kernel
+from liqod.flow.clocks import Reactor, WallClock, utc_now
 from liqod.flow.controller import After, Controller
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
 
 PERIOD: Final = 10.0
 """Seconds after which the kernel is observed again: most of its changes (nftables, WireGuard) are not watched here."""
@@ -13,11 +22,32 @@ HOST: Final = "host"
 """The one key of the loop."""
 
 
+@attrs.frozen(kw_only=True)
+class FabricHost:
+    """The host that a loop runs on, and the cluster whose records it follows.
+
+    ``address`` is the host's among the cluster's nodes; ``kernel`` None is this process's own; ``environ`` tells
+    whether the process runs under systemd.
+    """
+
+    reactor: Reactor
+    client: Client
+    informers: Informers
+    settings: Settings
+    address: str
+    kernel: Kernel | None = None
+    environ: Mapping[str, str] = os.environ
+    wall: WallClock = utc_now
+
+
 class ConvergeLoop(Controller[str]):
     """One pass at a time: when a source enqueues ``HOST``, every PERIOD, and after a back-off where one failed.
 
     Stopping leaves the host's network unchanged: it carries the traffic of running workloads.
     """
+
+    def __init__(self, host: FabricHost) -> None:
+        super().__init__(host.reactor)
 
     @abstractmethod
     async def converge(self) -> None:

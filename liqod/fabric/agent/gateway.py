@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,9 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
-from liqod.config import schema
-from liqod.config.schema import Settings
-from liqod.fabric.agent.converge import HOST
+from liqod.fabric.agent.converge import HOST, FabricHost
 from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.address_watch import AddressWatch
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe
@@ -28,48 +26,32 @@ from liqod.fabric.agent.probing.ping import Pinger
 from liqod.fabric.agent.probing.probe import Prober
 from liqod.fabric.state.network import VNI, DesiredNetwork, parse_networks
 from liqod.fabric.state.report import HostReport, NetworkReport, TunnelReport
-from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.controller import Source
 from liqod.flow.controller import observe as observe_value
 from liqod.flow.observe import Latest
-from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.client import Client
 
 RESOLVERS: Final = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 """Where a host's name servers are: with systemd-resolved(8) the first has its stub, the second what stands behind."""
 
 
 class GatewayAgent(MultiService):
-    """Carries pod traffic with all peers on one host. ``address`` is the host's among the cluster's nodes.
-
-    It alone reads the tunnel's private keys.
-    """
+    """Carries pod traffic with all peers on one host. It alone reads the tunnel's private keys."""
 
     _log = Logger()
 
-    def __init__(
-        self,
-        reactor: Any,
-        settings: schema.Network,
-        address: str,
-        keys: KeyRing,
-        *,
-        kernel: Kernel | None = None,
-        under_systemd: bool = False,
-        wall: WallClock = utc_now,
-    ) -> None:
+    def __init__(self, host: FabricHost) -> None:
         super().__init__()
-        self._reactor = reactor
-        self._kernel: Kernel = kernel if kernel is not None else HostKernel(reactor)
-        self._settings = settings
-        self._address = address
-        self._keys = keys
-        self._under_systemd = under_systemd
-        self._wall = wall
+        self._reactor = reactor = host.reactor
+        self._kernel: Kernel = host.kernel if host.kernel is not None else HostKernel(reactor)
+        self._settings = host.settings.network
+        self._address = host.address
+        self._keys = KeyRing(host.client, reactor, host.informers, host.settings.kubernetes.namespace)
+        self._under_systemd = devices.is_under_systemd(dict(host.environ))
+        self._wall = host.wall
         self._prober = Prober(reactor)
         self._pinger = Pinger(reactor)
         self._address_watch = AddressWatch(reactor)
-        if kernel is None:
+        if host.kernel is None:
             self._address_watch.setServiceParent(self)
         self._unconfirmed: Latest[int] = Latest(0)
         self._create: tuple[str, ...] = ()
@@ -226,29 +208,6 @@ class GatewayAgent(MultiService):
         self._prober.set_targets(desired.probes.gateways, desired.mtu)
         self._pinger.open(own)
         self._pinger.set_targets(desired.probes.pods)
-
-
-def gateway_agent(
-    reactor: Any,
-    client: Client,
-    informers: Informers,
-    settings: Settings,
-    address: str,
-    *,
-    kernel: Kernel | None,
-    environ: Mapping[str, str],
-    wall: WallClock,
-) -> GatewayAgent:
-    """Return the agent of a gateway that follows the Secret with the tunnel's keys."""
-    return GatewayAgent(
-        reactor,
-        settings.network,
-        address,
-        KeyRing(client, reactor, informers, settings.kubernetes.namespace),
-        kernel=kernel,
-        under_systemd=devices.is_under_systemd(dict(environ)),
-        wall=wall,
-    )
 
 
 def _text_of(path: Path) -> str:

@@ -13,8 +13,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
-from liqod.config.schema import Settings
-from liqod.fabric.agent.converge import HOST, ConvergeLoop
+from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe_node
 from liqod.fabric.agent.kernel.host_facts import uplink_mtu
 from liqod.fabric.agent.kernel.model import NodeDesired, Step
@@ -25,8 +24,6 @@ from liqod.flow.controller import Source, always, watch
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate
 from liqod.kube.cache.informer import Informer
-from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.client import Client
 from liqod.kube.resources import NODES, TUNNELENDPOINTS
 from liqod.model.names import OVERLAY_ANNOTATION
 from liqod.model.objects.node import Node
@@ -34,30 +31,21 @@ from liqod.model.records.network import TunnelEndpoint
 
 
 class NodeFabric(ConvergeLoop):
-    """Pod traffic of one host with all peers, by way of the gateway's host. ``address`` is this host's."""
+    """Pod traffic of one host with all peers, by way of the gateway's host."""
 
     name = "node network"
 
     _log = Logger()
 
-    def __init__(
-        self,
-        reactor: Any,
-        client: Client,
-        informers: Informers,
-        settings: Settings,
-        address: str,
-        *,
-        kernel: Kernel | None = None,
-    ) -> None:
-        super().__init__(reactor)
-        self._kernel: Kernel = kernel if kernel is not None else HostKernel(reactor)
-        self._client = client
-        self._settings = settings.network
-        self._address = address
-        self._device = device_name(settings.network.device)
-        self._tunnels: Informer[TunnelEndpoint] = informers.of(TUNNELENDPOINTS, TunnelEndpoint)
-        self._nodes: Informer[Node] = informers.of(NODES, Node)
+    def __init__(self, host: FabricHost) -> None:
+        super().__init__(host)
+        self._kernel: Kernel = host.kernel if host.kernel is not None else HostKernel(host.reactor)
+        self._client = host.client
+        self._settings = host.settings.network
+        self._address = host.address
+        self._device = device_name(self._settings.device)
+        self._tunnels: Informer[TunnelEndpoint] = host.informers.of(TUNNELENDPOINTS, TunnelEndpoint)
+        self._nodes: Informer[Node] = host.informers.of(NODES, Node)
         self.summary = "the first lists of the records are not complete"
         """The current state of this host, in one line."""
         self.ready = Gate()

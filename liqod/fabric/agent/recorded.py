@@ -8,29 +8,23 @@ private key.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
-from liqod.config.schema import Settings
-from liqod.fabric.agent.converge import HOST, ConvergeLoop
+from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
 from liqod.fabric.agent.desired import Derived, Limits, desired_network
-from liqod.fabric.agent.gateway import gateway_agent
-from liqod.fabric.agent.kernel.host import Kernel
+from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.kernel.model import Step
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.state.network import parse_networks
 from liqod.fabric.state.report import HostReport
-from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.controller import Source, always, watch
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate
-from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists
 from liqod.kube.resources import NETWORKGATEWAYS, TUNNELENDPOINTS
 from liqod.kube.writing.mutation_cache import MutationCache
@@ -47,36 +41,24 @@ from liqod.model.records.network import (
 
 
 class RecordedFabric(ConvergeLoop):
-    """Pod traffic of the gateway's host with all peers, as records say. ``address`` is this host's."""
+    """Pod traffic of the gateway's host with all peers, as records say."""
 
     name = "network agent"
 
     _log = Logger()
 
-    def __init__(
-        self,
-        reactor: Any,
-        client: Client,
-        informers: Informers,
-        settings: Settings,
-        address: str,
-        *,
-        kernel: Kernel | None = None,
-        environ: Mapping[str, str] = os.environ,
-        wall: WallClock = utc_now,
-    ) -> None:
-        super().__init__(reactor)
+    def __init__(self, host: FabricHost) -> None:
+        super().__init__(host)
+        client, informers, reactor = host.client, host.informers, host.reactor
         self._client = client
-        self._settings = settings.network
-        self._agent = gateway_agent(
-            reactor, client, informers, settings, address, kernel=kernel, environ=environ, wall=wall
-        )
+        self._settings = host.settings.network
+        self._agent = GatewayAgent(host)
         self._agent.setServiceParent(self)
         self._server = parse_networks([urlsplit(client.config.server).hostname or ""])
         self._gateways = MutationCache(informers.of(NETWORKGATEWAYS, NetworkGateway), reactor)
         self._tunnels = MutationCache(informers.of(TUNNELENDPOINTS, TunnelEndpoint), reactor)
         self._status = StatusWriter(client, NETWORKGATEWAYS, NetworkGateway, self._gateways)
-        self._statuses = TunnelStatuses(client, reactor, self._tunnels, wall, settings.network.device)
+        self._statuses = TunnelStatuses(client, reactor, self._tunnels, host.wall, self._settings.device)
         self._refused: dict[str, str] = {}
         self.summary = "the first lists of the records are not complete"
         """The current state of this host, in one line."""

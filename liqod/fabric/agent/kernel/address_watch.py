@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import Any, Final
+from typing import Final
 
 from twisted.application.service import Service
 from twisted.internet.interfaces import IReadDescriptor
@@ -12,6 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from liqod.flow.clocks import Reactor
 from liqod.flow.observe import Latest
 
 # From linux/rtnetlink.h and linux/netlink.h; messages are in the host's byte order.
@@ -53,7 +54,7 @@ class AddressWatch(Service):
 
     _log = Logger()
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self.removals = Latest(0)
         self._socket: socket.socket | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
 from twisted.internet.utils import getProcessOutputAndValue
@@ -23,6 +23,7 @@ from liqod.fabric.agent.kernel.model import (
     Step,
 )
 from liqod.fabric.agent.kernel.rules import nftables
+from liqod.flow.clocks import Reactor
 from liqod.flow.errors import ExpectedError
 from liqod.model.records.network import Network
 
@@ -61,7 +62,7 @@ class Kernel(Protocol):
 class HostKernel:
     """Runs commands on this host; ``prefix`` is put before each of them (``ip netns exec NAME``, say)."""
 
-    def __init__(self, reactor: Any, prefix: Sequence[str] = ()) -> None:
+    def __init__(self, reactor: Reactor, prefix: Sequence[str] = ()) -> None:
         self._reactor = reactor
         self._prefix = tuple(prefix)
 

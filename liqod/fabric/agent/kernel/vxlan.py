@@ -103,6 +103,8 @@ def overlay_steps(wanted: Overlay, seen: ObservedOverlay | None) -> Iterator[Ste
         # device (ip-sysctl.rst, rp_filter). The sources here are peers' and other nodes' pods, whose routes may be over
         # another one. The kernel takes the larger value of `all` and the device: 2, loose, wins over 1.
         yield Step(("sysctl", "-q", "-w", f"net.ipv4.conf.{name}.rp_filter=2"))
+    # `self`: an entry of the VXLAN device, not of a bridge that it may be a port of; `permanent` ones, and neighbours
+    # that are `nud permanent`, never expire and are never asked for (bridge(8), ip-neighbour(8)).
     hosts = {hardware(vtep.address): vtep.address for vtep in wanted.vteps}
     known = seen.hosts if seen is not None else {}
     lines = [

@@ -10,7 +10,7 @@ import secrets
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from twisted.internet.interfaces import IReadDescriptor
@@ -21,6 +21,7 @@ from zope.interface import implementer
 from liqod.fabric.agent.probing.health import INTERVAL
 from liqod.fabric.state.network import PathKey
 from liqod.fabric.state.report import PodPath
+from liqod.flow.clocks import Reactor
 from liqod.flow.observe import Latest
 
 _HEAD: Final = struct.Struct("!BBHHH")
@@ -38,7 +39,7 @@ _AT_ONCE: Final = 64
 class _IcmpSocket:
     """The raw socket of one IP version, bound to an address; ``on_reply`` gets sender and token of each reply."""
 
-    def __init__(self, reactor: Any, source: str, on_reply: Callable[[str, bytes], None]) -> None:
+    def __init__(self, reactor: Reactor, source: str, on_reply: Callable[[str, bytes], None]) -> None:
         self._reactor = reactor
         self._on_reply = on_reply
         self._version = 6 if ":" in source else 4
@@ -97,7 +98,7 @@ class Pinger:
 
     _log = Logger()
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self._sockets: dict[int, _IcmpSocket] = {}
         self._sources: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from liqod.fabric.agent.probing.health import INTERVAL, Health
+from liqod.flow.clocks import Reactor
 from liqod.flow.observe import Latest
 
 HEAD: Final = struct.Struct("!5scQ")
@@ -73,7 +74,7 @@ class Prober(DatagramProtocol):
         self.health: dict[str, Health] = {}
         self.paths: Latest[Mapping[str, tuple[bool, int]]] = Latest({})
 
-    def bind(self, reactor: Any, address: str, port: int) -> None:
+    def bind(self, reactor: Reactor, address: str, port: int) -> None:
         """Listen at an address and probe from it; replaces another one. Raises Twisted's CannotListenError."""
         if self._bound_to == (address, port) and self._port is not None:
             return

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+from twisted.internet.defer import maybeDeferred
 from twisted.internet.error import MessageLengthError
 from twisted.internet.protocol import DatagramProtocol
 from twisted.internet.task import deferLater
 
 from liqod.fabric.agent.probing.probe import HEADERS, forbid_fragments, probe_packet, reply_token
+from liqod.flow.clocks import Reactor
 
 
 @attrs.define
@@ -32,7 +34,7 @@ class SizeResult:
 class ProbeBurst(DatagramProtocol):
     """Probes one address, from this host's own end of the tunnel: cryptokey routing drops other sources."""
 
-    def __init__(self, reactor: Any, target: str, port: int) -> None:
+    def __init__(self, reactor: Reactor, target: str, port: int) -> None:
         self._reactor = reactor
         self._target = target
         self._port = port
@@ -71,7 +73,7 @@ class ProbeBurst(DatagramProtocol):
 
 
 async def measure_sizes(
-    reactor: Any,
+    reactor: Reactor,
     source: str,
     target: str,
     port: int,
@@ -90,4 +92,4 @@ async def measure_sizes(
     try:
         return await burst.run(sizes, count, interval, timeout)
     finally:
-        await listening.stopListening()
+        await maybeDeferred(listening.stopListening)

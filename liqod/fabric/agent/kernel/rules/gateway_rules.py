@@ -159,10 +159,7 @@ def _input(device: str, probe_port: int, links: Sequence[Link]) -> list[str]:
 
 
 def _forward(device: str, links: Sequence[Link]) -> list[str]:
-    # TCP's MSS is clamped to the route's MTU in both directions: where ICMP errors are filtered, path MTU discovery of
-    # the pods would never learn that the tunnel carries less than their own interface (RFC 2923, black holes).
-    clamp = "tcp flags syn / syn,rst tcp option maxseg size set rt mtu"
-    rules = [f'oifname "{device}" {clamp}', f'iifname "{device}" {clamp}']
+    rules = clamp_rules(device)
     for link in links:
         for family, theirs, external in _exports(link):
             rules.append(f'iifname "{device}" {family} saddr {theirs} ct original {family} daddr {external} accept')
@@ -183,6 +180,16 @@ def _forward(device: str, links: Sequence[Link]) -> list[str]:
             rules.append(f'iifname "{device}" {family} saddr {theirs} drop')
             rules.append(f'oifname "{device}" {family} daddr {theirs} drop')
     return rules
+
+
+def clamp_rules(device: str) -> list[str]:
+    """Return the rules that clamp TCP's MSS to the route's MTU in both directions of a device.
+
+    Where ICMP errors are filtered, path MTU discovery of the pods would never learn that the tunnel carries less than
+    their own interface (RFC 2923, black holes).
+    """
+    clamp = "tcp flags syn / syn,rst tcp option maxseg size set rt mtu"
+    return [f'oifname "{device}" {clamp}', f'iifname "{device}" {clamp}']
 
 
 def overlay_guard(overlay: Overlay | None) -> list[str]:

@@ -74,6 +74,7 @@ def render(desired: Desired | NodeDesired, flushed: Collection[str] = ()) -> str
     # Deleting a table that does not exist fails: declaring it first makes the script work in both cases.
     lines = [f"table {NAME}", f"delete table {NAME}", f"table {NAME} {{"]
     for name, elements in _sets(desired).items():
+        # A set has one type of elements (nft(8), SETS): IPv4 and IPv6 addresses have one each.
         address = "ipv6_addr" if name.endswith("6") else "ipv4_addr"
         kind, more = _KINDS.get(name.partition("_")[0], ("set", ""))
         lines += [f"\t{kind} {name} {{", f"\t\ttype {address}{more.format(address=address)}"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from liqod.fabric.agent.kernel.model import NodeDesired
-from liqod.fabric.agent.kernel.rules.gateway_rules import overlay_guard
+from liqod.fabric.agent.kernel.rules.gateway_rules import clamp_rules, overlay_guard
 
 
 def node_sets(desired: NodeDesired) -> Mapping[str, frozenset[str]]:
@@ -22,7 +22,6 @@ def node_sets(desired: NodeDesired) -> Mapping[str, frozenset[str]]:
 def node_chains(desired: NodeDesired) -> list[tuple[str, list[str]]]:
     """Return each chain's head and its rules."""
     device = desired.overlay.device
-    clamp = "tcp flags syn / syn,rst tcp option maxseg size set rt mtu"
     entering = [
         *overlay_guard(desired.overlay),
         f'iifname "{device}" ct state established,related accept',
@@ -33,8 +32,7 @@ def node_chains(desired: NodeDesired) -> list[tuple[str, list[str]]]:
     ]
     passing = [
         f'iifname "{device}" oifname "{device}" drop',
-        f'oifname "{device}" {clamp}',
-        f'iifname "{device}" {clamp}',
+        *clamp_rules(device),
     ]
     pins = []
     for network in desired.pods:
