@@ -28,6 +28,10 @@ from liqod.kubelet.common.messages import clean_message
 MAX_STREAMS: Final = 256
 """Maximum number of logs and tunnels open at the same time."""
 JSON: Final = b"application/json"
+END_AFTER: Final = 0.001
+"""Seconds between the last data of a log and the end of its body, which are therefore in different TLS records: an API
+server that serves a log over WebSocket drops data that it reads together with the end. Source: k8s.io/streaming,
+pkg/httpstream/wsstream/stream.go, messageCopy."""
 PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -143,7 +147,7 @@ class Answers:
             request.send(200, (await self._usage.text(node)).encode(), PROMETHEUS)
 
     async def _log(self, request: ApiRequest, client: Client, path: str) -> None:
-        relay = _Relay(request)
+        relay = _Relay(request, self._clock)
         abort = await client.stream(path, relay, counted=("get", "pods/log"))
         try:
             await relay.ended
@@ -180,9 +184,10 @@ class _Relay(Protocol):
 
     transport: Any
 
-    def __init__(self, request: ApiRequest) -> None:
+    def __init__(self, request: ApiRequest, clock: IReactorTime) -> None:
         self.ended: Deferred[None] = Deferred(lambda _: None)
         self._request = request
+        self._clock = clock
         request.setHeader(b"content-type", TEXT)
 
     def connectionMade(self) -> None:
@@ -199,8 +204,14 @@ class _Relay(Protocol):
             return
         self._request.unregisterProducer()
         if reason.check(ResponseDone, PotentialDataLoss):
-            self._request.finish()
+            self._clock.callLater(END_AFTER, self._end)
         else:
             # Without the last chunk (RFC 9112) the reader recognises the truncated body.
             self._request.channel.loseConnection()
-        self.ended.callback(None)
+            self.ended.callback(None)
+
+    def _end(self) -> None:
+        # The caller may have left meanwhile, which cancels ``ended``.
+        if not self.ended.called:
+            self._request.finish()
+            self.ended.callback(None)

@@ -80,11 +80,14 @@ class Connection(Protocol):
 
     def __init__(self) -> None:
         self.data = b""
+        self.pieces: list[bytes] = []
+        """The data as it came: over TLS each piece is of one record."""
         self.lost: Failure | None = None
         self._waiting: list[tuple[bytes | None, Deferred[bytes]]] = []
 
     def dataReceived(self, data: bytes) -> None:
         self.data += data
+        self.pieces.append(data)
         self._look()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -140,6 +143,8 @@ class LenderServer(Connection):
             self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         elif subresource == b"log" and b"previous" in self.data:
             self.transport.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+        elif subresource == b"log" and b"tailLines" in self.data:
+            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\none\n")
         elif subresource == b"log":
             self.transport.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
 
@@ -403,6 +408,21 @@ class NodeApiTests(TestCase):
         await connection.until(b"0\r\n\r\n")
         connection.transport.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         await connection.until(b"ok")
+
+    async def test_the_end_of_a_log(self) -> None:
+        """The end of a log comes apart from its last line: API servers lose for WebSockets what comes with the end."""
+        head = b"GET /containerLogs/shop/web/main?tailLines=1 HTTP/1.1\r\nHost: x\r\n\r\n"
+        connection = await self._ask(head, b"0\r\n\r\n", self.apiserver)
+        self.assertIn(b"one\n", connection.data)
+        self.assertEqual(connection.pieces[-1], b"0\r\n\r\n")
+
+    async def test_a_caller_who_does_not_wait(self) -> None:
+        """A caller may leave between the last line of a log and its end."""
+        head = b"GET /containerLogs/shop/web/main?tailLines=1 HTTP/1.1\r\nHost: x\r\n\r\n"
+        connection = await self._ask(head, b"one\n", self.apiserver)
+        connection.transport.abortConnection()
+        await connection.until(None)
+        self.assertIn(b'"name":"web"', await self._get("/pods"))
 
     async def test_a_tunnel(self) -> None:
         """After the switch bytes pass both ways as they are; the caller's own credentials stay here."""
