@@ -48,6 +48,7 @@ from liqod.fabric.agent.node import NodeFabric
 from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor, WallClock, utc_now
+from liqod.flow.connections.port_listener import PortListener
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate, Latest
 from liqod.kube.cache.shared_informers import Informers
@@ -57,7 +58,7 @@ from liqod.kube.connection.config import ClientConfig
 from liqod.kube.leader import LeaderLease
 from liqod.metrics.lag import LagMeter
 from liqod.metrics.registry import Registry
-from liqod.metrics.service import MetricsServer
+from liqod.metrics.service import metrics_server
 
 STATUS_REFRESH = 5.0
 """Seconds between two updates of the status line; changes of an informer's error are not observable."""
@@ -107,16 +108,16 @@ class Agent(Service):
         self._has_ended = False
         self._lag = LagMeter(reactor, self.registry.observe_lag)
         self._watchdog = Watchdog(reactor, self._notifier, self._stuck)
-        self._pages: MetricsServer | None = None
+        self._pages: PortListener | None = None
         if settings.metrics.listen:
-            self._pages = MetricsServer(reactor, settings.metrics.listen, self.registry, self._unsound, self.missing)
+            self._pages = metrics_server(reactor, settings.metrics.listen, self.registry, self._unsound, self.missing)
         self.state.subscribe(lambda state: self._notifier.status(status_line(state)))
         register(self)
 
     @property
     def metrics_port(self) -> int:
         """The bound port of the pages for machines, or 0."""
-        return self._pages.port if self._pages is not None else 0
+        return self._pages.bound.value if self._pages is not None else 0
 
     @property
     def status(self) -> str:

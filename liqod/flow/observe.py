@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
+S = TypeVar("S", bound=Callable[..., None])
 T = TypeVar("T")
+
+
+class Subscribers(Generic[S]):
+    """Functions to be called when something changes, in the order of subscription."""
+
+    def __init__(self) -> None:
+        self._functions: dict[object, S] = {}
+
+    def add(self, function: S) -> Callable[[], None]:
+        """Add a function; returns the idempotent unsubscribe function. One that is added twice is called twice."""
+        token = object()
+        self._functions[token] = function
+
+        def unsubscribe() -> None:
+            self._functions.pop(token, None)
+
+        return unsubscribe
+
+    def __iter__(self) -> Iterator[S]:
+        # Over a copy: a subscriber may unsubscribe, itself or others, while it is called.
+        return iter(list(self._functions.values()))
 
 
 class Latest(Generic[T]):
@@ -22,14 +44,14 @@ class Latest(Generic[T]):
 
     def __init__(self, value: T) -> None:
         self.value = value
-        self._subscribers: dict[object, Callable[[T], None]] = {}
+        self._subscribers: Subscribers[Callable[[T], None]] = Subscribers()
 
     def set(self, value: T) -> None:
         """Replace the value and notify subscribers, unless it equals the old one."""
         if value == self.value:
             return
         self.value = value
-        for subscriber in list(self._subscribers.values()):
+        for subscriber in self._subscribers:
             try:
                 subscriber(value)
             except Exception:
@@ -37,13 +59,7 @@ class Latest(Generic[T]):
 
     def subscribe(self, subscriber: Callable[[T], None]) -> Callable[[], None]:
         """Call ``subscriber`` with each new value; return the idempotent unsubscribe function."""
-        token = object()
-        self._subscribers[token] = subscriber
-
-        def unsubscribe() -> None:
-            self._subscribers.pop(token, None)
-
-        return unsubscribe
+        return self._subscribers.add(subscriber)
 
     def when(self, holds: Callable[[T], bool]) -> Deferred[T]:
         """Return a Deferred that fires with the first value, the present one included, for which ``holds`` is true."""

@@ -9,9 +9,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.client import Agent, HTTPConnectionPool, readBody
 
+from liqod.flow.connections.port_listener import PortListener
 from liqod.metrics.lag import LagMeter
 from liqod.metrics.registry import Registry, Samples
-from liqod.metrics.service import MetricsServer
+from liqod.metrics.service import metrics_server
 
 
 class NumbersTests(SynchronousTestCase):
@@ -83,15 +84,15 @@ class PagesTests(TestCase):
         self.pool = HTTPConnectionPool(reactor, persistent=False)
         self.agent = Agent(reactor, pool=self.pool)
 
-    def listen(self, where: str) -> MetricsServer:
+    def listen(self, where: str) -> PortListener:
         clock: Any = reactor
-        server = MetricsServer(clock, where, self.registry, list, lambda: self.missing)
+        server = metrics_server(clock, where, self.registry, list, lambda: self.missing)
         server.startService()
         self.addCleanup(server.stopService)
         return server
 
     async def get(self, path: str) -> tuple[int, bytes]:
-        response = await self.agent.request(b"GET", f"http://127.0.0.1:{self.server.port}{path}".encode())
+        response = await self.agent.request(b"GET", f"http://127.0.0.1:{self.server.bound.value}{path}".encode())
         return response.code, await readBody(response)
 
     async def test_metrics(self) -> None:
@@ -114,6 +115,6 @@ class PagesTests(TestCase):
 
     async def test_port_taken(self) -> None:
         """A port that is taken leaves the server without one, waiting to try again."""
-        other = self.listen(f"tcp:{self.server.port}:interface=127.0.0.1")
-        self.assertEqual(other.port, 0)
+        other = self.listen(f"tcp:{self.server.bound.value}:interface=127.0.0.1")
+        self.assertEqual(other.bound.value, 0)
         await other.stopService()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 FORMATS: Final = ("table", "wide", "json", "yaml")
 CONFIGURATION_FILE: Final = "/etc/liqod/liqod.toml"
+_POSITIVE: Final = click.FloatRange(min=0, min_open=True)
 
 
 @attrs.frozen
@@ -109,11 +110,11 @@ def wait_options(default: bool, seconds: float) -> Callable[[Command], Command]:
     return decorate
 
 
-def timeout_option(seconds: float, text: str) -> Callable[[Command], Command]:
-    """Add --timeout, a positive number of seconds."""
+def timeout_option(seconds: float, text: str, allowed: click.FloatRange = _POSITIVE) -> Callable[[Command], Command]:
+    """Add --timeout, a number of seconds; ``allowed`` limits it."""
     return click.option(
         "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
+        type=allowed,
         default=seconds,
         show_default=True,
         metavar="SECONDS",
@@ -124,3 +125,16 @@ def timeout_option(seconds: float, text: str) -> Callable[[Command], Command]:
 def yes_option(command: Command) -> Command:
     """Add --yes."""
     return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
+
+
+def namespace_option(what: str) -> Callable[[Command], Command]:
+    """Add -n/--namespace to a command about one namespaced object; ``what`` names the object."""
+    return click.option(
+        "-n",
+        "--namespace",
+        default="default",
+        show_default=True,
+        metavar="NAME",
+        shell_complete=complete.namespaces,
+        help=f"Namespace of the {what}.",
+    )

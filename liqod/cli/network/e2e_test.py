@@ -10,7 +10,7 @@ import click
 
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.options import Options, cluster_options, timeout_option
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.network import test_pods
@@ -29,15 +29,7 @@ IMAGE = "docker.io/library/busybox:1.36"
 def test_pod_options(command: Any) -> Any:
     """Add the options of commands that run test pods."""
     image = click.option("--image", default=IMAGE, show_default=True, help="Image with busybox, for both clusters.")
-    timeout = click.option(
-        "--timeout",
-        type=click.FloatRange(1),
-        default=120.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Timeout for each pod.",
-    )
-    return image(timeout(command))
+    return image(timeout_option(120.0, "Timeout for each pod.", click.FloatRange(1))(command))
 
 
 @click.command()

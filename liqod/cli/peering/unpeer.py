@@ -10,7 +10,7 @@ from twisted.internet.task import deferLater
 
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options, cluster_options, yes_option
+from liqod.cli.console.options import Options, cluster_options, timeout_option, yes_option
 from liqod.cli.console.render import plural
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import confirm
@@ -33,13 +33,8 @@ OWN_WORK = 130.0
 @click.command()
 @click.argument("name", metavar="PEER", shell_complete=complete.peers)
 @click.option("--dead", is_flag=True, help="The peer is gone: do not wait for it.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, MAX_PATIENCE),
-    default=PATIENCE,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait until the peer has released what it borrows.",
+@timeout_option(
+    PATIENCE, "How long to wait until the peer has released what it borrows.", click.FloatRange(0, MAX_PATIENCE)
 )
 @yes_option
 @cluster_options

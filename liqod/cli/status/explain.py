@@ -10,7 +10,7 @@ import click
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.group import did_you_mean
-from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.options import Options, cluster_options, namespace_option
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status import explain_other
 from liqod.cli.status.copies import copies_of, events_of, kind_named
@@ -46,15 +46,7 @@ CODE: Final = re.compile(r"LQ\d{4}|[A-Z][A-Za-z0-9]+")
 
 @click.command()
 @click.argument("words", metavar="[KIND] NAME|CODE", nargs=-1, required=True, shell_complete=complete.objects)
-@click.option(
-    "-n",
-    "--namespace",
-    default="default",
-    show_default=True,
-    metavar="NAME",
-    shell_complete=complete.namespaces,
-    help="Namespace of the pod, service or claim.",
-)
+@namespace_option("pod, service or claim")
 @cluster_options
 def explain(options: Options, words: tuple[str, ...], namespace: str) -> None:
     """Explain why something is as it is, and what to do next.

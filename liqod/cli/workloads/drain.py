@@ -10,7 +10,7 @@ from twisted.internet.task import deferLater
 
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.options import Options, cluster_options, timeout_option
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import echo_wrapped
 from liqod.cli.status.peers import find, label
@@ -67,14 +67,7 @@ async def _cordon(session: Session, name: str, *, unschedulable: bool) -> None:
 
 @click.command()
 @click.argument("name", metavar="NODE|PEER", shell_complete=complete.peers)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(1, 86400),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long pods may take to terminate, disruption budgets included.",
-)
+@timeout_option(120.0, "How long pods may take to terminate, disruption budgets included.", click.FloatRange(1, 86400))
 @click.option("--force", is_flag=True, help="Also pods without a controller; after the timeout, delete without grace.")
 @cluster_options
 def drain(options: Options, name: str, timeout: float, force: bool) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from liqod.cli.console import complete, errors
+from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.options import Options, cluster_options, namespace_option
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.status.copies import COPIES, copies_of, kind_named
 from liqod.cli.status.facts import cluster_facts
@@ -16,15 +16,7 @@ from liqod.model.ids import Key
 
 @click.command("who-has")
 @click.argument("wanted", metavar="KIND/NAME")
-@click.option(
-    "-n",
-    "--namespace",
-    default="default",
-    show_default=True,
-    metavar="NAME",
-    shell_complete=complete.namespaces,
-    help="Namespace of the object.",
-)
+@namespace_option("object")
 @cluster_options
 def who_has(options: Options, wanted: str, namespace: str) -> None:
     """List the clusters that hold a copy of an object, since when, and for which pods.

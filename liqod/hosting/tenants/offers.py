@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from liqod.flow.observe import Subscribers
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import Key
 from liqod.model.objects import quantity
@@ -19,7 +20,7 @@ class Offers:
     def __init__(self, foreign: Informer[ForeignCluster]) -> None:
         self.informer = foreign
         self._lent: dict[str, Resources] = {}
-        self._subscribers: dict[object, Subscriber] = {}
+        self._subscribers: Subscribers[Subscriber] = Subscribers()
         self._unsubscribe = foreign.subscribe(self._changed)
 
     def close(self) -> None:
@@ -37,13 +38,7 @@ class Offers:
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Call ``subscriber`` with the tenant of each changed offer; returns the unsubscribe function."""
-        token = object()
-        self._subscribers[token] = subscriber
-
-        def unsubscribe() -> None:
-            self._subscribers.pop(token, None)
-
-        return unsubscribe
+        return self._subscribers.add(subscriber)
 
     def _changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> None:
         lent = None if new is None else new.status.lent
@@ -57,7 +52,7 @@ class Offers:
             self._lent.pop(tenant, None)
         elif self._lent.get(tenant) != resources:
             self._lent[tenant] = resources
-            for subscriber in list(self._subscribers.values()):
+            for subscriber in self._subscribers:
                 subscriber(tenant)
 
 

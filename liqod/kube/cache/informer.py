@@ -15,7 +15,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python import failure
 
-from liqod.flow.observe import Gate, Latest
+from liqod.flow.observe import Gate, Latest, Subscribers
 from liqod.kube.cache.listwatch import Command, List, ListWatch, Wait, Watch, is_warming
 from liqod.kube.cache.store import Delta, Store, V
 from liqod.kube.cache.watch_decoder import Bookmark, Change, Decoder, Failure, Unreadable
@@ -65,8 +65,8 @@ class Informer(Service, Generic[V]):
         self._store: Store[V] = Store()
         self._machine = ListWatch(self._store, random)
         self._gate = Gate()
-        self._subscribers: dict[object, Subscriber[V]] = {}
-        self._deletion_subscribers: dict[object, Callable[[Key, V], None]] = {}
+        self._subscribers: Subscribers[Subscriber[V]] = Subscribers()
+        self._deletion_subscribers: Subscribers[Callable[[Key, V], None]] = Subscribers()
         self._undelivered: deque[Delta[V]] = deque()
         self._delivery: IDelayedCall | None = None
         self._run: Deferred[None] | None = None
@@ -134,28 +134,16 @@ class Informer(Service, Generic[V]):
         """Call ``subscriber`` for every cached object and then for every change; return the unsubscribe function."""
         while self._undelivered:
             self._notify(self._undelivered.popleft())
-        token = object()
         for value in list(self._store):
             self._call(subscriber, Delta(value.metadata.key, None, value))
-        self._subscribers[token] = subscriber
-
-        def unsubscribe() -> None:
-            self._subscribers.pop(token, None)
-
-        return unsubscribe
+        return self._subscribers.add(subscriber)
 
     def subscribe_deletions(self, subscriber: Callable[[Key, V], None]) -> Callable[[], None]:
         """Call ``subscriber`` for every deletion that the server reports, before other subscribers of it.
 
         Return the function that unsubscribes. It is not called for an object that is merely missing from a new list.
         """
-        token = object()
-        self._deletion_subscribers[token] = subscriber
-
-        def unsubscribe() -> None:
-            self._deletion_subscribers.pop(token, None)
-
-        return unsubscribe
+        return self._deletion_subscribers.add(subscriber)
 
     # Life
 
@@ -387,9 +375,9 @@ class Informer(Service, Generic[V]):
 
     def _notify(self, delta: Delta[V]) -> None:
         if delta.watched and delta.old is not None:
-            for deleted in list(self._deletion_subscribers.values()):
+            for deleted in self._deletion_subscribers:
                 deleted(delta.key, delta.old)
-        for subscriber in list(self._subscribers.values()):
+        for subscriber in self._subscribers:
             self._call(subscriber, delta)
 
     def _call(self, subscriber: Subscriber[V], delta: Delta[V]) -> None:

@@ -8,21 +8,18 @@ above it; the VirtualNode records them, so that a node keeps its port over resta
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Final
 
 from attrs import frozen
-from twisted.application.service import MultiService, Service
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IListeningPort, IProtocolFactory
-from twisted.logger import Logger
-from twisted.python.failure import Failure
+from twisted.application.service import MultiService
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.interfaces import IProtocolFactory
 
 from liqod.flow.clocks import Reactor
-from liqod.flow.connections.listening import server_endpoint
+from liqod.flow.connections.port_listener import PortListener
 from liqod.flow.observe import Latest
 from liqod.model.ids import Key
 
-RETRY: Final = 10.0
 PORTS: Final = 256
 """Size of the range of ports for virtual nodes, which starts with the configured one."""
 
@@ -53,69 +50,6 @@ def with_port(listen: str, port: int) -> str:
     return f"{kind}:{port}{colon}{others}"
 
 
-class PortListener(Service):
-    """Listens on the first of several descriptions that can be bound; tries again after ``RETRY`` seconds."""
-
-    _log = Logger()
-
-    def __init__(self, reactor: Reactor, descriptions: list[str], factory: IProtocolFactory) -> None:
-        self.bound: Latest[int] = Latest(0)
-        """The bound port; 0 before."""
-        self._reactor = reactor
-        self._descriptions = descriptions
-        self._factory = factory
-        self._listening: IListeningPort | None = None
-        self._attempt: Deferred[Any] | None = None
-        self._timer: IDelayedCall | None = None
-        self._logged = ""
-
-    def startService(self) -> None:
-        super().startService()
-        self._bind(0)
-
-    def stopService(self) -> Deferred[Any]:
-        super().stopService()
-        self.bound.set(0)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._attempt is not None:
-            self._attempt.cancel()
-        listening, self._listening = self._listening, None
-        if listening is None:
-            return succeed(None)
-        stopping: Deferred[Any] = maybeDeferred(listening.stopListening)
-        return stopping
-
-    def _bind(self, number: int) -> None:
-        self._timer = None
-        endpoint = server_endpoint(self._reactor, self._descriptions[number])
-        attempt: Deferred[Any] = maybeDeferred(endpoint.listen, self._factory)
-        self._attempt = attempt
-        attempt.addCallbacks(self._bound, self._not_bound, errbackArgs=(number,))
-
-    def _bound(self, listening: IListeningPort) -> None:
-        self._attempt = None
-        self._listening = listening
-        self._log.info("the API of virtual nodes is served on {address}", address=listening.getHost())
-        self.bound.set(int(getattr(listening.getHost(), "port", 0)))
-
-    def _not_bound(self, failure: Failure, number: int) -> None:
-        self._attempt = None
-        if not self.running or failure.check(CancelledError):
-            return
-        # EADDRINUSE: another program has the port.
-        if number + 1 < len(self._descriptions):
-            self._bind(number + 1)
-            return
-        message = failure.getErrorMessage()
-        if message != self._logged:
-            self._logged = message
-            listen = self._descriptions[number]
-            self._log.warn("kubelet.listen = {listen}: {error}; tried again", listen=listen, error=message)
-        self._timer = self._reactor.callLater(RETRY, self._bind, 0)
-
-
 @frozen
 class _Owner:
     node: str
@@ -132,8 +66,7 @@ class NodePorts(MultiService):
         self._configured = port_of(listen)
         self._factory = factory
         self._owners: dict[Key, _Owner] = {}
-        self._main = PortListener(reactor, [listen], factory)
-        self._main.setServiceParent(self)
+        self._main = self._listener([listen])
 
     @property
     def bound(self) -> Latest[int]:
@@ -153,10 +86,20 @@ class NodePorts(MultiService):
         elif not ports:
             return self._main.bound
         else:
-            listener = PortListener(self._reactor, [with_port(self._listen, port) for port in ports], self._factory)
-            listener.setServiceParent(self)
+            listener = self._listener([with_port(self._listen, port) for port in ports])
         self._owners[key] = _Owner(node, listener)
         return listener.bound
+
+    def _listener(self, descriptions: list[str]) -> PortListener:
+        listener = PortListener(
+            self._reactor,
+            descriptions,
+            self._factory,
+            what="the API of virtual nodes is",
+            setting="kubelet.listen",
+        )
+        listener.setServiceParent(self)
+        return listener
 
     async def release(self, key: Key) -> None:
         """Stop listening for a node; the configured port goes on to be served."""

@@ -9,6 +9,7 @@ from typing import Final
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe
+from liqod.flow.observe import Subscribers
 from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.ledger import Ledger, Waiting, WaitingList, fitting
 from liqod.hosting.tenants.namespaces import Namespaces
@@ -49,7 +50,7 @@ class Capacity(Controller[str]):
         self._offers = offers
         self._ledger = Ledger()
         self._waiting = WaitingList()
-        self._subscribers: dict[object, Subscriber] = {}
+        self._subscribers: Subscribers[Subscriber] = Subscribers()
 
     def sources(self) -> Iterable[Source[str]]:
         """Changed offers; pods that finish are counted by ``recount``."""
@@ -57,13 +58,7 @@ class Capacity(Controller[str]):
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Call ``subscriber`` with the keys of ShadowPods to evaluate again; returns the unsubscribe function."""
-        token = object()
-        self._subscribers[token] = subscriber
-
-        def unsubscribe() -> None:
-            self._subscribers.pop(token, None)
-
-        return unsubscribe
+        return self._subscribers.add(subscriber)
 
     def offered(self, tenant: str) -> Resources | None:
         """Return what is lent to a tenant; None when nothing is."""
@@ -112,7 +107,7 @@ class Capacity(Controller[str]):
             fit = fitting(waiting, self._ledger.used(tenant), offered)
             # Those refused because nothing was lent are refused with what is lent now, also when it is too little.
             for key in dict.fromkeys([*fit, *(entry.key for entry in waiting if entry.offered is None)]):
-                for subscriber in list(self._subscribers.values()):
+                for subscriber in self._subscribers:
                     subscriber(key)
         return None
 
