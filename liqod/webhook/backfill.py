@@ -25,7 +25,7 @@ REASON: Final = "OffloadingNotAdmitted"
 MESSAGE: Final = (
     "the pod was created while liqod's admission webhook could not be asked, or before its namespace was offloaded as "
     "it is now, and what lets it onto virtual nodes could not be added afterwards ({why}); delete it (its owner "
-    "creates it anew), or create it again"
+    "replaces it), or create it again"
 )
 RUNS_LOCALLY: Final = (
     "the pod runs in this cluster although its namespace is to run in others only (podOffloadingStrategy Remote): it "

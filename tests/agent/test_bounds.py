@@ -9,8 +9,8 @@ from liqod.agent.account.rights import required
 from liqod.config.load import parse
 
 HARMLESS = {
-    "events": "they only tell",
-    "pods/eviction": "an eviction honours budgets, and ends nothing that its owner does not make anew",
+    "events": "they only inform",
+    "pods/eviction": "an eviction honours budgets, and ends nothing that its owner does not replace",
     "nodes": "a node that no kubelet serves runs nothing; the virtual ones are these",
     "tokenreviews": "nothing is stored",
     "subjectaccessreviews": "nothing is stored",

@@ -25,7 +25,7 @@ class TracesTests(SynchronousTestCase):
     """What an audit log says of each spec."""
 
     def test_pods_of_a_spec(self) -> None:
-        """Pods and nodes are a spec's when they are in a namespace that it made, whoever made the pods."""
+        """Pods and nodes are a spec's when they are in a namespace that it made, no matter who made the pods."""
         pod = {"spec": {"hostPID": True}}
         target = {"target": {"name": NODE}}
         found = traces(

@@ -1,4 +1,4 @@
-"""What the network agent takes out of records, and what it refuses, whoever wrote them."""
+"""What the network agent takes out of records, and what it refuses, no matter who wrote them."""
 
 from __future__ import annotations
 

@@ -287,12 +287,12 @@ class ChangesTests(SynchronousTestCase):
         both = {**after, "ephemeralContainers": [one, two]}
         appended = {"op": "add", "path": "/spec/ephemeralContainers/-", "value": two}
         self.assertEqual(patches.debugging(shadow(both), running(pod)), [same, appended])
-        anew = forge.pod(shadow(after))
-        self.assertNotIn("ephemeralContainers", anew["spec"])
-        self.assertEqual(patches.changes(shadow(after), running(anew)), [])
-        self.assertEqual(patches.debugging(shadow(after), running(anew)), [])
+        remade = forge.pod(shadow(after))
+        self.assertNotIn("ephemeralContainers", remade["spec"])
+        self.assertEqual(patches.changes(shadow(after), running(remade)), [])
+        self.assertEqual(patches.debugging(shadow(after), running(remade)), [])
         self.assertEqual(
-            patches.debugging(shadow(both), running(anew)),
+            patches.debugging(shadow(both), running(remade)),
             [same, {"op": "add", "path": "/spec/ephemeralContainers", "value": [two]}],
         )
 

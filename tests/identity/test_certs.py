@@ -153,7 +153,7 @@ class PinTests(SynchronousTestCase):
     def test_never_trusts_against_a_pin(
         self, claimed: ClusterID, key: Fingerprint, pinned: dict[ClusterID, Fingerprint], chains: bool
     ) -> None:
-        """Whatever is pinned, and whoever may vouch: trust means that no pin speaks against it."""
+        """Whatever is pinned, and whichever CA signed: trust means that no pin speaks against it."""
         judgement: pins.Judgement = judge(claimed, key, pinned, chains_to_ca=chains)
         if isinstance(judgement, Trusted):
             self.assertIn(pinned.get(claimed), (None, key))

@@ -173,7 +173,7 @@ class OrderTests(SynchronousTestCase):
             self.assertEqual(m.went_back, back, (version, error))
 
     def test_watched_deletions(self) -> None:
-        """A deletion that the server reported is told from one that a new list let conclude."""
+        """A deletion that the server reported is distinguished from one concluded from a new list."""
         m = machine(stream=False)
         m.listed({Key("ns", name): item(name, 3) for name in "ab"}, (), "9", 0)
         m.connected(0)
@@ -274,7 +274,7 @@ class Follower:
     def tell(self, deltas: Any) -> None:
         delta: Delta[Object]
         for delta in deltas:
-            assert self.shadow.get(delta.key) == delta.old, "a delta does not continue what was told before"
+            assert self.shadow.get(delta.key) == delta.old, "a delta does not continue what was reported before"
             if delta.new is None:
                 del self.shadow[delta.key]
             else:

@@ -25,7 +25,7 @@ EQUIVALENT: Final = (
         "liqod.peering.session.protocol",
         "PeerConnection._dispatch",
         "if hello is not None and self._authenticating is None:",
-        "a listener judges whoever brings no token at its Hello, and nobody sends Join to a dialer",
+        "a listener judges every peer that brings no token at its Hello, and nobody sends Join to a dialer",
     ),
     Equivalent(
         "liqod.peering.session.protocol",

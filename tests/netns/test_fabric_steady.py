@@ -45,7 +45,7 @@ class SteadyTests(FabricTests):
         """Return the public key of a host's tunnel."""
         return self.hosts.output(self.hosts.inside(name, "wg", "show", "liqod", "public-key")).strip()
 
-    def is_told(self, name: str, other: str, key: str) -> bool:
+    def is_announced(self, name: str, other: str, key: str) -> bool:
         """Tell whether a host has dealt with a key that is planned: it is in what its peer is to get."""
         config = self.hosts.kubectl_get(name, f"/apis/net.liqo.io/v1alpha1/networkconfigs/{other}")
         return key in (config["spec"]["local"].get("nextKey"), config["spec"]["local"]["publicKey"])
@@ -143,7 +143,7 @@ class SteadyTests(FabricTests):
                 with self.hosts.silent():
                     before = self.own_key(name)
                     key = self.hosts.rotate_key(name)
-                    eventually("the next key is told", partial(self.is_told, name, other, key))
+                    eventually("the next key is announced", partial(self.is_announced, name, other, key))
                     # The peer does not know of it: nothing would come from there any more.
                     self.assertEqual(self.own_key(name), before)
                 eventually("the new key", partial(self.all_accept, key, other))

@@ -260,7 +260,9 @@ class FailureTests(SynchronousTestCase):
         self.assertTrue(self.world.node(MILAN, ROME), "the dead one knows nothing yet")
         self.world.start(MILAN)
         self.strangers(MILAN, ROME)
-        reported = self.world.eventually("the tombstone is done", lambda: self._told(self.world.get(ROME, TOMBSTONES)))
+        reported = self.world.eventually(
+            "the tombstone is done", lambda: self._is_notified(self.world.get(ROME, TOMBSTONES))
+        )
         self.assertTrue(reported)
         self.done()
 
@@ -284,7 +286,7 @@ class FailureTests(SynchronousTestCase):
         events = self.world.get(name, "/api/v1/events")["items"]
         return [event for event in events if event.get("reason") == reason]
 
-    def _told(self, tombstones: dict[str, Any]) -> bool:
+    def _is_notified(self, tombstones: dict[str, Any]) -> bool:
         return '"told":"2' in tombstones["data"][self.world.id(MILAN)].replace(" ", "")
 
 

@@ -192,13 +192,13 @@ class Tombs:
     def __init__(self, around: Around) -> None:
         self.refuses = around.refuses
         self.kept: Tombstone | None = None
-        self.told_to: list[ClusterID] = []
+        self.notified: list[ClusterID] = []
 
     def get(self, peer: ClusterID) -> Tombstone | None:
         return self.kept
 
     async def mark_notified(self, peer: ClusterID) -> None:
-        self.told_to.append(peer)
+        self.notified.append(peer)
 
 
 @attrs.define
@@ -421,4 +421,4 @@ class StrangerTests(AuthenticatorCase):
                 assert bye is not None
                 wanted = "TokenRefused" if token == "good" and reason == "TrustPending" else reason
                 self.assertEqual(bye.reason, wanted, (kept, token))
-                self.assertEqual(self.tombs.told_to, [ROME] if reason == "Unpeered" else [])
+                self.assertEqual(self.tombs.notified, [ROME] if reason == "Unpeered" else [])

@@ -89,7 +89,7 @@ class AuthorityTests(CertificateCase):
 
 
 class KeyTypeTests(CertificateCase):
-    """Kinds of keys, whoever signed them."""
+    """Kinds of keys, whichever CA signed them."""
 
     async def test_kinds_of_keys(self) -> None:
         """Ed25519 is a stranger's identity; ECDSA and RSA are a CA's members', weak, odd and costly ones nobody's."""

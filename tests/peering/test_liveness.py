@@ -38,8 +38,8 @@ class HeartbeatTests(SynchronousTestCase):
     def test_it_is_dead_only_after_three_in_a_row(self, received: list[bool]) -> None:
         """Whatever the sequence, dead means that nothing came during the last three beats."""
         heartbeat = Heartbeat()
-        for n, was_heard in enumerate(received):
-            heartbeat = (heartbeat.note_activity() if was_heard else heartbeat).beat()
+        for n, was_active in enumerate(received):
+            heartbeat = (heartbeat.note_activity() if was_active else heartbeat).beat()
             if heartbeat.dead:
                 self.assertFalse(any(received[max(0, n - MISSES + 1) : n + 1]))
 

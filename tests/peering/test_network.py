@@ -65,7 +65,7 @@ class ExchangeTests(PairCase):
             record: NetworkConfig = await side.admin.get(NETWORKCONFIGS, other.id, view=NetworkConfig)
             return (record.status.remote, record.status.ack) == (remote, ack)
 
-        await self.becomes(check, f"{side.name} heard {other.name}")
+        await self.becomes(check, f"{side.name} knows the network of {other.name}")
 
     async def test_both_ways(self) -> None:
         """Each side's networks, and how it sees the other's, arrive whole in the other's record."""

@@ -32,7 +32,7 @@ REFUSED = {
     "length and chunks": (GET + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
     "another coding": (GET + b"Transfer-Encoding: gzip, chunked\r\n\r\n", 400),
     "a coding that is nearly chunked": (GET + b"Transfer-Encoding: xchunked\r\n\r\n", 400),
-    "a coding told twice": (GET + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n", 400),
+    "a coding given twice": (GET + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n", 400),
     "space before the colon": (GET + b"Content-Length : 5\r\n\r\n", 400),
     "a folded header": (GET + b"X-A: b\r\n c\r\n\r\n", 400),
     "a bare line feed": (GET + b"X-A: b\nContent-Length: 5\r\n\r\n", 400),

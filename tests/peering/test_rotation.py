@@ -142,7 +142,7 @@ class RotationTests(RotationCase):
         async def refused() -> bool:
             return (await beta.cluster_record(alpha)).status.reason == "ClusterIDRepetition"
 
-        await self.becomes(refused, "beta refuses the key that it never heard of")
+        await self.becomes(refused, "beta refuses the key that was never announced")
         self.assertEqual((await beta.cluster_record(alpha)).spec.fingerprint, before)
         alpha.key = from_secret((await self.secret(alpha))["data"])
         await beta.trust(alpha)

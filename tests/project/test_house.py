@@ -26,6 +26,8 @@ WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 """Words that are not plain modern English, alone or as a part of an identifier."""
+FIELD: Final = '"told"'
+"""The name of a field of the records about peerings that ended; it is stored and cannot change."""
 
 
 def exceptions(rule: str) -> set[str]:
@@ -127,7 +129,8 @@ class HouseTests(SynchronousTestCase):
         )
 
     def test_words(self) -> None:
-        """Identifiers and prose of the sources are plain modern English."""
+        """Identifiers and prose are plain modern English, in the sources and in the tests."""
+        others = [file for file in python_files(*SOURCES, "tests") if file != Path(__file__)]
         self.assert_exceptions(
-            "words", {name(file) for file in python_files(*SOURCES) if WORDS.search(file.read_text())}
+            "words", {name(file) for file in others if WORDS.search(file.read_text().replace(FIELD, ""))}
         )

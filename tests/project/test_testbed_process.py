@@ -15,11 +15,11 @@ from tests.testbed.process import Process, spawn
 FIRST = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])"
 SECOND = """
 import pathlib, signal, sys, time
-def told(*_):
+def end(*_):
     time.sleep(float(sys.argv[2]))
     pathlib.Path(sys.argv[1]).write_text("in order")
     sys.exit()
-signal.signal(signal.SIGTERM, told)
+signal.signal(signal.SIGTERM, end)
 pathlib.Path(sys.argv[1]).write_text("runs")
 time.sleep(600)
 """

@@ -283,9 +283,9 @@ class ReflectionTests(Steps):
             events = self.home.get("events", "-n", NAMESPACE, field)["items"]
             return any("milan" in e["message"] or "at " in e["message"] for e in events)
 
-        self.make("told")
-        self.runs("told")
-        eventually("the start of the container is told", lambda: reported("Pod", "told", "Started"))
+        self.make("started")
+        self.runs("started")
+        eventually("its start is reported", lambda: reported("Pod", "started", "Started"))
         for kind, name in (("ConfigMap", "data"), ("Secret", "basic"), ("Service", "web"), ("Ingress", "entry"),
                            ("EndpointSlice", "follows"), ("Deployment", "web")):  # fmt: skip
             about = {"kind": kind, "name": name, "namespace": self.remote()}
@@ -304,8 +304,8 @@ class ReflectionTests(Steps):
             "involvedObject": about,
         }
         self.home.apply(made("Event", "local", **local))
-        events = "reason=OnlyAtHome"
-        self.stays("not told", lambda: not self.lender.get("events", "-A", f"--field-selector={events}")["items"], 2.0)
+        events = "--field-selector=reason=OnlyAtHome"
+        self.stays("not reported", lambda: not self.lender.get("events", "-A", events)["items"], 2.0)
 
     def test_11_labels_kept_back(self) -> None:
         """Labels and annotations of the settings are kept back, and those of a virtual node, also afterwards."""
@@ -509,7 +509,7 @@ class ReflectionTests(Steps):
         event: dict[str, Any] = {"reason": "AboutClaim", "message": "x", "type": "Warning", "involvedObject": about}
         self.lender.apply(made("Event", "about-claim", namespace=self.remote(), **event))
         field = "--field-selector=involvedObject.kind=PersistentVolumeClaim,reason=AboutClaim"
-        eventually("what happens to it is told", lambda: self.home.get("events", "-n", NAMESPACE, field)["items"])
+        eventually("what happens to it is reported", lambda: self.home.get("events", "-n", NAMESPACE, field)["items"])
         self.drop("pod/reader", "pvc/data")
         eventually("the claim goes", lambda: self.is_absent(self.lender, "pvc", "data", self.remote()))
 

@@ -203,15 +203,15 @@ class DualStackTests(PairTests):
     def test_06_one_version_is_cut(self) -> None:
         """The tunnel tells of a cut of IPv6 alone, and that it is over; pods stay ready all the while."""
         address = addresses(self.one(self.home, SERVER))["IPv6"]
-        eventually("packets cross", partial(self.is_told, "PacketsCross", ""))
+        eventually("packets cross", partial(self.has_event, "PacketsCross", ""))
         self.lender.run(["nft", "-f", "-"], input=CUT + "\n")
-        eventually("the cut", partial(self.is_told, "FamilyCut", address))
+        eventually("the cut", partial(self.has_event, "FamilyCut", address))
         self.assertTrue(is_running(self.one(self.home, SERVER)))
         self.assertTrue(node_ready(self.home))
         self.lender.run(["nft", "delete", "table", "inet", "cut"])
-        eventually("packets cross", partial(self.is_told, "PacketsCross", ""))
+        eventually("packets cross", partial(self.has_event, "PacketsCross", ""))
 
-    def is_told(self, reason: str, pod: str) -> bool:
+    def has_event(self, reason: str, pod: str) -> bool:
         """Tell whether the tunnel is connected, for this reason and with an address in its words."""
         (tunnel,) = self.home.get("tunnelendpoints")["items"]
         status = tunnel["status"]

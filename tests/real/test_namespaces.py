@@ -305,7 +305,7 @@ class NamespaceTests(PairTests):
         self.run_there("plain", 2)
         name = strict["metadata"]["name"]
         eventually(
-            "the pod that runs here is told so",
+            "the pod that runs here has an event that says so",
             lambda: (
                 "OffloadingNotAdmitted"
                 in self.rome.cluster.kubectl(

@@ -196,7 +196,7 @@ class OffloadPathTests(PairTests):
         }
         self.rome.cluster.apply(forced)
         eventually(
-            "a pod of a namespace that is not enabled is told so",
+            "a pod of a namespace that is not enabled has an event that says so",
             lambda: (
                 self.rome.cluster.get("pod", "forced", "-n", "default")["status"].get("reason") == "OffloadingBackOff"
             ),

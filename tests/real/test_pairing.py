@@ -60,7 +60,7 @@ class PairingTests(PairTests):
         ready = {daemon.name: partial(node_ready, daemon.cluster) for daemon in (self.rome, self.milan)}
         before = {name: eventually(f"the virtual node of {name} is Ready", ready[name]) for name in ready}
         said = self.rome.liqodctl("rotate-key", "--timeout=100", timeout=120)
-        key = told_key(said)
+        key = key_in(said)
         self.assertIn("done", said)
         eventually(
             "milan pins the new key",
@@ -75,7 +75,7 @@ class PairingTests(PairTests):
         self.milan.stop()
         said = self.rome.liqodctl("rotate-key", "--now", "--timeout=60", timeout=120)
         self.assertIn("milan did not learn of it and must trust this cluster again", said)
-        key = told_key(said)
+        key = key_in(said)
         self.milan.start()
         eventually(
             "milan refuses the key",
@@ -107,7 +107,7 @@ class PairingTests(PairTests):
         self.assertIn("rome has ended it, too", self.milan.liqodctl("unpeer", "rome", "--yes", timeout=200))
 
 
-def told_key(said: str) -> str:
+def key_in(said: str) -> str:
     """Return the fingerprint in what ``rotate-key`` says at its end; progress before it speaks of keys as well."""
     found = re.search(r"^key +(sha256:[0-9a-f]{64})$", said, re.MULTILINE)
     assert found is not None, said

@@ -251,11 +251,11 @@ class ReflectionPathTests(PairTests):
             return bool(known["spec"]["offer"].get("storageClasses") == ["disks-milan"])
 
         eventually("milan offers its class, and not the virtual one", offered)
-        for name, selector in (("keeper", {"liqo.io/type": "virtual-node"}), ("stayer", {"kubernetes.io/os": "linux"})):
+        for name, selector in (("lent", {"liqo.io/type": "virtual-node"}), ("local", {"kubernetes.io/os": "linux"})):
             body = deployment(name, 1)
             spec = body["spec"]["template"]["spec"]
             spec["nodeSelector"] = selector
-            if name == "stayer":
+            if name == "local":
                 off = {"key": "liqo.io/type", "operator": "DoesNotExist"}
                 term = {"nodeSelectorTerms": [{"matchExpressions": [off]}]}
                 spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
@@ -270,26 +270,26 @@ class ReflectionPathTests(PairTests):
                 "resources": {"requests": {"storage": "1Gi"}},
             }
             self.rome.cluster.apply(namespaced("PersistentVolumeClaim", name, spec=claim), body)
-        eventually("the one runs at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, "keeper", 1), 120)
-        at_home = partial(live_pods, self.rome.cluster, "stayer")
+        eventually("the one runs at milan", lambda: offloaded(self.rome.cluster, self.milan.cluster, "lent", 1), 120)
+        at_home = partial(live_pods, self.rome.cluster, "local")
         eventually("the other runs at rome", lambda: [p for p in at_home().values() if is_running(p)], 120)
-        self.assertEqual(live_pods(self.milan.cluster, "stayer"), {})
-        there = self.at_milan("pvc", "keeper")
+        self.assertEqual(live_pods(self.milan.cluster, "local"), {})
+        there = self.at_milan("pvc", "lent")
         self.assertEqual((there["spec"]["storageClassName"], there["spec"]["volumeName"]), ("disks-milan", "disk"))
-        self.assertEqual((self.milan.cluster.directory / "volume" / "x").read_text(), "keeper\n")
-        self.assertEqual((self.rome.cluster.directory / "volume" / "x").read_text(), "stayer\n")
-        (first,) = live_pods(self.rome.cluster, "keeper")
+        self.assertEqual((self.milan.cluster.directory / "volume" / "x").read_text(), "lent\n")
+        self.assertEqual((self.rome.cluster.directory / "volume" / "x").read_text(), "local\n")
+        (first,) = live_pods(self.rome.cluster, "lent")
         self.rome.cluster.kubectl("delete", "pod", "-n", NAMESPACE, first)
 
         def again() -> bool:
-            pods = offloaded(self.rome.cluster, self.milan.cluster, "keeper", 1)
+            pods = offloaded(self.rome.cluster, self.milan.cluster, "lent", 1)
             if not pods or first in pods:
                 return False
             said = self.milan.cluster.kubectl("logs", "-n", self.remote, *pods)
-            return "found keeper" in said
+            return "found lent" in said
 
         eventually("the next pod finds the data", again, 120)
-        for name in ("keeper", "stayer"):
+        for name in ("lent", "local"):
             self.rome.cluster.kubectl("delete", "deployment,pvc", "-n", NAMESPACE, name, "--wait=false")
         for cluster, where in ((self.milan.cluster, self.remote), (self.rome.cluster, "liqo-storage")):
             no_claims = partial(_none_of, cluster, "pvc", where)

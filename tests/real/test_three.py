@@ -214,7 +214,7 @@ class ThreeClustersTests(SynchronousTestCase):
             return "at-paris" not in {pod["metadata"]["name"] for pod in pods}
 
         try:
-            eventually("it is told to end where it runs", lambda: not live_pods(paris, SERVICE))
+            eventually("it is deleted where it runs", lambda: not live_pods(paris, SERVICE))
             eventually("it is gone where it ran", partial(gone, paris))
             eventually("it is gone at home", partial(gone, rome))
         except AssertionError:

@@ -213,7 +213,7 @@ class AwayTests(ScenarioCase):
         scene.world.run(3600)
         self.assertEqual({name: pod["metadata"]["uid"] for name, pod in live(rome, "far").items()}, before)
         rome.start()
-        scene.becomes("they are told", lambda: node_ready(rome, milan) and offloaded(rome, milan, "far", 2), 300)
+        scene.becomes("they are reported", lambda: node_ready(rome, milan) and offloaded(rome, milan, "far", 2), 300)
         self.assertEqual({name: pod["metadata"]["uid"] for name, pod in live(rome, "far").items()}, before)
         self.assertFalse(anywhere & set(self.uids(rome).values()))
         tolerations = [pod["spec"]["tolerations"] for pod in live(milan, "far").values()]

@@ -33,7 +33,7 @@ class EndTests(ScenarioCase):
 
     def test_finished_and_deleted_unseen(self) -> None:
         """A pod that ends and is deleted while the lender's daemon is down is not run again, whenever that began."""
-        for stage in ("created", "running", "finished", "told"):
+        for stage in ("created", "running", "finished", "reported"):
             for borrower_dies in (False, True):
                 with self.subTest(stage=stage, borrower_dies=borrower_dies):
                     self.one_end(stage, borrower_dies=borrower_dies)
@@ -46,14 +46,14 @@ class EndTests(ScenarioCase):
             "created": lambda: bool(all_of(milan, JOB)),
             "running": lambda: self.phase(milan) == "Running",
             "finished": lambda: self.phase(milan) == "Succeeded",
-            "told": lambda: self.phase(rome) == "Succeeded",
+            "reported": lambda: self.phase(rome) == "Succeeded",
         }
         scene.becomes(stage, waits[stage])
         milan.kill()
         scene.becomes("it has ended there", waits["finished"], 30)
         if borrower_dies:
             # It was reported at home, and that is all that is left of it.
-            scene.becomes("it is told", waits["told"], 30)
+            scene.becomes("it is reported", waits["reported"], 30)
             rome.kill()
         space = remote_namespace(SHOP, rome.id)
         scene.do(milan.client.delete(POD, JOB, space, grace=0))

@@ -99,12 +99,12 @@ class RelayTests(ScenarioCase):
         scene.becomes("four run", lambda: offloaded(rome, milan, "web", 4), 30.0)
         scene.becomes("nothing is relayed", lambda: served(milan, rome) == 0, 90.0)
         last = {name: pod["metadata"]["uid"] for name, pod in live(milan, "web").items()}
-        self.assertGreaterEqual(len(first.items() & last.items()), 2, "pods were made anew")
+        self.assertGreaterEqual(len(first.items() & last.items()), 2, "pods were replaced")
 
     def test_the_lenders_daemon_dies(self) -> None:
         """A relay is gone with its machine: the node says so, no pod is touched, and all goes on when it is back.
 
-        Watches that were open then hear nothing more, not even their end: they are made again when they are overdue.
+        Watches that were open then receive nothing more, not even their end: they are made again when they are overdue.
         """
         scene = self.scene()
         rome, milan = self.pair(scene, "relay", "relay", walled=True)
@@ -120,7 +120,7 @@ class RelayTests(ScenarioCase):
         scene.scale(rome, "web", 4)
         scene.becomes("four run", lambda: offloaded(rome, milan, "web", 4), 180.0)
         now = {pod["metadata"]["uid"] for side in (rome, milan) for pod in live(side, "web").values()}
-        self.assertLessEqual(uids, now, "pods were made anew")
+        self.assertLessEqual(uids, now, "pods were replaced")
 
     def test_no_common_way(self) -> None:
         """A borrower that wants only the relay says so of a lender that has none, and what to change."""

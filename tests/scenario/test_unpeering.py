@@ -50,7 +50,7 @@ class UnpeeringTests(ScenarioCase):
         self.assertEqual(pair.lost(), {})
         self.assertEqual(pair.restarted(), [])
 
-    def ends_and_begins_anew(self, pair: Pair, wait: float = 0.0) -> None:
+    def ends_and_begins_again(self, pair: Pair, wait: float = 0.0) -> None:
         """Wait until nothing is left on either side, then trust again and have everything run as before."""
         scene = pair.scene
         scene.becomes(
@@ -64,7 +64,7 @@ class UnpeeringTests(ScenarioCase):
             scene.trust(side, other)
             scene.world.run(wait)
             spec = (side.object(FOREIGN, other.id) or {}).get("spec", {})
-            self.assertTrue(spec.get("fingerprint"), "what a person trusts anew is not taken back")
+            self.assertTrue(spec.get("fingerprint"), "what a person trusts again is not taken back")
         pair.well()
 
     def test_either_side_ends_it_in_peace(self) -> None:
@@ -72,14 +72,14 @@ class UnpeeringTests(ScenarioCase):
         for which in (0, 1):
             pair = self.pair()
             end(pair, which, Order())
-            self.ends_and_begins_anew(pair)
+            self.ends_and_begins_again(pair)
 
     def test_both_end_it_at_the_same_time(self) -> None:
         """Two administrators who end it at once do not wait for each other for ever."""
         pair = self.pair()
         end(pair, 0, Order())
         end(pair, 1, Order())
-        self.ends_and_begins_anew(pair)
+        self.ends_and_begins_again(pair)
 
     def test_trusted_again_before_the_watch_tells(self) -> None:
         """A record that is gone, though the watch does not show it yet, does not end what the peer begins again."""
@@ -93,7 +93,7 @@ class UnpeeringTests(ScenarioCase):
         milan.stop_api()
         scene.network.heal()
         milan.start_api()
-        self.ends_and_begins_anew(pair, 30.0)
+        self.ends_and_begins_again(pair, 30.0)
 
     def test_trusted_again_on_one_side_only(self) -> None:
         """Who learned of the end and trusts again keeps that trust, sees whose turn it is, and shares once it is done.
@@ -106,7 +106,7 @@ class UnpeeringTests(ScenarioCase):
         end(pair, 1, Order("dead"))
         scene.becomes("milan is through", lambda: not remains(milan), 120)
         scene.network.heal()
-        scene.becomes("rome was told", lambda: not remains(rome) and has_seen(rome, milan), 120)
+        scene.becomes("rome was notified", lambda: not remains(rome) and has_seen(rome, milan), 120)
         scene.trust(rome, milan)
         for restarted in (False, True):
             if restarted:
@@ -131,7 +131,7 @@ class UnpeeringTests(ScenarioCase):
         scene.becomes("rome is through", lambda: not remains(rome), 120)
         scene.world.run(30)
         process.resume()
-        self.ends_and_begins_anew(pair)
+        self.ends_and_begins_again(pair)
 
     def test_the_word_is_lost(self) -> None:
         """A daemon that ends before it acts on a message gets it again: it does not know where to ask."""
@@ -142,11 +142,11 @@ class UnpeeringTests(ScenarioCase):
         scene.becomes("rome is through", lambda: not remains(rome), 120)
         milan.door.fault = Fault(503, "ServiceUnavailable")
         scene.network.heal()
-        scene.becomes("milan was told", partial(has_seen, rome, milan), 60)
+        scene.becomes("milan was notified", partial(has_seen, rome, milan), 60)
         milan.kill()
         milan.door.fault = None
         milan.start()
-        self.ends_and_begins_anew(pair)
+        self.ends_and_begins_again(pair)
 
     def test_a_peer_without_its_api_server(self) -> None:
         """Its daemon can do nothing, stands by or not: it learns of the end when its API server is back."""
@@ -156,7 +156,7 @@ class UnpeeringTests(ScenarioCase):
             end(pair, 0, Order("asked", 5.0))
             pair.scene.world.run(seconds)
             pair.milan.start_api()
-            self.ends_and_begins_anew(pair)
+            self.ends_and_begins_again(pair)
 
     def given_up(self, seconds: float) -> None:
         """End a peering with a lender that does not answer, which is said to be dead so many seconds later."""
@@ -172,7 +172,7 @@ class UnpeeringTests(ScenarioCase):
         end(pair, 0, Order("dead"))
         scene.becomes("rome is through", lambda: not remains(rome), 5)
         scene.network.heal()
-        self.ends_and_begins_anew(pair)
+        self.ends_and_begins_again(pair)
 
     def test_who_is_said_to_be_dead_is_not_waited_for(self) -> None:
         """A lender that does not answer costs the end of a node half a minute, and nothing once it is said to be dead.
@@ -199,7 +199,7 @@ class UnpeeringTests(ScenarioCase):
         scene.world.run(600)
         self.assertEqual({what for what in pair.lost() if what in kept}, set())
         end(pair, 1, Order())
-        self.ends_and_begins_anew(pair)
+        self.ends_and_begins_again(pair)
 
     def test_a_record_that_was_replaced_unseen(self) -> None:
         """A record that an administrator removes by force and makes again, while no event arrives, is kept true."""
@@ -273,7 +273,7 @@ class EndingTrouble(Trouble):
 
     @precondition(lambda self: self.asked)
     @rule(wait=WAITS)
-    def anew(self, wait: float) -> None:
+    def again(self, wait: float) -> None:
         """All is healed, both trust again and share as before: what was remembered of the end must not harm them."""
         self.finish(wait)
         self.asked = False
@@ -298,4 +298,4 @@ class EndingTrouble(Trouble):
             self.wake(side)
             self.set_clock(side, 0.0)
             self.side(side).door.fault = None
-        self.case.ends_and_begins_anew(self.pair, wait)
+        self.case.ends_and_begins_again(self.pair, wait)

@@ -196,7 +196,7 @@ class NetworkControl:
             return
         if found is None:
             await self._records.write_phase(
-                config, "Pending", "WaitingForPeer", "the peer has not told its network yet"
+                config, "Pending", "WaitingForPeer", "the peer has not sent its network yet"
             )
             return
         self._accept(config, *found, report)

@@ -93,7 +93,7 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
                 (
                     "!has(object.spec.template) || !has(object.spec.template.addressType) || "
                     "object.spec.template.addressType != 'FQDN'",
-                    "a borrower's slice may not hold names: whoever resolves them, they may be names of this cluster",
+                    "a borrower's slice may not hold names: where they are resolved, they may be names of this cluster",
                 ),
             ],
         ),

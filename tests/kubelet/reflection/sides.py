@@ -104,7 +104,7 @@ class Silent:
     """Takes events."""
 
     def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
-        raise AssertionError(f"nothing should be told: {reason} {message}")
+        raise AssertionError(f"no event was expected: {reason} {message}")
 
 
 class Surroundings:

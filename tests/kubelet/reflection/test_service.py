@@ -25,12 +25,12 @@ class ReflectionTests(sandboxes.Sandboxes, cases.ReflectionCase):
         self.network.versions = frozenset({"IPv4", "IPv6"})
         self.network.changed()
 
-        async def anew() -> bool:
+        async def recreated() -> bool:
             now = await self.lender.get(SERVICES, "six", self.remote)
             other = now["metadata"]["uid"] != before["metadata"]["uid"]
             return bool(other and now["spec"]["ipFamilies"] == ["IPv6"])
 
-        await self.eventually(anew)
+        await self.eventually(recreated)
 
     async def test_dropped_events_are_counted(self) -> None:
         """Every event beyond the limit is in the metrics, by the lender that made it, and the log says so once."""
