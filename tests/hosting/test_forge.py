@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.pod_update import patches
 from liqod.hosting.views import Pod, is_managed
+from liqod.model.names import HOME_SPEC_ANNOTATION
 from liqod.model.records.views import ShadowPod
 
 CONTAINERS = [{"name": "main", "image": "app:1", "env": [{"name": "A", "value": "b"}]}]
@@ -234,6 +235,38 @@ class ChangesTests(SynchronousTestCase):
         path = "/metadata/annotations/offloading.liqo.io~1forged-from"
         record = next(step["value"] for step in patch if step["path"] == path)
         self.assertEqual(record, forge.pod(after)["metadata"]["annotations"][forge.FORGED_ANNOTATION])
+
+    def test_the_spec_that_a_pod_has(self) -> None:
+        """By the digest of its spec the borrower knows what its pod has: one that was refused is not among it."""
+        before = shadow(annotations={HOME_SPEC_ANNOTATION: "one"})
+        after = shadow(
+            {"containers": [{**CONTAINERS[0], "image": "app:2"}]}, annotations={HOME_SPEC_ANNOTATION: "two", "a": "b"}
+        )
+        pod, bare = running(forge.pod(before)), running(forge.pod(shadow()))
+        path = f"/metadata/annotations/{HOME_SPEC_ANNOTATION.replace('/', '~1')}"
+        for there, refused, wanted in (
+            (pod, {}, [{"op": "add", "path": path, "value": "two"}]),
+            (pod, {"spec": False}, []),
+            (pod, {"resized": False}, []),
+            (bare, {"spec": False}, []),
+        ):
+            patch = patches.changes(after, there, **refused)
+            self.assertEqual([step for step in patch if step["path"] == path], wanted)
+            self.assertIn({"op": "add", "path": "/metadata/annotations/a", "value": "b"}, patch)
+
+    def test_resizing_the_pod(self) -> None:
+        """Resources of the pod as a whole are resized like those of its containers."""
+        before = {"containers": CONTAINERS, "resources": {"requests": {"cpu": "1"}}}
+        after = {"containers": CONTAINERS, "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}}
+        pod = running(forge.pod(shadow(before)))
+        self.assertEqual(patches.resize(shadow(before), pod), [])
+        self.assertEqual(
+            patches.resize(shadow(after), pod)[1:],
+            [
+                {"op": "add", "path": "/spec/resources/requests/cpu", "value": "2"},
+                {"op": "add", "path": "/spec/resources/limits", "value": {"cpu": "2"}},
+            ],
+        )
 
     def test_a_lost_record(self) -> None:
         """A pod whose record was removed or damaged gets it back, and loses no label by it."""

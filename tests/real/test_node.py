@@ -142,6 +142,7 @@ class NodeTests(PairTests):
             return bool(two.get("allocatedResources"))
 
         eventually("home knows", reported)
+        eventually("home says that all of it was looked at", lambda: self.unobserved(WORK) == 0)
         self.assertEqual(self.there(WORK)["metadata"]["uid"], before)
         # More than is left of what is lent, though not more than the node has: that much its own API server lets pass.
         much = {"requests": {"cpu": virtual_node(self.rome.cluster)["status"]["allocatable"]["cpu"]}}
@@ -151,9 +152,16 @@ class NodeTests(PairTests):
             "more than what is lent is refused, with the reason", lambda: "is not resized" in self.refusals(WORK)
         )
         self.assertEqual(self.there(WORK)["spec"]["containers"][0]["resources"]["requests"]["cpu"], "10m")
+        self.assertEqual(self.unobserved(WORK), 1)
         self.patch(
             WORK, {"spec": {"containers": [{"name": "main", "resources": resources}]}}, "--subresource", "resize"
         )
+        eventually("what it has is wanted again", lambda: self.unobserved(WORK) == 0)
+
+    def unobserved(self, name: str) -> int:
+        """Return how many generations of a pod its status is behind."""
+        pod = self.here(name)
+        return int(pod["metadata"]["generation"]) - int(pod["status"].get("observedGeneration", 0))
 
     def refusals(self, name: str) -> str:
         """Return what a pod's events say about changes that were not made."""

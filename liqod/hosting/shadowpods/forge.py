@@ -167,7 +167,8 @@ def record_of(shadow: ShadowPod, spec: PodSpec, size: str | None = None) -> str:
     """
     labels, annotations = labels_of(shadow), annotations_of(shadow)
     images = [(c.name, c.image) for c in (*(spec.containers or ()), *(spec.init_containers or ()))]
-    resources = _digest([(c.name, c.resources) for c in _resizable(spec)]) if size is None else size
+    asked: list[Any] = [(c.name, c.resources) for c in _resizable(spec)]
+    resources = _digest([*asked, *([spec.resources] if spec.resources else ())]) if size is None else size
     ephemeral = sorted(ephemeral_names(spec))
     mutable = [labels, annotations, images, spec.tolerations or [], spec.active_deadline_seconds, resources, ephemeral]
     return msgspec.json.encode(

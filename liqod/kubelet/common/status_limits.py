@@ -24,8 +24,8 @@ CONDITIONS: Final = 16
 CONTAINERS: Final = 32
 ADDRESSES: Final = 4
 
-_TEXTS: Final = ("phase", "reason", "message", "podIP", "hostIP", "startTime", "qosClass")
-_CONDITION: Final = ("type", "status", "reason", "message", "lastTransitionTime", "lastProbeTime")
+_TEXTS: Final = ("phase", "reason", "message", "podIP", "hostIP", "startTime", "qosClass", "observedGeneration")
+_CONDITION: Final = ("type", "status", "reason", "message", "lastTransitionTime", "lastProbeTime", "observedGeneration")
 _KINDS: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _CONTAINER: Final = ("name", "image", "imageID", "containerID", "ready", "started", "restartCount")
 _STATES: Final = ("terminated", "running", "waiting")

@@ -14,7 +14,8 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message, clean_reason
 from liqod.kubelet.common.meta import FORGED_ANNOTATION, home_uid, is_of_node, is_ours
 from liqod.kubelet.common.views import FINISHED, HomePod, RemotePod, Shadow, decoded
-from liqod.kubelet.pods.forge import digest_of, forge_patch, forge_shadow
+from liqod.kubelet.pods.forge import digest_of, digest_of_spec, forge_patch, forge_shadow
+from liqod.kubelet.pods.generations import Generations
 from liqod.kubelet.pods.restarts import Tally
 from liqod.kubelet.pods.status import (
     ABORTED,
@@ -28,7 +29,7 @@ from liqod.kubelet.pods.status import (
     not_ready_status,
     refused_status,
 )
-from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION
+from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION, HOME_SPEC_ANNOTATION
 from liqod.model.objects.pod_completion import is_to_return
 
 DEFAULT_GRACE: Final = 30
@@ -246,14 +247,16 @@ def _follow(observed: _Observed, home: HomePod, shadow: Shadow) -> Decision:
 
 def _reflect(observed: _Observed, home: HomePod, remote: RemotePod, tally: Tally) -> Decision:
     """Return the write of a remote pod's status to the home pod."""
-    status = decoded(home.status)
+    status, spec = decoded(home.status), decoded(home.spec)
+    current = remote.metadata.annotations.get(HOME_SPEC_ANNOTATION) == digest_of_spec(home.metadata, spec)
     forged = forge_status(
         status,
         decoded(remote.status),
         tally=tally,
         context=observed.context,
         now=observed.now,
-        spec=decoded(home.spec),
+        spec=spec,
+        generations=Generations(home.metadata.generation if current else 0, remote.metadata.generation),
     )
     return _write(status, forged, None)
 

@@ -17,7 +17,7 @@ from liqod.kubelet.common.meta import FORGED_ANNOTATION, remote_annotations, rem
 from liqod.kubelet.node.tolerations import original_tolerations
 from liqod.kubelet.pods.affinity import preset_affinity, spread_constraints
 from liqod.kubelet.tokens.projection import forge_access
-from liqod.model.names import TAINT_KEY
+from liqod.model.names import HOME_SPEC_ANNOTATION, TAINT_KEY
 from liqod.model.objects.meta import ObjectMeta
 
 REMOTE_RUNTIME_CLASS: Final = "liqo.io/remote-runtime-class-name"
@@ -137,7 +137,12 @@ def _fits_as_hostname(name: str, spec: Mapping[str, Any], namespace: str) -> boo
 def digest_of(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> str:
     """Return the digest (16 hex digits) of the fields whose changes at home are applied to an existing ShadowPod."""
     annotations = remote_annotations(meta.annotations, meta.uid, context)
-    return _digest(remote_labels(meta.labels, context), annotations, meta, spec)
+    return _digest([remote_labels(meta.labels, context), annotations, *_mutable(meta, spec)])
+
+
+def digest_of_spec(meta: ObjectMeta, spec: Mapping[str, Any]) -> str:
+    """Return the digest of the fields of a spec that can change while the pod exists."""
+    return _digest(_mutable(meta, spec))
 
 
 def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, context: Context) -> dict[str, Any]:
@@ -150,6 +155,8 @@ def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, c
     pod: dict[str, Any] = {kind: whole[kind] for kind in (*_CONTAINERS, "ephemeralContainers") if whole.get(kind)}
     pod["tolerations"] = whole.get("tolerations")
     pod["activeDeadlineSeconds"] = whole.get("activeDeadlineSeconds")
+    if whole.get("resources"):
+        pod["resources"] = whole["resources"]
     return {
         "metadata": {
             "uid": shadow.uid,
@@ -163,7 +170,9 @@ def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, c
 def _metadata(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> tuple[dict[str, str], dict[str, str]]:
     labels = remote_labels(meta.labels, context)
     annotations = remote_annotations(meta.annotations, meta.uid, context)
-    annotations[FORGED_ANNOTATION] = _digest(labels, annotations, meta, spec)
+    mutable = _mutable(meta, spec)
+    annotations[FORGED_ANNOTATION] = _digest([labels, annotations, *mutable])
+    annotations[HOME_SPEC_ANNOTATION] = _digest(mutable)
     return labels, annotations
 
 
@@ -174,17 +183,20 @@ def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str | 
     return changes
 
 
-def _digest(
-    labels: Mapping[str, str], annotations: Mapping[str, str], meta: ObjectMeta, spec: Mapping[str, Any]
-) -> str:
+def _mutable(meta: ObjectMeta, spec: Mapping[str, Any]) -> list[Any]:
     containers = [
         [(c.get("name"), c.get("image"), _resizable(c.get("resources") or {})) for c in spec.get(kind) or []]
         for kind in _CONTAINERS
     ]
     ephemeral = [c.get("name") for c in spec.get("ephemeralContainers") or []]
     tolerations, deadline = forge_tolerations(meta, spec), spec.get("activeDeadlineSeconds")
-    changeable = [labels, annotations, containers, ephemeral, tolerations, deadline]
-    return hashlib.sha256(msgspec.json.encode(changeable, order="deterministic")).hexdigest()[:16]
+    mutable = [containers, ephemeral, tolerations, deadline]
+    # Resources of the pod as a whole can be resized like those of containers (KEP-5419); most pods have none.
+    return [*mutable, _resizable(spec["resources"])] if spec.get("resources") else mutable
+
+
+def _digest(values: list[Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()[:16]
 
 
 def _resizable(resources: Mapping[str, Any]) -> list[Any]:

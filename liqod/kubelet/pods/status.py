@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.pods.generations import FIELD, UNKNOWN, Generations
 from liqod.kubelet.pods.restarts import Tally
 
 OFFLOADED_CONDITION: Final = "liqo.io/Offloaded"
@@ -20,7 +21,7 @@ GONE: Final = "ContainerStatusUnknown"
 # These describe the remote object's own generation, claims and scheduling.
 _NOT_REFLECTED: Final = frozenset(
     {
-        "observedGeneration",
+        FIELD,
         "nominatedNodeName",
         "resourceClaimStatuses",
         "extendedResourceClaimStatus",
@@ -52,6 +53,7 @@ def forge_status(
     context: Context,
     now: str,
     spec: Mapping[str, Any],
+    generations: Generations = UNKNOWN,
 ) -> dict[str, Any]:
     """Return the home pod's status for a remote pod's.
 
@@ -63,6 +65,7 @@ def forge_status(
     for key in ("qosClass", "startTime"):
         if home.get(key) and (key == "qosClass" or key not in status):
             status[key] = home[key]
+    status |= generations.of_status(home, remote)
     _addresses(status, remote, context)
     for kind in ("initContainerStatuses", "containerStatuses"):
         if status.get(kind):
@@ -73,7 +76,7 @@ def forge_status(
     reported = [
         one for one in remote.get("conditions") or [] if one.get("type") not in gates or one["type"] in _NODE_OWNED
     ]
-    conditions = _conditions(home.get("conditions") or [], reported, now)
+    conditions = _conditions(home.get("conditions") or [], reported, generations, now)
     if gates:
         conditions = _through_gates(gates, conditions, home.get("conditions") or [], now)
     if conditions:
@@ -120,7 +123,9 @@ def keep_times(home: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, 
     """Return a status whose unchanged conditions keep their lastTransitionTime."""
     before = {condition.get("type"): condition for condition in home.get("conditions") or []}
     conditions = [
-        old if (old := before.get(new.get("type"))) is not None and _same(old, new) else new
+        _without_generation(old) | {key: new[key] for key in (FIELD,) if key in new}
+        if (old := before.get(new.get("type"))) is not None and _same(old, new)
+        else new
         for new in status.get("conditions") or []
     ]
     return {**status, "conditions": conditions} if conditions else dict(status)
@@ -232,7 +237,9 @@ def _may_not_run_again(old: Mapping[str, Any], kind: str, spec: Mapping[str, Any
     return True
 
 
-def _conditions(home: list[dict[str, Any]], remote: list[dict[str, Any]], now: str) -> list[dict[str, Any]]:
+def _conditions(
+    home: list[dict[str, Any]], remote: list[dict[str, Any]], generations: Generations, now: str
+) -> list[dict[str, Any]]:
     before = {condition.get("type"): condition for condition in home}
     forged = []
     for condition in remote:
@@ -240,10 +247,11 @@ def _conditions(home: list[dict[str, Any]], remote: list[dict[str, Any]], now: s
             # The lender re-creates a pod that it evicted or preempted: the home pod is not disrupted.
             continue
         old = before.pop(condition.get("type"), None)
-        if old is not None and _same(old, condition):
-            forged.append(old)
+        if old is None or not _same(old, condition):
+            kept = {key: value for key, value in condition.items() if value is not None}
         else:
-            forged.append({k: v for k, v in condition.items() if k != "observedGeneration" and v is not None})
+            kept = old
+        forged.append(_without_generation(kept) | generations.of_condition(old, condition))
     for kind, old in before.items():
         if kind in _READY:
             if old.get("status") == "True":
@@ -276,13 +284,20 @@ def _through_gates(
     if closed:
         new |= {"status": "False", "reason": _GATES_CLOSED, "message": ", ".join(closed)}
     before = next((condition for condition in home if condition.get("type") == "Ready"), {})
+    ready: dict[str, Any] = next((condition for condition in forged if condition.get("type") == "Ready"), {})
+    if FIELD in ready:
+        new[FIELD] = ready[FIELD]
     new["lastTransitionTime"] = before.get("lastTransitionTime", now) if before.get("status") == new["status"] else now
     if _same(before, new):
-        new = before
+        new = {**before, **new}
     return [
         new if condition.get("type") == "Ready" and condition.get("reason") == _GATES_CLOSED else condition
         for condition in forged
     ]
+
+
+def _without_generation(condition: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in condition.items() if key != FIELD}
 
 
 def _same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:

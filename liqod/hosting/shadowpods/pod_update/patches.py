@@ -21,7 +21,7 @@ from liqod.hosting.shadowpods.forge import (
     record_of,
 )
 from liqod.hosting.views import Container, Pod, PodSpec, QuantityText, Requirements, Toleration
-from liqod.model.names import ORIGIN_LABEL
+from liqod.model.names import HOME_SPEC_ANNOTATION, ORIGIN_LABEL
 from liqod.model.objects.quantity import parse
 from liqod.model.records.views import ShadowPod
 
@@ -32,7 +32,8 @@ def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool
     Labels and annotations follow the ShadowPod; of the spec what ValidatePodUpdate of Kubernetes lets change: images,
     added tolerations and their seconds, the active deadline (``resize`` and ``debugging`` are for the rest). With
     ``spec=False`` only the metadata follows (for a pod whose spec change was refused); with ``resized=False`` the pod
-    keeps the record of its old size, so that the new one stays wanted. Raises ValueError like ``pod``.
+    keeps the record of its old size, so that the new one stays wanted. In both cases it keeps the digest of the spec
+    that it has, by which the borrower knows. Raises ValueError like ``pod``.
     """
     before = forged_from(running)
     wanted = read_spec(shadow)
@@ -45,6 +46,10 @@ def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool
     origin = {key: value for key, value in metadata.labels.items() if key == ORIGIN_LABEL}
     patch += _map_changes("/metadata/labels", metadata.labels, {**labels_of(shadow), **origin}, before.labels)
     annotations = {**annotations_of(shadow), FORGED_ANNOTATION: record}
+    if not (spec and resized):
+        annotations.pop(HOME_SPEC_ANNOTATION, None)
+        if known := metadata.annotations.get(HOME_SPEC_ANNOTATION):
+            annotations[HOME_SPEC_ANNOTATION] = known
     patch += _map_changes("/metadata/annotations", metadata.annotations, annotations, before.annotations)
     return patch + (_spec_changes(wanted, running.spec) if spec else [])
 
@@ -53,14 +58,16 @@ def resize(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
     """Return the JSON patch for the pod's ``resize`` subresource; empty when the ShadowPod wants what the pod was
     forged from.
 
-    Only CPU and memory can be resized in place, of containers and of sidecars (KEP-1287). What this cluster's admission
-    changed in them stays as long as the borrower does not change them. Raises ValueError like ``pod``.
+    Only CPU and memory can be resized in place, of containers, sidecars (KEP-1287) and the pod (KEP-5419). What this
+    cluster's admission changed in them stays as long as the borrower does not change them. Raises ValueError like
+    ``pod``.
     """
     wanted = read_spec(shadow)
     if forged_from(running).resources == decode_record(record_of(shadow, wanted)).resources:
         return []
     patch = _resource_changes("/spec/containers", wanted.containers, running.spec.containers)
     patch += _resource_changes("/spec/initContainers", wanted.init_containers, running.spec.init_containers)
+    patch += _requirement_changes("/spec/resources", wanted.resources, running.spec.resources)
     return [_same_pod(running), *patch] if patch else []
 
 
@@ -139,25 +146,30 @@ def _resource_changes(
     by_name = {container.name: container for container in wanted or ()}
     patch: list[dict[str, Any]] = []
     for position, container in enumerate(present or ()):
-        asked = by_name.get(container.name)
-        if asked is None or asked.resources is None:
+        if (asked := by_name.get(container.name)) is not None:
+            patch += _requirement_changes(f"{path}/{position}/resources", asked.resources, container.resources)
+    return patch
+
+
+def _requirement_changes(path: str, wanted: Requirements | None, present: Requirements | None) -> list[dict[str, Any]]:
+    if wanted is None:
+        return []
+    before = present or Requirements()
+    parts = [("requests", wanted.requests, before.requests), ("limits", wanted.limits, before.limits)]
+    changed = {name: _changed(old or {}, new or {}) for name, new, old in parts}
+    if not any(changed.values()):
+        return []
+    patch: list[dict[str, Any]] = []
+    if present is None:
+        patch.append({"op": "add", "path": path, "value": {}})
+    for name, _, old in parts:
+        if not changed[name]:
             continue
-        before = container.resources or Requirements()
-        parts = [("requests", asked.resources.requests, before.requests)]
-        parts.append(("limits", asked.resources.limits, before.limits))
-        changed = {name: _changed(old or {}, new or {}) for name, new, old in parts}
-        if not any(changed.values()):
-            continue
-        if container.resources is None:
-            patch.append({"op": "add", "path": f"{path}/{position}/resources", "value": {}})
-        for name, _, old in parts:
-            if not changed[name]:
-                continue
-            at = f"{path}/{position}/resources/{name}"
-            if old:
-                patch += [{"op": "add", "path": f"{at}/{key}", "value": value} for key, value in changed[name].items()]
-            else:
-                patch.append({"op": "add", "path": at, "value": changed[name]})
+        at = f"{path}/{name}"
+        if old:
+            patch += [{"op": "add", "path": f"{at}/{key}", "value": value} for key, value in changed[name].items()]
+        else:
+            patch.append({"op": "add", "path": at, "value": changed[name]})
     return patch
 
 
