@@ -26,7 +26,7 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.resources import SEARCHDOMAINS
 from liqod.kube.writing.mutation_cache import MutationCache
-from liqod.kube.writing.refusals import READ_AGAIN, Refusal, Retry
+from liqod.kube.writing.refusals import READ_AGAIN, RefusedWrite, Retry
 from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import Key
 from liqod.model.records.search_domain import MAX_DOMAINS, FoundPeer, SearchDomain, SearchDomainStatus, is_domain
@@ -175,7 +175,7 @@ class DomainSearch(Controller[str]):
         if same and record.status.refresh_seconds:
             return
         outcome = await self._status_writer.write(record, status)
-        if isinstance(outcome, Refusal) and outcome.retry is Retry.AT_ONCE:
+        if isinstance(outcome, RefusedWrite) and outcome.retry is Retry.AT_ONCE:
             self.enqueue(record.metadata.name, READ_AGAIN)
 
 

@@ -35,7 +35,7 @@ from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeE
 from liqod.kube.events import Recorder
 from liqod.kube.resources import ENDPOINTSLICES, SHADOWENDPOINTSLICES
 from liqod.kube.writing.mutation_cache import MutationCache
-from liqod.kube.writing.refusals import Refusal, Refusals, Retry, refusal_of
+from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites, Retry, refused_write
 from liqod.model.ids import Key
 from liqod.model.objects.meta import reference_to
 from liqod.model.records.network import TunnelEndpoint
@@ -87,7 +87,7 @@ class ShadowEndpointSlices(Controller[Key]):
         self._namespaces = namespaces
         self._networks = networks
         self._recorder = recorder
-        self._refusals: Refusals[Key] = Refusals(REFUSED)
+        self._refusals: RefusedWrites[Key] = RefusedWrites(REFUSED)
         self._written: dict[Key, Written] = {}
         self._left_out: dict[Key, dict[str, str]] = {}
 
@@ -197,9 +197,9 @@ class ShadowEndpointSlices(Controller[Key]):
         key = shadow.metadata.key
         if isinstance(error, AlreadyExists):
             message = f"an endpoint slice {key.name} that is not of this ShadowEndpointSlice exists; it is left alone"
-            refusal = Refusal(Retry.LATER, "NameTaken", message)
+            refusal = RefusedWrite(Retry.LATER, "NameTaken", message)
         else:
-            refusal = attrs.evolve(refusal_of(error, creating=True), reason="SliceRefused")
+            refusal = attrs.evolve(refused_write(error, creating=True), reason="SliceRefused")
         self._record_event(shadow, refusal.reason, sentence(refusal.message))
         seconds = self._refusals.refused(key, refusal)
         return After(seconds) if seconds is not None else None

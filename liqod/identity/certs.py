@@ -45,10 +45,6 @@ class IdentityError(Exception):
     """Our own key or certificate cannot be used; the message names the defect, the place and the remedy."""
 
 
-class CertificateRefused(Refusal):
-    """A peer's certificate is of a type that is never trusted."""
-
-
 @attrs.frozen(slots=False)
 class KeyPair:
     """A private key and its certificate (first in its PEM, the chain after it), as PEM; ``repr`` shows neither."""
@@ -131,7 +127,7 @@ def load(key_pem: bytes, certificate_pem: bytes) -> KeyPair:
         )
     try:
         found = check_certificate(chain[0])
-    except CertificateRefused as refused:
+    except Refusal as refused:
         raise IdentityError(f"no peer would accept this certificate: {refused.message}") from refused
     if chain[0].issuer == chain[0].subject and not isinstance(found, ed25519.Ed25519PublicKey):
         raise IdentityError(
@@ -142,7 +138,7 @@ def load(key_pem: bytes, certificate_pem: bytes) -> KeyPair:
 
 
 def check_certificate(certificate: x509.Certificate) -> PublicKey:
-    """Return a certificate's key; raise CertificateRefused for one, or a signature, that is no identity.
+    """Return a certificate's key; raise Refusal for one, or a signature, that is no identity.
 
     Refused keys are too weak, too costly to verify, or of an unknown type. Dates are not checked: for a pinned,
     self-signed key they carry no trust, because the subject signs them, and peerings must not end when a certificate
@@ -150,34 +146,32 @@ def check_certificate(certificate: x509.Certificate) -> PublicKey:
     """
     key = check_key(certificate)
     if not is_signature_strong(certificate):
-        raise CertificateRefused("SignatureRefused", "the certificate is signed with a broken hash (MD5 or SHA-1)")
+        raise Refusal("SignatureRefused", "the certificate is signed with a broken hash (MD5 or SHA-1)")
     return key
 
 
 def check_key(certificate: x509.Certificate) -> PublicKey:
-    """Return a certificate's key; raise CertificateRefused for a type, size or exponent that is not accepted."""
+    """Return a certificate's key; raise Refusal for a type, size or exponent that is not accepted."""
     try:
         key = certificate.public_key()
     except Exception as error:  # malformed input makes the library raise undocumented exceptions
-        raise CertificateRefused("KeyTypeRefused", "the certificate's public key cannot be read") from error
+        raise Refusal("KeyTypeRefused", "the certificate's public key cannot be read") from error
     match key:
         case ed25519.Ed25519PublicKey():
             return key
         case ec.EllipticCurvePublicKey() if isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1 | ec.SECP521R1):
             return key
         case rsa.RSAPublicKey() if not MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
-            raise CertificateRefused(
+            raise Refusal(
                 "KeyTypeRefused",
                 f"the certificate's RSA key has {key.key_size} bits; {MIN_RSA_BITS} to {MAX_RSA_BITS} are accepted",
             )
         case rsa.RSAPublicKey():
             if not 3 <= key.public_numbers().e < MAX_RSA_EXPONENT:
-                raise CertificateRefused("KeyTypeRefused", "the certificate's RSA key has an exponent beyond 32 bits")
+                raise Refusal("KeyTypeRefused", "the certificate's RSA key has an exponent beyond 32 bits")
             return key
         case _:
-            raise CertificateRefused(
-                "KeyTypeRefused", "the certificate's key is none of Ed25519, ECDSA P-256/P-384/P-521 or RSA"
-            )
+            raise Refusal("KeyTypeRefused", "the certificate's key is none of Ed25519, ECDSA P-256/P-384/P-521 or RSA")
 
 
 def is_signature_strong(certificate: x509.Certificate) -> bool:

@@ -31,7 +31,6 @@ from zope.interface import implementer
 
 from liqod.flow.clocks import WallClock, utc_now
 from liqod.identity.certs import (
-    CertificateRefused,
     IdentityError,
     KeyPair,
     check_certificate,
@@ -41,6 +40,7 @@ from liqod.identity.certs import (
     serves_as,
 )
 from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.records.offer import Refusal
 
 ALPN: Final = b"liqod/1"
 HTTP: Final = b"http/1.1"
@@ -120,14 +120,14 @@ class PeerTLS:
     def peer_certificate(self, transport: object, protocol: bytes = ALPN) -> PeerCertificate:
         """Return what the peer showed in a completed handshake.
 
-        Raises CertificateRefused (a Refusal with reason and sentence) for a peer that speaks another protocol, shows
-        too many certificates, or has a key of a kind that is not accepted.
+        Raises Refusal for a peer that speaks another protocol, shows too many certificates, or has a key of a kind
+        that is not accepted.
         """
         connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
         if not isinstance(connection, SSL.Connection):
-            raise CertificateRefused("NotTLS", "the connection is not a TLS connection")
+            raise Refusal("NotTLS", "the connection is not a TLS connection")
         if connection.get_alpn_proto_negotiated() != protocol:
-            raise CertificateRefused(
+            raise Refusal(
                 "NoCommonProtocol",
                 f"the other side does not speak {protocol.decode()}: is it liqod, and of this major version?",
             )
@@ -136,37 +136,35 @@ class PeerTLS:
         usage = ExtendedKeyUsageOID.SERVER_AUTH if dialed else ExtendedKeyUsageOID.CLIENT_AUTH
         return self.read_chain(_shown_by_peer(connection), usage)
 
-    def refusal(self, transport: object) -> CertificateRefused | None:
+    def refusal(self, transport: object) -> Refusal | None:
         """Return why the peer's certificate was refused in a handshake, None if it failed for another cause."""
         connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
         refused = connection.get_app_data() if isinstance(connection, SSL.Connection) else None
-        return refused if isinstance(refused, CertificateRefused) else None
+        return refused if isinstance(refused, Refusal) else None
 
     def binding(self, transport: object, purpose: bytes = EXPORTER) -> bytes:
         """Return the TLS exporter of a session (RFC 8446, 7.5): 32 bytes that only its two ends know, by purpose."""
         connection: Any = transport.getHandle() if isinstance(transport, TLSMemoryBIOProtocol) else None
         if not isinstance(connection, SSL.Connection):
-            raise CertificateRefused("NotTLS", "the connection is not a TLS connection")
+            raise Refusal("NotTLS", "the connection is not a TLS connection")
         return bytes(connection.export_keying_material(purpose, 32, b""))
 
     def read_chain(self, chain: Sequence[x509.Certificate], usage: x509.ObjectIdentifier) -> PeerCertificate:
         """Return what a chain (the peer's own certificate first) says; ``usage`` is what a CA must allow it to be."""
         if not chain:
-            raise CertificateRefused("NoCertificate", "the peer showed no certificate")
+            raise Refusal("NoCertificate", "the peer showed no certificate")
         if len(chain) > MAX_CHAIN:
-            raise CertificateRefused(
-                "ChainTooLong", f"the peer showed {len(chain)} certificates; {MAX_CHAIN} are accepted"
-            )
+            raise Refusal("ChainTooLong", f"the peer showed {len(chain)} certificates; {MAX_CHAIN} are accepted")
         leaf = chain[0]
         try:
             key = check_certificate(leaf)
             path = self._path(chain)
             if not self._revoked.isdisjoint(fingerprint_of(certificate) for certificate in (*chain, *path)):
-                raise CertificateRefused("KeyRevoked", "the key, or one that signed it, is among [identity] revoked")
+                raise Refusal("KeyRevoked", "the key, or one that signed it, is among [identity] revoked")
             if not path and not isinstance(key, Ed25519PublicKey):
                 # RSA and ECDSA are accepted only for keys signed by a CA. An attacker can search self-made keys for one
                 # whose words equal those of another; the search is most expensive with Ed25519, so it is required.
-                raise CertificateRefused(
+                raise Refusal(
                     "KeyTypeRefused",
                     "the certificate's key is not Ed25519, and no CA configured here ([identity] ca) has signed it",
                 )
@@ -177,10 +175,10 @@ class PeerTLS:
                 not_before=leaf.not_valid_before_utc,
                 not_after=leaf.not_valid_after_utc,
             )
-        except CertificateRefused:
+        except Refusal:
             raise
         except Exception as error:  # what strangers write makes the library raise more than it documents
-            raise CertificateRefused("CertificateUnreadable", "the peer's certificate cannot be read") from error
+            raise Refusal("CertificateUnreadable", "the peer's certificate cannot be read") from error
 
     def _path(self, chain: Sequence[x509.Certificate]) -> list[x509.Certificate]:
         """Return the certificates from the first to the configured CA that signed it, nothing where none did.
@@ -273,11 +271,11 @@ def _accept(connection: SSL.Connection, certificate: crypto.X509, error: int, de
     """
     try:
         check_key(certificate.to_cryptography())
-    except CertificateRefused as refused:
+    except Refusal as refused:
         connection.set_app_data(refused)
         return False
     except Exception:  # cffi prints exceptions of a callback and discards them
-        connection.set_app_data(CertificateRefused("CertificateUnreadable", "the peer's certificate cannot be read"))
+        connection.set_app_data(Refusal("CertificateUnreadable", "the peer's certificate cannot be read"))
         return False
     return True
 
@@ -304,7 +302,7 @@ def _shown_by_peer(connection: Any) -> list[x509.Certificate]:
         leaf = connection.get_peer_certificate(as_cryptography=True)
         chain = connection.get_peer_cert_chain(as_cryptography=True) or []
     except Exception as error:  # what strangers write makes the library raise more than it documents
-        raise CertificateRefused("CertificateUnreadable", "the peer's certificate cannot be read") from error
+        raise Refusal("CertificateUnreadable", "the peer's certificate cannot be read") from error
     if leaf is None:
         return []
     # On the server's side OpenSSL's chain lacks the peer's own certificate (SSL_get_peer_cert_chain(3)).

@@ -22,7 +22,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound
 from liqod.kube.events import Recorder
 from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
-from liqod.kube.writing.refusals import READ_AGAIN, Refusals, Retry, refusal_of
+from liqod.kube.writing.refusals import READ_AGAIN, RefusedWrites, Retry, refused_write
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
@@ -100,7 +100,7 @@ class VolumeProvisioner(Controller[Key]):
         labels = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
         self.volumes: Informer[Volume] = informers.of(PERSISTENTVOLUMES, Volume, labels=labels)
         self._classes: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
-        self._refusals: Refusals[Key] = Refusals()
+        self._refusals: RefusedWrites[Key] = RefusedWrites()
         self._unreachable: dict[Key, int] = {}
         self._unclaimed: set[str] = set()
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
@@ -167,7 +167,7 @@ class VolumeProvisioner(Controller[Key]):
             message = f"its volume is not created: {clean_message(error.message)}"
             self._report(claim, "ProvisioningFailed", message)
         # Quotas and admission policies can change without an event of the claim: a refusal is always retried.
-        refusal = evolve(refusal_of(error, creating=True), retry=Retry.LATER)
+        refusal = evolve(refused_write(error, creating=True), retry=Retry.LATER)
         return After(self._refusals.refused(key, refusal) or 0.0)
 
     async def _claim(self, key: Key) -> After | None:

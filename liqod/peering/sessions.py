@@ -277,9 +277,9 @@ class Sessions:
             return bye
         self._address_book.resolve(connection, claimed)
         bye = await self._authenticator.authenticate(connection, hello, claimed, certificate, join)
-        return bye if bye is not None else self._reject_duplicate(connection, claimed)
+        return bye if bye is not None else self._refuse_duplicate(connection, claimed)
 
-    def _reject_duplicate(self, connection: PeerConnection, claimed: ClusterID) -> Bye | None:
+    def _refuse_duplicate(self, connection: PeerConnection, claimed: ClusterID) -> Bye | None:
         """Refuse early a session that would not be kept; the existing one is probed."""
         peer = self.peer(claimed)
         existing = peer.session
@@ -320,7 +320,7 @@ class Sessions:
         if self.records.pins.get(peer.id) != certificate.fingerprint:
             connection.end(Bye("TrustPending", "the key is not trusted any more"))
             return
-        bye = self._reject_duplicate(connection, peer.id)
+        bye = self._refuse_duplicate(connection, peer.id)
         if bye is not None:
             connection.end(bye)
             return
@@ -380,7 +380,7 @@ class Sessions:
             sentence = f"{ending.message}: not who issued the token, or somebody stands in between; nothing was sent"
             self.set_problem(peer, ConnectionProblem("UnexpectedKey", sentence, about_key=True))
         if connection.ended_by_peer:
-            self._rejected_by_peer(connection, ending)
+            self._refused_by_peer(connection, ending)
         elif connection.role == "listener" or ending.reason not in ("ConnectionLost", "HandshakeFailed"):
             certificate, address = connection.certificate, connection.address.rpartition(":")[0]
             self._refusals.record(
@@ -392,7 +392,7 @@ class Sessions:
                 address=address,
             )
 
-    def _rejected_by_peer(self, connection: PeerConnection, ending: Bye) -> None:
+    def _refused_by_peer(self, connection: PeerConnection, ending: Bye) -> None:
         """Record that the peer rejected us, so that users see it where we trust the peer."""
         certificate = connection.certificate
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None

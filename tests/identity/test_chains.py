@@ -27,8 +27,8 @@ from liqod.flow.connections.admission import (
 )
 from liqod.flow.connections.handshake import MAX_HANDSHAKE, BoundedTLS
 from liqod.identity import certs, tls
-from liqod.identity.certs import CertificateRefused
 from liqod.model.ids import ClusterID
+from liqod.model.records.offer import Refusal
 from tests.identity.hostile_chains import Shows, chain, doubled, exponent_rsa, slow_rsa, unreadable
 from tests.identity.tls_pair import NOW, Authority, Recorder
 
@@ -164,7 +164,7 @@ class CostTests(SynchronousTestCase):
             if good:
                 self.assertTrue(knows.read_chain([leaf], ExtendedKeyUsageOID.CLIENT_AUTH).chains_to_ca)
             else:
-                with self.assertRaisesRegex(CertificateRefused, "exponent"):
+                with self.assertRaisesRegex(Refusal, "exponent"):
                     knows.read_chain([leaf], ExtendedKeyUsageOID.CLIENT_AUTH)
 
 

@@ -15,8 +15,9 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from liqod.identity import certs, tls
-from liqod.identity.certs import CertificateRefused, KeyPair
+from liqod.identity.certs import KeyPair
 from liqod.model.ids import ClusterID
+from liqod.model.records.offer import Refusal
 from tests.identity.tls_pair import BOTH, DAY, NOW, Authority, join
 
 ALPHA, BETA = ClusterID("alpha"), ClusterID("beta")
@@ -69,7 +70,7 @@ class HandshakeTests(SynchronousTestCase):
         self.at_beta = tls.PeerTLS(self.beta, now=lambda: NOW)
 
     def refusal(self, peer: tls.PeerTLS, transport: object) -> str:
-        with self.assertRaises(CertificateRefused) as caught:
+        with self.assertRaises(Refusal) as caught:
             peer.peer_certificate(transport)
         self.assertGreater(len(caught.exception.message), 20)
         return str(caught.exception.reason)
@@ -142,7 +143,7 @@ class HandshakeTests(SynchronousTestCase):
         authority = Authority()
         for key in (rsa.generate_private_key(65537, 1024), ec.generate_private_key(ec.SECP256K1())):
             weak = authority.issue("beta", key=key)
-            with self.assertRaises(CertificateRefused) as caught:
+            with self.assertRaises(Refusal) as caught:
                 self.at_alpha.read_chain(weak.chain, ExtendedKeyUsageOID.CLIENT_AUTH)
             self.assertEqual(caught.exception.reason, "KeyTypeRefused")
 
@@ -238,7 +239,7 @@ class AuthorityTests(SynchronousTestCase):
             self.ours = tls.PeerTLS(
                 certs.generate(ALPHA, NOW), self.authority.pem, now=lambda: self.moment, revoked=[revoked]
             )
-            with self.assertRaises(CertificateRefused) as caught:
+            with self.assertRaises(Refusal) as caught:
                 self.ours.read_chain(chain.chain, ExtendedKeyUsageOID.CLIENT_AUTH)
             self.assertEqual(caught.exception.reason, "KeyRevoked")
             self.assertTrue(self.seen(other).vouches_for(BETA))
@@ -297,7 +298,7 @@ class AuthorityTests(SynchronousTestCase):
     def test_broken_hash_is_refused(self) -> None:
         """A certificate signed with SHA-1 is refused, and so is a chain that has one in it."""
         (weak,) = x509.load_pem_x509_certificates(SIGNED_WITH_SHA1)
-        with self.assertRaises(CertificateRefused) as caught:
+        with self.assertRaises(Refusal) as caught:
             self.ours.read_chain([weak], ExtendedKeyUsageOID.CLIENT_AUTH)
         self.assertEqual(caught.exception.reason, "SignatureRefused")
         good = self.authority.issue("beta").certificate

@@ -24,7 +24,7 @@ from liqod.kube.errors import (
 )
 from liqod.kube.resources import PODS
 from liqod.kube.writing.mutation_cache import Mutations
-from liqod.kube.writing.refusals import READ_AGAIN, Refusal, Refusals, Retry, refusal_of
+from liqod.kube.writing.refusals import READ_AGAIN, RefusedWrite, RefusedWrites, Retry, refused_write
 from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, ObjectMeta, View
@@ -70,7 +70,7 @@ class StatusWriterTests(SynchronousTestCase):
         self.bodies.append(json.loads(request.content.read()))
         return self.answer
 
-    def write(self, present: Thing, wanted: Status, *, versioned: bool = True) -> Written[Thing] | Refusal:
+    def write(self, present: Thing, wanted: Status, *, versioned: bool = True) -> Written[Thing] | RefusedWrite:
         writer = StatusWriter(self.client, PODS, Thing, self.mutations, versioned=versioned)
         result = Deferred.fromCoroutine(writer.write(present, wanted))
         self.server.flush()
@@ -107,7 +107,7 @@ class StatusWriterTests(SynchronousTestCase):
         ):
             self.answer = code, status(code, reason, "no")
             self.mutations.wrote(KEY, thing("0"), thing("1"))
-            self.assertEqual(self.write(thing("1"), Status(phase="Running")), Refusal(retry, reason, "no"))
+            self.assertEqual(self.write(thing("1"), Status(phase="Running")), RefusedWrite(retry, reason, "no"))
             self.assertEqual(len(self.mutations), 0 if code in (404, 409) else 1)
 
     def test_failures_are_raised(self) -> None:
@@ -136,22 +136,22 @@ class RefusalsTests(SynchronousTestCase):
             (Unreachable("no answer"), False, Retry.LATER),
         ]
         for error, creating, retry in cases:
-            self.assertIs(refusal_of(error, creating=creating).retry, retry, repr(error))
+            self.assertIs(refused_write(error, creating=creating).retry, retry, repr(error))
 
     def test_delays(self) -> None:
         """Later means later each time, at once means after the watch had its chance, on change means no timer."""
-        refusals: Refusals[str] = Refusals(Backoff(5.0, jitter=0.0))
-        later = refusal_of(Forbidden(403, "Forbidden", "not allowed"))
+        refusals: RefusedWrites[str] = RefusedWrites(Backoff(5.0, jitter=0.0))
+        later = refused_write(Forbidden(403, "Forbidden", "not allowed"))
         self.assertEqual([refusals.refused("a", later) for _ in range(3)], [5.0, 10.0, 20.0])
         self.assertEqual(refusals.get("a"), later)
         refusals.forget("a")
         self.assertEqual((refusals.refused("a", later), refusals.get("b")), (5.0, None))
-        self.assertIsNone(refusals.refused("b", refusal_of(Invalid(422, "Invalid", ""))))
-        self.assertEqual(refusals.refused("c", refusal_of(Conflict(409, "Conflict", ""))), READ_AGAIN)
+        self.assertIsNone(refusals.refused("b", refused_write(Invalid(422, "Invalid", ""))))
+        self.assertEqual(refusals.refused("c", refused_write(Conflict(409, "Conflict", ""))), READ_AGAIN)
         self.assertEqual(len(refusals), 2)
 
     def test_the_servers_pause(self) -> None:
         """The server's Retry-After is the least that is waited."""
         error = Throttled(429, "TooManyRequests", "")
         error.retry_after = 90.0
-        self.assertEqual(Refusals[str]().refused("a", refusal_of(error)), 90.0)
+        self.assertEqual(RefusedWrites[str]().refused("a", refused_write(error)), 90.0)

@@ -22,7 +22,6 @@ CAMEL_CASE = re.compile(r"(?=.*[a-z])[A-Z][a-z0-9]*[A-Z][A-Za-z0-9]*")
 WORD = re.compile(r"[A-Z][A-Za-z0-9]+")
 GIVERS = {
     "Bye",
-    "CertificateRefused",
     "Defer",
     "Doubt",
     "Refusal",

@@ -18,7 +18,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import TUNNELENDPOINTS
 from liqod.kube.writing.mutation_cache import MutationCache
-from liqod.kube.writing.refusals import Refusal, Retry
+from liqod.kube.writing.refusals import RefusedWrite, Retry
 from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Condition, set_condition
@@ -93,8 +93,8 @@ class TunnelStatuses:
         require(await self._writer.write(record, status))
 
 
-def require(result: Written[TunnelEndpoint] | Refusal) -> None:
+def require(result: Written[TunnelEndpoint] | RefusedWrite) -> None:
     """Raise StatusRefused where a status was refused for good."""
     # An object that changed or is gone comes by its watch; what else was refused is tried again with a back-off.
-    if isinstance(result, Refusal) and result.retry is not Retry.AT_ONCE and result.reason != NotFound.__name__:
+    if isinstance(result, RefusedWrite) and result.retry is not Retry.AT_ONCE and result.reason != NotFound.__name__:
         raise StatusRefused(f"the status was refused: {result.message} ({result.reason})")

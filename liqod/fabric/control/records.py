@@ -28,7 +28,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, TUNNELENDPOINTS
 from liqod.kube.writing.mutation_cache import MutationCache
-from liqod.kube.writing.refusals import Refusal, Retry
+from liqod.kube.writing.refusals import RefusedWrite, Retry
 from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition, to_dict
@@ -239,9 +239,9 @@ def is_peered(record: ForeignCluster | None) -> bool | None:
     return False
 
 
-def _require(result: Written[Any] | Refusal) -> None:
+def _require(result: Written[Any] | RefusedWrite) -> None:
     # An object that changed or is gone comes by its watch; what else was refused is tried again with a back-off.
-    if isinstance(result, Refusal) and result.retry is not Retry.AT_ONCE and result.reason != NotFound.__name__:
+    if isinstance(result, RefusedWrite) and result.retry is not Retry.AT_ONCE and result.reason != NotFound.__name__:
         raise StatusRefused(f"the status was refused: {result.message} ({result.reason})")
 
 

@@ -50,7 +50,7 @@ from liqod.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from liqod.kube.events import Recorder
 from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.kube.writing.mutation_cache import TTL, MutationCache
-from liqod.kube.writing.refusals import Refusal, Refusals, Retry
+from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites, Retry
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
@@ -114,7 +114,7 @@ class ShadowPods(Controller[Key]):
         self._updates = InPlaceUpdate(
             client, namespaces=namespaces, capacity=self.capacity, reports=self._reports, contract=contract
         )
-        self._refusals: Refusals[Key] = Refusals(Backoff(initial=1.0, cap=RETRY_ADMISSION))
+        self._refusals: RefusedWrites[Key] = RefusedWrites(Backoff(initial=1.0, cap=RETRY_ADMISSION))
         self._tracked: dict[Key, Tracked] = {}
 
     def sources(self) -> Iterable[Source[Key]]:
@@ -246,7 +246,7 @@ class ShadowPods(Controller[Key]):
             self.capacity.stop_waiting(key)
             # Always retried later: policies, Pod Security levels and names in use change without a change of the
             # ShadowPod.
-            retry = self._refusals.refused(key, Refusal(Retry.LATER, refuse.reason, refuse.message)) or retry
+            retry = self._refusals.refused(key, RefusedWrite(Retry.LATER, refuse.reason, refuse.message)) or retry
         if written:
             return After(retry)
         again = await self._reports.write(shadow, status)

@@ -9,7 +9,7 @@ from liqod.kube.client import Client
 from liqod.kube.events import Recorder
 from liqod.kube.resources import SHADOWPODS
 from liqod.kube.writing.mutation_cache import MutationCache
-from liqod.kube.writing.refusals import Refusal, Refusals
+from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites
 from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, reference_to
@@ -26,7 +26,7 @@ class ShadowPodReports:
         # Without the resource version: no other client writes this status, and a spec that the borrower changes is no
         # reason to fail. The UID keeps a ShadowPod from inheriting the result of another one of its name.
         self._writer = StatusWriter(client, SHADOWPODS, ShadowPod, shadows, versioned=False)
-        self._refusals: Refusals[Key] = Refusals()
+        self._refusals: RefusedWrites[Key] = RefusedWrites()
 
     async def clear(self, shadow: ShadowPod) -> After | None:
         """Remove a refusal from the status: the pod runs now. Returns like ``write``."""
@@ -36,7 +36,7 @@ class ShadowPodReports:
         """Write a status, unless the record has it; returns when to try again what was refused. Raises KubeError."""
         key = shadow.metadata.key
         answer = await self._writer.write(shadow, status)
-        if not isinstance(answer, Refusal):
+        if not isinstance(answer, RefusedWrite):
             self._refusals.forget(key)
             return None
         self._log.debug("status of {key} not written: {reason}", key=str(key), reason=answer.message)

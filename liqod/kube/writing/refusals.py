@@ -32,7 +32,7 @@ class Retry(enum.Enum):
 
 
 @attrs.frozen
-class Refusal:
+class RefusedWrite:
     """A refused write: when to retry, a CamelCase reason, the server's message, and ``Retry-After`` in seconds."""
 
     retry: Retry
@@ -47,7 +47,7 @@ READ_AGAIN: Final = 1.0
 LATER: Final = Backoff(initial=5.0, factor=2.0, cap=300.0)
 
 
-def refusal_of(error: KubeError, *, creating: bool = False) -> Refusal:
+def refused_write(error: KubeError, *, creating: bool = False) -> RefusedWrite:
     """Classify a failed write; ``creating`` where the object did not exist yet.
 
     ======================================== ==========================================
@@ -68,10 +68,10 @@ def refusal_of(error: KubeError, *, creating: bool = False) -> Refusal:
         retry = Retry.LATER
     reason = type(error).__name__
     message = error.message if isinstance(error, ApiError) else str(error)
-    return Refusal(retry, reason, message, float(getattr(error, "retry_after", 0.0)))
+    return RefusedWrite(retry, reason, message, float(getattr(error, "retry_after", 0.0)))
 
 
-class Refusals(Generic[K]):
+class RefusedWrites(Generic[K]):
     """The current refusals by key, with attempts and back-off.
 
     Bounded by the number of refused keys; the owner calls ``forget`` when a key's object is deleted.
@@ -79,18 +79,18 @@ class Refusals(Generic[K]):
 
     def __init__(self, backoff: Backoff = LATER) -> None:
         self._backoff = backoff
-        self._held: dict[K, tuple[Refusal, int]] = {}
+        self._held: dict[K, tuple[RefusedWrite, int]] = {}
 
     def __len__(self) -> int:
         """The number of refused keys."""
         return len(self._held)
 
-    def get(self, key: K) -> Refusal | None:
+    def get(self, key: K) -> RefusedWrite | None:
         """Return the current refusal of a key, or None."""
         held = self._held.get(key)
         return held[0] if held is not None else None
 
-    def refused(self, key: K, refusal: Refusal) -> float | None:
+    def refused(self, key: K, refusal: RefusedWrite) -> float | None:
         """Record a refusal; return the seconds until the next attempt, None for "not before the object changes"."""
         _, attempts = self._held.get(key, (refusal, 0))
         if refusal.retry is Retry.AT_ONCE:

@@ -2,9 +2,9 @@
 
 The patch carries the UID, so that an object created again under the same name does not inherit the old status, and the
 resource version, so that a status computed from an old state does not overwrite a newer one (the API server answers
-409). Refusals are returned as ``Refusal`` (``kube.writing.refusals``): the caller returns ``After(...)`` accordingly,
-and may set a condition or record an event. Failures unrelated to the object (no response, 401, 429, 5xx) are raised,
-for the controller's back-off.
+409). What the server refuses is returned as ``RefusedWrite`` (``kube.writing.refusals``): the caller returns
+``After(...)`` accordingly, and may set a condition or record an event. Failures unrelated to the object (no response,
+401, 429, 5xx) are raised, for the controller's back-off.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from liqod.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from liqod.kube.resources import Resource
 from liqod.kube.writing.merge_patch import merge_patch
 from liqod.kube.writing.mutation_cache import Mutated
-from liqod.kube.writing.refusals import Refusal, refusal_of
+from liqod.kube.writing.refusals import RefusedWrite, refused_write
 from liqod.model.ids import Key
 from liqod.model.objects.meta import to_dict
 
@@ -66,7 +66,7 @@ class StatusWriter(Generic[S]):
         self._mutations = mutations
         self._versioned = versioned
 
-    async def write(self, present: S, status: Any) -> Written[S] | Refusal:
+    async def write(self, present: S, status: Any) -> Written[S] | RefusedWrite:
         """Write a status (a view or plain values) to ``present``, the newest known state of an object.
 
         The status is complete: absent fields are removed. Raises KubeError for failures that are no refusal.
@@ -81,9 +81,9 @@ class StatusWriter(Generic[S]):
             )
         except (Conflict, NotFound) as error:
             self._mutations.forget(key)
-            return refusal_of(error)
+            return refused_write(error)
         except (Invalid, Forbidden) as error:
-            return refusal_of(error)
+            return refused_write(error)
         self._mutations.wrote(key, present, answer)
         return Written(answer, changed=True)
 

@@ -18,7 +18,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, Unauthorized
 from liqod.kubelet.api.callers import Callers, User, user_of
 from liqod.kubelet.api.nodes import Nodes, NoPorts, Ports, Route
-from liqod.kubelet.api.server import TEXT, ApiRequest, Refused
+from liqod.kubelet.api.server import TEXT, ApiRequest, Rejected
 from liqod.kubelet.api.targets import Logs, Page, Stream, Target, lender_path, parse, rights
 from liqod.kubelet.api.tls import client_certificate
 from liqod.kubelet.api.tunnel import Tunnel, open_at_lender, upgrade_headers
@@ -54,21 +54,21 @@ class Answers:
             tunnel.abort()
 
     async def answer(self, request: ApiRequest) -> None:
-        """Answer one request, or raise Refused."""
+        """Answer one request, or raise Rejected."""
         user = await self._identify(request)
         uri = bytes(request.uri)
         if not uri.isascii():
-            raise Refused(400, "the path is not ASCII")
+            raise Rejected(400, "the path is not ASCII")
         target = parse(uri.decode("ascii"))
         route = self._nodes.route(target.pod) if isinstance(target, Logs | Stream) else None
         node = self._asked_node(request) if isinstance(target, Page) else route.node if route is not None else ""
         await self._authorize(user, target, bytes(request.method).decode("ascii", "replace"), node)
         serve(request.channel.transport)
         if target is None:
-            raise Refused(404, "virtual nodes do not serve this")
+            raise Rejected(404, "virtual nodes do not serve this")
         allowed = (b"GET", b"POST") if isinstance(target, Stream) else (b"GET", b"HEAD")
         if request.method not in allowed:
-            raise Refused(405, f"this takes {' or '.join(method.decode() for method in allowed)}")
+            raise Rejected(405, f"this takes {' or '.join(method.decode() for method in allowed)}")
         if isinstance(target, Page):
             await self._page(request, target, node)
         else:
@@ -76,13 +76,15 @@ class Answers:
 
     async def _pass_on(self, request: ApiRequest, target: Logs | Stream, route: Route | None) -> None:
         if route is None:
-            raise Refused(404, f"the pod {target.pod} is on none of the virtual nodes of this daemon")
+            raise Rejected(404, f"the pod {target.pod} is on none of the virtual nodes of this daemon")
         if not route.namespace:
-            raise Refused(404, f"the pod {target.pod} is not offloaded: its namespace has no counterpart at the lender")
+            raise Rejected(
+                404, f"the pod {target.pod} is not offloaded: its namespace has no counterpart at the lender"
+            )
         if route.client is None:
-            raise Refused(503, f"the pod {target.pod} cannot be reached: {route.node} has no access to its lender")
+            raise Rejected(503, f"the pod {target.pod} cannot be reached: {route.node} has no access to its lender")
         if self._streams >= MAX_STREAMS:
-            raise Refused(503, f"{MAX_STREAMS} logs and streams are open, which is the limit; close some")
+            raise Rejected(503, f"{MAX_STREAMS} logs and streams are open, which is the limit; close some")
         path = lender_path(target, route.namespace)
         self._streams += 1
         try:
@@ -93,11 +95,11 @@ class Answers:
         except Unauthorized as error:
             # Passed on, 401 would tell the caller that its own credential is invalid.
             message = f"the lender does not accept the credential that it gave us: {error.message}"
-            raise Refused(502, clean_message(message)) from error
+            raise Rejected(502, clean_message(message)) from error
         except ApiError as error:
-            raise Refused(error.code, clean_message(error.message)) from error
+            raise Rejected(error.code, clean_message(error.message)) from error
         except KubeError as error:
-            raise Refused(502, clean_message(str(error))) from error
+            raise Rejected(502, clean_message(str(error))) from error
         finally:
             self._streams -= 1
 
@@ -109,9 +111,9 @@ class Answers:
             try:
                 user = await self._callers.by_token(token.strip().decode("ascii", "replace"))
             except KubeError as error:
-                raise Refused(503, f"who calls could not be found out: {clean_message(str(error))}") from error
+                raise Rejected(503, f"who calls could not be found out: {clean_message(str(error))}") from error
         if user is None:
-            raise Refused(
+            raise Rejected(
                 401,
                 "unauthorized: show a client certificate that this cluster's client CA signed, or a token it knows",
             )
@@ -122,10 +124,10 @@ class Answers:
         try:
             allowed = await self._callers.may(user, needed, node)
         except KubeError as error:
-            raise Refused(503, f"what {user.username} may do could not be found out: {error}") from error
+            raise Rejected(503, f"what {user.username} may do could not be found out: {error}") from error
         if not allowed:
             words = " or ".join(f"{right.verb} nodes/{right.subresource}" for right in needed)
-            raise Refused(403, f"forbidden: {clean_message(user.username)} may not {words} {node}".rstrip())
+            raise Rejected(403, f"forbidden: {clean_message(user.username)} may not {words} {node}".rstrip())
 
     def _asked_node(self, request: ApiRequest) -> str:
         """Return the node whose port a request came in by; empty if that is no node's own."""
@@ -157,14 +159,14 @@ class Answers:
 
     async def _tunnel(self, request: ApiRequest, client: Client, path: str) -> None:
         if not request.header(b"upgrade"):
-            raise Refused(400, "this takes a connection that is upgraded (Connection: Upgrade)")
+            raise Rejected(400, "this takes a connection that is upgraded (Connection: Upgrade)")
         passed = upgrade_headers(
             (name, value) for name, values in request.requestHeaders.getAllRawHeaders() for value in values
         )
         try:
             lender, passed_back = await open_at_lender(client, bytes(request.method), path, passed)
         except ValueError as error:
-            raise Refused(400, "a header of the upgrade holds what no header may hold") from error
+            raise Rejected(400, "a header of the upgrade holds what no header may hold") from error
         home = request.channel.transport
         # The channel is the producer of its transport; from here the two transports are producers of each other.
         home.unregisterProducer()

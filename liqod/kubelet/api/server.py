@@ -28,8 +28,8 @@ TEXT: Final = b"text/plain; charset=utf-8"
 
 
 @define
-class Refused(Exception):
-    """Raised to refuse a request with a status code and a message."""
+class Rejected(Exception):
+    """A request is answered with an error: status code and message."""
 
     code: int
     message: str
@@ -130,11 +130,11 @@ class ApiRequest(Request):
     async def _work(self) -> None:
         try:
             if self._has_body:
-                raise Refused(413, "requests to a virtual kubelet have no body")
+                raise Rejected(413, "requests to a virtual kubelet have no body")
             await self.answered_by(self)
         except CancelledError:
             return
-        except Refused as refusal:
+        except Rejected as refusal:
             self._send_error(refusal.code, refusal.message)
         except Exception:
             self._log.failure("answering {method} {path} failed", method=self.method, path=self.uri)

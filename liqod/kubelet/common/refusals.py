@@ -14,7 +14,7 @@ from attrs import define
 
 from liqod.flow.backoff import Backoff
 from liqod.kube.errors import ApiError, Forbidden, Invalid, NotFound, ServerError, Throttled, Unauthorized, Unreachable
-from liqod.kube.writing.refusals import LATER, READ_AGAIN, Retry, refusal_of
+from liqod.kube.writing.refusals import LATER, READ_AGAIN, Retry, refused_write
 
 SETTLING_TIME: Final = 10.0
 """Seconds after a grant in which 403 and 404 can mean that the grant has not taken effect yet."""
@@ -50,7 +50,7 @@ def meaning_of(error: ApiError | Unreachable, *, granted_for: float, creating: b
         return Meaning.OUTDATED
     if isinstance(error, Forbidden | NotFound):
         return Meaning.SETTLING if granted_for < SETTLING_TIME else Meaning.REFUSED
-    return Meaning.OUTDATED if refusal_of(error, creating=creating).retry is Retry.AT_ONCE else Meaning.REFUSED
+    return Meaning.OUTDATED if refused_write(error, creating=creating).retry is Retry.AT_ONCE else Meaning.REFUSED
 
 
 _REASONS: Final[dict[type[ApiError], str]] = {

@@ -12,7 +12,7 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.resources import NAMESPACEOFFLOADINGS
 from liqod.kube.writing.mutation_cache import MutationCache
-from liqod.kube.writing.refusals import Refusal, Refusals, Retry
+from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites, Retry
 from liqod.kube.writing.status_writer import StatusWriter
 from liqod.kubelet.common.views import Namespace
 from liqod.kubelet.namespaces.offloading_forge import MappedLender, forge_status
@@ -53,7 +53,7 @@ class OffloadingStatusController(Controller[Key]):
         self._nodes = nodes
         self._cache: MutationCache[NamespaceOffloading] = MutationCache(offloadings, clock)
         self._status = StatusWriter(client, NAMESPACEOFFLOADINGS, NamespaceOffloading, self._cache, versioned=False)
-        self._refusals: Refusals[Key] = Refusals()
+        self._refusals: RefusedWrites[Key] = RefusedWrites()
 
     def sources(self) -> Iterable[Source[Key]]:
         yield watch(self._offloadings, self._offloading_changed)
@@ -103,7 +103,7 @@ class OffloadingStatusController(Controller[Key]):
             now=rfc3339(wall_clock(self.clock)()),
         )
         written = await self._status.write(offloading, status)
-        if not isinstance(written, Refusal):
+        if not isinstance(written, RefusedWrite):
             self._refusals.forget(key)
             return None
         seconds = self._refusals.refused(key, written)

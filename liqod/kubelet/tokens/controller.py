@@ -38,6 +38,7 @@ from liqod.kubelet.tokens.secret import ACCOUNT_LABEL, NEVER, Mint, Minted, Remo
 from liqod.model.ids import Key
 from liqod.model.names import REFLECTION_MANAGER
 from liqod.model.objects.meta import Object, View, label_selector, reference_to
+from liqod.model.records.offer import Refusal
 from liqod.model.timestamps import parse_rfc3339
 
 KEEP_UNSENT: Final = 30.0
@@ -104,10 +105,6 @@ class _Spec(View, frozen=True):
 class _Answer(View, frozen=True):
     spec: _Spec = _Spec()
     status: _Status = _Status()
-
-
-class TokenRefused(Exception):
-    """Raised when the home API server refuses a token of a pod's service account."""
 
 
 class TokenController(Controller[Key]):
@@ -241,8 +238,8 @@ class TokenController(Controller[Key]):
             elif isinstance(step, Remove):
                 await remote.client.delete(SECRETS, name, remote.namespace, uid=step.uid)
                 again = None
-        except TokenRefused as refused:
-            self._report(home, "ServiceAccountTokenRefused", str(refused))
+        except Refusal as refused:
+            self._report(home, refused.reason, refused.message)
             return After(tracked.attempts.delay(Meaning.REFUSED))
         except (ApiError, Unreachable) as error:
             return self._failed(pod, error)
@@ -279,7 +276,7 @@ class TokenController(Controller[Key]):
         tracked.due = self.clock.seconds() + secret.renewed_after(tracked.uid, unsent.minted.life)
 
     async def _request(self, home: HomePod, step: Mint) -> Minted:
-        """Request the tokens at home, one for each pair of audience and lifetime; raises TokenRefused.
+        """Request the tokens at home, one for each pair of audience and lifetime; raises Refusal.
 
         Source: Kubernetes API, TokenRequest (subresource ``token`` of ServiceAccounts).
         """
@@ -300,8 +297,9 @@ class TokenController(Controller[Key]):
                 except (Throttled, ServerError):
                     raise
                 except ApiError as error:
-                    raise TokenRefused(
-                        f"the service account {step.account} has no token for this pod: {clean_message(error.message)}"
+                    raise Refusal(
+                        "ServiceAccountTokenRefused",
+                        f"the service account {step.account} has no token for this pod: {clean_message(error.message)}",
                     ) from None
                 made[kind] = answer
         # The API server may shorten a lifetime (--service-account-max-token-expiration): its answer counts.

@@ -23,7 +23,7 @@ from liqod.flow.controller import After, Controller, Source, always
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import ADVERTISEMENTS
 from liqod.kube.writing.mutation_cache import MutationCache
-from liqod.kube.writing.refusals import Refusal, Retry
+from liqod.kube.writing.refusals import RefusedWrite, Retry
 from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import ClusterID
 from liqod.model.objects import label_selector, quantity
@@ -143,7 +143,7 @@ class AcceptanceLoop(Controller[str]):
                 self._touched.add(peer)
                 trouble = error
                 continue
-            if isinstance(outcome, Refusal):
+            if isinstance(outcome, RefusedWrite):
                 self._touched.add(peer)
                 again.append(AGAIN if outcome.retry is Retry.AT_ONCE else max(REFUSED, outcome.retry_after))
                 continue

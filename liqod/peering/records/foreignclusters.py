@@ -22,7 +22,7 @@ from liqod.kube.events import Recorder
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.object_writer import ObjectWriter
-from liqod.kube.writing.refusals import Refusal, Retry
+from liqod.kube.writing.refusals import RefusedWrite, Retry
 from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import ClusterID, Fingerprint, Key, parse_fingerprint
 from liqod.model.names import advertisement_name, tenant_namespace
@@ -271,14 +271,14 @@ class ForeignClusters(PeerController):
             return wait
         peer.status_written_at = now
         outcome = await self._writer.write(record, status)
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, RefusedWrite):
             if not urgent:
                 # After a conflict (409) the watch is about to show the newer version.
                 return 0.1 if outcome.retry is Retry.AT_ONCE else max(REFUSED, outcome.retry_after)
             record = await self._client.get(FOREIGNCLUSTERS, peer.id, view=ForeignCluster)
             status = describe(facts, record.status, rfc3339(wall_clock(self._clock)()))
             outcome = await self._writer.write(record, status)
-            if isinstance(outcome, Refusal):
+            if isinstance(outcome, RefusedWrite):
                 raise Conflict(409, outcome.reason, outcome.message)
         if (event := transition(record.status, status)) is not None:
             self._recorder.record_event(reference(record), *event)

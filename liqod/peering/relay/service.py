@@ -60,7 +60,7 @@ class Callers(Protocol):
         ...
 
 
-class Refusals(Protocol):
+class RejectionLog(Protocol):
     """Counts and logs rejected requests: ``session.refusal_log.RefusalLog``."""
 
     def record(self, reason: str, source: str, message: str) -> None:
@@ -82,7 +82,7 @@ class Relay:
         tls: PeerTLS,
         rights: Rights,
         callers: Callers,
-        refusals: Refusals,
+        refusals: RejectionLog,
         tasks: Tasks,
     ) -> None:
         self.clock = clock

@@ -127,17 +127,17 @@ class Authenticator:
             announced=self._records.next_key(claimed),
         )
         if isinstance(judgement, Mismatch):
-            return self._reject_key(claimed, certificate)
+            return self._refuse_key(claimed, certificate)
         if judgement == Trusted("announcement"):
             return await self._pin_next_key(claimed, certificate)
         if join is not None and not isinstance(judgement, Trusted):
             if dismissed:
-                return self._reject_dismissed_guest(connection, hello, claimed, certificate)
+                return self._refuse_dismissed_guest(connection, hello, claimed, certificate)
             bye = await self._redeem(connection, claimed, certificate, join)
             if bye is not None:
                 return bye
         elif not isinstance(judgement, Trusted) and (dismissed or not self._is_pinned_unasked(certificate)):
-            return self._reject_stranger(connection, hello, claimed, certificate)
+            return self._refuse_stranger(connection, hello, claimed, certificate)
         if claimed not in self._records.pins:
             bye = await self._pin(claimed, certificate, joined=join is None)
             if bye is None:
@@ -226,7 +226,7 @@ class Authenticator:
             return Bye("TrustPending", "the key was distrusted meanwhile")
         pins[claimed] = Fingerprint(record.spec.fingerprint)
         if record.spec.fingerprint != certificate.fingerprint:
-            return self._reject_key(claimed, certificate)
+            return self._refuse_key(claimed, certificate)
         self._log.info("pinned the key of {peer}: {words}", peer=claimed, words=words(certificate.fingerprint))
         return None
 
@@ -236,7 +236,7 @@ class Authenticator:
             self._records.promote_next_key(claimed, certificate.fingerprint), f"pinning {claimed}"
         )
         if record is None or record.spec.fingerprint != certificate.fingerprint:
-            return self._reject_key(claimed, certificate)
+            return self._refuse_key(claimed, certificate)
         self._records.pins[claimed] = certificate.fingerprint
         self._log.info("{peer} has a new key: {words}", peer=claimed, words=words(certificate.fingerprint))
         self._audit.record(AuditEvent("KeyChanged", "Announced", peer=claimed, fingerprint=certificate.fingerprint))
@@ -260,7 +260,7 @@ class Authenticator:
         self._tasks.spawn(run(), what)
         return outcome
 
-    def _reject_key(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye:
+    def _refuse_key(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye:
         sentence = (
             f"another key is pinned for {claimed}: an impostor, or a cluster with a new key; if its administrator says "
             f"that it is right: 'liqodctl trust {claimed} --fingerprint {certificate.fingerprint}'"
@@ -271,7 +271,7 @@ class Authenticator:
         self._subscriber.key_mismatch(claimed, certificate.fingerprint)
         return Bye("ClusterIDRepetition", sentence)
 
-    def _reject_stranger(
+    def _refuse_stranger(
         self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate
     ) -> Bye:
         """Record the stranger for the user, unless the limit of strangers is reached."""
@@ -295,11 +295,11 @@ class Authenticator:
             self._directory.set_problem(peer, ConnectionProblem("TrustPending", sentence, about_key=True))
         return bye
 
-    def _reject_dismissed_guest(
+    def _refuse_dismissed_guest(
         self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate
     ) -> Bye:
         """Record a distrusted guest as a stranger: its token is older than the distrust, or another cluster's."""
-        bye = self._reject_stranger(connection, hello, claimed, certificate)
+        bye = self._refuse_stranger(connection, hello, claimed, certificate)
         if bye.reason != "TrustPending":
             return bye
         return Bye(REFUSED, f"this cluster ended the peering before; its admin is to say 'liqodctl trust {claimed}'")
