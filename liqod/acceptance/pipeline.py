@@ -36,8 +36,8 @@ class Ruling:
     phase: Phase
     reason: str
     message: str
-    seated: bool
-    trace: tuple[str, ...] = ()
+    seated: bool = attrs.field(kw_only=True)
+    trace: tuple[str, ...] = attrs.field(default=(), kw_only=True)
 
 
 def judge(case: Case, rules: Rules, accepted: int, stages: Sequence[Stage] | None = None) -> Judgement:
@@ -73,7 +73,7 @@ def rule(case: Case, rules: Rules, accepted: int) -> Ruling:
             phase, seated = ("Expired" if reason == "Expired" else "Pending"), False
         case _:
             assert_never(verdict)
-    return Ruling(case.peer, phase, reason, message, seated, judgement.trace)
+    return Ruling(case.peer, phase, reason, message, seated=seated, trace=judgement.trace)
 
 
 def rule_all(cases: Iterable[Case], rules: Rules) -> dict[ClusterID, Ruling]:

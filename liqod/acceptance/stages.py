@@ -24,7 +24,7 @@ from liqod.model.records.views import Decision
 Policy = Literal["Manual", "AutoAcceptAll", "AutoAcceptMax"]
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Case:
     """One offer and what is known about it.
 
@@ -61,11 +61,11 @@ class Rules:
 
     policy: Policy = "AutoAcceptMax"
     maximum: int = 5
-    quota: Resources = attrs.field(factory=dict)
-    ceilings: Resources = attrs.field(factory=dict)
-    selector: tuple[Requirement, ...] = ()
-    windows: tuple[Window, ...] = ()
-    extra: tuple[Stage, ...] = ()
+    quota: Resources = attrs.field(factory=dict, kw_only=True)
+    ceilings: Resources = attrs.field(factory=dict, kw_only=True)
+    selector: tuple[Requirement, ...] = attrs.field(default=(), kw_only=True)
+    windows: tuple[Window, ...] = attrs.field(default=(), kw_only=True)
+    extra: tuple[Stage, ...] = attrs.field(default=(), kw_only=True)
 
 
 _NONE: Final = Fraction(0)

@@ -12,7 +12,7 @@ from liqod.acceptance.stages import Case, Policy, Rules
 from liqod.acceptance.verdict import Accept, Defer, Refuse
 from liqod.model.ids import ClusterID
 
-ONE = Case(ClusterID("c1"))
+ONE = Case(peer=ClusterID("c1"))
 cases = st.lists(
     st.builds(
         Case,
@@ -34,7 +34,7 @@ rules = st.builds(
 
 
 def plain(count: int) -> list[Case]:
-    return [Case(ClusterID(f"c{number}"), first_seen=str(number)) for number in range(count)]
+    return [Case(peer=ClusterID(f"c{number}"), first_seen=str(number)) for number in range(count)]
 
 
 def phases(rulings: dict[ClusterID, Ruling]) -> dict[str, str]:
@@ -104,7 +104,7 @@ class RuleAllTests(SynchronousTestCase):
         """One that holds a place keeps it when N drops to zero; newcomers are refused."""
         before = plain(3)
         after = seated_again(before, rule_all(before, Rules("AutoAcceptMax", 3)))
-        rulings = rule_all([*after, Case(ClusterID("late"), first_seen="9")], Rules("AutoAcceptMax", 0))
+        rulings = rule_all([*after, Case(peer=ClusterID("late"), first_seen="9")], Rules("AutoAcceptMax", 0))
         self.assertEqual(phases(rulings), {"c0": "Accepted", "c1": "Accepted", "c2": "Accepted", "late": "Refused"})
 
     def test_a_place_that_becomes_free_goes_to_the_next_in_line(self) -> None:
@@ -118,8 +118,8 @@ class RuleAllTests(SynchronousTestCase):
 
     def test_an_expired_offer_keeps_its_place(self) -> None:
         """A lost peer's place is not given away: it comes back by itself."""
-        lost = Case(ClusterID("c0"), first_seen="0", seated=True, expired=True)
-        rulings = rule_all([lost, Case(ClusterID("c1"), first_seen="1")], Rules("AutoAcceptMax", 1))
+        lost = Case(peer=ClusterID("c0"), first_seen="0", seated=True, expired=True)
+        rulings = rule_all([lost, Case(peer=ClusterID("c1"), first_seen="1")], Rules("AutoAcceptMax", 1))
         self.assertEqual(phases(rulings), {"c0": "Expired", "c1": "Refused"})
         self.assertTrue(rulings[ClusterID("c0")].seated)
 

@@ -16,7 +16,8 @@ from liqod.kube.resources import CONFIGMAPS, NETWORKGATEWAYS, PODS, SECRETS
 
 def access(right: Right) -> Access:
     resource = right.resource
-    return Access(right.verb, resource.group, resource.plural, right.subresource, right.namespace, right.name)
+    what = (resource.group, resource.plural, right.subresource)
+    return Access(right.verb, *what, namespace=right.namespace, name=right.name)
 
 
 def rules(settings: Settings, namespace: str = "") -> list[dict[str, Any]]:

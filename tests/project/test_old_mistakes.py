@@ -24,18 +24,18 @@ class CountingTests(SynchronousTestCase):
         rules = Rules("AutoAcceptMax", 2)
         present: list[Case] = []
         for number in range(0, 40, 2):
-            newcomers = [Case(ClusterID(f"c{number + each}"), first_seen=f"{number + each:03}") for each in (0, 1)]
+            newcomers = [Case(peer=ClusterID(f"c{number + each}"), first_seen=f"{number + each:03}") for each in (0, 1)]
             rulings = rule_all(newcomers, rules)
             self.assertEqual([rulings[case.peer].phase for case in newcomers], ["Accepted", "Accepted"])
             present = [attrs.evolve(case, seated=True) for case in newcomers]
-        late = Case(ClusterID("late"), first_seen="999")
+        late = Case(peer=ClusterID("late"), first_seen="999")
         self.assertEqual(rule_all([*present, late], rules)[late.peer].reason, "NoRoom")
 
     def test_an_offer_that_is_taken_back_again_and_again_gives_back_one_place(self) -> None:
         """However often a withdrawn offer is looked at, it makes room for one other and no more."""
         rules = Rules("AutoAcceptMax", 1)
-        leaving = Case(ClusterID("leaving"), first_seen="0", seated=True, withdrawn="Unpeered")
-        waiting = [Case(ClusterID(f"w{number}"), first_seen=str(number)) for number in range(1, 4)]
+        leaving = Case(peer=ClusterID("leaving"), first_seen="0", seated=True, withdrawn="Unpeered")
+        waiting = [Case(peer=ClusterID(f"w{number}"), first_seen=str(number)) for number in range(1, 4)]
         for _ in range(5):
             rulings = rule_all([leaving, *waiting], rules)
             self.assertEqual(sum(one.seated for one in rulings.values()), 1)

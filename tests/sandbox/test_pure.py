@@ -153,7 +153,7 @@ class RuleTests(SynchronousTestCase):
 
     def test_subresources(self) -> None:
         """A rule on pods does not cover pods/log; pods/log, */log and * do."""
-        wanted = Access("get", "", "pods", "log", "n", "p")
+        wanted = Access("get", "", "pods", "log", namespace="n", name="p")
         for resources, allowed in ((["pods"], False), (["pods/log"], True), (["*/log"], True), (["*"], True)):
             rule = {"verbs": ["get"], "apiGroups": [""], "resources": resources}
             self.assertEqual(rule_allows(rule, wanted), allowed, resources)

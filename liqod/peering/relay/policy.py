@@ -62,7 +62,7 @@ _IDENTITY: Final = (b"impersonate-", b"x-remote-", b"x-forwarded-", b"front-prox
 Fields = Mapping[bytes, list[bytes]]
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Call:
     """A well-formed request; ``length`` is None for a chunked body, ``upgrade`` is empty where there is none."""
 
@@ -95,7 +95,14 @@ def examine(request: Request) -> Call:
     if upgrade and length != 0:
         raise _bad(400, "a request for an upgrade has no body")
     allowed = REQUEST_HEADERS | STREAM_HEADERS if upgrade else REQUEST_HEADERS
-    return Call(request.method, request.target, length, upgrade, b"close" in options, _only(headers, allowed))
+    return Call(
+        method=request.method,
+        target=request.target,
+        length=length,
+        upgrade=upgrade,
+        close=b"close" in options,
+        headers=_only(headers, allowed),
+    )
 
 
 def forward(base: bytes, call: Call, own: Iterable[Header]) -> Request:

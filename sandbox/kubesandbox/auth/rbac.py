@@ -24,9 +24,9 @@ class Access:
     group: str = ""
     resource: str = ""
     subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
+    namespace: str = attrs.field(default="", kw_only=True)
+    name: str = attrs.field(default="", kw_only=True)
+    path: str = attrs.field(default="", kw_only=True)
 
     def describe(self) -> str:
         """Return the request in the wording of the refusal."""

@@ -44,6 +44,7 @@ def sign(
     namespace: str,
     name: str,
     uid: str,
+    *,
     now: float,
     seconds: int,
     audiences: Sequence[str] = (ISSUER,),

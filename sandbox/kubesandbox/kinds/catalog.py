@@ -102,9 +102,9 @@ def _columns(columns: Iterable[Json]) -> tuple[Column, ...] | None:
             each["name"],
             each.get("type", "string"),
             each.get("format", ""),
-            each.get("description", ""),
-            each.get("priority", 0),
-            each.get("jsonPath", ""),
+            description=each.get("description", ""),
+            priority=each.get("priority", 0),
+            path=each.get("jsonPath", ""),
         )
         for each in columns
     )

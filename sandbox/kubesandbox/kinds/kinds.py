@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -41,9 +42,9 @@ class Column:
     name: str
     type: str = "string"
     format: str = ""
-    description: str = ""
-    priority: int = 0
-    path: str = ""
+    description: str = attrs.field(default="", kw_only=True)
+    priority: int = attrs.field(default=0, kw_only=True)
+    path: str = attrs.field(default="", kw_only=True)
 
 
 @attrs.frozen
@@ -58,17 +59,17 @@ class Kind:
     version: str
     plural: str
     kind: str
-    namespaced: bool = True
-    short_names: tuple[str, ...] = ()
-    subresources: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = ALL_VERBS
-    singular_name: str = ""
-    custom: bool = False
-    schema: Mapping[str, Any] | None = attrs.field(default=None, eq=False)
-    columns: tuple[Column, ...] | None = None
-    stored_version: str = ""
-    has_generation: bool = True
+    namespaced: bool = attrs.field(default=True, kw_only=True)
+    short_names: tuple[str, ...] = attrs.field(default=(), kw_only=True)
+    subresources: tuple[str, ...] = attrs.field(default=(), kw_only=True)
+    categories: tuple[str, ...] = attrs.field(default=(), kw_only=True)
+    verbs: tuple[str, ...] = attrs.field(default=ALL_VERBS, kw_only=True)
+    singular_name: str = attrs.field(default="", kw_only=True)
+    custom: bool = attrs.field(default=False, kw_only=True)
+    schema: Mapping[str, Any] | None = attrs.field(default=None, eq=False, kw_only=True)
+    columns: tuple[Column, ...] | None = attrs.field(default=None, kw_only=True)
+    stored_version: str = attrs.field(default="", kw_only=True)
+    has_generation: bool = attrs.field(default=True, kw_only=True)
 
     @property
     def singular(self) -> str:
@@ -109,7 +110,8 @@ MUTATING: Final = GroupResource("admissionregistration.k8s.io", "mutatingwebhook
 VALIDATING: Final = GroupResource("admissionregistration.k8s.io", "validatingwebhookconfigurations")
 
 
-def _core(
+def _of(
+    group: str,
     plural: str,
     kind: str,
     short: str = "",
@@ -120,37 +122,26 @@ def _core(
     generation: bool = False,
     verbs: tuple[str, ...] = ALL_VERBS,
 ) -> Kind:
-    return _of("", "v1", plural, kind, short, namespaced, sub, categories, generation, verbs)
-
-
-def _of(
-    group: str,
-    version: str,
-    plural: str,
-    kind: str,
-    short: str = "",
-    namespaced: bool = True,
-    sub: str = "",
-    categories: str = "",
-    generation: bool = False,
-    verbs: tuple[str, ...] = ALL_VERBS,
-) -> Kind:
     return Kind(
         group,
-        version,
+        "v1",
         plural,
         kind,
-        namespaced,
-        tuple(short.split()),
-        tuple(sub.split()),
-        tuple(categories.split()),
-        verbs,
+        namespaced=namespaced,
+        short_names=tuple(short.split()),
+        subresources=tuple(sub.split()),
+        categories=tuple(categories.split()),
+        verbs=verbs,
         has_generation=generation,
     )
 
 
+_core: Final = functools.partial(_of, "")
+
+
 _NO_COLLECTION_DELETE: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 _RBAC: Final = "rbac.authorization.k8s.io"
+_EXTENSIONS: Final = "api-extensions"
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _POD_PARTS: Final = "attach binding ephemeralcontainers eviction exec log portforward proxy resize status"
 
@@ -170,45 +161,83 @@ BUILTIN: Final[tuple[Kind, ...]] = (
     _core("secrets", "Secret"),
     _core("serviceaccounts", "ServiceAccount", "sa", sub="token"),
     _core("services", "Service", "svc", sub="proxy status", categories="all"),
-    _of(_ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", "", False, "",
-        "api-extensions", True),
-    _of(_ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "", False, "",
-        "api-extensions", True),
+    _of(
+        _ADMISSION,
+        "mutatingwebhookconfigurations",
+        "MutatingWebhookConfiguration",
+        namespaced=False,
+        categories=_EXTENSIONS,
+        generation=True,
+    ),
+    _of(
+        _ADMISSION,
+        "validatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration",
+        namespaced=False,
+        categories=_EXTENSIONS,
+        generation=True,
+    ),
     # Policies are stored and not enforced: their expressions are CEL, which the sandbox does not evaluate.
-    _of(_ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", "", False, "status",
-        "api-extensions", True),
-    _of(_ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "", False, "",
-        "api-extensions", True),
-    _of("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", "crd crds", False,
-        "status", "api-extensions", True),
-    _of("apps", "v1", "daemonsets", "DaemonSet", "ds", True, "status", "all", True),
-    _of("apps", "v1", "deployments", "Deployment", "deploy", True, "scale status", "all", True),
-    _of("apps", "v1", "replicasets", "ReplicaSet", "rs", True, "scale status", "all", True),
-    _of("apps", "v1", "statefulsets", "StatefulSet", "sts", True, "scale status", "all", True),
-    _of("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", "", False, verbs=("create",)),
-    _of("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", "", False, verbs=("create",)),
-    _of("authorization.k8s.io", "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview", verbs=("create",)),
-    _of("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", "", False,
-        verbs=("create",)),
-    _of("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", "", False, verbs=("create",)),
-    _of("batch", "v1", "cronjobs", "CronJob", "cj", True, "status", "all", True),
-    _of("batch", "v1", "jobs", "Job", "", True, "status", "all", True),
-    _of("coordination.k8s.io", "v1", "leases", "Lease"),
-    _of("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", generation=True),
-    _of("networking.k8s.io", "v1", "ingressclasses", "IngressClass", "", False, generation=True),
-    _of("networking.k8s.io", "v1", "ingresses", "Ingress", "ing", True, "status", generation=True),
-    _of("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", "netpol", generation=True),
-    _of("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", "", False),
-    _of("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", "pdb", True, "status", generation=True),
-    _of(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", "", False),
-    _of(_RBAC, "v1", "clusterroles", "ClusterRole", "", False),
-    _of(_RBAC, "v1", "rolebindings", "RoleBinding"),
-    _of(_RBAC, "v1", "roles", "Role"),
-    _of("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", "pc", False, generation=True),
-    _of("storage.k8s.io", "v1", "csinodes", "CSINode", "", False),
-    _of("storage.k8s.io", "v1", "storageclasses", "StorageClass", "sc", False),
-    _of("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", "", False, "status"),
-)  # fmt: skip
+    _of(
+        _ADMISSION,
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        namespaced=False,
+        sub="status",
+        categories=_EXTENSIONS,
+        generation=True,
+    ),
+    _of(
+        _ADMISSION,
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        namespaced=False,
+        categories=_EXTENSIONS,
+        generation=True,
+    ),
+    _of(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        "crd crds",
+        namespaced=False,
+        sub="status",
+        categories=_EXTENSIONS,
+        generation=True,
+    ),
+    _of("apps", "daemonsets", "DaemonSet", "ds", sub="status", categories="all", generation=True),
+    _of("apps", "deployments", "Deployment", "deploy", sub="scale status", categories="all", generation=True),
+    _of("apps", "replicasets", "ReplicaSet", "rs", sub="scale status", categories="all", generation=True),
+    _of("apps", "statefulsets", "StatefulSet", "sts", sub="scale status", categories="all", generation=True),
+    _of("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview", namespaced=False, verbs=("create",)),
+    _of("authentication.k8s.io", "tokenreviews", "TokenReview", namespaced=False, verbs=("create",)),
+    _of("authorization.k8s.io", "localsubjectaccessreviews", "LocalSubjectAccessReview", verbs=("create",)),
+    _of(
+        "authorization.k8s.io",
+        "selfsubjectaccessreviews",
+        "SelfSubjectAccessReview",
+        namespaced=False,
+        verbs=("create",),
+    ),
+    _of("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview", namespaced=False, verbs=("create",)),
+    _of("batch", "cronjobs", "CronJob", "cj", sub="status", categories="all", generation=True),
+    _of("batch", "jobs", "Job", sub="status", categories="all", generation=True),
+    _of("coordination.k8s.io", "leases", "Lease"),
+    _of("discovery.k8s.io", "endpointslices", "EndpointSlice", generation=True),
+    _of("networking.k8s.io", "ingressclasses", "IngressClass", namespaced=False, generation=True),
+    _of("networking.k8s.io", "ingresses", "Ingress", "ing", sub="status", generation=True),
+    _of("networking.k8s.io", "networkpolicies", "NetworkPolicy", "netpol", generation=True),
+    _of("node.k8s.io", "runtimeclasses", "RuntimeClass", namespaced=False),
+    _of("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb", sub="status", generation=True),
+    _of(_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    _of(_RBAC, "clusterroles", "ClusterRole", namespaced=False),
+    _of(_RBAC, "rolebindings", "RoleBinding"),
+    _of(_RBAC, "roles", "Role"),
+    _of("scheduling.k8s.io", "priorityclasses", "PriorityClass", "pc", namespaced=False, generation=True),
+    _of("storage.k8s.io", "csinodes", "CSINode", namespaced=False),
+    _of("storage.k8s.io", "storageclasses", "StorageClass", "sc", namespaced=False),
+    _of("storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False, sub="status"),
+)
 
 SUBRESOURCE_KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "attach": ("", "v1", "PodAttachOptions"),

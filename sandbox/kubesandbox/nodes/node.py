@@ -39,11 +39,11 @@ class SandboxNode:
     cpu: str = "8"
     memory: str = "16Gi"
     pods: str = "110"
-    extended: dict[str, str] = attrs.field(factory=dict)
-    labels: dict[str, str] = attrs.field(factory=dict)
-    taints: tuple[dict[str, str], ...] = ()
-    start_delay: float = 0.0
-    stop_delay: float = 0.0
+    extended: dict[str, str] = attrs.field(factory=dict, kw_only=True)
+    labels: dict[str, str] = attrs.field(factory=dict, kw_only=True)
+    taints: tuple[dict[str, str], ...] = attrs.field(default=(), kw_only=True)
+    start_delay: float = attrs.field(default=0.0, kw_only=True)
+    stop_delay: float = attrs.field(default=0.0, kw_only=True)
 
 
 class Nodes(Reconciler):

@@ -20,9 +20,9 @@ class Running:
     address: str
     host_address: str
     plays: Mapping[str, Play]
-    started: float | None = None
-    stops: float | None = None
-    restarts: int = 0
+    started: float | None = attrs.field(default=None, kw_only=True)
+    stops: float | None = attrs.field(default=None, kw_only=True)
+    restarts: int = attrs.field(default=0, kw_only=True)
 
     def finished(self, now: float) -> bool:
         """Return whether all containers have exited."""

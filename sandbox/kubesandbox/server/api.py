@@ -96,7 +96,7 @@ class Api:
         space = self._namespace_of(kind, namespace, metadata.get("name", ""))
         prepared = self._prepared_to_create(kind, namespace, body)
         key = Key(namespace, prepared["metadata"].get("name", ""))
-        review = Review("CREATE", kind, key, "", prepared, None, caller, space)
+        review = Review("CREATE", kind, key, "", new=prepared, old=None, caller=caller, namespace=space)
         prepared = await self._mutated(review)
         if kind.resource == PODS:
             prepared = self._with_account(prepared)
@@ -179,7 +179,7 @@ class Api:
         if demanded and demanded != old.object["metadata"]["resourceVersion"]:
             raise statuses.conflict(kind.resource, key.name)
         owner = ssa.Owner(caller.manager, "Update", kind.api_version, subresource)
-        return await self._replaced(caller, kind, key, old, body, owner)
+        return await self._replaced(caller, kind, key, old, body, owner=owner)
 
     async def change(
         self,
@@ -203,7 +203,7 @@ class Api:
             if body["metadata"].get("resourceVersion") not in (None, "", old.object["metadata"]["resourceVersion"]):
                 raise statuses.conflict(kind.resource, key.name)
             try:
-                return await self._replaced(caller, kind, key, old, self._decoded(kind, body, caller), owner)
+                return await self._replaced(caller, kind, key, old, self._decoded(kind, body, caller), owner=owner)
             except ApiStatus as status:
                 if status.reason != "Conflict" or self.store.get(kind.resource, key) is old or attempt + 1 == _ATTEMPTS:
                     raise
@@ -216,6 +216,7 @@ class Api:
         key: Key,
         old: Stored,
         body: Json,
+        *,
         owner: ssa.Owner,
         owners: ssa.Owners | None = None,
     ) -> Stored:
@@ -224,7 +225,8 @@ class Api:
         if not owner.subresource:
             prepared = self._filled(kind, prepared)
         space = self._namespace_body(kind, key)
-        review = Review("UPDATE", kind, key, owner.subresource, prepared, self.versioned(kind, before), caller, space)
+        shown = self.versioned(kind, before)
+        review = Review("UPDATE", kind, key, owner.subresource, new=prepared, old=shown, caller=caller, namespace=space)
         prepared = await self._mutated(review)
         self._validated(kind, prepared, before, owner.subresource)
         if (
@@ -285,7 +287,7 @@ class Api:
         except ssa.KeyMissing as error:
             raise ApiStatus(500, "", f"failed to create typed patch object: {error}") from None
         merged = merged | {"metadata": merged["metadata"] | {"resourceVersion": ""}}
-        return await self._replaced(caller, kind, key, old, merged, owner, owners), False
+        return await self._replaced(caller, kind, key, old, merged, owner=owner, owners=owners), False
 
     async def _created_by_apply(self, caller: Caller, kind: Kind, key: Key, config: Json, owner: ssa.Owner) -> Stored:
         body = config | {"metadata": config["metadata"] | {"name": key.name}}
@@ -314,7 +316,8 @@ class Api:
         old = self.get(kind, *key)
         self._preconditions(kind, key, old.object, options)
         space = self._namespace_body(kind, key)
-        review = Review("DELETE", kind, key, "", None, self.versioned(kind, old.object), caller, space)
+        shown = self.versioned(kind, old.object)
+        review = Review("DELETE", kind, key, "", new=None, old=shown, caller=caller, namespace=space)
         await self._asked(review)
         current = self.get(kind, *key)
         if caller.dry_run:
@@ -470,7 +473,8 @@ class Api:
     def _with_owners(self, kind: Kind, body: Json, old: Json | None, owner: ssa.Owner) -> Json:
         base: Json = old if old is not None else {}
         try:
-            owners = ssa.after_update(ssa.read_owners(base), owner, base, body, self.catalog.shape(kind), self.now())
+            shape = self.catalog.shape(kind)
+            owners = ssa.after_update(ssa.read_owners(base), owner, base, body, shape=shape, now=self.now())
         except ssa.KeyMissing:
             return body
         return bodies.owned(body, owners)

@@ -236,8 +236,8 @@ class ApiServer(Resource):
                 kind,
                 target.namespace,
                 body,
-                self._authenticator.user_of_token,
-                self.api.now(),
+                whose=self._authenticator.user_of_token,
+                now=self.api.now(),
             )
             send_json(request, answer, 201)
             return
@@ -412,12 +412,12 @@ def _list_query(namespace: str, query: dict[str, str]) -> Query:
     limit = query.get("limit", "")
     return Query(
         namespace,
-        query.get("labelSelector", ""),
-        query.get("fieldSelector", ""),
-        int(limit) if limit.isdigit() else 0,
-        query.get("continue", ""),
-        query.get("resourceVersion", ""),
-        query.get("resourceVersionMatch", ""),
+        labels=query.get("labelSelector", ""),
+        fields=query.get("fieldSelector", ""),
+        limit=int(limit) if limit.isdigit() else 0,
+        token=query.get("continue", ""),
+        version=query.get("resourceVersion", ""),
+        match=query.get("resourceVersionMatch", ""),
     )
 
 

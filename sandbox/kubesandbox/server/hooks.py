@@ -16,7 +16,7 @@ from kubesandbox.store import patch
 from kubesandbox.store.selectors import from_object, labels_match
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Hook:
     """One webhook of a configuration."""
 
@@ -52,12 +52,12 @@ def read(configuration: Json) -> list[Hook]:
             ca_pem = b""
         found.append(
             Hook(
-                each.get("name", ""),
-                where.get("url", ""),
-                ca_pem,
-                float(each.get("timeoutSeconds", 10)),
-                each.get("failurePolicy", "Fail") == "Fail",
-                each,
+                name=each.get("name", ""),
+                url=where.get("url", ""),
+                ca_pem=ca_pem,
+                timeout=float(each.get("timeoutSeconds", 10)),
+                fail_closed=each.get("failurePolicy", "Fail") == "Fail",
+                body=each,
             )
         )
     return found

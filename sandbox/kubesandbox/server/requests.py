@@ -38,10 +38,10 @@ class Review:
     kind: Kind
     key: Key
     subresource: str
-    new: Json | None
-    old: Json | None
-    caller: Caller
-    namespace: Json | None
+    new: Json | None = attrs.field(kw_only=True)
+    old: Json | None = attrs.field(kw_only=True)
+    caller: Caller = attrs.field(kw_only=True)
+    namespace: Json | None = attrs.field(kw_only=True)
 
 
 class Webhooks(Protocol):

@@ -21,7 +21,8 @@ class Target:
 
     def access(self, verb: str) -> Access:
         """Return the authorization attributes of a verb on this target."""
-        return Access(verb, self.kind.group, self.kind.plural, self.subresource, self.namespace, self.name)
+        what = (self.kind.group, self.kind.plural, self.subresource)
+        return Access(verb, *what, namespace=self.namespace, name=self.name)
 
 
 def resolve(catalog: Catalog, parts: list[str]) -> Target:

@@ -109,7 +109,9 @@ async def request_token(api: Api, secret: bytes, key: Key, body: Json) -> Json:
     now = api.wall()
     pod = _bound(api, key, spec["boundObjectRef"] or {})
     account_uid = account["metadata"]["uid"]
-    token = tokens.sign(secret, key.namespace, key.name, account_uid, now, seconds, spec["audiences"], pod)
+    token = tokens.sign(
+        secret, key.namespace, key.name, account_uid, now=now, seconds=seconds, audiences=spec["audiences"], pod=pod
+    )
     return {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",
@@ -149,7 +151,7 @@ async def set_scale(api: Api, caller: Caller, kind: Kind, key: Key, scale: Json)
     return scale_of(await api.change(caller, kind, key, scaled))
 
 
-def review(roles: Roles, user: User, kind: Kind, namespace: str, body: Json, whose: Any, now: str) -> Json:
+def review(roles: Roles, user: User, kind: Kind, namespace: str, body: Json, *, whose: Any, now: str) -> Json:
     """Answer an access review or token review; ``whose`` tells the user of a token (None when it is not valid).
 
     Only a review of oneself is stamped with ``now``, as the API server does it.
@@ -182,8 +184,8 @@ def review(roles: Roles, user: User, kind: Kind, namespace: str, body: Json, who
         wanted.get("group", ""),
         wanted.get("resource", ""),
         wanted.get("subresource", ""),
-        wanted.get("namespace", namespace),
-        wanted.get("name", ""),
+        namespace=wanted.get("namespace", namespace),
+        name=wanted.get("name", ""),
     )
     if "nonResourceAttributes" in spec:
         other = spec["nonResourceAttributes"]

@@ -39,10 +39,10 @@ class WatchOptions:
     namespace: str
     chooses: Chooser
     version: int | None
-    bookmarks: bool = False
-    initial_end: bool = False
-    seconds: float = 1800.0
-    encode: Encoder = encode_stored
+    bookmarks: bool = attrs.field(default=False, kw_only=True)
+    initial_end: bool = attrs.field(default=False, kw_only=True)
+    seconds: float = attrs.field(default=1800.0, kw_only=True)
+    encode: Encoder = attrs.field(default=encode_stored, kw_only=True)
 
 
 def event_of(change: Change, options: WatchOptions) -> tuple[str, Stored] | None:

@@ -104,14 +104,14 @@ def changed_fields(old: Any, new: Any, shape: Shape) -> tuple[Fields, Fields]:
     """Return the fields that were set or changed, and those that were removed."""
     put: set[Path] = set()
     gone: set[Path] = set()
-    _compare(old, new, shape, (), put, gone)
+    _compare(old, new, shape, (), put=put, gone=gone)
     return (
         frozenset(path for path in put if path and not _unowned(path)),
         frozenset(path for path in gone if path and not _unowned(path)),
     )
 
 
-def _compare(old: Any, new: Any, shape: Shape, at: Path, put: set[Path], gone: set[Path]) -> None:
+def _compare(old: Any, new: Any, shape: Shape, at: Path, *, put: set[Path], gone: set[Path]) -> None:
     if old is new or old == new:
         return
     if isinstance(old, dict) and isinstance(new, dict) and old and new and not shape.atomic:
@@ -122,7 +122,7 @@ def _compare(old: Any, new: Any, shape: Shape, at: Path, put: set[Path], gone: s
             elif name not in old:
                 put.update(_walk(new[name], shape.of(name), here))
             else:
-                _compare(old[name], new[name], shape.of(name), here, put, gone)
+                _compare(old[name], new[name], shape.of(name), here, put=put, gone=gone)
     elif isinstance(old, list) and isinstance(new, list) and (shape.keys or shape.is_set):
         before, after = _by_element(old, shape), _by_element(new, shape)
         for element in before.keys() | after.keys():
@@ -134,7 +134,7 @@ def _compare(old: Any, new: Any, shape: Shape, at: Path, put: set[Path], gone: s
                 put.add(here)
                 put.update(_walk(after[element], shape.element, here) if shape.keys else ())
             elif shape.keys:
-                _compare(before[element], after[element], shape.element, here, put, gone)
+                _compare(before[element], after[element], shape.element, here, put=put, gone=gone)
     else:
         after_set = set(_walk(new, shape, at))
         put.update(after_set)
@@ -203,7 +203,7 @@ def write_owners(owners: Owners) -> list[Json]:
     return entries
 
 
-def after_update(owners: Owners, by: Owner, old: Any, new: Any, shape: Shape, now: str) -> Owners:
+def after_update(owners: Owners, by: Owner, old: Any, new: Any, *, shape: Shape, now: str) -> Owners:
     """Return the owners after an update by ``by``: it owns the changed fields, removed fields have no owner."""
     put, gone = changed_fields(old, new, shape)
     if not put and not gone:

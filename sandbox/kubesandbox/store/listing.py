@@ -28,12 +28,12 @@ class Query:
     """The parameters of a list or watch."""
 
     namespace: str = ""
-    labels: str = ""
-    fields: str = ""
-    limit: int = 0
-    token: str = ""
-    version: str = ""
-    match: str = ""
+    labels: str = attrs.field(default="", kw_only=True)
+    fields: str = attrs.field(default="", kw_only=True)
+    limit: int = attrs.field(default=0, kw_only=True)
+    token: str = attrs.field(default="", kw_only=True)
+    version: str = attrs.field(default="", kw_only=True)
+    match: str = attrs.field(default="", kw_only=True)
 
     def chooser(self, kind: Kind) -> Chooser:
         """Return the predicate of the selectors; raise ApiStatus for a malformed selector."""
