@@ -64,7 +64,7 @@ listen = "tcp:{metrics}:interface=127.0.0.1"
 PATIENCE: Final = 300.0
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Reading:
     """What a hub with so many peers took: seconds until all were Ready, CPU seconds of it, MiB resident before and
     after, CPU at rest in percent of a core."""
@@ -185,7 +185,8 @@ def measure(count: int, rest: float) -> Reading:
                 begin, begun = time.monotonic(), spent(daemon.pid).cpu
                 time.sleep(rest)
                 idle = (spent(daemon.pid).cpu - begun) / (time.monotonic() - begin) * 100
-            return Reading(count, seconds, cpu, before, resident(daemon.pid), idle)
+            after = resident(daemon.pid)
+            return Reading(peers=count, seconds=seconds, cpu=cpu, before=before, after=after, idle=idle)
 
 
 def main() -> None:

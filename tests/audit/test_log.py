@@ -22,6 +22,7 @@ from liqod.audit.log import REPORT, AuditLog
 
 AT = datetime(2030, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 KEY = "sha256:" + "a" * 64
+FIELDS = ("peer", "fingerprint", "address", "object")
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -45,21 +46,21 @@ class LineTests(SynchronousTestCase):
             f'"peer":"milan","fingerprint":"{KEY}","address":"192.0.2.7:40312","object":"token/0a1b"}}',
         )
 
-    @given(st.text(), st.text(), st.text(), st.text(), st.text(), st.integers(0, 10**18))
+    @given(
+        fields=st.fixed_dictionaries({name: st.text() for name in FIELDS}),
+        reason=st.text(),
+        omitted=st.integers(0, 10**18),
+    )
     @settings(deadline=None)
-    def test_any_text_is_one_line_within_its_size(
-        self, reason: str, peer: str, key: str, address: str, object: str, omitted: int
-    ) -> None:
+    def test_any_text_is_one_line_within_its_size(self, fields: dict[str, str], reason: str, omitted: int) -> None:
         """No value makes a second line, a character that a terminal obeys, a longer line, or another field."""
-        event = AuditEvent(
-            "Refused", reason, peer=peer, fingerprint=key, address=address, object=object, omitted=omitted
-        )
+        event = AuditEvent("Refused", reason, **fields, omitted=omitted)
         line = event.line(AT)
         self.assertTrue(line.isascii() and line.isprintable(), line)
         self.assertLessEqual(len(line), MAX_LINE)
         read = json.loads(line)
-        for name, value in (("peer", peer), ("fingerprint", key), ("object", object)):
-            self.assertIn(read.get(name, ""), (value, INVALID))
+        for name in ("peer", "fingerprint", "object"):
+            self.assertIn(read.get(name, ""), (fields[name], INVALID))
 
     def test_the_longest_line_fits(self) -> None:
         """With every field as long as its form allows."""

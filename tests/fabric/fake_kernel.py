@@ -33,13 +33,13 @@ class FakeLink:
     mtu: int = 1500
     up: bool = False
     addresses: list[str] = attrs.field(factory=list)
-    public_key: str = "(none)"
-    port: int = 0
-    vxlan: dict[str, Any] = attrs.field(factory=dict)
-    hosts: dict[str, str] = attrs.field(factory=dict)
-    neighbours: dict[str, str] = attrs.field(factory=dict)
-    rp_filter: str = "0"
-    peers: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    public_key: str = attrs.field(default="(none)", kw_only=True)
+    port: int = attrs.field(default=0, kw_only=True)
+    vxlan: dict[str, Any] = attrs.field(factory=dict, kw_only=True)
+    hosts: dict[str, str] = attrs.field(factory=dict, kw_only=True)
+    neighbours: dict[str, str] = attrs.field(factory=dict, kw_only=True)
+    rp_filter: str = attrs.field(default="0", kw_only=True)
+    peers: dict[str, dict[str, Any]] = attrs.field(factory=dict, kw_only=True)
 
 
 def public_key(private: str) -> str:

@@ -46,6 +46,7 @@ def shadow(uid: str = "s-1", phase: str = "", deleting: bool = False, origin: st
 
 
 def pod(
+    *,
     owner: str = "s-1",
     phase: str = "Running",
     reason: str = "",

@@ -31,7 +31,7 @@ class Bad(Exception):
     """The message is refused; the text says why."""
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Asked:
     """What a request says; ``length`` is None for a chunked body."""
 
@@ -91,7 +91,9 @@ def parse_request(head: bytes) -> Asked:
         length = length or 0
     if (asks and length != 0) or (length is not None and length > MAX_BODY):
         raise Bad("body")
-    return Asked(method, target, length, wanted[0] if asks else b"", b"close" in options, headers)
+    upgrade = wanted[0] if asks else b""
+    close = b"close" in options
+    return Asked(method=method, target=target, length=length, upgrade=upgrade, close=close, headers=headers)
 
 
 def parse_response(head: bytes) -> Answered:
@@ -160,11 +162,11 @@ class Chunks:
     maximum: int
     data: bytes = b""
     done: bool = False
-    _total: int = 0
-    _line: bytes = b""
-    _left: int = 0
-    _expected: bytes = b""
-    _last: bool = False
+    _total: int = attrs.field(default=0, kw_only=True)
+    _line: bytes = attrs.field(default=b"", kw_only=True)
+    _left: int = attrs.field(default=0, kw_only=True)
+    _expected: bytes = attrs.field(default=b"", kw_only=True)
+    _last: bool = attrs.field(default=False, kw_only=True)
 
     def take(self, data: bytes) -> int:
         """Return how many of these bytes belong to the body; raises Bad."""

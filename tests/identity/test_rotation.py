@@ -110,9 +110,9 @@ class Away:
     pin: str
     following: str = ""
     by: str = ""
-    connected: bool = True
-    announced: bool = False
-    left_behind: bool = False
+    connected: bool = attrs.field(default=True, kw_only=True)
+    announced: bool = attrs.field(default=False, kw_only=True)
+    left_behind: bool = attrs.field(default=False, kw_only=True)
 
 
 class Rotating(RuleBasedStateMachine):

@@ -48,7 +48,7 @@ class FakeSighting:
     cluster_id: str = ""
     cluster_name: str = ""
     fingerprint: str = ""
-    source: str = "Manual"
+    source: str = attrs.field(default="Manual", kw_only=True)
 
 
 class FakeLender:

@@ -38,7 +38,7 @@ JOIN = Join("0a1b", "0" * 64)
 STEADILY = settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 
 
-@attrs.define
+@attrs.define(kw_only=True)
 class World:
     """What speaks for a key, and against it."""
 
@@ -80,7 +80,7 @@ worlds = st.builds(
 )
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, kw_only=True)
 class Shown:
     """A peer, as far as strangers are shown by it."""
 
@@ -315,7 +315,11 @@ class AuthenticatorTests(AuthenticatorCase):
 
     def test_a_token_is_asked_for_nothing_that_is_trusted_or_sent_away(self) -> None:
         """It is not spent on a key that is pinned, nor on one that no token may bring back."""
-        for world in (World("this", token="good"), World(token="good", sent_away=True), World("another", token="good")):
+        for world in (
+            World(pinned="this", token="good"),
+            World(token="good", sent_away=True),
+            World(pinned="another", token="good"),
+        ):
             self.begin(world)
             self.answer()
             self.assertNotIn("redeemed", self.around.trace)
@@ -325,8 +329,8 @@ class AuthenticatorTests(AuthenticatorCase):
         table: list[tuple[World, Any, str, Mapping[ClusterID, str]]] = [
             (World(untrusted=True), record(OTHER), "ClusterIDRepetition", {ROME: OTHER}),
             (World(untrusted=True), record(""), "TrustPending", {}),
-            (World("another", announced=True), record(OTHER), "ClusterIDRepetition", {ROME: OTHER}),
-            (World("another", announced=True), None, "ClusterIDRepetition", {ROME: OTHER}),
+            (World(pinned="another", announced=True), record(OTHER), "ClusterIDRepetition", {ROME: OTHER}),
+            (World(pinned="another", announced=True), None, "ClusterIDRepetition", {ROME: OTHER}),
         ]
         for world, written, reason, pins in table:
             self.begin(world)
@@ -347,7 +351,7 @@ class AuthenticatorTests(AuthenticatorCase):
 
     def test_the_key_before_is_worth_nothing_after_the_next(self) -> None:
         """Once the announced key was used, the one that still has the old one is an impostor."""
-        self.begin(World("another", announced=True))
+        self.begin(World(pinned="another", announced=True))
         self.assertIsNone(self.answer())
         self.assertEqual(self.around.trace, ["succeeded", "rotated"])
         bye = self.answer(OTHER)

@@ -108,7 +108,7 @@ class HouseTests(SynchronousTestCase):
             "positional",
             {
                 f"{name(file)} {function}"
-                for file in python_files(*SOURCES)
+                for file in python_files(*SOURCES, "tests", "benchmarks")
                 for function, count in functions(ast.parse(file.read_text()))
                 if count > POSITIONAL
             },

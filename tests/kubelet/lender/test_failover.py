@@ -104,14 +104,14 @@ class PlanTests(SynchronousTestCase):
         st.sampled_from(["direct", "relay"]),
         st.booleans(),
         st.none() | st.floats(0, 100),
-        st.integers(0, 5),
-        st.floats(0, 100),
+        st.tuples(st.integers(0, 5), st.floats(0, 100)),
         st.floats(100, 200),
     )
     def test_never_without_reason(
-        self, endpoint: Endpoint, proven: bool, ill: float | None, probe: int, probed_at: float, now: float
+        self, endpoint: Endpoint, proven: bool, ill: float | None, probed: tuple[int, float], now: float
     ) -> None:
         """Whatever happened: an endpoint whose last probe failed is not used; every wait has an end."""
+        probe, probed_at = probed
         other: Endpoint = "relay" if endpoint == "direct" else "direct"
         step, again = plan(EndpointState(endpoint, other, proven, ill, probe, probed_at), now)
         if step == "switch":
