@@ -21,6 +21,7 @@ ALL: Final = "all"
 _CONTROL: Final = frozenset({Process.CONTROL})
 FEATURES: Final[Mapping[str, frozenset[Process]]] = {
     "informers": frozenset(Process),
+    "facts": _CONTROL,
     "hosting": _CONTROL,
     "peering": _CONTROL,
     "kubelets": _CONTROL,

@@ -28,6 +28,7 @@ from liqod.discovery.domains import DomainSearch, make_resolver
 from liqod.discovery.service import Announcement, Discovery
 from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.service import Fabric
+from liqod.facts.controller import FactsController
 from liqod.flow.clocks import Reactor, WallClock, utc_now
 from liqod.flow.controller import NO_METRICS, ReconcileMetrics
 from liqod.hosting.service import Hosting
@@ -101,6 +102,9 @@ class Features:
             wall,
             file=RotatingFile(own.file, own.max_bytes, own.backups) if own.file else None,
             notify=AuditEvents(self.recorder, self.informers.of(FOREIGNCLUSTERS, ForeignCluster)).notify,
+        )
+        self.facts_controller = FactsController(
+            reactor, client, self.informers, settings, host=address, metrics=metrics
         )
         # Without a CA of its own the API server's certificate is one that every system trusts, the borrower's too.
         ca = (client.config.ca_pem or b"").decode("ascii")
@@ -194,6 +198,7 @@ class Features:
     async def start(self) -> None:
         """Start every feature; discovery last, because it announces the port that peering listens on."""
         self._start("informers", self.informers)
+        self._start("facts", self.facts_controller)
         self._start("hosting", self.hosting)
         self._start("peering", self.peering)
         if self.fabric is not None:

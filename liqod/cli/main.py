@@ -33,6 +33,7 @@ COMMANDS = {
     "See": {
         "status": ("liqod.cli.status.status:status", "Show this cluster's peerings"),
         "discover": ("liqod.cli.status.status:discover", "List clusters in sight, with their words"),
+        "facts": ("liqod.cli.status.own_facts:facts", "Show what is known of this cluster"),
         "explain": ("liqod.cli.status.explain:explain", "Explain a pod, peer, node, ..., or a code"),
         "check": ("liqod.cli.setup.check:check", "Check the installation"),
         "doctor": ("liqod.cli.setup.doctor:doctor", "Find what is wrong or will break"),

@@ -47,6 +47,7 @@ MUTATINGWEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
 )
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True)
+DAEMONSETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet", True)
 REPLICASETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet", True)
 INGRESSES: Final = Resource("networking.k8s.io", "v1", "ingresses", "Ingress", True)
 VALIDATINGPOLICIES: Final = Resource(
@@ -55,6 +56,7 @@ VALIDATINGPOLICIES: Final = Resource(
 VALIDATINGPOLICYBINDINGS: Final = Resource(
     "admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False
 )
+SERVICECIDRS: Final = Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", False)
 RESOURCEQUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", True)
 NETWORKPOLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True)
 PRIORITYCLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
@@ -64,6 +66,7 @@ PERSISTENTVOLUMECLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "Pe
 INGRESSCLASSES: Final = Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", False)
 
 SEARCHDOMAINS: Final = Resource("discovery.liqo.io", "v1alpha1", "searchdomains", "SearchDomain", False)
+CLUSTERFACTS: Final = Resource("discovery.liqo.io", "v1alpha1", "clusterfacts", "ClusterFacts", False)
 FOREIGNCLUSTERS: Final = Resource("discovery.liqo.io", "v1alpha1", "foreignclusters", "ForeignCluster", False)
 ADVERTISEMENTS: Final = Resource("sharing.liqo.io", "v1alpha1", "advertisements", "Advertisement", False)
 VIRTUALNODES: Final = Resource("offloading.liqo.io", "v1beta1", "virtualnodes", "VirtualNode", True)

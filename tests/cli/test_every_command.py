@@ -53,6 +53,7 @@ def leaves(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tup
 RUNS: dict[tuple[str, ...], list[str]] = {
     ("status",): [],
     ("discover",): [],
+    ("facts",): [],
     ("explain",): ["web"],
     ("check",): [],
     ("doctor",): [],
@@ -99,6 +100,7 @@ FAILING = {
     ("bench",),
     ("check",),
     ("doctor",),
+    ("facts",),
 }
 """Commands that fail against a simulated cluster without a daemon."""
 

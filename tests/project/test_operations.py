@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube import resources
 from liqod.kube.resources import Resource
+from liqod.model.records import facts
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "operations.md"
@@ -33,8 +34,8 @@ GIVERS = {
 """What is called with a reason as its first argument."""
 
 _OF_KUBERNETES = """
-    AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterIP ConfigMap
-    ConnectingCancelledError ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure
+    AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterConfiguration ClusterIP
+    ConfigMap ConnectingCancelledError ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure
     DisruptionTarget DoNotSchedule DoesNotExist ExternalIP ExternalName IfNeeded IfNotPresent InternalError InternalIP
     JSONPatch LoadBalancer MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NoSchedule NodeAffinity NodePort
     NodeShutdown NotFound NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers
@@ -47,8 +48,8 @@ _OF_KUBERNETES = """
 
 _OF_OURS = """
     AllowList AutoAcceptAll AutoAcceptMax CRDs CSafeLoader ClusterID DefaultName DenyList EndOfMessage EnforceSameName
-    IPv4 IPv6 InformationalResponse LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL OutOf
-    RemoteClusterHasNo SelectedName
+    IPPool IPv4 IPv6 InformationalResponse LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL
+    OutOf RemoteClusterHasNo SelectedName
 """
 """Values of settings, parts of words, names of fields."""
 
@@ -86,7 +87,8 @@ class ReasonsTests(SynchronousTestCase):
     def test_every_reason_is_explained(self) -> None:
         """Each reason in the code stands in a table of docs/operations.md."""
         kinds = {one.kind for one in vars(resources).values() if isinstance(one, Resource)}
-        known = reported() | kinds | {*_OF_KUBERNETES.split(), *_OF_OURS.split()}
+        names = {value for value in vars(facts).values() if isinstance(value, str)}
+        known = reported() | kinds | names | {*_OF_KUBERNETES.split(), *_OF_OURS.split()}
         unknown = {
             word: str(path.relative_to(ROOT))
             for path in sources()

@@ -17,6 +17,7 @@ from liqod.agent.account.names import LEASE, NETWORK_LEASE
 from liqod.config.schema import Settings
 from liqod.fabric.agent import key as tunnel
 from liqod.fabric.control.cluster_networks import SERVICE_CIDRS
+from liqod.facts.observed import PLACES
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants import rights as borrowers
 from liqod.hosting.tenants.bounds import NAME as BOUNDS
@@ -70,7 +71,7 @@ def required(settings: Settings) -> tuple[Right, ...]:
         return tuple(dict.fromkeys([*_gateway_agent(own), *_overlay_node()]))
     if settings.network.role == "node":
         return tuple(_overlay_node())
-    wanted = [*_home(own), *_peering(), *_kubelets(), *_hosting(Contract.of(settings))]
+    wanted = [*_home(own), *_facts(), *_peering(), *_kubelets(), *_hosting(Contract.of(settings))]
     if settings.peering.api != "direct":
         # What the relay passes on it sends as the borrower's account; as nobody else, whatever a borrower says.
         wanted += _verbs(kinds.SERVICEACCOUNTS, "impersonate", names=[borrowers.SERVICE_ACCOUNT])
@@ -124,6 +125,15 @@ def _home(own: str) -> Iterator[Right]:
     # The note of whom peerings were ended with.
     yield from _verbs(kinds.CONFIGMAPS, "create", namespace=own)
     yield from _verbs(kinds.CONFIGMAPS, "get", "patch", "delete", names=[TOMBSTONES], namespace=own)
+
+
+def _facts() -> Iterator[Right]:
+    """To keep the record, and to read by name what tells something about the cluster; none of it is secret."""
+    yield from _record(kinds.CLUSTERFACTS, "create")
+    for place in PLACES:
+        # A namespace that is not in every cluster may not exist when the roles are made.
+        where = place.namespace if place.namespace in ("kube-system", "default") else ""
+        yield from _verbs(place.resource, "get", names=[place.name], namespace=where)
 
 
 def _peering() -> Iterator[Right]:

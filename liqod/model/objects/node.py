@@ -21,11 +21,12 @@ class Taint(View, frozen=True):
 
 
 class NodeSpec(View, frozen=True):
-    """Whether the scheduler may use a node, for which pods, and the networks from which they get addresses."""
+    """Whether the scheduler may use a node and for which pods, its pod networks, and which machine it is."""
 
     unschedulable: bool = False
     taints: list[Taint] = []
     pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
+    provider_id: str = msgspec.field(name="providerID", default="")
 
 
 class NodeAddress(View, frozen=True):
@@ -35,12 +36,21 @@ class NodeAddress(View, frozen=True):
     address: str = ""
 
 
+class NodeInfo(View, frozen=True):
+    """What a kubelet says of its host."""
+
+    kubelet_version: str = ""
+    os_image: str = ""
+    container_runtime_version: str = ""
+
+
 class NodeStatus(View, frozen=True):
-    """A node's resources, conditions and addresses."""
+    """A node's resources, conditions, addresses and software."""
 
     allocatable: dict[str, str] = {}
     conditions: list[Condition] = []
     addresses: list[NodeAddress] = []
+    node_info: NodeInfo = NodeInfo()
 
 
 class Node(Object, frozen=True):

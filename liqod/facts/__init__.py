@@ -1,0 +1,1 @@
+"""Finds out about this cluster what others need to know: networks, addresses, software."""

@@ -1,0 +1,133 @@
+"""Where others reach the API server and the daemon, by what is known here. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from liqod.config.schema import Settings
+from liqod.facts.observed import (
+    API_ENDPOINTS,
+    KUBEADM,
+    ClusterConfiguration,
+    Observed,
+    data_of,
+    objects_of,
+    parse_document,
+    texts_of,
+)
+from liqod.model.records.facts import (
+    API_SERVER,
+    API_SERVER_ADDRESSES,
+    API_SERVER_NAMES,
+    DAEMON_ADDRESSES,
+    MAX_VALUES,
+    Fact,
+)
+
+_INSIDE: Final = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
+"""Names that mean the API server inside its cluster, or the host itself, alone."""
+
+
+def api_server(seen: Observed, settings: Settings, services: Sequence[str]) -> Fact:
+    """Return the URL at which other clusters reach the API server; ``services`` are the networks of Services."""
+    if settings.kubernetes.api_server_url:
+        return Fact(
+            name=API_SERVER,
+            state="Known",
+            values=[settings.kubernetes.api_server_url],
+            source="setting kubernetes.api-server-url",
+        )
+    if _is_reachable(seen.server, services):
+        return Fact(name=API_SERVER, state="Known", values=[seen.server], source="the daemon's kubeconfig")
+    kubeadm = parse_document(data_of(seen.at(KUBEADM), "ClusterConfiguration"), ClusterConfiguration)
+    endpoint = f"https://{kubeadm.control_plane_endpoint}" if kubeadm and kubeadm.control_plane_endpoint else ""
+    if _is_reachable(endpoint, services):
+        return Fact(name=API_SERVER, state="Known", values=[endpoint], source=f"{KUBEADM}: controlPlaneEndpoint")
+    addresses, port = api_endpoints(seen)
+    if addresses:
+        url = f"https://{_in_url(addresses[0])}:{port}"
+        return Fact(name=API_SERVER, state="Assumed", values=[url], source=str(API_ENDPOINTS))
+    return Fact(
+        name=API_SERVER,
+        message="the daemon's kubeconfig names an address of its own host alone; set api-server-url under [kubernetes]",
+    )
+
+
+def api_server_addresses(seen: Observed) -> Fact:
+    """Return the addresses of the API servers themselves."""
+    addresses, _ = api_endpoints(seen)
+    if addresses:
+        return Fact(name=API_SERVER_ADDRESSES, state="Known", values=addresses, source=str(API_ENDPOINTS))
+    return Fact(name=API_SERVER_ADDRESSES, message=f"there is no {API_ENDPOINTS} with addresses")
+
+
+def api_server_names(seen: Observed) -> Fact:
+    """Return the names and addresses in the API server's certificate."""
+    if seen.server_names:
+        names = sorted(set(seen.server_names))[:MAX_VALUES]
+        return Fact(name=API_SERVER_NAMES, state="Known", values=names, source="the certificate of the API server")
+    return Fact(name=API_SERVER_NAMES, message="the API server's certificate was not seen")
+
+
+def daemon_addresses(seen: Observed, settings: Settings, pods: Sequence[str]) -> Fact:
+    """Return where other clusters reach the daemon; ``pods`` are the networks of pods."""
+    named = settings.peering.advertise_addresses
+    if named:
+        source = "setting peering.advertise-addresses"
+        return Fact(name=DAEMON_ADDRESSES, state="Known", values=named[:MAX_VALUES], source=source)
+    hint = "set advertise-addresses under [peering]"
+    try:
+        address = ipaddress.ip_address(seen.host)
+    except ValueError:
+        return Fact(name=DAEMON_ADDRESSES, message=f"the address of the daemon's host is not known; {hint}")
+    if address.is_loopback or address.is_unspecified:
+        return Fact(name=DAEMON_ADDRESSES, message=f"the daemon's host shows the address {address} only; {hint}")
+    if _inside(str(address), pods):
+        return Fact(name=DAEMON_ADDRESSES, message=f"the daemon runs in a pod, {address}; {hint}")
+    source = "the address from which the daemon's host reaches the API server"
+    return Fact(name=DAEMON_ADDRESSES, state="Assumed", values=[str(address)], source=source)
+
+
+def api_endpoints(seen: Observed) -> tuple[list[str], int]:
+    """Return the addresses and the port in the EndpointSlice of the Service ``kubernetes``."""
+    body = seen.at(API_ENDPOINTS)
+    addresses = sorted(set(_addresses(body)), key=lambda one: (":" in one, one))[:MAX_VALUES]
+    ports = [one.get("port") for one in objects_of(body.get("ports"))]
+    return addresses, next((port for port in ports if isinstance(port, int)), 6443)
+
+
+def _addresses(body: Mapping[str, Any]) -> Iterator[str]:
+    for endpoint in objects_of(body.get("endpoints")):
+        for text in texts_of(endpoint.get("addresses")):
+            try:
+                address = ipaddress.ip_address(text)
+            except ValueError:
+                continue
+            if not address.is_loopback:
+                yield str(address)
+
+
+def _is_reachable(url: str, services: Sequence[str]) -> bool:
+    """Return whether others may reach a URL: it is neither of this host nor of the cluster alone."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
+    if not host or host in _INSIDE or host.startswith("kubernetes.default.svc."):
+        return False
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    return not (address.is_loopback or address.is_unspecified or _inside(host, services))
+
+
+def _inside(address: str, networks: Sequence[str]) -> bool:
+    return any(ipaddress.ip_address(address) in ipaddress.ip_network(one) for one in networks)
+
+
+def _in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

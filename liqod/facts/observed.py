@@ -1,0 +1,232 @@
+"""What facts are concluded from: nodes, and objects that distributions and network plugins leave behind. Pure.
+
+Every object is read by its name, so that the daemon need not be allowed to list anything more than it lists already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import attrs
+import msgspec
+
+from liqod.kube.resources import CONFIGMAPS, DAEMONSETS, ENDPOINTSLICES, SERVICES, Resource
+from liqod.model.objects.meta import View
+from liqod.model.objects.node import Node
+
+MAX_DOCUMENT: Final = 256 * 1024
+"""Characters of a document inside an object that are parsed at most."""
+
+OPENSHIFT_NETWORKS: Final = Resource("config.openshift.io", "v1", "networks", "Network", False)
+IP_POOLS: Final = Resource("crd.projectcalico.org", "v1", "ippools", "IPPool", False)
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Place:
+    """One object that may tell something, by kind, name and namespace."""
+
+    resource: Resource
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.namespace}/" if self.namespace else ""
+        return f"{self.resource.kind} {where}{self.name}"
+
+
+KUBEADM: Final = Place(CONFIGMAPS, "kubeadm-config", "kube-system")
+KUBE_PROXY: Final = Place(CONFIGMAPS, "kube-proxy", "kube-system")
+KUBE_PROXY_PODS: Final = Place(DAEMONSETS, "kube-proxy", "kube-system")
+CILIUM: Final = Place(CONFIGMAPS, "cilium-config", "kube-system")
+FLANNEL: Final = Place(CONFIGMAPS, "kube-flannel-cfg", "kube-flannel")
+OLD_FLANNEL: Final = Place(CONFIGMAPS, "kube-flannel-cfg", "kube-system")
+OPENSHIFT: Final = Place(OPENSHIFT_NETWORKS, "cluster")
+POOL: Final = Place(IP_POOLS, "default-ipv4-ippool")
+POOL_SIX: Final = Place(IP_POOLS, "default-ipv6-ippool")
+API_SERVICE: Final = Place(SERVICES, "kubernetes", "default")
+API_ENDPOINTS: Final = Place(ENDPOINTSLICES, "kubernetes", "default")
+
+PLUGINS: Final[Mapping[Place, str]] = {
+    Place(DAEMONSETS, "cilium", "kube-system"): "cilium",
+    Place(DAEMONSETS, "anetd", "kube-system"): "cilium",
+    Place(DAEMONSETS, "canal", "kube-system"): "canal",
+    Place(DAEMONSETS, "rke2-canal", "kube-system"): "canal",
+    Place(DAEMONSETS, "calico-node", "kube-system"): "calico",
+    Place(DAEMONSETS, "calico-node", "calico-system"): "calico",
+    Place(DAEMONSETS, "kube-flannel-ds", "kube-flannel"): "flannel",
+    Place(DAEMONSETS, "kube-flannel-ds", "kube-system"): "flannel",
+    Place(DAEMONSETS, "kube-flannel", "kube-system"): "flannel",
+    Place(DAEMONSETS, "kindnet", "kube-system"): "kindnet",
+    Place(DAEMONSETS, "kube-router", "kube-system"): "kube-router",
+    Place(DAEMONSETS, "aws-node", "kube-system"): "aws-vpc-cni",
+    Place(DAEMONSETS, "azure-cns", "kube-system"): "azure-cni",
+    Place(DAEMONSETS, "weave-net", "kube-system"): "weave",
+    Place(DAEMONSETS, "ovnkube-node", "openshift-ovn-kubernetes"): "ovn-kubernetes",
+}
+"""The DaemonSets of network plugins. Cilium before others, which may be left over or chained to it."""
+
+ARGUMENTS: Final = ("k3s.io/node-args", "rke2.io/node-args")
+"""Annotations of Nodes with the command line of a server or agent, as a list in JSON."""
+
+PLACES: Final = (
+    KUBEADM,
+    KUBE_PROXY,
+    KUBE_PROXY_PODS,
+    CILIUM,
+    FLANNEL,
+    OLD_FLANNEL,
+    OPENSHIFT,
+    POOL,
+    POOL_SIX,
+    API_SERVICE,
+    API_ENDPOINTS,
+    *PLUGINS,
+)
+"""All objects that are read; the daemon's account may get these by name."""
+
+
+@attrs.frozen(kw_only=True)
+class Observed:
+    """What was seen of the cluster.
+
+    ``nodes`` are real ones. ``objects`` has an entry for each place that could be read, None for what is not there; a
+    place without an entry may not be read. ``service_cidrs`` None: the API server does not serve that kind.
+    """
+
+    nodes: Sequence[Node] = ()
+    objects: Mapping[Place, Mapping[str, Any] | None] = {}
+    service_cidrs: Sequence[str] | None = None
+    version: str = ""
+    server: str = ""
+    server_names: Sequence[str] = ()
+    host: str = ""
+
+    def at(self, place: Place) -> Mapping[str, Any]:
+        """Return an object, empty where there is none or it could not be read."""
+        return self.objects.get(place) or {}
+
+    def has(self, place: Place) -> bool:
+        """Return whether an object is there."""
+        return self.objects.get(place) is not None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every place could be read, so that what was not found is not there."""
+        return all(place in self.objects for place in PLACES)
+
+
+class Networking(View, frozen=True):
+    """The networks in kubeadm's ClusterConfiguration (kubeadm.k8s.io/v1beta4)."""
+
+    pod_subnet: str = ""
+    service_subnet: str = ""
+
+
+class ClusterConfiguration(View, frozen=True):
+    """The part of kubeadm's configuration that is read (kubeadm.k8s.io/v1beta4)."""
+
+    networking: Networking = Networking()
+    control_plane_endpoint: str = ""
+
+
+class ProxyConfiguration(View, frozen=True):
+    """The part of kube-proxy's configuration that is read; an empty mode is ``iptables``.
+
+    Source: kubeproxy.config.k8s.io/v1alpha1.
+    """
+
+    mode: str = ""
+    cluster_cidr: str = msgspec.field(name="clusterCIDR", default="")
+
+
+class FlannelConfiguration(View, frozen=True, rename=None):
+    """flannel's net-conf.json."""
+
+    Network: str = ""
+    IPv6Network: str = ""
+
+
+def data_of(config_map: Mapping[str, Any], key: str) -> str:
+    """Return one entry of a ConfigMap as text; empty where there is none."""
+    value = part_of(config_map, "data", key)
+    return value if isinstance(value, str) else ""
+
+
+def parse_document(text: str, kind: type[T]) -> T | None:
+    """Return a document inside a ConfigMap, YAML or JSON; None where it cannot be read as what it should be."""
+    if not text or len(text) > MAX_DOCUMENT:
+        return None
+    try:
+        return msgspec.yaml.decode(text, type=kind)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+        return None
+    except Exception as error:
+        # PyYAML's errors have a base class of their own, which only its one door imports.
+        if type(error).__module__.startswith("yaml"):
+            return None
+        raise
+
+
+def part_of(value: Any, *path: str) -> Any:
+    """Return what is at a path of keys inside an object; None where that is not there."""
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def texts_of(value: Any) -> list[str]:
+    """Return the texts of a list; what is no list has none."""
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def objects_of(value: Any) -> list[Mapping[str, Any]]:
+    """Return the objects of a list; what is no list has none."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def split_list(text: str) -> list[str]:
+    """Return the parts of a list that is separated by commas or spaces."""
+    return [part for part in text.replace(",", " ").split() if part]
+
+
+def arguments_of(nodes: Iterable[Node]) -> dict[str, str] | None:
+    """Return the options of a k3s or RKE2 server, without their dashes; None where no server shows them.
+
+    Both write their command line, the configuration file included, to annotations of their nodes. An option without a
+    value has an empty one; of an option that is repeated the last one counts, as for the program.
+    """
+    for node in nodes:
+        for key in ARGUMENTS:
+            words = _words(node.metadata.annotations.get(key, ""))
+            if words and words[0] == "server":
+                return _options(words[1:])
+    return None
+
+
+def _words(text: str) -> list[str]:
+    if len(text) > MAX_DOCUMENT:
+        return []
+    try:
+        return msgspec.json.decode(text, type=list[str]) if text else []
+    except msgspec.MsgspecError:
+        return []
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for position, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word[2:].partition("=")
+        after = words[position + 1] if position + 1 < len(words) else ""
+        if not equals and not after.startswith("--"):
+            value = after
+        if name == "kube-proxy-arg":
+            # The options of kube-proxy have a prefix here, so that they are not taken for the server's own.
+            inner, _, value = value.partition("=")
+            name = f"kube-proxy-arg {inner}"
+        found[name] = value
+    return found

@@ -1,0 +1,93 @@
+"""Reads what facts are concluded from. What is not there and what may not be read are two answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from cryptography import x509
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IHandshakeListener
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from liqod.facts.observed import PLACES, Place
+from liqod.kube.client import Client
+from liqod.kube.errors import Forbidden, NotFound
+from liqod.kube.resources import SERVICECIDRS
+
+HANDSHAKE_TIMEOUT: Final = 10.0
+"""Seconds that the API server may take to show its certificate."""
+MAX_NAMES: Final = 64
+"""Names of a certificate that are taken at most."""
+
+
+async def read_places(client: Client) -> dict[Place, Mapping[str, Any] | None]:
+    """Return the objects at all places: None for what is not there, no entry for what may not be read.
+
+    Raises KubeError where the API server cannot be asked.
+    """
+    found: dict[Place, Mapping[str, Any] | None] = {}
+    for place in PLACES:
+        try:
+            found[place] = await client.get(place.resource, place.name, place.namespace)
+        except NotFound:
+            found[place] = None
+        except Forbidden:
+            continue
+    return found
+
+
+async def read_service_cidrs(client: Client) -> Sequence[str] | None:
+    """Return the networks in the ServiceCIDRs; None where the API server (before 1.33) does not serve them."""
+    try:
+        listed = await client.list(SERVICECIDRS)
+    except (NotFound, Forbidden):
+        return None
+    return [
+        str(text)
+        for one in listed.items
+        if isinstance(one, dict)
+        for text in (one.get("spec") or {}).get("cidrs") or ()
+    ]
+
+
+async def read_server_names(client: Client) -> Sequence[str]:
+    """Return the names and addresses in the API server's certificate; none where it cannot be seen."""
+    if not client.config.server.startswith("https:"):
+        return ()
+    try:
+        shown: _Shown = await client.endpoint().connect(Factory.forProtocol(_Shown))
+        return await shown.names.addTimeout(HANDSHAKE_TIMEOUT, client.clock)
+    except Exception:
+        # Whatever is wrong with the connection, every other request says it better.
+        return ()
+
+
+@implementer(IHandshakeListener)
+class _Shown(Protocol):
+    """A connection that ends as soon as the other side has shown its certificate."""
+
+    def __init__(self) -> None:
+        self.names: Deferred[Sequence[str]] = Deferred()
+
+    def handshakeCompleted(self) -> None:
+        transport: Any = self.transport
+        certificate = transport.getPeerCertificate()
+        transport.loseConnection()
+        self.names.callback(names_of(certificate.to_cryptography()) if certificate is not None else ())
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if not self.names.called:
+            self.names.callback(())
+
+
+def names_of(certificate: x509.Certificate) -> list[str]:
+    """Return the DNS names and IP addresses that a certificate is for (RFC 5280, 4.2.1.6)."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return []
+    hosts = names.get_values_for_type(x509.DNSName)
+    return [*hosts, *(str(one) for one in names.get_values_for_type(x509.IPAddress))][:MAX_NAMES]

@@ -1,0 +1,111 @@
+"""The record of the facts is written when something changed, and not again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubesandbox.cluster import SandboxCluster
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from liqod.config.schema import Settings
+from liqod.demo.access import client_config
+from liqod.facts.controller import FactsController
+from liqod.facts.observed import KUBEADM
+from liqod.kube import manifests
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.errors import Forbidden, NotFound
+from liqod.kube.resources import CLUSTERFACTS, CONFIGMAPS, NODES
+from liqod.model.records.facts import (
+    DAEMON_ADDRESSES,
+    DISTRIBUTION,
+    FACTS_NAME,
+    POD_NETWORKS,
+    ClusterFacts,
+    values_of,
+)
+
+REACTOR: Any = reactor
+
+
+class RecordTests(TestCase):
+    """A cluster with one node and one daemon."""
+
+    timeout = 60
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        self.cluster = SandboxCluster(REACTOR, "rome")
+        self.cluster.listen(REACTOR)
+        self.cluster.startService()
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
+        self.client = Client(client_config(self.cluster), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
+        await manifests.ensure(self.client)
+        await self.client.create(NODES, {"metadata": {"name": "one"}, "spec": {"podCIDRs": ["10.201.0.0/24"]}})
+
+    def start(self) -> FactsController:
+        """Start a daemon's half of it, with watches of its own."""
+        informers = Informers(self.client, REACTOR)
+        controller = FactsController(REACTOR, self.client, informers, Settings(), host="192.0.2.1")
+        for service in (informers, controller):
+            service.startService()
+            self.addCleanup(service.stopService)
+        return controller
+
+    async def record(self, name: str, values: list[str]) -> ClusterFacts:
+        """Return the record once a fact has these values."""
+        while True:
+            try:
+                found = await self.client.get(CLUSTERFACTS, FACTS_NAME, view=ClusterFacts)
+            except NotFound:
+                found = None
+            if found is not None and values_of(found, name) == values:
+                return found
+            await deferLater(REACTOR, 0.02)
+
+    async def test_nodes_change(self) -> None:
+        """A change of the nodes is in the record, and what is the same is not written again."""
+        controller = self.start()
+        before = await self.record(POD_NETWORKS, ["10.201.0.0/16"])
+        self.assertEqual(values_of(before, DAEMON_ADDRESSES), ["192.0.2.1"])
+        await controller.reconcile(before.key)
+        again = await self.client.get(CLUSTERFACTS, FACTS_NAME, view=ClusterFacts)
+        self.assertEqual(again.metadata.resource_version, before.metadata.resource_version)
+        info = {"kubeletVersion": "v1.35.0+k3s1"}
+        await self.client.patch(NODES, "one", {"status": {"nodeInfo": info}}, subresource="status")
+        await self.record(DISTRIBUTION, ["k3s"])
+
+    async def test_other_daemon(self) -> None:
+        """A second daemon finds the record and writes nothing; one that somebody deleted is made again."""
+        self.start()
+        before = await self.record(POD_NETWORKS, ["10.201.0.0/16"])
+        other = self.start()
+        await other.reconcile(before.key)
+        again = await self.client.get(CLUSTERFACTS, FACTS_NAME, view=ClusterFacts)
+        self.assertEqual(again.metadata.resource_version, before.metadata.resource_version)
+        await self.client.delete(CLUSTERFACTS, FACTS_NAME)
+        made = await self.record(POD_NETWORKS, ["10.201.0.0/16"])
+        self.assertNotEqual(made.metadata.uid, before.metadata.uid)
+
+    async def test_unreadable(self) -> None:
+        """What the daemon may not read is not taken for absent: what was known stays."""
+        text = "networking: {podSubnet: 10.244.0.0/16}"
+        body = {"metadata": {"name": KUBEADM.name}, "data": {"ClusterConfiguration": text}}
+        await self.client.create(CONFIGMAPS, body, KUBEADM.namespace)
+        first = self.start()
+        await self.record(DISTRIBUTION, ["kubeadm"])
+        await first.stopService()
+        get = self.client.get
+
+        async def denied(resource: Any, name: str, *more: Any, **named: Any) -> Any:
+            if name == KUBEADM.name:
+                raise Forbidden(403, "Forbidden", "not allowed", {})
+            return await get(resource, name, *more, **named)
+
+        self.patch(self.client, "get", denied)
+        second = self.start()
+        await second.reconcile((await self.record(DISTRIBUTION, ["kubeadm"])).key)
+        await self.record(DISTRIBUTION, ["kubeadm"])
