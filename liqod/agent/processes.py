@@ -1,4 +1,8 @@
-"""Which process runs which feature, and what each process may do (docs/decisions.md, "Three processes"). Pure."""
+"""Which process runs which feature, and what each process may do (docs/decisions.md, "Three processes"). Pure.
+
+At run time only ``runs`` is asked, before ``agent.wiring`` starts a feature. ``CAPABILITIES`` is what the units in
+``systemd/`` grant: tests compare them. A node's own agent (``[network] role = "node"``) leads nothing and is not here.
+"""
 
 from __future__ import annotations
 

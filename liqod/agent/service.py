@@ -25,7 +25,7 @@ from liqod.agent.account.names import LEASE, NETWORK_LEASE
 from liqod.agent.errors import StartupError
 from liqod.agent.home import Home
 from liqod.agent.host.address import own_address
-from liqod.agent.host.leader_identity import Candidate
+from liqod.agent.host.leader_identity import LeaderIdentity
 from liqod.agent.host.sdnotify import Notifier
 from liqod.agent.host.watchdog import Watchdog
 from liqod.agent.metrics import register
@@ -99,7 +99,7 @@ class Agent(Service):
         self._notifier = notifier or Notifier()
         self._hostname = hostname or socket.gethostname()
         self._identity = settings.leader.identity
-        self._candidate: Candidate | None = None
+        self._candidate: LeaderIdentity | None = None
         self._backoff = Backoff(initial=1.0, cap=30.0)
         self._failures = 0
         self._last_failure: Waiting | None = None
@@ -138,7 +138,7 @@ class Agent(Service):
             self._pages.startService()
         self._leaving = Gate()
         if not self.settings.leader.identity:
-            self._candidate = Candidate(self._hostname)
+            self._candidate = LeaderIdentity(self._hostname)
             self._identity = self._candidate.name
         self._main = Deferred.fromCoroutine(self._run())
         self._main.addErrback(self._ended)
@@ -338,9 +338,9 @@ class Agent(Service):
         watching = Deferred.fromCoroutine(self._keep_status(features))
         starting = Deferred.fromCoroutine(features.start())
         for work in (watching, starting):
-            work.addErrback(_pass_on, ended)
+            work.addErrback(_end_term, ended)
         for reason in (lost, self._leaving):
-            reason.wait().addCallback(_pass_on, ended)
+            reason.wait().addCallback(_end_term, ended)
         try:
             await ended
             if lost.is_open:
@@ -386,7 +386,7 @@ class Agent(Service):
         return call
 
 
-def _pass_on(outcome: Any, ended: Deferred[None]) -> None:
+def _end_term(outcome: Any, ended: Deferred[None]) -> None:
     """End the term with an outcome, a Failure among them, unless it has ended already."""
     if not ended.called and not (isinstance(outcome, Failure) and outcome.check(CancelledError)):
         ended.callback(outcome)

@@ -163,8 +163,8 @@ class Responder:
 class Mdns(Service):
     """Keeps a Responder running on the chosen interfaces and reports its sightings, in batches.
 
-    ``on_sightings`` gets a batch at most every 50 ms. Needs ``--reactor=asyncio``; without it, starting raises
-    RuntimeError.
+    ``on_sightings`` gets a batch at most every 50 ms. Needs Twisted's asyncio reactor, which ``twistd liqod`` installs;
+    with another one, starting raises RuntimeError.
     """
 
     _log = Logger()
@@ -207,8 +207,8 @@ class Mdns(Service):
     def startService(self) -> None:
         if not aio.reactor_is_asyncio(self._clock):
             raise RuntimeError(
-                "mDNS needs the asyncio reactor: start with 'twistd --reactor=asyncio liqod', or set mdns = false "
-                "under [discovery]"
+                "mDNS needs Twisted's asyncio reactor, which `twistd liqod` installs: leave out --reactor, or set "
+                "mdns = false under [discovery]"
             )
         super().startService()
         self._loop = Deferred.fromCoroutine(self._run())

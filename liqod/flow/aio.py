@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def reactor_is_asyncio(reactor: object) -> bool:
-    """Return whether a reactor runs on an asyncio loop (``--reactor=asyncio``)."""
+    """Return whether a reactor runs on an asyncio loop (zeroconf needs one; ``twistd liqod`` installs it)."""
     return isinstance(reactor, AsyncioSelectorReactor)
 
 

@@ -64,7 +64,7 @@ class Hosting(MultiService):
     """Tenants of this cluster: their access, their namespaces, their pods, their use of what was lent.
 
     ``access`` is how borrowers reach this cluster's API server. ``wall`` is the wall clock; None: that of the host.
-    Implements ``peering.ports.Lender``.
+    Implements ``peering.ports.Tenants``.
     """
 
     def __init__(

@@ -84,7 +84,7 @@ class _HomeServices:
 
 
 class VirtualKubelet(MultiService):
-    """The virtual node of one lender, and the pods on it."""
+    """One virtual node of a lender, and the pods on it."""
 
     _log = Logger()
 
@@ -113,6 +113,7 @@ class VirtualKubelet(MultiService):
         self.tolerations = self._toleration_controller()
         self.namespaces = self._namespace_controller()
         self.pods = self._pod_controller()
+        # Pods need their namespaces, and a namespace that changed enqueues its pods: the cycle is closed here.
         self.namespaces.pod_queue = self.pods
         self.reflection = self._reflection()
         self.status = self._status_controller()

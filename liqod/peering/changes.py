@@ -56,7 +56,7 @@ class Change(Enum):
 
 
 class Queue(Enum):
-    """The controllers whose queue holds peers."""
+    """One member for each controller with a queue of peers; ``ENQUEUED`` has which change goes to which."""
 
     STATUS = auto()
     """The status of the ForeignCluster."""

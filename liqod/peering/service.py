@@ -230,7 +230,7 @@ class Peering(MultiService):
         return RelayEndpoint(self._reactor, self._tls, lambda: callers.addresses(peer), lambda: callers.keys(peer))
 
     def use_rules(self, rules: Rules) -> None:
-        """Replace the acceptance rules; accepted offers stay accepted."""
+        """Replace the acceptance rules: for tests; the daemon reads its settings at the start."""
         self._acceptance.use_rules(rules)
 
     # Start and stop.

@@ -23,12 +23,12 @@ from liqod.peering.ports import OwnCluster, Sighting
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.session.address_book import AddressBook
 from liqod.peering.session.connection_limits import ConnectionLimits
-from liqod.peering.session.dialer import NOWHERE, Dialer, Target
+from liqod.peering.session.dialer import NO_ADDRESS, Dialer, Target
 from liqod.peering.session.peer import ConnectionProblem, Peer, addresses
 from liqod.peering.session.protocol import JOINING, RELAY, PeerConnection
 from liqod.peering.session.tiebreak import Opened, newcomer_stays
 from liqod.peering.trust.authenticator import Authenticator, KeySubscriber
-from liqod.peering.trust.pairing import REFUSED
+from liqod.peering.trust.pairing import JOIN_REFUSED
 from liqod.peering.trust.records import TrustRecords
 from liqod.wire.events import Bye, Event, Hello, Join
 
@@ -193,7 +193,7 @@ class Sessions:
         peer = self.peers.get(cluster_id)
         if self.records.get(cluster_id) is None:
             self._refusals.record("Unreachable", cluster_id, why)  # no record yet whose status could show it
-        if why == NOWHERE and peer is not None and peer.problem is not None and peer.problem.reason != "Unreachable":
+        if why == NO_ADDRESS and peer is not None and peer.problem is not None and peer.problem.reason != "Unreachable":
             # No attempt was made, so the earlier problem is still the cause. A peer behind NAT, which only dials and is
             # never dialled, has no address at all.
             self.records.enqueue(cluster_id)
@@ -400,7 +400,7 @@ class Sessions:
             return
         if self.records.pins.get(peer.id) != certificate.fingerprint:
             return
-        if ending.reason == REFUSED:
+        if ending.reason == JOIN_REFUSED:
             self._tasks.spawn(self._invitations.delete(peer.id), f"forgetting the invitation of {peer.id}")
         if ending.reason == "Unpeered":
             self._subscriber.peer_unpeered(peer)
@@ -411,7 +411,7 @@ class Sessions:
             sentence = f"the peer {why}does not trust our key yet: its admin is to {order}"
             self.set_problem(peer, ConnectionProblem("WaitingForPeerTrust", sentence, about_key=True))
         elif ending.reason not in ("Duplicate", "Starting", "Stopping"):
-            about_key = ending.reason in ("ClusterIDRepetition", REFUSED)
+            about_key = ending.reason in ("ClusterIDRepetition", JOIN_REFUSED)
             self.set_problem(peer, ConnectionProblem(ending.reason, f"the peer says: {ending.message}", about_key))
 
     def _session_lost(self, peer: Peer, connection: PeerConnection, ending: Bye) -> None:

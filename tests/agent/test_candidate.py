@@ -10,13 +10,13 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.agent.host.leader_identity import Candidate
+from liqod.agent.host.leader_identity import LeaderIdentity
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from liqod.agent.host.leader_identity import Candidate
-kept = Candidate("host", {"STATE_DIRECTORY": sys.argv[1]}, Path(sys.argv[2]))
+from liqod.agent.host.leader_identity import LeaderIdentity
+kept = LeaderIdentity("host", {"STATE_DIRECTORY": sys.argv[1]}, Path(sys.argv[2]))
 print(kept.name, flush=True)
 time.sleep(60)
 """
@@ -31,9 +31,9 @@ class CandidateTests(SynchronousTestCase):
         self.boot_id = self.directory / "boot_id"
         self.boot_id.write_text("11111111-2222\n")
 
-    def candidate(self, hostname: str = "host", directory: str | None = None) -> Candidate:
+    def candidate(self, hostname: str = "host", directory: str | None = None) -> LeaderIdentity:
         environ = {"STATE_DIRECTORY": directory or f"{self.directory}:/somewhere/else"}
-        made = Candidate(hostname, environ, self.boot_id)
+        made = LeaderIdentity(hostname, environ, self.boot_id)
         self.addCleanup(made.close)
         return made
 
@@ -74,7 +74,7 @@ class CandidateTests(SynchronousTestCase):
 
     def test_without_a_place(self) -> None:
         """Without a state directory, or with one that cannot be written or read, the name is a new one each time."""
-        self.assertNotEqual(Candidate("host", {}).name, Candidate("host", {}).name)
+        self.assertNotEqual(LeaderIdentity("host", {}).name, LeaderIdentity("host", {}).name)
         self.assertTrue(self.candidate(directory="/nonexistent/state").name.startswith("host-"))
         for bad in (b"", b"\xff\xfe\n\n\n", b"host-1", b"host-1\n11111111-2222", b"x" * 10000):
             (self.directory / "candidate").write_bytes(bad)

@@ -23,7 +23,7 @@ from liqod.model.records.offer import Refusal
 from liqod.model.records.unpeering import FINALIZER, Tombstone
 from liqod.model.records.views import ForeignCluster, ForeignClusterSpec
 from liqod.peering.ports import OwnCluster
-from liqod.peering.records.foreignclusters import STRANGER
+from liqod.peering.records.foreignclusters import STRANGER_WRITE_INTERVAL
 from liqod.peering.session.peer import ConnectionProblem
 from liqod.peering.trust.authenticator import Authenticator
 from liqod.wire.events import Bye, Hello, Join
@@ -387,7 +387,7 @@ class StrangerTests(AuthenticatorCase):
         self.begin(World())
         self.answer(KEY)
         self.peer.status_written_at = self.clock.seconds()
-        self.clock.advance(STRANGER)
+        self.clock.advance(STRANGER_WRITE_INTERVAL)
         self.answer(OTHER)
         self.assertEqual((self.peer.seen, len(self.doubts)), (KEY, 1))
         self.answer(KEY)

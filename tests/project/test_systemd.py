@@ -51,6 +51,11 @@ class UnitTests(SynchronousTestCase):
         self.assertEqual(self.service["Restart"], "on-failure")
         self.assertEqual(self.service["RestartPreventExitStatus"], "2")
 
+    def test_hangup(self) -> None:
+        """SIGHUP, by which other daemons read their settings again, ends this one: systemd starts it again."""
+        for unit in ("liqod", "liqod-control", "liqod-network"):
+            self.assertIn("\nRestartForceExitStatus=SIGHUP\n", UNIT.with_name(f"{unit}.service").read_text())
+
     def test_rights(self) -> None:
         """It runs as its own user, with the two capabilities it needs: to change the network, and to ping pods."""
         self.assertEqual(self.service["User"], "liqod")

@@ -18,8 +18,8 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _FILE: Final = "candidate"
 
 
-class Candidate:
-    """A name among the candidates, this process's own until ``close``."""
+class LeaderIdentity:
+    """The name under which this process competes for the lease, its own until ``close``."""
 
     def __init__(self, hostname: str, environ: Mapping[str, str] = os.environ, boot_id: Path = BOOT_ID) -> None:
         self.name = f"{hostname}-{secrets.token_hex(4)}"

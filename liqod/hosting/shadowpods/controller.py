@@ -1,7 +1,7 @@
 """Creates a pod for every ShadowPod and keeps it running, also while the borrower is away.
 
 A pod costs one POST; everything else is read from watches. A ShadowPod's status is written for two reasons: a refusal
-(with the API server's message where that refused) and the result of a finished pod.
+(with the API server's message where that refused), cleared when the pod runs, and the result of a finished pod.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ FINAL_PHASES: Final = ("Succeeded", "Failed")
 
 @frozen
 class Nothing:
-    """The states agree, or a watch event will follow when there is something to do."""
+    """The states agree, or a watch event will follow; a pod that terminates on a lost node is force-deleted."""
 
 
 @frozen
@@ -34,7 +34,7 @@ class Create:
 
 @frozen
 class Update:
-    """The pod runs: apply changed labels, annotations and images to it."""
+    """The pod runs: apply to it what of a running pod may change: metadata, images, tolerations, deadline, size."""
 
 
 @frozen

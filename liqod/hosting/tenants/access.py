@@ -38,8 +38,6 @@ from liqod.model.records.offer import AccessGrant, Refusal
 
 _log = Logger()
 
-"""The name of the Secret with the credential for the peer's own cluster, when this cluster borrows from it."""
-
 
 @attrs.frozen
 class ApiAccess:

@@ -64,7 +64,7 @@ class _Request(Object, frozen=True):
     status: _Status = _Status()
 
 
-def own(address: str, now: datetime) -> Shown:
+def self_signed(address: str, now: datetime) -> Shown:
     """Return a certificate signed by a CA of our own, valid for ``address``."""
     bundle = generate("liqod virtual nodes", [address or "localhost"], now)
     return Shown(bundle.certificate_pem + bundle.ca_pem, bundle.key_pem)

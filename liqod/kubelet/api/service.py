@@ -21,7 +21,7 @@ from liqod.kube.client import Client
 from liqod.kube.resources import CONFIGMAPS
 from liqod.kubelet.api.answers import Answers
 from liqod.kubelet.api.callers import Callers
-from liqod.kubelet.api.certificate import Certificate, Shown, own
+from liqod.kubelet.api.certificate import Certificate, Shown, self_signed
 from liqod.kubelet.api.nodes import Nodes
 from liqod.kubelet.api.ports import NodePorts
 from liqod.kubelet.api.server import Channels
@@ -62,7 +62,7 @@ class NodeAPI(MultiService):
         self._reactor = reactor
         self.refused = RefusedConnections(reactor, listen)
         self._answers = Answers(reactor, nodes, Callers(client, reactor), Usage(reactor, nodes))
-        self._serving = Serving(*_pair(own(address, utc_now())))
+        self._serving = Serving(*_pair(self_signed(address, utc_now())))
         self._listener = https(self._serving, Channels(self._answers.answer, reactor), reactor, self.refused.record)
         self._certificate = Certificate(reactor, client, address, lambda shown: self._serving.show(*_pair(shown)))
         self.ports = NodePorts(reactor, listen, self._listener)

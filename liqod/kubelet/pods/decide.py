@@ -1,7 +1,8 @@
 """Decides the next step for one pod: a pure function of the observed state at home and at the lender.
 
 One step is decided at a time. Applying it changes the observed state, which enqueues the pod again until nothing is
-left to do. Decide only after all three caches have synced: before, a missing object may exist.
+left to do. Decide only after the caches of home pods, ShadowPods and
+remote pods have synced: before, a missing object may exist.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def decide(
         more = isinstance(step, Keep) and shadow is not None and _has_news(home, status, remote)
         if not more or remote is None or tally is None:
             return step
-        return _reflect(observed, home, remote, tally)
+        return _write_home(observed, home, remote, tally)
     if shadow is None:
         if remote is not None:
             return Keep("the pod that an earlier ShadowPod left at the lender is still going away")
@@ -155,7 +156,7 @@ def decide(
     if home_uid(shadow.metadata) != home.metadata.uid:
         return _delete(shadow)
     if remote is None and ended is not None and tally is not None and _has_ended(home, shadow, ended):
-        return _reflect(observed, home, ended, tally)
+        return _write_home(observed, home, ended, tally)
     return _follow(observed, home, shadow)
 
 
@@ -229,23 +230,23 @@ def _follow(observed: _Observed, home: HomePod, shadow: Shadow) -> Decision:
     forged = shadow.metadata.annotations.get(FORGED_ANNOTATION)
     if not shadow.metadata.deleting and forged != digest_of(home.metadata, spec, context):
         return Patch(forge_patch(home.metadata, spec, shadow.metadata, context))
-    verdict = shadow.status
+    there = shadow.status
     if remote is not None and home_uid(remote.metadata) not in ("", home.metadata.uid):
         remote = None
     if remote is None or remote.metadata.deleting or _returns(home, remote):
-        if verdict.phase in FINISHED:
-            return _write(status, _ended(status, verdict.phase, verdict.reason, verdict.message, now), None)
-        if verdict.reason:
-            reason, message = clean_reason(verdict.reason, "Refused"), clean_message(verdict.message)
+        if there.phase in FINISHED:
+            return _write(status, _ended(status, there.phase, there.reason, there.message, now), None)
+        if there.reason:
+            reason, message = clean_reason(there.reason, "Refused"), clean_message(there.message)
             return _write(status, refused_status(status, reason, message, now), Report(reason, message))
         message = "the pod at the lender is gone; it is re-created there"
         return _write(status, not_ready_status(status, "RemotePodMissing", message, now), None)
     if observed.tally is None:
         return Keep("the restarts of the remote pod are not counted yet")
-    return _reflect(observed, home, remote, observed.tally)
+    return _write_home(observed, home, remote, observed.tally)
 
 
-def _reflect(observed: _Observed, home: HomePod, remote: RemotePod, tally: Tally) -> Decision:
+def _write_home(observed: _Observed, home: HomePod, remote: RemotePod, tally: Tally) -> Decision:
     """Return the write of a remote pod's status to the home pod."""
     status, spec = decoded(home.status), decoded(home.spec)
     current = remote.metadata.annotations.get(HOME_SPEC_ANNOTATION) == digest_of_spec(home.metadata, spec)
@@ -351,7 +352,7 @@ def _end(observed: _Observed, *, lender_lost: bool, grace_ignored: bool) -> Deci
         status, seen = decoded(home.status), decoded(remote.status)
         if seen.get("phase") in FINISHED and status.get("phase") not in FINISHED:
             # The Job controller reads the final phase; other changes of a terminating pod are not worth a request.
-            return _reflect(observed, home, remote, tally)
+            return _write_home(observed, home, remote, tally)
     return Keep("waiting for the pod at the lender to end")
 
 

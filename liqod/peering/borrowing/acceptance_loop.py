@@ -41,7 +41,7 @@ from liqod.peering.records.foreignclusters import ForeignClusters
 ALL: Final = "all"
 RETURN: Final = 60.0
 """Seconds after the daemon's start during which no offer expires: peers need time to reconnect."""
-REFUSED: Final = 5.0
+REFUSED_RETRY: Final = 5.0
 """Seconds until a status that the API server refused is written again; a conflict (409) is retried at once."""
 SPACING: Final = 0.25
 """Minimum seconds between runs, unless an offer has no verdict yet: many changed offers are handled in one run."""
@@ -111,7 +111,7 @@ class AcceptanceLoop(Controller[str]):
         yield mapped(self._changes.of(Queue.DECISION), self._offer_changed)
 
     def use_rules(self, rules: Rules) -> None:
-        """Replace the rules, and decide about all offers again; accepted ones stay accepted."""
+        """Replace the rules and decide about all offers again: for tests; the daemon reads settings at its start."""
         self._rules = rules
         self._touched.update(self._decided)
         self.enqueue(ALL)
@@ -145,7 +145,7 @@ class AcceptanceLoop(Controller[str]):
                 continue
             if isinstance(outcome, RefusedWrite):
                 self._touched.add(peer)
-                again.append(AGAIN if outcome.retry is Retry.AT_ONCE else max(REFUSED, outcome.retry_after))
+                again.append(AGAIN if outcome.retry is Retry.AT_ONCE else max(REFUSED_RETRY, outcome.retry_after))
                 continue
             self._subscriber.offer_decided(peer, ruling)
             self._decided[peer] = _Decided(outcome.object.metadata.resource_version, ruling)

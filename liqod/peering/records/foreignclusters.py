@@ -42,9 +42,9 @@ from liqod.peering.session.peer import Peer, addresses
 
 COALESCE: Final = 0.05
 """Seconds for which changes of one peer are collected before its status is written."""
-STRANGER: Final = 10.0
+STRANGER_WRITE_INTERVAL: Final = 10.0
 """Minimum seconds between two writes about an untrusted peer: dialling fast must not cause writes at the same rate."""
-REFUSED: Final = 5.0
+REFUSED_RETRY: Final = 5.0
 """Seconds until a status that the API server refused is written again; a conflict (409) is retried at once."""
 NO_ROOM: Final = 60.0
 """Seconds until the creation of a sighted stranger's record is retried when the limit was reached."""
@@ -267,14 +267,14 @@ class ForeignClusters(PeerController):
         # The first key of a stranger is not rate-limited: an administrator waits for it to appear.
         first_key = status.seen_fingerprint and not record.status.seen_fingerprint
         throttled = not facts.pinned and record.status.phase and not first_key and not _ends_trust(record, status)
-        if throttled and (wait := peer.status_written_at + STRANGER - now) > 0:
+        if throttled and (wait := peer.status_written_at + STRANGER_WRITE_INTERVAL - now) > 0:
             return wait
         peer.status_written_at = now
         outcome = await self._writer.write(record, status)
         if isinstance(outcome, RefusedWrite):
             if not urgent:
                 # After a conflict (409) the watch is about to show the newer version.
-                return 0.1 if outcome.retry is Retry.AT_ONCE else max(REFUSED, outcome.retry_after)
+                return 0.1 if outcome.retry is Retry.AT_ONCE else max(REFUSED_RETRY, outcome.retry_after)
             record = await self._client.get(FOREIGNCLUSTERS, peer.id, view=ForeignCluster)
             status = describe(facts, record.status, rfc3339(wall_clock(self._clock)()))
             outcome = await self._writer.write(record, status)

@@ -164,8 +164,12 @@ class RecordRouter:
             if known is not None and known.received is not None and not ends:
                 self._changes.notify(Change.ADVERTISEMENT_DELETED, peer)
 
-    def _virtual_node_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> None:
-        peer = ClusterID(key.name)
+    def _virtual_node_changed(self, _: Key, old: VirtualNode | None, new: VirtualNode | None) -> None:
+        record = new or old
+        if record is None:
+            return
+        # Not the name: a lender may have further virtual nodes, whose records are named otherwise.
+        peer = ClusterID(record.spec.cluster_id)
         self._changes.notify(Change.NODE_STATUS_CHANGED, peer)
         if old is None or new is None:
             self._changes.notify(Change.NODE_ADDED_OR_REMOVED, peer)

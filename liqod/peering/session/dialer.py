@@ -20,15 +20,15 @@ from liqod.wire.events import Bye
 
 NETWORK = Backoff(initial=0.5, factor=2.0, cap=30.0, jitter=0.3)
 """After a failure of the network."""
-THEIR_TRUST = Backoff(initial=0.5, factor=1.5, cap=3.0, jitter=0.3)
+UNTIL_TRUSTED = Backoff(initial=0.5, factor=1.5, cap=3.0, jitter=0.3)
 """While the peer does not trust us yet: the side that trusts last dials at once, so this serves peers that cannot dial.
 """
-NEVER_MIND = Backoff(initial=30.0, factor=2.0, cap=300.0, jitter=0.3)
+AFTER_REFUSAL = Backoff(initial=30.0, factor=2.0, cap=300.0, jitter=0.3)
 """After a refusal that only an administrator can resolve."""
 BREAK = Backoff(initial=0.2, factor=1.0, cap=0.2, jitter=0.9)
 """After a session that was established: soon, with jitter, so that both sides do not dial at the same moment."""
 
-NOWHERE = (
+NO_ADDRESS = (
     "no address of the peer is known here: it has to connect to this cluster, be found by discovery, or be named with "
     "'liqodctl peer HOST'"
 )
@@ -116,11 +116,11 @@ class Dialer:
         elif ending.reason == "TrustPending" and connection.established_at is not None:
             self._retry(BREAK)  # trust was withdrawn: dial to see which key the peer has now
         elif ending.reason == "Unpeered" and connection.established_at is None:
-            self._retry(NEVER_MIND)  # the peer may stop before it acts on the Bye: it is sent again
+            self._retry(AFTER_REFUSAL)  # the peer may stop before it acts on the Bye: it is sent again
         elif ending.reason in _RESTING:
             self._rest()
         elif ending.reason in ("ClusterIDRepetition", "UnexpectedIdentity", "UnexpectedKey"):
-            self._retry(NEVER_MIND)
+            self._retry(AFTER_REFUSAL)
         elif connection.established_at is not None:
             self._retry(BREAK)
         else:
@@ -130,9 +130,9 @@ class Dialer:
         if ending.reason in ("Self", "Unpeered"):
             self._rest()
         elif ending.reason == "TrustPending":
-            self._retry(THEIR_TRUST)
+            self._retry(UNTIL_TRUSTED)
         elif ending.reason in ("ClusterIDRepetition", "TokenRefused"):
-            self._retry(NEVER_MIND, ending.retry_after)
+            self._retry(AFTER_REFUSAL, ending.retry_after)
         else:
             self._retry(BREAK if was_up else NETWORK, ending.retry_after)
 
@@ -155,7 +155,7 @@ class Dialer:
         addresses = list(self.target.addresses())
         if not addresses:
             if not self._up:
-                self.target.unreachable(NOWHERE)
+                self.target.unreachable(NO_ADDRESS)
                 self._rest()
             return
         # Rotated: an address that opens TCP but fails in TLS must not be the first one in every attempt.

@@ -52,7 +52,7 @@ class Peer:
 
     ``state``: its state in the life cycle; ``advance`` changes it. ``lending``: what we lend to it; ``received`` and
     ``credential``: what it lends to us, and whether its credential is stored, None until the Secret was read.
-    ``called_at``: when it last showed an untrusted key; ``sighted_at``: when discovery last stopped showing it;
+    ``called_at``: when it last showed an untrusted key; ``sighted_at``: when what discovery shows of it last changed;
     ``status_written_at``: when its status was last written. ``knows_key``: the newest key of ours that it acknowledged.
     """
 

@@ -316,8 +316,8 @@ class PeerConnection(TwistedProtocol):
     def _authentication_failed(self, failure: Failure) -> None:
         if failure.check(CancelledError) and self._over:
             return
-        self._log.failure("judging {peer} failed", failure, peer=self.peer_id)
-        self.end(Bye("Internal", "the other side failed to judge the key", 5.0))
+        self._log.failure("authenticating {peer} failed", failure, peer=self.peer_id)
+        self.end(Bye("Internal", "an error in the daemon of the other cluster; its log has it", 5.0))
 
     def _establish(self) -> None:
         self._clear_deadline()

@@ -22,13 +22,13 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
 from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.peering.ports import OwnCluster
-from liqod.peering.records.foreignclusters import STRANGER, ForeignClusters
+from liqod.peering.records.foreignclusters import STRANGER_WRITE_INTERVAL, ForeignClusters
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.lifecycle import UntrustedKeyShown
 from liqod.peering.session.peer import ConnectionProblem, Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.peering.session.refusal_log import RefusalLog
-from liqod.peering.trust.pairing import REFUSED, PairingTokens, token_object
+from liqod.peering.trust.pairing import JOIN_REFUSED, PairingTokens, token_object
 from liqod.wire.events import Bye, Hello, Join
 
 T = TypeVar("T")
@@ -289,7 +289,11 @@ class Authenticator:
             self._records.enqueue(claimed)
         peer = self._directory.peer(claimed)
         now = peer.called_at = self._clock.seconds()
-        if peer.seen is None or peer.seen == certificate.fingerprint or now - peer.status_written_at > STRANGER:
+        if (
+            peer.seen is None
+            or peer.seen == certificate.fingerprint
+            or now - peer.status_written_at > STRANGER_WRITE_INTERVAL
+        ):
             peer.seen, peer.name = certificate.fingerprint, hello.cluster_name
             sentence = f"compare the words {key_words} with the peer's admin and say 'liqodctl trust {claimed}'"
             self._directory.set_problem(peer, ConnectionProblem("TrustPending", sentence, about_key=True))
@@ -302,7 +306,9 @@ class Authenticator:
         bye = self._refuse_stranger(connection, hello, claimed, certificate)
         if bye.reason != "TrustPending":
             return bye
-        return Bye(REFUSED, f"this cluster ended the peering before; its admin is to say 'liqodctl trust {claimed}'")
+        return Bye(
+            JOIN_REFUSED, f"this cluster ended the peering before; its admin is to say 'liqodctl trust {claimed}'"
+        )
 
     def _farewell(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
         """Return the Bye for a peer that was unreachable when the peering ended, if it has the key of that time."""

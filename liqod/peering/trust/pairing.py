@@ -46,7 +46,7 @@ from liqod.model.records.offer import Refusal
 from liqod.model.timestamps import parse_rfc3339
 from liqod.wire.events import Join
 
-REFUSED: Final = "TokenRefused"
+JOIN_REFUSED: Final = "TokenRefused"
 GUESSES: Final = 30
 """Joins per minute with an unknown token; beyond that they are refused without a request to the API server."""
 RACES: Final = 4
@@ -81,37 +81,39 @@ class PairingTokens:
     async def redeem(self, join: Join, binding: bytes, key: Fingerprint, peer: ClusterID) -> None:
         """Redeem a token for a key; raises Refusal when it is unknown, spent, expired, or not proven."""
         if self._is_guessing():
-            raise Refusal(REFUSED, "too many unknown tokens were tried here; wait a minute")
+            raise Refusal(JOIN_REFUSED, "too many unknown tokens were tried here; wait a minute")
         for _ in range(RACES):
             try:
                 found = await self._client.get(SECRETS, token_name(join.token), self._namespace, view=Secret)
             except NotFound:
                 self._guesses += 1
-                raise Refusal(REFUSED, "there is no such token (any more): ask for a new one") from None
+                raise Refusal(JOIN_REFUSED, "there is no such token (any more): ask for a new one") from None
             try:
                 if await self._try(found, join, binding, key):
                     self._log.info("token {token} was used by {peer}", token=join.token, peer=peer)
                     return
             except Conflict:
                 continue
-        raise Refusal(REFUSED, "the token is being tried by others at the same moment: try again")
+        raise Refusal(JOIN_REFUSED, "the token is being tried by others at the same moment: try again")
 
     async def _try(self, found: Secret, join: Join, binding: bytes, key: Fingerprint) -> bool:
         used_by, attempts = text_of(found, USED_BY), int(text_of(found, ATTEMPTS) or 0)
         expires = parse_rfc3339(text_of(found, EXPIRES))
         if expires is None or wall_clock(self._clock)() >= expires:
             await self._client.delete(SECRETS, found.metadata.name, self._namespace, uid=found.metadata.uid)
-            raise Refusal(REFUSED, "the token has expired: ask for a new one")
+            raise Refusal(JOIN_REFUSED, "the token has expired: ask for a new one")
         if attempts >= MAX_ATTEMPTS:
-            raise Refusal(REFUSED, f"the token was tried wrongly {MAX_ATTEMPTS} times and is dead: ask for a new one")
+            raise Refusal(
+                JOIN_REFUSED, f"the token was tried wrongly {MAX_ATTEMPTS} times and is dead: ask for a new one"
+            )
         expected = proof(_raw(found, VERIFIER), binding, join.token, key, self._tls.keypair.fingerprint)
         if not is_proven(join.proof, expected):
             await self._write(found, {ATTEMPTS: str(attempts + 1)})
-            raise Refusal(REFUSED, "the token's secret was not proven")
+            raise Refusal(JOIN_REFUSED, "the token's secret was not proven")
         if used_by and used_by != key:
-            raise Refusal(REFUSED, "the token was used by another cluster: a token is good for one")
+            raise Refusal(JOIN_REFUSED, "the token was used by another cluster: a token is good for one")
         if text_of(found, SPENT):
-            raise Refusal(REFUSED, "the token was used already, and is good for once: ask for a new one")
+            raise Refusal(JOIN_REFUSED, "the token was used already, and is good for once: ask for a new one")
         if not used_by:
             await self._write(found, {USED_BY: key})
         return True
