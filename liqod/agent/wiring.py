@@ -42,6 +42,7 @@ from liqod.kubelet.common.network import NoNetworks
 from liqod.kubelet.ports import HomeCluster
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import Fingerprint
+from liqod.model.records.facts import API_SERVER
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.search_domain import SearchDomain
 from liqod.model.records.views import ForeignCluster
@@ -113,6 +114,7 @@ class Features:
             ca,
             direct=settings.peering.api != "relay",
             relay=settings.peering.api != "direct",
+            found=lambda: next(iter(self.facts_controller.values(API_SERVER)), ""),
         )
         self.hosting = Hosting(
             client,

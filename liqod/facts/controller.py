@@ -24,7 +24,7 @@ from liqod.kube.writing.refusals import RefusedWrites
 from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.model.ids import Key
 from liqod.model.objects.node import Node
-from liqod.model.records.facts import FACTS_NAME, ClusterFacts, ClusterFactsStatus
+from liqod.model.records.facts import FACTS_NAME, ClusterFacts, ClusterFactsStatus, values_of
 
 REREAD: Final = 600.0
 """Seconds after which the objects of distributions and plugins are read again: they change when somebody works on the
@@ -57,6 +57,10 @@ class FactsController(Controller[Key]):
         self._refusals: RefusedWrites[Key] = RefusedWrites()
         self._seen: Observed | None = None
         self._seen_at = 0.0
+
+    def values(self, name: str) -> list[str]:
+        """Return the values of a fact; none while it is not known."""
+        return values_of(self._records.get(_KEY), name)
 
     def sources(self) -> Iterable[Source[Key]]:
         """Return what facts are concluded from and the record itself."""

@@ -19,11 +19,13 @@ from liqod.cli.console.group import Group
 from liqod.cli.console.options import Options, cluster_options, group_options
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import echo_wrapped
+from liqod.cli.status.own_facts import own_facts
 from liqod.cli.status.whoami import leader, own_cluster
 from liqod.config.schema import Settings
 from liqod.identity.pairing import MAX_ADDRESSES, SECRET_BYTES, Token, verifier
 from liqod.kube.resources import SECRETS
 from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.records.facts import DAEMON_ADDRESSES, fact_of
 from liqod.model.records.invitations import ATTEMPTS, EXPIRES, MAX_ATTEMPTS, TOKEN_LABEL, USED_BY, VERIFIER, token_name
 
 PORT = 5872
@@ -115,10 +117,22 @@ def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None
 
 
 async def daemon_addresses(session: Session) -> list[str]:
-    """Return where peers reach the daemon, by the settings or a guess; warns where the guess may be wrong."""
+    """Return where peers reach the daemon: by the settings, else by what the daemon found out.
+
+    Where no daemon has written its facts yet it is guessed from this host, with a warning where that may be wrong.
+    Raises CliError where the daemon knows of no address that others reach.
+    """
     configured = list(session.settings.peering.advertise_addresses)
     if configured:
         return configured
+    hint = "name the daemon's address with --address, or in advertise-addresses under [peering]"
+    record = await own_facts(session)
+    if record is not None and record.status.facts:
+        found = fact_of(record.status.facts, DAEMON_ADDRESSES)
+        if found.values:
+            return found.values
+        why = found.message or "it is not in the facts of this cluster"
+        raise CliError(errors.CONFIGURATION, f"where other clusters reach the daemon is not known: {why}", hint)
     address = own_address(session.client.config.server)
     lead = await leader(session)
     away = lead is not None and not lead.holder.startswith(f"{socket.gethostname()}-")
@@ -128,7 +142,6 @@ async def daemon_addresses(session: Session) -> list[str]:
         doubt = f"{address} is of this host, and the daemon {lead.holder} may run on another one"
     else:
         return [address]
-    hint = "name the daemon's address with --address, or in advertise-addresses under [peering]"
     echo_wrapped(f"warning: {doubt}; {hint}", "yellow", hanging="  ", err=True)
     return [address]
 

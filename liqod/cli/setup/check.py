@@ -25,6 +25,7 @@ from liqod.cli.console.run import run
 from liqod.cli.console.session import Session, client_config
 from liqod.cli.network.plan import host_findings
 from liqod.cli.setup.foreign import foreign_findings
+from liqod.cli.status.own_facts import fact_findings, own_facts
 from liqod.cli.status.whoami import leader, own_cluster
 from liqod.config.checks import port_of
 from liqod.config.schema import Settings
@@ -34,6 +35,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import CRDS, MUTATINGWEBHOOKS, NAMESPACES
 from liqod.model.objects.meta import Object
+from liqod.model.records.facts import API_SERVER, values_of
 from liqod.webhook.configuration import NAME as WEBHOOK
 
 Part = Callable[[Session], AsyncIterator[Finding]]
@@ -94,7 +96,8 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
         yield bad("API server", f"{shown.code}: {shown.message}", shown.hint)
         return
     yield good("API server", f"{server} answers")
-    advertised = session.settings.kubernetes.api_server_url or server
+    record = None if pre else await own_facts(session)
+    advertised = next(iter(values_of(record, API_SERVER)), session.settings.kubernetes.api_server_url or server)
     # With the relay, borrowers send requests through the peer session and need no address.
     if session.settings.peering.api == "direct" and urlsplit(advertised).hostname in ("127.0.0.1", "localhost", "::1"):
         yield warning(
@@ -102,6 +105,8 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
             f"{advertised} would be advertised to borrowers, who cannot reach it",
             "set kubernetes.api-server-url to an address that other clusters reach, or peering.api to auto",
         )
+    for finding in fact_findings(record, advertised):
+        yield finding
     for finding in await host_findings(session):
         yield finding
     after: tuple[Part, ...] = (foreign_findings,) if pre else (_crds, _daemon, _ports, _webhook)

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
+from liqod.cli.console.findings import Finding, good, warning
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Session, in_cluster
 from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import CLUSTERFACTS
-from liqod.model.records.facts import FACTS_NAME, ClusterFacts, Fact
+from liqod.model.records.facts import (
+    API_SERVER,
+    API_SERVER_NAMES,
+    DAEMON_ADDRESSES,
+    FACTS_NAME,
+    POD_NETWORKS,
+    SERVICE_NETWORKS,
+    ClusterFacts,
+    Fact,
+    fact_of,
+    values_of,
+)
 
+NEEDED = (POD_NETWORKS, SERVICE_NETWORKS, API_SERVER, DAEMON_ADDRESSES)
+"""The facts that other clusters are given, or that networks are chosen by."""
 COLUMNS = {"name": "FACT", "state": "STATE", "shown": "VALUE", "why": "SOURCE"}
 
 
@@ -60,6 +76,39 @@ async def own_facts(session: Session) -> ClusterFacts | None:
         return await session.client.get(CLUSTERFACTS, FACTS_NAME, view=ClusterFacts)
     except (NotFound, Forbidden):
         return None
+
+
+def fact_findings(record: ClusterFacts | None, url: str) -> list[Finding]:
+    """Return what is to be said of the facts: what is not known and needed, and a certificate without a name.
+
+    ``url`` is what borrowers use for the API server. Without a record there is nothing to say.
+    """
+    if record is None or not record.status.facts:
+        return []
+    facts = record.status.facts
+    found = []
+    for name in NEEDED:
+        fact = fact_of(facts, name)
+        if fact.state == "Unknown":
+            hint = fact.message or "the daemon's log says why"
+            found.append(warning("Facts", f"{name} of this cluster is not known", hint))
+    names = values_of(record, API_SERVER_NAMES)
+    host = urlsplit(url).hostname or ""
+    if names and host and not _is_named(host, names):
+        found.append(
+            warning(
+                "Facts",
+                f"the API server's certificate does not name {host}, where borrowers would reach it",
+                "add the name to the certificate, or set api-server-url under [kubernetes] to one that it has",
+            )
+        )
+    return found or [good("Facts", "the daemon knows this cluster's networks and addresses")]
+
+
+def _is_named(host: str, names: Sequence[str]) -> bool:
+    """Return whether a certificate with these names is for a host (RFC 6125: one label for a wildcard)."""
+    wildcard = f"*.{host.partition('.')[2]}"
+    return any(name.lower() in (host.lower(), wildcard.lower()) for name in names)
 
 
 def _row(fact: Fact) -> dict[str, Any]:

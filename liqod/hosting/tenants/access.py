@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -43,13 +44,15 @@ _log = Logger()
 class ApiAccess:
     """How borrowers reach this cluster's API server: its URL and the CA that signed its certificate (PEM).
 
-    ``direct``: by that URL, with a token; ``relay``: over the peers' port.
+    ``direct``: by that URL, with a token; ``relay``: over the peers' port. ``found`` returns the URL that was found
+    out, empty while it is not known: ``url`` counts then.
     """
 
     url: str
     ca_pem: str
     direct: bool = True
     relay: bool = False
+    found: Callable[[], str] = str
 
 
 async def ensure_borrower_role(client: Client, contract: Contract) -> None:
@@ -162,7 +165,7 @@ class Access:
             subresource="token",
         )
         return AccessGrant(
-            api_url=self._access.url,
+            api_url=self._access.found() or self._access.url,
             ca=self._access.ca_pem,
             token=answer.status.token,
             lifetime=answer.spec.expiration_seconds or self._token_lifetime,
