@@ -75,10 +75,10 @@ class Numbers:
             yield from _requests("home", self._agent.client.requests)
         for features in self.features:
             for cluster in features.informers.of(FOREIGNCLUSTERS, ForeignCluster).items():
-                kubelet = features.kubelets.of(ClusterID(cluster.metadata.name))
-                client = kubelet.access.client.value if kubelet is not None else None
-                if client is not None:
-                    yield from _requests(cluster.metadata.name, client.requests)
+                kubelets = features.kubelets.of_lender(ClusterID(cluster.metadata.name))
+                clients = [kubelet.access.client.value for kubelet in kubelets]
+                counts = sum((client.requests for client in clients if client is not None), Counter[tuple[str, str]]())
+                yield from _requests(cluster.metadata.name, counts)
 
     def peers(self) -> Samples:
         """Return how many peers are in which phase."""

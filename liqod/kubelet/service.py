@@ -139,15 +139,22 @@ class Kubelets(Controller[Key]):
         """Return the virtual kubelets that run now."""
         return list(self._kubelets.values())
 
-    def of(self, cluster_id: ClusterID) -> VirtualKubelet | None:
-        """Return the virtual kubelet of a lender; None if none runs."""
-        return next((k for k in self._kubelets.values() if k.context.lender == cluster_id), None)
+    def of_lender(self, cluster_id: ClusterID) -> list[VirtualKubelet]:
+        """Return the virtual kubelets of a lender that run now: one for each of its virtual nodes."""
+        return [kubelet for kubelet in self._kubelets.values() if kubelet.context.lender == cluster_id]
 
     def claims(self, peer: ClusterID) -> Claims:
         """Return the single addresses that a lender's pods must reach, as far as known."""
-        kubelet, records = self.of(peer), self._records.virtual_nodes
-        if kubelet is not None:
-            return kubelet.reflection.claims()
+        kubelets, records = self.of_lender(peer), self._records.virtual_nodes
+        if kubelets:
+            # The nodes of a lender share its natting table, and each reflects only the namespaces that it offloads.
+            found = [claims for kubelet in kubelets for claims in kubelet.reflection.claims().items()]
+            known = {local for local, claims in found if claims.complete}
+            complete = all(kubelet.reflection.table_synced for kubelet in kubelets)
+            return Claims(
+                frozenset().union(*(claims.wanted for _, claims in found)),
+                complete and all(local in known for local, _ in found),
+            )
         is_lender = any(each.spec.cluster_id == peer for each in records.items())
         return Claims(complete=records.synced and not is_lender)
 
@@ -199,10 +206,9 @@ class Kubelets(Controller[Key]):
             yield watch(informer, lambda key, old, new: ())
 
     def _peer_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> Iterable[Key]:
-        """Notify the kubelet of a lender whose session was resumed, so that it probes the API server at once."""
+        """Notify the kubelets of a lender whose session was resumed, so that they probe the API server at once."""
         if old is not None and new is not None and is_back(old.status.phase, new.status.phase):
-            kubelet = self.of(ClusterID(key.name))
-            if kubelet is not None:
+            for kubelet in self.of_lender(ClusterID(key.name)):
                 kubelet.session_resumed()
         return ()
 
@@ -374,9 +380,11 @@ class _StorageLenders:
         return self.records.virtual_nodes.synced and self.records.tables.synced
 
     def storage_of(self, peer: ClusterID) -> LenderStorage | None:
-        kubelet = self.kubelets.of(peer)
-        if kubelet is None:
+        # Any of the lender's virtual nodes will do: claims are of the lender, and one that answers is preferred.
+        kubelets = sorted(self.kubelets.of_lender(peer), key=lambda kubelet: not kubelet.health.ok)
+        if not kubelets:
             return None
+        kubelet = kubelets[0]
         client = kubelet.access.client.value if kubelet.health.ok else None
         return LenderStorage(kubelet.context, kubelet.namespaces.mappings(), client, kubelet.gate)
 

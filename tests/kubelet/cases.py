@@ -359,8 +359,8 @@ class KubeletCase(KubeletSides):
         await self.runs("first")
         await self.settled()
         before = self.client.requests.copy()
-        kubelet = self.kubelets.of(self.peer)
-        assert kubelet is not None and kubelet.access.client.value is not None
+        (kubelet,) = self.kubelets.of_lender(self.peer)
+        assert kubelet.access.client.value is not None
         there = kubelet.access.client.value
         before_there = there.requests.copy()
         await self.pod("second", tokens=False, labels={"app": "x", "liqo.io/internal": "y"})

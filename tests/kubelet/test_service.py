@@ -49,8 +49,7 @@ class KubeletTests(sandboxes.Sandboxes, cases.KubeletCase):
     async def test_a_session_that_is_back(self) -> None:
         """When the peering says that the lender is no longer suspect, its API server is asked at once."""
         await self.node_is("True")
-        kubelet = self.kubelets.of(self.peer)
-        assert kubelet is not None
+        (kubelet,) = self.kubelets.of_lender(self.peer)
         asked: list[str] = []
         self.patch(kubelet.health, "session_resumed", lambda: asked.append("asked"))
         body = {"metadata": {"name": str(self.peer)}, "spec": {"clusterID": str(self.peer)}}
@@ -176,8 +175,7 @@ class NetworkTests(sandboxes.Sandboxes, cases.KubeletSides):
         """Wait until the daemon knows its pods and has looked at them."""
 
         async def known() -> bool:
-            kubelet = self.kubelets.of(self.peer)
-            return kubelet is not None and kubelet.health.ok and len(kubelet.pods) == 1
+            return any(each.health.ok and len(each.pods) == 1 for each in self.kubelets.of_lender(self.peer))
 
         await self.eventually(known)
         await self.pause(1.0)

@@ -124,6 +124,23 @@ class SharedLenderTests(sandboxes.Sandboxes, cases.KubeletSides):
         self.assertEqual((await self.lender.get(PODS, "web", self.remote))["metadata"]["uid"], there["metadata"]["uid"])
         self.assertEqual((await self.table())["spec"]["nattingTable"], {self.space: self.remote})
 
+    async def test_claims_of_a_namespace_that_only_the_second_takes(self) -> None:
+        """What the pods of a lender must reach is known once the node that offloads the namespace has looked at it."""
+        second = await self.second(kind="gpu")
+        term = {"matchExpressions": [{"key": "kind", "operator": "In", "values": ["gpu"]}]}
+        body = {
+            "metadata": {"name": "offloading", "namespace": self.space},
+            "spec": {"clusterSelector": {"nodeSelectorTerms": [term]}},
+        }
+        await self.home.create(NAMESPACEOFFLOADINGS, body)
+        await self.pod_on(second, "extra")
+
+        async def known() -> bool:
+            is_mapped = (await self.table())["spec"]["nattingTable"] == {self.space: self.remote}
+            return is_mapped and self.kubelets.claims(self.peer).complete
+
+        await self.eventually(known)
+
     async def clean(self) -> None:
         """Remove the second node's record, too."""
         for resource, name, namespace in (

@@ -140,7 +140,7 @@ class Reflector(Controller[Key]):
     def claims(self, namespaces: Iterable[str]) -> Claims:
         """Return the claimed addresses; complete when every object of these namespaces was forged once."""
         pairs = [self._pairs.get(local) for local in namespaces]
-        claimed: frozenset[tuple[str, str]] = frozenset().union(*(pair.claims for pair in self._pairs.values()))
+        claimed: frozenset[tuple[str, str]] = frozenset().union(*(pair.claims for pair in pairs if pair is not None))
         return Claims(claimed, all(pair is not None and pair.claims_complete for pair in pairs))
 
     def enqueue_all(self, keep: Callable[[Reflectable], bool] = lambda _: True, namespaces: Iterable[str] = ()) -> None:

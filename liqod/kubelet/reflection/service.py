@@ -165,13 +165,17 @@ class Reflection(MultiService):
         self._services.clear()
         return maybeDeferred(super().stopService)
 
-    def claims(self) -> Claims:
-        """Return the single addresses that the lender's pods must reach."""
-        if not self._namespaces.table_synced:
-            return Claims()
+    def claims(self) -> dict[str, Claims]:
+        """Return the single addresses that the lender's pods must reach, by home namespace of the natting table."""
+        namespaces = self._namespaces.mappings()
         if ENDPOINTSLICE not in self.reflectors:
-            return Claims(complete=True)
-        return self.reflectors[ENDPOINTSLICE].claims(self._namespaces.mappings())
+            return dict.fromkeys(namespaces, Claims(complete=True))
+        return {local: self.reflectors[ENDPOINTSLICE].claims([local]) for local in namespaces}
+
+    @property
+    def table_synced(self) -> bool:
+        """Whether ``claims`` has all namespaces."""
+        return self._namespaces.table_synced
 
     def _addresses_changed(self) -> None:
         """Enqueue all slices, because the translation of addresses may have changed.

@@ -189,8 +189,8 @@ class ReflectionCase(KubeletSides):
         await self.slice_of("db-1", {"addresses": ["10.20.0.1"]})
         for resource, name in ((SECRETS, "key"), (SERVICES, "web"), (SHADOWENDPOINTSLICES, "db-1")):
             await self.absent(resource, name)
-        kubelet = self.kubelets.of(self.peer)
-        assert kubelet is not None and kubelet.access.client.value is not None
+        (kubelet,) = self.kubelets.of_lender(self.peer)
+        assert kubelet.access.client.value is not None
         watched = {what for verb, what in kubelet.access.client.value.requests if verb in ("watch", "list")}
         self.assertEqual(watched & {"services", "ingresses", "shadowendpointslices"}, set())
 
@@ -466,8 +466,8 @@ class ReflectionCase(KubeletSides):
         await self.home.create(CONFIGMAPS, {"metadata": {"name": "new"}}, self.space)
         await self.there(CONFIGMAPS, "new")
         await self.pause(1)
-        kubelet = self.kubelets.of(self.peer)
-        assert kubelet is not None and kubelet.access.client.value is not None
+        (kubelet,) = self.kubelets.of_lender(self.peer)
+        assert kubelet.access.client.value is not None
         writes = {
             key: count
             for key, count in kubelet.access.client.value.requests.items()
@@ -486,8 +486,8 @@ class ReflectionCase(KubeletSides):
         """A hundred config maps take a request each, and no more watches than one."""
         await self.served()
         await self.there(CONFIGMAPS, self.root_ca())
-        kubelet = self.kubelets.of(self.peer)
-        assert kubelet is not None and kubelet.access.client.value is not None
+        (kubelet,) = self.kubelets.of_lender(self.peer)
+        assert kubelet.access.client.value is not None
         there = kubelet.access.client.value
         before, before_home = there.requests.copy(), self.client.requests.copy()
         for number in range(100):
