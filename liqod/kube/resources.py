@@ -46,6 +46,12 @@ CRDS: Final = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions"
 MUTATINGWEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
 )
+MUTATINGPOLICIES: Final = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False
+)
+MUTATINGPOLICYBINDINGS: Final = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False
+)
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True)
 DAEMONSETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet", True)
 REPLICASETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet", True)

@@ -31,6 +31,7 @@ from liqod.cli.setup.account import (
 from liqod.cli.setup.foreign import refuse_foreign
 from liqod.cli.setup.host.commands import host_options, install_host, refuse_host_options, uninstall_host
 from liqod.cli.status.whoami import leader
+from liqod.config.schema import Settings
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants.access import ensure_borrower_role, tenant_objects
 from liqod.hosting.tenants.contract import PRIORITY_CLASS, Contract
@@ -42,6 +43,8 @@ from liqod.kube.resources import (
     CLUSTERROLES,
     CRDS,
     FOREIGNCLUSTERS,
+    MUTATINGPOLICIES,
+    MUTATINGPOLICYBINDINGS,
     MUTATINGWEBHOOKS,
     NAMESPACES,
     NATTINGTABLES,
@@ -66,6 +69,7 @@ from liqod.model.names import (
 )
 from liqod.model.objects.meta import Object
 from liqod.model.records.views import VirtualNode
+from liqod.webhook import offloadable
 
 RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS, SEARCHDOMAINS)
 """Kinds of records in the order of their removal: first those that cause effects in other clusters."""
@@ -104,22 +108,10 @@ def install(
     refuse_host_options(root, dry_run)
     # The configuration may name the kubeconfig that this command will write.
     settings = options.settings(look_at_files=False)
-    namespace = namespace_object(settings.kubernetes.namespace)
     if only_print:
-        own = [
-            account(settings.kubernetes.namespace, account_of(settings.daemon.role)),
-            *(body for _, body in roles(settings)),
-        ]
-        home = settings.kubernetes.namespace
-        bounded = [*admission_policies.policies(home), *admission_policies.bindings(home)]
-        borrowers = tenant_objects(Contract.of(settings))
-        spaces = [namespace, *storage_objects(settings)]
-        objects = [*manifests.definitions(), *spaces, *own, *bounded, *borrowers]
-        if options.output == "json":
-            Output(options).publish(objects)
-        else:
-            echo_document(as_documents(objects))
+        _print_objects(Output(options), settings)
         return
+    namespace = namespace_object(settings.kubernetes.namespace)
 
     async def work(session: Session) -> None:
         changes: list[str] = []
@@ -141,6 +133,8 @@ def install(
             changed(line)
         async for line in ensure_account(session):
             changed(line)
+        async for line in ensure_offloadable(session):
+            changed(line)
         if daemon_kubeconfig:
             write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session)))
             who = f"{settings.kubernetes.namespace}/{account_of(settings.daemon.role)}"
@@ -149,6 +143,21 @@ def install(
         session.publish({"installed": True, "changes": changes})
 
     in_cluster(options, work, settings)
+
+
+def _print_objects(output: Output, settings: Settings) -> None:
+    """Print what ``install`` creates on an API server that has every kind."""
+    home = settings.kubernetes.namespace
+    own = [account(home, account_of(settings.daemon.role)), *(body for _, body in roles(settings))]
+    bounded = [*admission_policies.policies(home), *admission_policies.bindings(home)]
+    borrowers = tenant_objects(Contract.of(settings))
+    spaces = [namespace_object(home), *storage_objects(settings)]
+    pods = [*offloadable.policies(), *offloadable.bindings()] if settings.webhook.enabled else []
+    objects = [*manifests.definitions(), *spaces, *own, *bounded, *borrowers, *pods]
+    if output.options.output == "json":
+        output.publish(objects)
+    else:
+        echo_document(as_documents(objects))
 
 
 async def ensure_policies(session: Session) -> AsyncIterator[str]:
@@ -167,6 +176,25 @@ async def ensure_policies(session: Session) -> AsyncIterator[str]:
                     "account is restricted by its role alone"
                 )
                 return
+            if written:
+                yield f"{resource.kind} {body['metadata']['name']}: installed"
+
+
+async def ensure_offloadable(session: Session) -> AsyncIterator[str]:
+    """Have the API server itself let pods onto virtual nodes, if it can; yields a line for each object that changed."""
+    if not session.settings.webhook.enabled:
+        for line in await _remove_offloadable(session):
+            yield f"{line}: removed, the webhook is disabled"
+        return
+    for resource, bodies in (
+        (MUTATINGPOLICIES, offloadable.policies()),
+        (MUTATINGPOLICYBINDINGS, offloadable.bindings()),
+    ):
+        for body in bodies:
+            try:
+                written = await ensure(session.client, resource, body, same=manifests.covers)
+            except NotFound:
+                return  # before Kubernetes 1.36: the webhook does all of it
             if written:
                 yield f"{resource.kind} {body['metadata']['name']}: installed"
 
@@ -255,6 +283,7 @@ async def remove_all(session: Session) -> list[str]:
     for name in await _names(session, MUTATINGWEBHOOKS):
         if name.startswith("liqod"):
             receipt += await _remove(session, MUTATINGWEBHOOKS, name)
+    receipt += await _remove_offloadable(session)
     for resource in RECORDS:
         for record in await _objects(session, resource):
             receipt += await _remove_record(session, resource, record)
@@ -297,6 +326,17 @@ async def _remove_policies(session: Session) -> list[str]:
         for body in bodies:
             receipt += await _remove(session, resource, body["metadata"]["name"])
     receipt += await _remove(session, PRIORITYCLASSES, PRIORITY_CLASS)
+    return receipt
+
+
+async def _remove_offloadable(session: Session) -> list[str]:
+    receipt: list[str] = []
+    for resource, bodies in (
+        (MUTATINGPOLICYBINDINGS, offloadable.bindings()),
+        (MUTATINGPOLICIES, offloadable.policies()),
+    ):
+        for body in bodies:
+            receipt += await _remove(session, resource, body["metadata"]["name"])
     return receipt
 
 

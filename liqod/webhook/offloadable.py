@@ -1,0 +1,97 @@
+"""The MutatingAdmissionPolicies that let pods onto virtual nodes while no daemon serves the webhook (pure).
+
+The API server evaluates them itself (admissionregistration.k8s.io/v1, from Kubernetes 1.36). Two are needed, because a
+policy can act where there is a NamespaceOffloading (its parameter), and not where there is none:
+
+    offloadable     adds a toleration to pods of every enabled namespace
+    refined         takes it away where a NamespaceOffloading refines the label: what holds there the webhook alone says
+
+The API server runs policies in no order that is promised, before the webhook. ``refined`` is invoked for every pod and
+invoked again after a change (``reinvocationPolicy`` IfNeeded), ``offloadable`` once, so that either order gives the
+same. A policy whose ``matchConditions`` do not hold is not invoked again: ``refined`` has none.
+
+The toleration differs in form from the webhook's, by which ``refined`` knows it, and not in meaning: each of the two
+leaves a pod alone that the other has made tolerant.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from liqod.model.names import ENABLED_LABEL, TAINT_EFFECT, TAINT_KEY
+from liqod.model.records.offloading import NAME as OFFLOADING
+
+OFFLOADABLE: Final = "liqod-offloadable"
+REFINED: Final = "liqod-offloadable-refined"
+TOLERATION: Final = {"key": TAINT_KEY, "operator": "Equal", "value": "true", "effect": TAINT_EFFECT}
+
+_API: Final = "admissionregistration.k8s.io/v1"
+# The same as ``placement.tolerates``.
+_TOLERATES: Final = (
+    "!has(t.tolerationSeconds) && "
+    f"(!has(t.effect) || t.effect == '' || t.effect == '{TAINT_EFFECT}') && "
+    "(has(t.operator) && t.operator == 'Exists' ? "
+    f"(!has(t.key) || t.key == '' || t.key == '{TAINT_KEY}') : "
+    "(!has(t.operator) || t.operator == '' || t.operator == 'Equal') && "
+    f"has(t.key) && t.key == '{TAINT_KEY}' && has(t.value) && t.value == 'true')"
+)
+_IS_TOLERANT: Final = f"has(object.spec.tolerations) && object.spec.tolerations.exists(t, {_TOLERATES})"
+_IS_OURS: Final = " && ".join(
+    ["!has(t.tolerationSeconds)", *(f"has(t.{name}) && t.{name} == '{value}'" for name, value in TOLERATION.items())]
+)
+_FIELDS: Final = ", ".join(f"{name}: '{value}'" for name, value in TOLERATION.items())
+_VALUE: Final = f"Object.spec.tolerations{{{_FIELDS}}}"
+_ADD: Final = (
+    "has(object.spec.tolerations) ? "
+    f"[JSONPatch{{op: 'add', path: '/spec/tolerations/-', value: {_VALUE}}}] : "
+    f"[JSONPatch{{op: 'add', path: '/spec/tolerations', value: [{_VALUE}]}}]"
+)
+_REMOVE: Final = (
+    f"has(object.spec.tolerations) && object.spec.tolerations.exists(t, {_IS_OURS}) ? "
+    "[JSONPatch{op: 'remove', path: '/spec/tolerations/' + "
+    f"string(object.spec.tolerations.map(t, {_IS_OURS}).indexOf(true))}}] : []"
+)
+
+
+def policies() -> list[dict[str, Any]]:
+    """Return the policies; each is bound by a binding of its name."""
+    refined = _policy(REFINED, _REMOVE, "IfNeeded")
+    refined["spec"]["paramKind"] = {"apiVersion": "offloading.liqo.io/v1beta1", "kind": "NamespaceOffloading"}
+    added = _policy(OFFLOADABLE, _ADD, "Never")
+    added["spec"]["matchConditions"] = [{"name": "is-not-tolerant", "expression": f"!({_IS_TOLERANT})"}]
+    return [refined, added]
+
+
+def bindings() -> list[dict[str, Any]]:
+    """Return the bindings that put the policies in force."""
+    # Without a namespace the parameter is looked up in that of the pod.
+    parameter = {"paramRef": {"name": OFFLOADING, "parameterNotFoundAction": "Allow"}}
+    return [_binding(REFINED, parameter), _binding(OFFLOADABLE, {})]
+
+
+def _policy(name: str, expression: str, reinvocation: str) -> dict[str, Any]:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    return {
+        "apiVersion": _API,
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            # Like the webhook's: no pod is refused for what concerns virtual nodes.
+            "failurePolicy": "Ignore",
+            "reinvocationPolicy": reinvocation,
+            "matchConstraints": {
+                "resourceRules": [rule],
+                "namespaceSelector": {"matchLabels": {ENABLED_LABEL: "true"}},
+            },
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+        },
+    }
+
+
+def _binding(name: str, more: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": _API,
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, **more},
+    }
