@@ -43,10 +43,20 @@ class _Series:
     due: IDelayedCall | None = None
 
 
+@attrs.frozen
+class EventSource:
+    """Who reports an event: a component and the name of its node."""
+
+    component: str
+    host: str
+
+
 class Recorder(Protocol):
     """Destination of events: ``EventRecorder``, or a null object."""
 
-    def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+    def record_event(
+        self, regarding: Mapping[str, Any], type: str, reason: str, message: str, source: EventSource | None = None
+    ) -> None:
         """Record an event about an object; returns at once and never raises."""
         ...
 
@@ -66,7 +76,7 @@ class EventRecorder:
         self.dropped = 0
         self._client = client
         self._clock = clock
-        self._source = {"component": component, "host": host}
+        self._source = EventSource(component, host)
         self._wall = wall
         self._series: OrderedDict[Identity, _Series] = OrderedDict()
         self._tokens = float(BURST)
@@ -74,10 +84,13 @@ class EventRecorder:
         self._tasks = Tasks()
         self._trouble = ""
 
-    def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+    def record_event(
+        self, regarding: Mapping[str, Any], type: str, reason: str, message: str, source: EventSource | None = None
+    ) -> None:
         """Record an event about an object.
 
-        ``regarding`` has apiVersion, kind, name, namespace and uid; ``type`` is Normal or Warning.
+        ``regarding`` has apiVersion, kind, name, namespace and uid; ``type`` is Normal or Warning. ``source`` is who
+        reports it, if it is not the recorder's own component.
         """
         message = message[:LONGEST_MESSAGE]
         about = {key: str(regarding.get(key) or "") for key in ("apiVersion", "kind", "namespace", "name", "uid")}
@@ -100,16 +113,16 @@ class EventRecorder:
             _, oldest = self._series.popitem(last=False)
             if oldest.due is not None:
                 oldest.due.cancel()
-        stamp = self._stamp()
+        stamp, source = self._stamp(), source or self._source
         event = {
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": {key: value for key, value in about.items() if value},
             "type": type,
             "reason": reason,
             "message": message,
-            "source": self._source,
-            "reportingComponent": self._source["component"],
-            "reportingInstance": self._source["host"],
+            "source": attrs.asdict(source),
+            "reportingComponent": source.component,
+            "reportingInstance": source.host,
             "firstTimestamp": stamp,
             "lastTimestamp": stamp,
             "count": 1,

@@ -25,7 +25,7 @@ class AuditEventsTests(SynchronousTestCase):
         shown: list[tuple[str, str, str]] = []
 
         class Recorder:
-            def record_event(self, regarding: Any, type: str, reason: str, message: str) -> None:
+            def record_event(self, regarding: Any, type: str, reason: str, message: str, source: Any = None) -> None:
                 shown.append((regarding["name"], reason, message))
 
         record = ForeignCluster(metadata=ObjectMeta(name="milan", uid="1"))

@@ -42,7 +42,9 @@ class Events:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
 
-    def record_event(self, regarding: Mapping[str, str], type: str, reason: str, message: str) -> None:
+    def record_event(
+        self, regarding: Mapping[str, str], type: str, reason: str, message: str, source: Any = None
+    ) -> None:
         self.seen.append((f"{type} {regarding['namespace']}/{regarding['name']} {reason}", message))
 
 

@@ -103,7 +103,9 @@ class Server:
 class Events:
     """Drops what is recorded."""
 
-    def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+    def record_event(
+        self, regarding: Mapping[str, Any], type: str, reason: str, message: str, source: Any = None
+    ) -> None:
         """Drop it."""
 
 

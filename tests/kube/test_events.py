@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
 from liqod.kube import events
-from liqod.kube.events import EventRecorder
+from liqod.kube.events import EventRecorder, EventSource
 from tests.kube.cases import Answer, memory_client, status
 
 POD = {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "p", "uid": "u1"}
@@ -50,6 +50,14 @@ class EventTests(SynchronousTestCase):
         self.assertEqual((body["reason"], body["type"], body["count"]), ("Offloaded", "Normal", 1))
         self.assertEqual(body["source"], {"component": "liqod", "host": "host1"})
         self.assertEqual(body["firstTimestamp"], "2031-01-01T00:00:00Z")
+
+    def test_an_event_of_another_source(self) -> None:
+        """What is said for another component, such as a virtual node's kubelet, has its name and its node."""
+        self.recorder.record_event(POD, "Normal", "Started", "it runs", EventSource("kubelet", "liqo-milan"))
+        self.server.flush()
+        [(_, body)] = self.seen
+        self.assertEqual(body["source"], {"component": "kubelet", "host": "liqo-milan"})
+        self.assertEqual((body["reportingComponent"], body["reportingInstance"]), ("kubelet", "liqo-milan"))
 
     def test_repetitions_are_counted_and_written_seldom(self) -> None:
         """A hundred equal events are one POST and, after ten seconds, one PATCH of the count."""

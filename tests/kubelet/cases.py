@@ -59,9 +59,14 @@ class Events:
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, str]] = []
+        self.sources: dict[str, Any] = {}
+        """Who reported the last event of a reason, if it was not liqod."""
 
-    def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+    def record_event(
+        self, regarding: Mapping[str, Any], type: str, reason: str, message: str, source: Any = None
+    ) -> None:
         self.seen.append((str(regarding["name"]), reason, message))
+        self.sources[reason] = source
 
 
 class Session:

@@ -122,7 +122,7 @@ class FakeRecorder:
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def record_event(self, regarding: Any, type: str, reason: str, message: str) -> None:
+    def record_event(self, regarding: Any, type: str, reason: str, message: str, source: Any = None) -> None:
         self.reasons.append(reason)
 
 

@@ -286,6 +286,11 @@ class ReflectionTests(Steps):
         self.make("started")
         self.runs("started")
         eventually("its start is reported", lambda: reported("Pod", "started", "Started"))
+        # As any kubelet's: tools select by this source.
+        selected = "--field-selector=involvedObject.name=started,reason=Started,source=kubelet"
+        (event,) = self.home.get("events", "-n", NAMESPACE, selected)["items"]
+        node = virtual_node(self.home)["metadata"]["name"]
+        self.assertEqual(event["source"], {"component": "kubelet", "host": node})
         for kind, name in (("ConfigMap", "data"), ("Secret", "basic"), ("Service", "web"), ("Ingress", "entry"),
                            ("EndpointSlice", "follows"), ("Deployment", "web")):  # fmt: skip
             about = {"kind": kind, "name": name, "namespace": self.remote()}

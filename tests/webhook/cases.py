@@ -42,7 +42,7 @@ class Events:
         self.seen: list[tuple[str, str]] = []
         self._spaces = spaces
 
-    def record_event(self, regarding: Any, type: str, reason: str, message: str) -> None:
+    def record_event(self, regarding: Any, type: str, reason: str, message: str, source: Any = None) -> None:
         if regarding["namespace"] in self._spaces:
             self.seen.append((str(regarding["name"]), reason))
 

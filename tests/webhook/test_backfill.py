@@ -63,7 +63,7 @@ class BackfillTests(SynchronousTestCase):
         self.reported: list[str] = []
         self.backfill = Backfill(cast(Any, self.server), cast(Any, self), lambda namespace: Policy(REMOTE))
 
-    def record_event(self, regarding: Any, type: str, reason: str, message: str) -> None:
+    def record_event(self, regarding: Any, type: str, reason: str, message: str, source: Any = None) -> None:
         self.reported.append(str(regarding["name"]))
 
     def has(self, *pods: PlacedPod) -> None:

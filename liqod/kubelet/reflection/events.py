@@ -17,7 +17,7 @@ from twisted.logger import Logger
 
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
-from liqod.kube.events import Recorder
+from liqod.kube.events import EventSource, Recorder
 from liqod.kube.resources import EVENTS
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.views import HomePod
@@ -30,6 +30,7 @@ from liqod.kubelet.reflection.reflector import Reflector
 from liqod.model.ids import Key
 from liqod.model.objects.meta import ObjectMeta, reference_to
 
+KUBELET: Final = "kubelet"
 LOG_INTERVAL: Final = 600.0
 """Seconds between two log lines about dropped events."""
 
@@ -137,8 +138,14 @@ class EventReflector(MultiService):
         if home is None:
             return
         version, meta = home
+        # What the lender's kubelet says of a pod, the virtual node's says at home: tools select its events by source.
+        of_kubelet = home_event.kind == "Pod" and home_event.component == KUBELET
         self._recorder.record_event(
-            reference_to(version, home_event.kind, meta), home_event.type, home_event.reason, home_event.message
+            reference_to(version, home_event.kind, meta),
+            home_event.type,
+            home_event.reason,
+            home_event.message,
+            EventSource(KUBELET, self._context.node_name) if of_kubelet else None,
         )
 
     def _home(self, local: str, home_event: HomeEvent) -> tuple[str, ObjectMeta] | None:
@@ -166,4 +173,5 @@ async def _stopped(watch: Informer[Event]) -> None:
 def _urgency(home_event: HomeEvent) -> Urgency:
     if home_event.type != "Warning":
         return Urgency.ORDINARY
-    return Urgency.VERDICT if home_event.is_verdict else Urgency.WARNING
+    # Why the lender's liqod refuses a pod or does not update it.
+    return Urgency.VERDICT if home_event.component == "liqod" else Urgency.WARNING

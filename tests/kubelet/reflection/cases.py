@@ -10,6 +10,7 @@ from typing import Any
 
 from liqod.config.schema import Inherited, Reflected, Reflection
 from liqod.kube.errors import NotFound
+from liqod.kube.events import EventSource
 from liqod.kube.resources import (
     CONFIGMAPS,
     ENDPOINTSLICES,
@@ -518,6 +519,7 @@ class ReflectionCase(KubeletSides):
                 "reason": f"About{kind}",
                 "message": "something happened",
                 "type": "Warning",
+                "source": {"component": "kubelet", "host": "their-node"},
             }
             await self.lender.create(EVENTS, event, self.remote)
 
@@ -528,6 +530,9 @@ class ReflectionCase(KubeletSides):
         await self.pause(0.3)
         self.assertEqual(self.reported("unknown"), [])
         self.assertEqual([r for r in self.reported("conf") if r.startswith("About")], ["AboutConfigMap"])
+        # Of a pod it is the virtual node's kubelet that speaks; of other objects no kubelet does.
+        self.assertEqual(self.events.sources["AboutPod"], EventSource("kubelet", self.node))
+        self.assertIsNone(self.events.sources["AboutConfigMap"])
 
     async def test_a_verdict_among_noise(self) -> None:
         """Why the lender refuses something is reported at home in the midst of more warnings than there is room for."""
@@ -547,3 +552,4 @@ class ReflectionCase(KubeletSides):
 
         await self.eventually(said)
         self.assertLess(self.reported("first").count("Noise"), 40)
+        self.assertIsNone(self.events.sources["UpdateRefused"])

@@ -103,7 +103,9 @@ class Server:
 class Silent:
     """Takes events."""
 
-    def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+    def record_event(
+        self, regarding: Mapping[str, Any], type: str, reason: str, message: str, source: Any = None
+    ) -> None:
         raise AssertionError(f"no event was expected: {reason} {message}")
 
 

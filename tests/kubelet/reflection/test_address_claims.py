@@ -107,7 +107,7 @@ class Events:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
 
-    def record_event(self, regarding: Any, type: str, reason: str, message: str) -> None:
+    def record_event(self, regarding: Any, type: str, reason: str, message: str, source: Any = None) -> None:
         self.seen.append((reason, message))
 
 

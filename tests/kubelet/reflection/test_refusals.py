@@ -43,7 +43,9 @@ class Events:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, str]] = []
 
-    def record_event(self, regarding: Mapping[str, Any], type: str, reason: str, message: str) -> None:
+    def record_event(
+        self, regarding: Mapping[str, Any], type: str, reason: str, message: str, source: Any = None
+    ) -> None:
         self.seen.append((regarding["name"], reason, message))
 
 

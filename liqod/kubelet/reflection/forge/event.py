@@ -33,6 +33,7 @@ class Event(Object, frozen=True):
     """The reflected part of an event of the lender."""
 
     source: Source = Source()
+    reporting_component: str = ""
     involved_object: Involved = Involved()
     reason: str = ""
     message: str = ""
@@ -61,8 +62,8 @@ class HomeEvent:
     type: str
     reason: str
     message: str
-    is_verdict: bool = False
-    """Whether the lender's liqod reported it."""
+    component: str = ""
+    """What reported it at the lender, such as ``kubelet``."""
 
 
 def forge(event: Event, context: Context) -> HomeEvent | None:
@@ -79,5 +80,5 @@ def forge(event: Event, context: Context) -> HomeEvent | None:
         type="Warning" if event.type == "Warning" else "Normal",
         reason=reason,
         message=message + FROM_LENDER.format(lender=context.lender),
-        is_verdict=event.source.component == "liqod",
+        component=event.source.component or event.reporting_component,
     )
