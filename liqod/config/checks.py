@@ -32,6 +32,8 @@ from liqod.model.records.offer_rules import (
 
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([-A-Za-z0-9]{0,62})(\.[A-Za-z0-9][-A-Za-z0-9]{0,62})*")
 _GRANTED_KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,316})?")
+_SERVICE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?/[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?(?::([1-9][0-9]{0,4}))?")
+_SIGNER = re.compile(r"(?=.{1,571}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?")
 _VOLUME_KIND = re.compile(r"[a-z][A-Za-z]{0,62}")
 _PRIORITY = "must be the name of a PriorityClass, or empty for the cluster's default"
 _NAMESPACE_PATTERN = re.compile(r"[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?")
@@ -200,12 +202,22 @@ def _node(settings: Settings) -> Iterator[str]:
     address = settings.kubelet.node_address
     if address and not is_ip(address):
         yield _complain("kubelet.node-address", address, "must be an IP address, or empty to find it out")
+    if not _SIGNER.fullmatch(settings.kubelet.signer):
+        yield _complain(
+            "kubelet.signer", settings.kubelet.signer, "must be a signer's name, such as kubernetes.io/kubelet-serving"
+        )
 
 
 def _webhook(settings: Settings) -> Iterator[str]:
     url = settings.webhook.url
     if url and not is_https(url):
         yield _complain("webhook.url", url, "must be an address such as https://10.0.0.4:5873, or empty to find it out")
+    service = settings.webhook.service
+    known = _SERVICE.fullmatch(service)
+    if service and (known is None or int(known[1] or 443) > 65535):
+        yield _complain("webhook.service", service, "must be namespace/name or namespace/name:port, or empty")
+    if service and url:
+        yield _complain("webhook.service", service, "goes without webhook.url: the API server calls one of the two")
 
 
 def _network(settings: Settings) -> Iterator[str]:

@@ -184,10 +184,12 @@ class Hosting(Section, frozen=True):
 class Kubelet(Section, frozen=True):
     """The virtual kubelets: where their API is served (empty: nowhere), their workers and their node lease.
 
+    ``signer`` is the name of the cluster's signer that certificates of that API are asked of.
     ``evict_after`` seconds without a lender its pods are evicted at home; 0: they stay until it is back.
     """
 
     listen: str = "tcp:5875"
+    signer: str = "kubernetes.io/kubelet-serving"
     workers: Annotated[int, Meta(ge=1, le=64)] = 16
     node_address: str = ""
     lease_duration: Annotated[int, Meta(ge=10, le=600)] = 40
@@ -266,11 +268,15 @@ class Offloading(Section, frozen=True):
 
 
 class Webhook(Section, frozen=True):
-    """The admission webhook. ``url`` is what the API server calls; empty: https://<node address>:<port of listen>."""
+    """The admission webhook. ``url`` is what the API server calls; empty: https://<node address>:<port of listen>.
+
+    ``service``, ``namespace/name[:port]``, is called instead, where the daemon runs in a pod behind a Service.
+    """
 
     enabled: bool = True
     listen: str = "tcp:5873"
     url: str = ""
+    service: str = ""
 
 
 _POOLS: Final = ("10.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fd4c:6971:6f00::/40")

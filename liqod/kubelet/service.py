@@ -120,7 +120,8 @@ class Kubelets(Controller[Key]):
         if not settings.kubelet.listen:
             return None
         address = settings.kubelet.node_address or self._home.node_address
-        api = NodeAPI(self._reactor, self._home.client, self, listen=settings.kubelet.listen, address=address)
+        listen, signer = settings.kubelet.listen, settings.kubelet.signer
+        api = NodeAPI(self._reactor, self._home.client, self, listen=listen, address=address, signer=signer)
         api.setServiceParent(self)
         return api
 

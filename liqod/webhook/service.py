@@ -30,7 +30,7 @@ from liqod.model.ids import Key
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import REMOTE, NamespaceOffloading, Policy, policy_of
 from liqod.webhook.backfill import Backfill
-from liqod.webhook.configuration import NAME, Configuration, forge, matches
+from liqod.webhook.configuration import NAME, Configuration, forge, matches, service_of
 from liqod.webhook.server import PATH, Serving, factory
 
 SECRET_NAME: Final = "liqod-webhook"  # noqa: S105 (a name, not a secret)
@@ -217,7 +217,8 @@ class AdmissionWebhook(Controller[str]):
         self._port = port
 
     def _hosts(self) -> list[str]:
-        return [urlsplit(self.url).hostname or self._url_host]
+        service = service_of(self._settings.webhook.service)
+        return [service.host] if service is not None else [urlsplit(self.url).hostname or self._url_host]
 
     async def _current(self) -> Bundle:
         """Return the certificate that all daemons of the cluster share, renewed when it is due."""
@@ -250,17 +251,23 @@ class AdmissionWebhook(Controller[str]):
         return bundle
 
     async def _configure(self, bundle: Bundle) -> None:
-        wanted = forge(self.url, bundle.trusted_pem)
         found = self._found.get(Key("", NAME))
-        if not matches(found, wanted) and not matches(await self._read(), wanted):
-            await self._client.apply(MUTATINGWEBHOOKS, wanted, view=None)
-            self._log.info("the API server calls {url} for pods in enabled namespaces", url=self.url)
+        if not matches(found, self._wanted(bundle, found)):
+            # The cache may not show yet what was just written.
+            found = await self._read()
+            wanted = self._wanted(bundle, found)
+            if not matches(found, wanted):
+                await self._client.apply(MUTATINGWEBHOOKS, wanted, view=None)
+                where = self._settings.webhook.service or self.url
+                self._log.info("the API server calls {where} for pods in enabled namespaces", where=where)
         if not self.configured:
             self.ready.open()
             self.enqueue(SEARCH)
 
+    def _wanted(self, bundle: Bundle, found: Configuration | None) -> dict[str, Any]:
+        return forge(self.url, bundle.trusted_pem, service_of(self._settings.webhook.service), found)
+
     async def _read(self) -> Configuration | None:
-        """Read the configuration: the cache may not show yet what was just written."""
         try:
             return await self._client.get(MUTATINGWEBHOOKS, NAME, view=Configuration)
         except NotFound:

@@ -223,8 +223,8 @@ class SenseTests(Base):
         """Addresses must be of the shape that their setting needs."""
         problems = self.problems(
             '[peering]\nadvertise-addresses = ["10.0.0.1", "2001:db8::1", "10.0.0.1:5872", "300.1.1.1"]\n'
-            '[kubernetes]\napi-server-url = "10.0.0.1:6443"\n[webhook]\nurl = "http://x"\n'
-            '[kubelet]\nnode-address = "rome"\n'
+            '[kubernetes]\napi-server-url = "10.0.0.1:6443"\n[webhook]\nurl = "http://x"\nservice = "x:99999"\n'
+            '[kubelet]\nnode-address = "rome"\nsigner = "kubelet-serving"\n'
         )
         self.assertEqual(
             [problem.split(" = ")[0] for problem in problems],
@@ -233,9 +233,16 @@ class SenseTests(Base):
                 "peering.advertise-addresses[2]",
                 "peering.advertise-addresses[3]",
                 "kubelet.node-address",
+                "kubelet.signer",
                 "webhook.url",
+                "webhook.service",
+                "webhook.service",
             ],
         )
+        for service in ("liqo/hook", "liqo/hook:65535"):
+            self.assertEqual(parse(f'[webhook]\nservice = "{service}"\n', {}).webhook.service, service)
+        for service in ("hook", "liqo/hook:0", "liqo/hook:65536", "liqo/hook:x", "Liqo/hook"):
+            self.assertIn("webhook.service", self.problems(f'[webhook]\nservice = "{service}"\n')[0])
 
     def test_networks(self) -> None:
         """Networks have no host bits, and the tunnel is reached at an address with a port."""

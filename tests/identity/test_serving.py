@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import attrs
 from cryptography import x509
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.identity.serving import from_data, generate, is_due, names_of, request, to_data
-from liqod.webhook.configuration import Configuration, forge, matches
+from liqod.webhook.configuration import Configuration, forge, matches, service_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -77,3 +78,41 @@ class ConfigurationTests(SynchronousTestCase):
         self.assertFalse(matches(None, wanted))
         self.assertFalse(matches(found, forge("https://10.0.0.1:5873/mutate/pod", b"other")))
         self.assertFalse(matches(Configuration(webhooks=found.webhooks * 2), wanted))
+
+    def test_what_providers_add_stays(self) -> None:
+        """What others add to the selector is kept by key, ours is put right, and nobody writes in turns."""
+        theirs = {"key": "kubernetes.azure.com/managedby", "operator": "NotIn", "values": ["aks"]}
+        url = "https://10.0.0.1:5873/mutate/pod"
+        plain = forge(url, b"pem")["webhooks"][0]
+        ours = {"liqo.io/enabled": "true"}
+        for labels, expressions, kept, same in (
+            (ours, [theirs], [theirs], True),
+            ({**ours, "env": "x"}, [], [], True),
+            ({"liqo.io/enabled": "false"}, [theirs], [theirs], False),
+            (ours, [{"key": "liqo.io/enabled", "operator": "DoesNotExist"}, theirs], [theirs], False),
+            (None, None, [], False),
+        ):
+            selector: dict[str, Any] = {"matchLabels": labels, "matchExpressions": expressions}
+            found = Configuration(webhooks=[{**plain, "namespaceSelector": _given(selector)}])
+            wanted = forge(url, b"pem", None, found)
+            self.assertEqual(matches(found, wanted), same)
+            now = wanted["webhooks"][0]["namespaceSelector"]
+            self.assertEqual(now["matchLabels"], {**(labels or {}), **ours})
+            self.assertEqual(now.get("matchExpressions", []), kept)
+            after = Configuration(webhooks=wanted["webhooks"])
+            self.assertTrue(matches(after, forge(url, b"pem", None, after)))
+
+    def test_by_a_service(self) -> None:
+        """A Service is called by its name and port, with the path of the webhook."""
+        for text, port in (("liqo/hook", 443), ("liqo/hook:5873", 5873)):
+            service = service_of(text)
+            assert service is not None
+            client = forge("https://10.0.0.1:5873/mutate/pod", b"pem", service)["webhooks"][0]["clientConfig"]
+            wanted = {"namespace": "liqo", "name": "hook", "port": port, "path": "/mutate/pod"}
+            self.assertEqual(client, {"caBundle": "cGVt", "service": wanted})
+            self.assertEqual(service.host, "hook.liqo.svc")
+        self.assertIsNone(service_of(""))
+
+
+def _given(selector: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in selector.items() if value}

@@ -251,10 +251,14 @@ class WebhookCase(TestCase):
             await client.close()
 
     async def test_a_deleted_configuration_comes_back(self) -> None:
-        """A configuration that somebody deletes or changes is put right."""
+        """A configuration that somebody deletes or changes is put right; what they add to its selector stays."""
         await self.admin.delete(MUTATINGWEBHOOKS, "liqod")
         await self.eventually(lambda: self.admin.get(MUTATINGWEBHOOKS, "liqod"))
-        change = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}]
+        theirs = [{"key": "example.com/managed-by", "operator": "NotIn", "values": ["provider"]}]
+        change = [
+            {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"},
+            {"op": "add", "path": "/webhooks/0/namespaceSelector/matchExpressions", "value": theirs},
+        ]
         await self.admin.patch(MUTATINGWEBHOOKS, "liqod", change, kind="json")
 
         async def right() -> bool:
@@ -262,6 +266,8 @@ class WebhookCase(TestCase):
             return bool(found["webhooks"][0]["failurePolicy"] == "Ignore")
 
         await self.eventually(right)
+        selector = (await self.admin.get(MUTATINGWEBHOOKS, "liqod"))["webhooks"][0]["namespaceSelector"]
+        self.assertEqual(selector, {"matchLabels": {"liqo.io/enabled": "true"}, "matchExpressions": theirs})
 
     async def test_renewal_without_a_gap(self) -> None:
         """A certificate near its end is renewed by the same CA, and new pods get the toleration all the time."""

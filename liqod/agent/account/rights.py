@@ -27,7 +27,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Unauthorized
 from liqod.kube.resources import Resource
 from liqod.kubelet.api.callers import ACCESS_REVIEWS, TOKEN_REVIEWS
-from liqod.kubelet.api.certificate import REQUESTS, SIGNER
+from liqod.kubelet.api.certificate import REQUESTS
 from liqod.kubelet.api.service import AUTHENTICATION
 from liqod.kubelet.node.forge import LEASE_NAMESPACE
 from liqod.model.names import CREDENTIAL_SECRET
@@ -78,7 +78,7 @@ def required(settings: Settings) -> tuple[Right, ...]:
     if settings.webhook.enabled:
         wanted += _webhook(own)
     if settings.kubelet.listen:
-        wanted += _node_api()
+        wanted += _node_api(settings.kubelet.signer)
     wanted += _reflection(settings)
     if settings.network.mode != "none":
         wanted += _network(own)
@@ -206,14 +206,14 @@ def _webhook(own: str) -> Iterator[Right]:
     yield from _verbs(kinds.PODS, "list", "patch")
 
 
-def _node_api() -> Iterator[Right]:
+def _node_api(signer: str) -> Iterator[Right]:
     where = AUTHENTICATION
     yield from _verbs(kinds.CONFIGMAPS, "list", "watch", names=[where.name], namespace=where.namespace)
     yield from _verbs(TOKEN_REVIEWS, "create")
     yield from _verbs(ACCESS_REVIEWS, "create")
     yield from _verbs(REQUESTS, "list", "watch", "create", "delete")
     yield from _verbs(REQUESTS, "patch", subresource="approval")
-    yield from _verbs(SIGNERS, "approve", names=[SIGNER])
+    yield from _verbs(SIGNERS, "approve", names=[signer])
 
 
 def _reflection(settings: Settings) -> Iterator[Right]:

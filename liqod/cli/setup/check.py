@@ -254,8 +254,12 @@ async def _webhook(session: Session) -> AsyncIterator[Finding]:
         body: dict[str, Any] = await session.client.get(MUTATINGWEBHOOKS, WEBHOOK)
     except NotFound:
         body = {}
-    urls = [hook.get("clientConfig", {}).get("url", "") for hook in body.get("webhooks") or []]
-    if not urls:
+    clients = [hook.get("clientConfig", {}) for hook in body.get("webhooks") or []]
+    urls = [client["url"] for client in clients if client.get("url")]
+    for service in [client["service"] for client in clients if client.get("service")]:
+        # Only the API server, and pods, reach it.
+        yield good("Webhook", f"is called by the Service {service.get('namespace')}/{service.get('name')}")
+    if not clients:
         yield bad("Webhook", "is not configured", "the leading daemon configures it; see its log")
     for url in dict.fromkeys(urls):
         parts = urlsplit(url)

@@ -1,9 +1,9 @@
-"""Obtains the listener's certificate from the cluster's signer for kubelets; until then it is self-signed.
+"""Obtains the listener's certificate from a signer of the cluster; until then it is self-signed.
 
 An API server with ``--kubelet-certificate-authority`` accepts only kubelets whose certificate that CA signed, as the
-signer ``kubernetes.io/kubelet-serving`` does. No controller approves requests for this signer automatically
-(Kubernetes, "Certificate Signing Requests"), so liqod approves its own if RBAC allows it. Other API servers accept any
-certificate.
+signer ``kubernetes.io/kubelet-serving`` does; some providers have another one. No controller approves requests for this
+signer automatically (Kubernetes, "Certificate Signing Requests"), so liqod approves its own if RBAC allows it. Other
+API servers accept any certificate.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from liqod.model.objects.meta import Object, View
 REQUESTS: Final = Resource(
     "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False
 )
-SIGNER: Final = "kubernetes.io/kubelet-serving"
 NAME: Final = "liqod-virtual-nodes"
 LIFE: Final = 90 * 86400
 PATIENCE: Final = 30.0
@@ -75,7 +74,7 @@ class NotSigned(KubeError):
 
 
 class Certificate:
-    """Obtains signed certificates for one address; ``show`` is called with each."""
+    """Obtains signed certificates for one address from a signer, by its name; ``show`` is called with each."""
 
     _log = Logger()
 
@@ -85,12 +84,15 @@ class Certificate:
         client: Client,
         address: str,
         show: Callable[[Shown], None],
+        *,
+        signer: str,
         wall: WallClock = utc_now,
     ) -> None:
         self._clock = clock
         self._client = client
         self._address = address
         self._show = show
+        self._signer = signer
         self._wall = wall
         self._logged = ""
 
@@ -124,7 +126,7 @@ class Certificate:
             "metadata": {"generateName": f"{NAME}-"},
             "spec": {
                 "request": base64.b64encode(wanted).decode("ascii"),
-                "signerName": SIGNER,
+                "signerName": self._signer,
                 "usages": ["digital signature", "server auth"],
                 "expirationSeconds": LIFE,
             },

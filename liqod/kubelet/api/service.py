@@ -44,7 +44,7 @@ class ClientCA(Object, frozen=True):
 class NodeAPI(MultiService):
     """Serves the API of virtual nodes on ``listen`` (an endpoint string).
 
-    ``address`` is the InternalIP of the nodes.
+    ``address`` is the InternalIP of the nodes, ``signer`` the name of the signer of certificates for it.
     """
 
     _log = Logger()
@@ -57,6 +57,7 @@ class NodeAPI(MultiService):
         *,
         listen: str,
         address: str,
+        signer: str,
     ) -> None:
         super().__init__()
         self._reactor = reactor
@@ -64,7 +65,9 @@ class NodeAPI(MultiService):
         self._answers = Answers(reactor, nodes, Callers(client, reactor), Usage(reactor, nodes))
         self._serving = Serving(*_pair(self_signed(address, utc_now())))
         self._listener = https(self._serving, Channels(self._answers.answer, reactor), reactor, self.refused.record)
-        self._certificate = Certificate(reactor, client, address, lambda shown: self._serving.show(*_pair(shown)))
+        self._certificate = Certificate(
+            reactor, client, address, lambda shown: self._serving.show(*_pair(shown)), signer=signer
+        )
         self.ports = NodePorts(reactor, listen, self._listener)
         self.ports.setServiceParent(self)
         self._answers.ports = self.ports

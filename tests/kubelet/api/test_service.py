@@ -229,7 +229,9 @@ class NodeApiTests(TestCase):
         self.nodes = SomeNodes(self.lender_client)
         bound: Deferred[None] = Deferred()
         listen = f"tcp:0:interface={HERE}"
-        self.api = NodeAPI(installed_reactor(), self.home_client, self.nodes, listen=listen, address=HERE)
+        self.api = NodeAPI(
+            installed_reactor(), self.home_client, self.nodes, listen=listen, address=HERE, signer="example.com/signer"
+        )
         port = self.api.ports.acquire(Key("tenant", "milan"), "liqo-milan", recorded=0, taken=())
         self.api.ports.bound.subscribe(lambda number: bound.callback(None) if number else None)
         self.api.startService()
