@@ -29,7 +29,8 @@ from liqod.model.records.network import (
     TunnelEndpoint,
 )
 
-OWN, KEY, OTHER = (generate().public for _ in range(3))
+# In order: a cluster whose key is the greater one chooses networks from the end.
+OWN, KEY, OTHER = sorted(generate().public for _ in range(3))
 
 
 def nets(*texts: str) -> tuple[Network, ...]:
@@ -80,7 +81,8 @@ def agreed(name: str = "milan", key: str = KEY) -> tuple[NetworkConfig, AgreedPe
     found = agree(LOCAL, config, remap, ())
     assert found is not None
     remote, link = found
-    return config, AgreedPeer(remote, attrs.evolve(link, pods=frozenset({"10.201.0.5", "fd00:201::5"})))
+    pods, guests = frozenset({"10.201.0.5", "fd00:201::5"}), frozenset({"10.201.0.6", "fd00:201::6"})
+    return config, AgreedPeer(remote, attrs.evolve(link, pods=pods, guests=guests), is_followed=True)
 
 
 def record(name: str = "milan", key: str = KEY, **changes: Any) -> TunnelEndpoint:

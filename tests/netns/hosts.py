@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from liqod.fabric.agent.key import NEXT, SECRET, generate
+from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, REMOTE_CLUSTER_LABEL
 from liqod.model.records.network import Network
 from tests.netns import lan
 from tests.netns.lan import Lan, run
@@ -226,17 +227,72 @@ class Hosts:
         """Return an object of a cluster's API."""
         return self._request(name, "GET", path)
 
-    def add_pod(self, at: str, name: str, address: str) -> None:
-        """Have a cluster's API show a running pod with an address; nothing runs."""
+    def add_pod(self, at: str, name: str, *addresses: str, namespace: str = "default", shadow: bool = False) -> None:
+        """Have a cluster's API show a running pod with addresses; nothing runs. ``shadow``: the pod of a ShadowPod."""
+        labels = {MANAGED_BY_LABEL: MANAGED_BY_SHADOWPOD} if shadow else {}
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default"},
+            "metadata": {"name": name, "namespace": namespace, "labels": labels},
             "spec": {"nodeName": "node", "containers": [{"name": "main", "image": "none"}]},
         }
-        self._request(at, "POST", "/api/v1/namespaces/default/pods", body)
-        status = {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}
-        self._request(at, "PATCH", f"/api/v1/namespaces/default/pods/{name}/status", status)
+        self._request(at, "POST", f"/api/v1/namespaces/{namespace}/pods", body)
+        ips = [{"ip": address} for address in addresses]
+        status = {"status": {"phase": "Running", "podIP": addresses[0], "podIPs": ips}}
+        self._request(at, "PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}/status", status)
+
+    def grant(self, at: str, peer: str) -> str:
+        """Have a cluster show a namespace that was granted to a peer; returns its name."""
+        name = f"of-{peer}"
+        metadata = {"name": name, "labels": {REMOTE_CLUSTER_LABEL: peer}}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        self._request(at, "POST", "/api/v1/namespaces", body)
+        return name
+
+    @contextlib.contextmanager
+    def second_pod(self, at: str, number: int) -> Iterator[tuple[str, ...]]:
+        """Run the network of another pod on a host, with an address that ends like that; yields its addresses."""
+        host, pod = self.lan.namespace(at), f"{self.pod(at)}{number}"
+        third = self._third(at)
+        addresses = [f"10.201.{third}.{number}"]
+        run("ip", "netns", "add", pod)
+        try:
+            run("ip", "-n", host, "link", "add", f"veth{number}", "type", "veth", "peer", "name", "eth0", "netns", pod)
+            run("ip", "-n", host, "link", "set", f"veth{number}", "master", "cni0", "up")
+            # As plugins of bridges set it where pods call themselves by a service.
+            run(*self.lan.inside(at, "bridge", "link", "set", "dev", f"veth{number}", "hairpin", "on"))
+            for words in (
+                ("link", "set", "lo", "up"),
+                ("address", "add", f"{addresses[0]}/24", "dev", "eth0"),
+                ("link", "set", "eth0", "up"),
+                ("route", "add", "default", "via", f"10.201.{third}.1"),
+            ):
+                run("ip", "-n", pod, *words)
+            if self.dual:
+                addresses.append(f"fd00:201:0:{third}::{number}")
+                run("ip", "-n", pod, "address", "add", f"{addresses[1]}/64", "dev", "eth0", "nodad")
+                run("ip", "-n", pod, "-6", "route", "add", "default", "via", f"fd00:201:0:{third}::1")
+            yield tuple(addresses)
+        finally:
+            run("ip", "netns", "delete", pod)
+
+    def in_second_pod(self, at: str, number: int, *command: str) -> list[str]:
+        """Return a command line that runs in such a pod."""
+        return ["nsenter", f"--net=/var/run/netns/{self.pod(at)}{number}", *command]
+
+    def by(self, at: str, peer: str, address: str) -> str:
+        """Return how a cluster sees a pod of a peer with an address there."""
+        config = self.kubectl_get(at, f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}")
+        before, after = config["status"]["remote"]["podCIDRs"], config["spec"]["remap"]["podCIDRs"]
+        for one, two in zip(map(network, before), map(network, after), strict=True):
+            if ipaddress.ip_address(address) in one:
+                return str(two[int(ipaddress.ip_address(address)) - int(one.network_address)])
+        raise LookupError(f"{address} is no pod's of {peer}")
+
+    def claim_view(self, at: str, peer: str, networks: list[str]) -> None:
+        """Have a cluster be told that a peer sees its pods by other networks; only while clusters are ``silent``."""
+        body = {"status": {"ack": {"podCIDRs": networks}}}
+        self._request(at, "PATCH", f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}/status", body)
 
     def _request(self, name: str, method: str, path: str, body: Any = None) -> Any:
         config = json.loads((self.directory / f"{name}.json").read_text())

@@ -14,6 +14,7 @@ from typing import Final
 
 import attrs
 
+from liqod.fabric.state.guests import callable_guests
 from liqod.fabric.state.network import (
     DesiredNetwork,
     ExportedAddress,
@@ -44,6 +45,7 @@ from liqod.fabric.state.validation import (
 )
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import (
+    MAX_GUESTS,
     MAX_HOSTS,
     MAX_NETWORKS,
     MAX_PODS,
@@ -93,6 +95,7 @@ def desired_network(
     refused: dict[str, Refusal] = {}
     gateways: dict[str, str] = {}
     pods: dict[PathKey, str] = {}
+    guests: set[str] = set()
     for record in sorted(records, key=lambda one: one.metadata.name):
         name = record.metadata.name
         try:
@@ -102,7 +105,9 @@ def desired_network(
         except Refusal as refusal:
             refused[name] = refusal
             continue
-        links.append(link)
+        # A pod is of one cluster: traffic of a peer's pods is translated by that peer's choice alone.
+        links.append(attrs.evolve(link, guests=link.guests - guests))
+        guests |= link.guests
         if record.spec.remote_seen.external_cidr:
             gateways[name] = str(first_of(_parsed(record.spec.remote_seen.external_cidr)).network_address)
         for text in record.spec.probe_pods[:2]:
@@ -146,12 +151,14 @@ def link_of(record: TunnelEndpoint, limits: Limits, mtu: int) -> Link:
         raise Refusal("BadMTU", f"an MTU of {spec.mtu} is not between {SMALLEST_MTU} and {LARGEST_MTU}")
     measured = record.status.path_mtu
     least = min(mtu, spec.mtu)
+    local = tuple(Netmap(one, seen) for one, seen in zip(ours, view.pods, strict=True))
+    used = [*ours, *remote, *limits.needed, *limits.externals]
     return Link(
         peer=ClusterID(spec.cluster_id),
         public_key=spec.public_key,
         endpoint=endpoint,
         remote=remote,
-        local=tuple(Netmap(one, seen) for one, seen in zip(ours, view.pods, strict=True)),
+        local=local,
         gateway=Netmap(first_of(external), first_of(view.external)) if external and view.external else None,
         mtu=min(least, measured) if measured >= SMALLEST_MTU else least,
         pods=_allowed(spec.allowed_pods, ours) if spec.closed or limits.closed else None,
@@ -159,6 +166,7 @@ def link_of(record: TunnelEndpoint, limits: Limits, mtu: int) -> Link:
         external=Netmap(external, view.external) if external and view.external else None,
         exports=_exports(spec.exports, [one for one in (view.external, view.six) if one is not None], limits),
         six=Netmap(six, view.six) if six and view.six else None,
+        guests=callable_guests(spec.guests[:MAX_GUESTS], local, used),
     )
 
 

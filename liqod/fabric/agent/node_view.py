@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from liqod.fabric.agent.kernel.model import PRIORITY, TABLE, NodeDesired, Overlay
 from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu
-from liqod.fabric.state.network import Vtep, parse_networks
+from liqod.fabric.state.guests import Guests, callable_guests
+from liqod.fabric.state.network import Netmap, Vtep, parse_networks
+from liqod.model.ids import ClusterID
 from liqod.model.objects.node import Node
-from liqod.model.records.network import Gateway, Network, TunnelEndpoint
+from liqod.model.records.network import MAX_GUESTS, MAX_NETWORKS, Gateway, Network, TunnelEndpoint, paired
 
 
 def node_desired(
@@ -39,7 +41,22 @@ def node_desired(
         priority=priority,
         path_mtu=min((record.status.path_mtu for record in routed if record.status.path_mtu), default=0),
     )
-    return NodeDesired(overlay, pods, remote)
+    return NodeDesired(overlay, pods, remote, _guests(routed, [*pods, *remote]))
+
+
+def _guests(records: Sequence[TunnelEndpoint], used: Sequence[Network]) -> tuple[Guests, ...]:
+    found: list[Guests] = []
+    taken: set[str] = set()
+    for record in sorted(records, key=lambda one: one.metadata.name):
+        spec = record.spec
+        pairs = paired(spec.local.pod_cidrs[:MAX_NETWORKS], spec.local_seen.pod_cidrs[:MAX_NETWORKS])
+        local = tuple(Netmap(ours, seen) for ours, seen in pairs)
+        # A pod is of one cluster: the first record by name that says so has it, as on the gateway.
+        addresses = callable_guests(spec.guests[:MAX_GUESTS], local, used) - taken
+        taken |= addresses
+        if addresses:
+            found.append(Guests(ClusterID(spec.cluster_id), addresses, local))
+    return tuple(found)
 
 
 def own_node(nodes: Sequence[Node], name: str, address: str) -> str:

@@ -9,16 +9,28 @@ import msgspec
 
 from liqod.fabric.state.network import Link
 from liqod.fabric.state.validation import RemoteNetwork
-from liqod.model.records.network import MAX_PODS, Gateway, NetworkConfig, SeenExport, Subnets, TunnelEndpointSpec
+from liqod.model.records.network import (
+    MAX_GUESTS,
+    MAX_PODS,
+    Gateway,
+    NetworkConfig,
+    SeenExport,
+    Subnets,
+    TunnelEndpointSpec,
+)
 
 
 @attrs.frozen
 class AgreedPeer:
-    """A peer after both sides agreed: its parameters, the link to it, and the VTEP for our other hosts."""
+    """A peer after both sides agreed: its parameters, the link to it, and the VTEP for our other hosts.
+
+    ``is_followed``: other hosts or processes act by the record.
+    """
 
     remote: RemoteNetwork
     link: Link
     gateway: Gateway = attrs.field(factory=Gateway)
+    is_followed: bool = False
 
 
 def tunnel_spec(config: NetworkConfig, agreed: AgreedPeer) -> TunnelEndpointSpec:
@@ -36,6 +48,8 @@ def tunnel_spec(config: NetworkConfig, agreed: AgreedPeer) -> TunnelEndpointSpec
         ),
         remote_seen=config.spec.remap,
         gateway=agreed.gateway,
+        # Those beyond the bound of the schema are not translated on other hosts.
+        guests=sorted(agreed.link.guests)[:MAX_GUESTS] if agreed.is_followed else [],
     )
 
 

@@ -83,13 +83,13 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def pod_addresses(pods: Iterable[Pod], namespaces: Iterable[str]) -> frozenset[str]:
-    """Return the addresses of the pods of some namespaces that have any of their own."""
+def pod_addresses(pods: Iterable[Pod], namespaces: Iterable[str], *, offloaded: bool = False) -> frozenset[str]:
+    """Return the addresses of the pods of some namespaces that have any of their own; ``offloaded``: to us alone."""
     wanted = set(namespaces)
     return frozenset(
         one.ip
         for pod in pods
-        if pod.metadata.namespace in wanted and not pod.spec.host_network
+        if pod.metadata.namespace in wanted and not pod.spec.host_network and (pod.is_offloaded or not offloaded)
         for one in pod.status.pod_ips
         if one.ip
     )

@@ -50,13 +50,12 @@ class ClusterNetworks:
         self._services: list[Network] | None = None
         self._nodes: Informer[Node] = informers.of(NODES, Node)
         self._pods: Informer[Pod] = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
-        self._hosted: Informer[Object] | None = None
+        self._hosted: Informer[Object] = informers.of(NAMESPACES, Object, labels=REMOTE_CLUSTER_LABEL)
         self._tables: Informer[NamespaceNattingTable] | None = None
-        self._watched: list[Informer[Any]] = [self._nodes, self._pods]
+        self._watched: list[Informer[Any]] = [self._nodes, self._pods, self._hosted]
         if settings.policy == "closed":
-            self._hosted = informers.of(NAMESPACES, Object, labels=REMOTE_CLUSTER_LABEL)
             self._tables = informers.of(NATTINGTABLES, NamespaceNattingTable)
-            self._watched += [self._hosted, self._tables]
+            self._watched.append(self._tables)
 
     def sources(self, key: str) -> Iterable[Source[str]]:
         """Yield what enqueues ``key`` when something of the networks changed."""
@@ -106,16 +105,22 @@ class ClusterNetworks:
 
         They are those of the namespaces that we offload to it, and of those that it was granted here.
         """
-        if self._hosted is None or self._tables is None:
+        if self._tables is None:
             return None
-        granted = [
+        table = self._tables.get(Key("", peer))
+        offloaded = list(table.spec.natting_table) if table is not None else []
+        return pod_addresses(self._pods.items(), [*self._granted(peer), *offloaded])
+
+    def guests(self, peer: ClusterID) -> frozenset[str]:
+        """Return the addresses of a peer's own pods here: those of its ShadowPods, in the namespaces granted to it."""
+        return pod_addresses(self._pods.items(), self._granted(peer), offloaded=True)
+
+    def _granted(self, peer: ClusterID) -> list[str]:
+        return [
             space.metadata.name
             for space in self._hosted.items()
             if space.metadata.labels.get(REMOTE_CLUSTER_LABEL) == peer
         ]
-        table = self._tables.get(Key("", peer))
-        offloaded = list(table.spec.natting_table) if table is not None else []
-        return pod_addresses(self._pods.items(), [*granted, *offloaded])
 
     def pod_targets(self, networks: Sequence[Network], current: Mapping[int, str]) -> dict[int, str]:
         """Return the addresses here of pods of a peer to ping, by IP version; the current ones if they still run."""

@@ -16,6 +16,7 @@ from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, alloca
 from liqod.fabric.control.cluster_networks import ClusterNetworks
 from liqod.fabric.control.exported_addresses import ExportedAddresses
 from liqod.fabric.control.records import Records
+from liqod.fabric.state.guests import callable_guests
 from liqod.fabric.state.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of
 from liqod.fabric.state.report import HostReport, NetworkReport, find_cut
 from liqod.fabric.state.validation import RemoteNetwork
@@ -148,6 +149,7 @@ class NetworkControl:
         self.exports.keep({ClusterID(config.metadata.name) for config in configs})
         for config in sorted(configs, key=_agreed_first):
             await self._negotiate(local, config, avoided, report)
+        self._invite([*local.pods, *local.externals, *local.reserved, *host.networks])
         return self._desired(local, report)
 
     async def preview(self, host: HostReport, report: NetworkReport) -> DesiredNetwork:
@@ -161,6 +163,7 @@ class NetworkControl:
                 continue
             if found is not None:
                 self._accept(config, *found, report)
+        self._invite([*local.pods, *local.externals, *local.reserved, *host.networks])
         return self._desired(local, report)
 
     async def record(self, desired: DesiredNetwork) -> None:
@@ -220,6 +223,15 @@ class NetworkControl:
         )
         gateway = Gateway(address=self._gateway, vni=VNI, port=self._settings.overlay_port)
         self._agreed[peer] = AgreedPeer(remote, link, gateway)
+
+    def _invite(self, used_here: list[Network]) -> None:
+        """Complete the links by the peers' pods here that can be called by their home's addresses."""
+        is_followed = self._is_split or bool(self._networks.vteps(self._gateway))
+        for peer, agreed in self._agreed.items():
+            link = agreed.link
+            guests = callable_guests(self._networks.guests(peer), link.local, [*used_here, *link.remote])
+            link = attrs.evolve(link, guests=guests)
+            self._agreed[peer] = attrs.evolve(agreed, link=link, is_followed=is_followed)
 
     def _other_keys(self) -> set[str]:
         """Return the keys of the peers that were dealt with before: the first one that names a key has it."""

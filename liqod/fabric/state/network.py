@@ -52,7 +52,8 @@ class Link:
     addresses of our pods that may talk with the peer, None for all. ``mtu`` is that of the path, 0 for the device's.
     ``next_key`` is accepted as well, without any network: when the peer switches to it, its first handshake succeeds.
     ``external`` is our network of single addresses, and ``exports`` what the peer reaches by it besides the gateway;
-    ``six`` is such a network of IPv6 beside one of IPv4.
+    ``six`` is such a network of IPv6 beside one of IPv4. ``guests`` are the addresses of the peer's own pods here that
+    call each other by its addresses for them.
     """
 
     peer: ClusterID
@@ -67,6 +68,7 @@ class Link:
     external: Netmap | None = None
     exports: tuple[ExportedAddress, ...] = ()
     six: Netmap | None = None
+    guests: frozenset[str] = frozenset()
 
     @property
     def gateways(self) -> tuple[Netmap, ...]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects import quantity
 from liqod.model.objects.interning import Sharing
 from liqod.model.objects.meta import Object, ObjectMeta, View
@@ -18,6 +19,7 @@ from liqod.model.objects.quantity import Resources
 
 OCCUPYING_PODS: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of pods that occupy a node: scheduled, not finished. All users of the watch must use it."""
+_OFFLOADED: Final = {MANAGED_BY_LABEL: MANAGED_BY_SHADOWPOD}
 _ONE_POD: Final = {"pods": Fraction(1)}
 
 
@@ -76,10 +78,16 @@ class Pod(Object, frozen=True):
             namespace=meta.namespace,
             uid=meta.uid,
             resource_version=meta.resource_version,
+            labels=_OFFLOADED if meta.labels.get(MANAGED_BY_LABEL) == MANAGED_BY_SHADOWPOD else {},
             deletion_timestamp=meta.deletion_timestamp,
         )
         msgspec.structs.force_setattr(self, "metadata", lean)
         msgspec.structs.force_setattr(self, "spec", _specs(self.spec))
+
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether it is the pod of a ShadowPod: one of another cluster, which runs here."""
+        return bool(self.metadata.labels)
 
 
 def pod_requests(spec: PodSpec) -> Resources:

@@ -111,7 +111,8 @@ class TunnelEndpointSpec(View, frozen=True):
 
     From ``mtu`` on it is what a network agent in a process of its own needs besides (``detailed``): the peer's MTU, the
     key that its end will have next, what is exported to it, whether only ``allowed_pods`` may talk with it
-    (``closed``), and the pods of the peer to probe, by their addresses here.
+    (``closed``), and the pods of the peer to probe, by their addresses here. ``guests`` are the addresses of the peer's
+    own pods here; agents on all hosts of this cluster follow them.
     """
 
     cluster_id: str = msgspec.field(name="clusterID", default="")
@@ -130,6 +131,7 @@ class TunnelEndpointSpec(View, frozen=True):
     closed: bool = False
     allowed_pods: list[str] = []
     probe_pods: list[str] = []
+    guests: list[str] = []
 
 
 class TunnelEndpointStatus(View, frozen=True):
@@ -200,6 +202,8 @@ class NetworkGateway(Object, frozen=True):
 GATEWAY_NAME: Final = "gateway"
 MAX_PODS: Final = 16384
 """Pods that may talk with one peer at most, in a record; the schema has the same bound."""
+MAX_GUESTS: Final = 8192
+"""Addresses of one peer's pods here at most, in a record; the schema has the same bound."""
 MAX_HOSTS: Final = 4096
 """Hosts on the overlay at most, in a record; the schema has the same bound."""
 MAX_HOST_NETWORKS: Final = 1024

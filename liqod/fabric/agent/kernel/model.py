@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from liqod.fabric.state.guests import Guests
 from liqod.fabric.state.network import Link, Vtep
 from liqod.model.records.network import Network
 
@@ -173,12 +174,14 @@ class Observed:
 class NodeDesired:
     """The desired state of the kernel of a host that is no gateway.
 
-    ``pods`` are the networks of this cluster's pods, which keep their addresses on the way to the ``remote`` ones.
+    ``pods`` are the networks of this cluster's pods, which keep their addresses on the way to the ``remote`` ones;
+    ``guests`` are the pods of peers in this cluster.
     """
 
     overlay: Overlay
     pods: tuple[Network, ...]
     remote: tuple[Network, ...]
+    guests: tuple[Guests, ...] = ()
 
 
 @attrs.frozen

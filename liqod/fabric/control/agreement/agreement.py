@@ -101,7 +101,15 @@ def allocation(
         taken = [*own.pods, *own.externals, *own.reserved, *(one for other in others for one in assigned(other))]
         held = _held(side, config.spec.remap)
         found = allocate(
-            wanted, held, taken, [*avoided, *endpoint_networks(side.endpoints)], own.pools, accepted=own.accepted
+            wanted,
+            held,
+            taken,
+            [*avoided, *endpoint_networks(side.endpoints)],
+            own.pools,
+            accepted=own.accepted,
+            # Both sides choose at the same time, mostly from the same pools. An address by which the peer knows one of
+            # its pods here must not be one by which we know a pod of the peer: so one side begins at the end.
+            from_end=own.public_key > side.public_key,
         )
     except Refusal as refusal:
         return Subnets(reason=refusal.reason, message=refusal.message)

@@ -23,12 +23,14 @@ def allocate(
     pools: Sequence[Network],
     *,
     accepted: Sequence[Network] = (),
+    from_end: bool = False,
 ) -> list[Network]:
     """Return one network here for each of a peer's, aligned with ``wanted``; ``accepted`` are taken as they are.
 
     ``held`` is what the peer has already, None for nothing. ``taken`` are the networks of this cluster and of other
     peers, which nothing may overlap; ``avoided`` (routes of the host, say) counts for a new choice and does not undo
-    an old one. Raises Refusal when the pools are used up.
+    an old one. ``from_end``: the last free network of a pool instead of the first. Raises Refusal when the pools are
+    used up.
     """
     blocked = list(taken)
     avoid = list(avoided)
@@ -38,7 +40,7 @@ def allocate(
         choice = _keep(network, before, blocked, [*pools, *accepted])
         if choice is None:
             free = _is_inside(network, accepted) and overlaps(network, [*blocked, *avoid]) is None
-            choice = network if free else _fresh(network, [*blocked, *avoid], pools)
+            choice = network if free else _fresh(network, [*blocked, *avoid], pools, from_end=from_end)
         assigned.append(choice)
         blocked.append(choice)
     return assigned
@@ -65,10 +67,10 @@ def _keep(
     return held if overlaps(held, blocked) is None and _is_private(held, pools) else None
 
 
-def _fresh(wanted: Network, blocked: Sequence[Network], pools: Sequence[Network]) -> Network:
+def _fresh(wanted: Network, blocked: Sequence[Network], pools: Sequence[Network], *, from_end: bool) -> Network:
     for pool in pools:
         if pool.version == wanted.version and pool.prefixlen <= wanted.prefixlen:
-            found = _first_free(pool, wanted.prefixlen, blocked)
+            found = (_last_free if from_end else _first_free)(pool, wanted.prefixlen, blocked)
             if found is not None:
                 return found
     raise Refusal(
@@ -91,4 +93,18 @@ def _first_free(pool: Network, prefixlen: int, blocked: Sequence[Network]) -> Ne
             return candidate
         # Past the whole obstacle, on the next boundary of this size.
         at = (max(int(obstacle.broadcast_address), at + size - 1) + size) // size * size
+    return None
+
+
+def _last_free(pool: Network, prefixlen: int, blocked: Sequence[Network]) -> Network | None:
+    size = 1 << (pool.max_prefixlen - prefixlen)
+    start, at = int(pool.network_address), int(pool.broadcast_address) + 1 - size
+    make = ipaddress.IPv4Network if pool.version == 4 else ipaddress.IPv6Network
+    near = [other for other in blocked if overlap(pool, other)]
+    while at >= start:
+        candidate = make((at, prefixlen))
+        obstacle = overlaps(candidate, near)
+        if obstacle is None:
+            return candidate
+        at = (min(int(obstacle.network_address), at) - 1) // size * size
     return None

@@ -11,17 +11,18 @@ original destination (``ct original``), so the later chains check nothing else.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from liqod.fabric.agent.kernel.model import Desired, Overlay
+from liqod.fabric.agent.kernel.rules.guest_rules import from_guests, guest_sets, peer_digest, to_guests
+from liqod.fabric.state.guests import guests_of
 from liqod.fabric.state.network import ExportedAddress, Link
 from liqod.model.records.network import Network
 
 
 def gateway_sets(desired: Desired) -> Mapping[str, frozenset[str]]:
     """Return the named sets of addresses: our pods that may talk with each peer, and the hosts of the overlay."""
-    found = {}
+    found = {**guest_sets(map(guests_of, desired.links))}
     if desired.overlay is not None:
         version = 6 if ":" in desired.overlay.local else 4
         found[f"hosts_{version}"] = frozenset(vtep.address for vtep in desired.overlay.vteps)
@@ -58,7 +59,11 @@ def gateway_chains(desired: Desired) -> list[tuple[str, list[str]]]:
         ("forward type filter hook forward priority filter; policy accept;", _forward(device, links)),
         (
             "from_pods type nat hook postrouting priority srcnat - 10; policy accept;",
-            [*_from_pods(device, links), *_from_peers(desired.overlay, links)],
+            [
+                *_from_pods(device, links),
+                *_from_peers(desired.overlay, links),
+                *from_guests(map(guests_of, links)),
+            ],
         ),
     ]
 
@@ -102,7 +107,7 @@ def _to_pods(device: str, links: Sequence[Link]) -> list[str]:
         for family, theirs, _ in _exports(link):
             leading = f"dnat {family} to {family} daddr map @{_export_name('real', link, family)}"
             rules.append(f'iifname "{device}" {family} saddr {theirs} {leading}')
-    return rules
+    return [*rules, *to_guests(map(guests_of, links))]
 
 
 def _from_pods(device: str, links: Sequence[Link]) -> list[str]:
@@ -201,7 +206,7 @@ def overlay_guard(overlay: Overlay | None) -> list[str]:
 
 
 def _set_name(link: Link, version: int) -> str:
-    return f"pods_{_digest(link)}_{version}"
+    return f"pods_{peer_digest(link.peer)}_{version}"
 
 
 def _exports(link: Link) -> list[tuple[str, str, Network]]:
@@ -219,12 +224,7 @@ def _exports_of(link: Link, family: str) -> list[ExportedAddress]:
 
 
 def _export_name(what: str, link: Link, family: str) -> str:
-    return f"{what}_{_digest(link)}_{4 if family == 'ip' else 6}"
-
-
-def _digest(link: Link) -> str:
-    # The whole digest: the ID is the peer's choice, and two peers whose sets had one name would share their pods.
-    return hashlib.sha256(link.peer.encode()).hexdigest()
+    return f"{what}_{peer_digest(link.peer)}_{4 if family == 'ip' else 6}"
 
 
 def _versions(link: Link) -> list[int]:

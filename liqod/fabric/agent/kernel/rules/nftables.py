@@ -19,7 +19,12 @@ from liqod.fabric.agent.kernel.rules.node_rules import node_chains, node_sets
 
 NAME: Final = "inet liqod"
 _MARK: Final = "plan_"
-_KINDS: Final = {"real": ("map", " : {address}"), "ports": ("set", " . inet_proto . inet_service")}
+_KINDS: Final = {
+    "real": ("map", " : {address}"),
+    "home": ("map", " : {address}"),
+    "self": ("set", " . {address}"),
+    "ports": ("set", " . inet_proto . inet_service"),
+}
 """Sets, by the first word of their names, that hold other than single addresses."""
 
 

@@ -11,12 +11,14 @@ from collections.abc import Mapping
 
 from liqod.fabric.agent.kernel.model import NodeDesired
 from liqod.fabric.agent.kernel.rules.gateway_rules import clamp_rules, overlay_guard
+from liqod.fabric.agent.kernel.rules.guest_rules import from_guests, guest_sets, to_guests
 
 
 def node_sets(desired: NodeDesired) -> Mapping[str, frozenset[str]]:
-    """Return the named sets of addresses: the hosts that frames of the overlay may come from."""
+    """Return the named sets of addresses: the hosts that frames of the overlay may come from, and peers' pods here."""
     version = 6 if ":" in desired.overlay.local else 4
-    return {f"hosts_{version}": frozenset(vtep.address for vtep in desired.overlay.vteps)}
+    hosts = {f"hosts_{version}": frozenset(vtep.address for vtep in desired.overlay.vteps)}
+    return {**hosts, **guest_sets(desired.guests)}
 
 
 def node_chains(desired: NodeDesired) -> list[tuple[str, list[str]]]:
@@ -39,9 +41,13 @@ def node_chains(desired: NodeDesired) -> list[tuple[str, list[str]]]:
         family = "ip" if network.version == 4 else "ip6"
         pins.append(f'oifname "{device}" {family} saddr {network} snat {family} prefix to {network}')
     return [
+        ("to_guests type nat hook prerouting priority dstnat - 10; policy accept;", to_guests(desired.guests)),
         ("input type filter hook input priority filter; policy accept;", entering),
         ("forward type filter hook forward priority filter; policy accept;", passing),
-        ("from_pods type nat hook postrouting priority srcnat - 10; policy accept;", pins),
+        (
+            "from_pods type nat hook postrouting priority srcnat - 10; policy accept;",
+            [*pins, *from_guests(desired.guests)],
+        ),
     ]
 
 
