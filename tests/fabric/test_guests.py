@@ -149,7 +149,7 @@ class RuleTests(SynchronousTestCase):
 
 
 class RecordTests(SynchronousTestCase):
-    """What agents take from the records, whoever wrote them."""
+    """What agents take from the records, no matter who wrote them."""
 
     def test_the_gateway(self) -> None:
         """Pods of this cluster alone, each of one home, and never where the range holds what this host needs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from kubesandbox.cluster import SandboxCluster
@@ -25,10 +26,12 @@ from liqod.kube.resources import (
     NETWORKCONFIGS,
     NETWORKGATEWAYS,
     NODES,
+    PODS,
     SECRETS,
     TUNNELENDPOINTS,
 )
 from liqod.model.ids import ClusterID
+from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, REMOTE_CLUSTER_LABEL
 from liqod.model.records.network import NetworkConfig, NetworkGateway, TunnelEndpoint
 from tests.fabric.cases import fabric_host
 from tests.fabric.fake_kernel import FakeKernel, public_key
@@ -36,7 +39,8 @@ from tests.fabric.fake_kernel import FakeKernel, public_key
 REACTOR: Any = reactor
 ADDRESS = "192.0.2.1"
 MILAN = ClusterID("milan")
-KEY = generate().public
+KEY = base64.b64encode(bytes([0xCF, 0x3C, 0xF3] * 11)[:32]).decode()
+"""The greatest of keys ("zzz..."): whatever key the cluster makes, it chooses networks from the beginning."""
 
 
 class SplitTests(TestCase):
@@ -66,7 +70,18 @@ class SplitTests(TestCase):
         remote |= {"endpoints": ["192.0.2.7:5871"]}
         ack = {"podCIDRs": ["10.80.0.0/16"], "externalCIDR": "10.81.0.0/20"}
         await client.patch(NETWORKCONFIGS, MILAN, {"status": {"remote": remote, "ack": ack}}, subresource="status")
+        await self.guest(client)
         return client
+
+    async def guest(self, client: Client) -> None:
+        """Have a pod of the peer's run in the cluster, at 10.201.0.9."""
+        labels = {REMOTE_CLUSTER_LABEL: MILAN}
+        await client.create(NAMESPACES, {"metadata": {"name": "shop-milan", "labels": labels}})
+        metadata = {"name": "guest", "labels": {MANAGED_BY_LABEL: MANAGED_BY_SHADOWPOD}}
+        spec = {"nodeName": "one", "containers": [{"name": "main", "image": "none"}]}
+        await client.create(PODS, {"metadata": metadata, "spec": spec}, "shop-milan")
+        status = {"phase": "Running", "podIP": "10.201.0.9", "podIPs": [{"ip": "10.201.0.9"}]}
+        await client.patch(PODS, "guest", {"status": status}, "shop-milan", subresource="status")
 
     def settings(self, role: str) -> Settings:
         """Return the settings of a process with a role."""
@@ -100,6 +115,8 @@ class SplitTests(TestCase):
         self.assertEqual(one.routes, two.routes)
         self.assertEqual(one.rules, two.rules)
         self.assertEqual(one.tables, two.tables)
+        maps = {name[:5]: elements for name, elements in one.tables["inet liqod"]["sets"].items()}
+        self.assertEqual(maps["home_"], ["10.80.0.9 : 10.201.0.9"])
         key = (await load_or_create(client, "liqo-system")).current
         own = key.public
         self.assertEqual(two.links["liqod"].public_key, public_key(key.private))

@@ -290,7 +290,7 @@ class Hosts:
         raise LookupError(f"{address} is no pod's of {peer}")
 
     def claim_view(self, at: str, peer: str, networks: list[str]) -> None:
-        """Have a cluster be told that a peer sees its pods by other networks; only while clusters are ``silent``."""
+        """Have a peer say that it sees the pods of a cluster by other networks; only while clusters are ``silent``."""
         body = {"status": {"ack": {"podCIDRs": networks}}}
         self._request(at, "PATCH", f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}/status", body)
 

@@ -9,6 +9,7 @@ import attrs
 import msgspec
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 
 from liqod.config.schema import Settings
 from liqod.fabric.control.agreed import AgreedPeer
@@ -46,6 +47,8 @@ class NetworkControl:
     ``is_split``: the network agent is another process, which reads records and writes their status.
     """
 
+    _log = Logger()
+
     def __init__(
         self,
         client: Client,
@@ -64,6 +67,7 @@ class NetworkControl:
         self._records = Records(client, clock, informers, wall, is_detailed=is_split)
         self.exports = ExportedAddresses(self._records, closed=settings.network.policy == "closed")
         self._agreed: dict[ClusterID, AgreedPeer] = {}
+        self._left_out: set[ClusterID] = set()
 
     def sources(self, key: str) -> Iterable[Source[str]]:
         """Yield what enqueues ``key`` when something changed that decisions depend on."""
@@ -227,11 +231,21 @@ class NetworkControl:
     def _invite(self, used_here: list[Network]) -> None:
         """Complete the links by the peers' pods here that can be called by their home's addresses."""
         is_followed = self._is_split or bool(self._networks.vteps(self._gateway))
+        left_out: set[ClusterID] = set()
         for peer, agreed in self._agreed.items():
-            link = agreed.link
-            guests = callable_guests(self._networks.guests(peer), link.local, [*used_here, *link.remote])
+            link, everyone = agreed.link, self._networks.guests(peer)
+            guests = callable_guests(everyone, link.local, [*used_here, *link.remote])
+            if guests != callable_guests(everyone, link.local, ()):
+                left_out.add(peer)
             link = attrs.evolve(link, guests=guests)
             self._agreed[peer] = attrs.evolve(agreed, link=link, is_followed=is_followed)
+        for peer in sorted(left_out - self._left_out):
+            self._log.warn(
+                "pods of {peer} here do not reach each other by the addresses that it shows for them: it sees our pods "
+                "by networks that are used here; it chooses other ones when the peering is made again",
+                peer=peer,
+            )
+        self._left_out = left_out
 
     def _other_keys(self) -> set[str]:
         """Return the keys of the peers that were dealt with before: the first one that names a key has it."""
