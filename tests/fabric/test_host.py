@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import shutil
 from collections.abc import Sequence
+from typing import Any, cast
 
 import attrs
-from twisted.internet.defer import Deferred
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.internet.interfaces import IProcessTransport
+from twisted.internet.protocol import ProcessProtocol
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from liqod.fabric.agent.kernel import host
 from liqod.fabric.agent.kernel.device import creation
-from liqod.fabric.agent.kernel.host import KernelError, Output, apply, observe
+from liqod.fabric.agent.kernel.host import HostKernel, KernelError, Output, apply, observe
 from liqod.fabric.agent.kernel.model import Desired
 from liqod.fabric.agent.kernel.plan import plan
 from liqod.fabric.state.network import ExportedAddress, Link, Netmap
+from liqod.flow.clocks import Reactor
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Network
 from tests.fabric.cases import NOW, HostCase
@@ -190,3 +200,129 @@ class SystemdTests(SynchronousTestCase):
         """wireguard-go is started as the installed unit, else as one for this time; never as the daemon's child."""
         self.assertEqual(self.made("liqod-tunnel@liqod.service"), ("systemctl", "start", "liqod-tunnel@liqod.service"))
         self.assertEqual(self.made()[0], "systemd-run")
+
+
+class StubbornHost(Clock):
+    """A host with time of its own, whose programs end when the test says so, and not by being killed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: list[tuple[ProcessProtocol, Any]] = []
+
+    def spawnProcess(self, protocol: ProcessProtocol, *_: object, **__: object) -> None:
+        transport = StubbornProgram()
+        self.started.append((protocol, transport))
+        protocol.makeConnection(transport)
+
+    def end(self, number: int) -> None:
+        """Let one of the programs end."""
+        protocol, _ = self.started[number]
+        reason = Failure(host_error(0))
+        protocol.processExited(reason)
+        protocol.processEnded(reason)
+
+
+class StubbornProgram:
+    """A program that waits inside the kernel."""
+
+    def __init__(self) -> None:
+        self.signals: list[str] = []
+
+    def write(self, data: bytes) -> None: ...
+
+    def closeStdin(self) -> None: ...
+
+    def loseConnection(self) -> None: ...
+
+    def signalProcess(self, signal: str) -> None:
+        self.signals.append(signal)
+
+
+def host_error(code: int) -> ProcessDone | ProcessTerminated:
+    """Return what Twisted gives for an exit code."""
+    return ProcessTerminated(code) if code else ProcessDone(0)
+
+
+class StubbornTests(SynchronousTestCase):
+    """A command that its killing does not end."""
+
+    def setUp(self) -> None:
+        self.host = StubbornHost()
+        self.kernel = HostKernel(cast(Reactor, self.host))
+
+    def ask(self, *words: str) -> Deferred[Output]:
+        """Begin to run a command."""
+        return Deferred.fromCoroutine(self.kernel.run(words))
+
+    def test_nothing_else_is_run(self) -> None:
+        """Until it has ended no other command is started, and what is said is what happened."""
+        first = self.ask("nft", "-f", "-")
+        self.host.advance(host.DEADLINE)
+        self.assertEqual(self.host.started[0][1].signals, ["KILL"])
+        self.assertNoResult(first)
+        self.host.advance(host.END)
+        said = str(self.failureResultOf(first, KernelError).value)
+        self.assertEqual(
+            said,
+            "nft -f - took longer than 15 s and was killed; it has not ended yet, and nothing else is run until it has",
+        )
+        second = self.ask("ip", "rule")
+        self.host.advance(host.END)
+        said = str(self.failureResultOf(second, KernelError).value)
+        self.assertEqual(said, "ip rule was not run: nft -f - was killed, and has not ended yet")
+        third = self.ask("ip", "rule")
+        self.assertEqual(len(self.host.started), 1)
+        self.host.end(0)
+        self.assertEqual(len(self.host.started), 2)
+        self.host.end(1)
+        self.assertEqual(self.successResultOf(third).code, 0)
+
+    def test_a_caller_that_is_cancelled(self) -> None:
+        """A daemon that stops in the middle of a command kills it; nothing is run before that has ended."""
+        first = self.ask("ip", "rule")
+        first.cancel()
+        self.failureResultOf(first, CancelledError)
+        self.assertEqual(self.host.started[0][1].signals, ["KILL"])
+        second = self.ask("ip", "rule")
+        self.assertEqual(len(self.host.started), 1)
+        self.host.end(0)
+        self.assertEqual(len(self.host.started), 2)
+        self.host.end(1)
+        self.successResultOf(second)
+
+
+class ProgramTests(TestCase):
+    """Programs of this machine."""
+
+    async def test_what_a_program_says(self) -> None:
+        """Its exit code, both outputs, and what it was given to read."""
+        kernel = HostKernel(cast(Reactor, reactor))
+        got = await kernel.run(("sh", "-c", "cat; echo bad >&2; exit 3"), "given")
+        self.assertEqual(got, Output(3, "given", "bad\n"))
+
+    async def test_a_program_that_hangs_is_killed(self) -> None:
+        """Once its failure is reported there is no such process any more."""
+        started: list[int] = []
+        spawn = cast(Reactor, reactor).spawnProcess
+
+        def record(*args: Any, **named: Any) -> IProcessTransport:
+            running = spawn(*args, **named)
+            started.append(running.pid)
+            return running
+
+        self.patch(reactor, "spawnProcess", record)
+        self.patch(host, "DEADLINE", 0.1)
+        kernel = HostKernel(cast(Reactor, reactor))
+        with self.assertRaisesRegex(KernelError, "^sleep 3600 took longer than 0.1 s and was killed$"):
+            await kernel.run(("sleep", "3600"))
+        for pid in started:
+            self.assertRaises(ProcessLookupError, os.kill, pid, 0)
+        self.assertEqual(len(started), 1)
+
+    async def test_what_was_killed_by_others(self) -> None:
+        """The failure names the signal."""
+        kernel = HostKernel(cast(Reactor, reactor))
+        with self.assertRaisesRegex(KernelError, "killed by signal 15"):
+            await kernel.run(("sh", "-c", "kill -TERM $$"))
+        with self.assertRaisesRegex(KernelError, "the program nothing-like-it is not installed"):
+            await kernel.run(("nothing-like-it",))

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 import attrs
-from twisted.internet.utils import getProcessOutputAndValue
+from twisted.internet.defer import CancelledError, TimeoutError
+from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
+from twisted.internet.interfaces import IProcessTransport
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
 
 from liqod.fabric.agent.kernel import routes, vxlan, wireguard
 from liqod.fabric.agent.kernel.model import (
@@ -25,9 +30,13 @@ from liqod.fabric.agent.kernel.model import (
 from liqod.fabric.agent.kernel.rules import nftables
 from liqod.flow.clocks import Reactor
 from liqod.flow.errors import ExpectedError
+from liqod.flow.observe import Gate
 from liqod.model.records.network import Network
 
-DEADLINE: Final = 15.0
+DEADLINE = 15.0
+"""Seconds after which a command is killed."""
+END = 5.0
+"""Seconds that a killed command has to end: one that waits inside the kernel ends only when that lets go of it."""
 TOOLS: Final = {
     "ip": "iproute2",
     "bridge": "iproute2",
@@ -59,32 +68,110 @@ class Kernel(Protocol):
         """Run a program to its end; raises KernelError only when it cannot be run at all, or is killed."""
 
 
+class _Command(ProcessProtocol):
+    """One running program: its input is written at once, its output kept until it has ended."""
+
+    transport: IProcessTransport
+
+    def __init__(self, words: str, stdin: bytes) -> None:
+        self.words = words
+        self.exited = Gate()
+        self.closed = Gate()
+        self.code: int | None = None
+        self.signal: int | None = None
+        self.out: list[bytes] = []
+        self.err: list[bytes] = []
+        self._stdin = stdin
+
+    def connectionMade(self) -> None:
+        self.transport.write(self._stdin)
+        self.transport.closeStdin()
+
+    def outReceived(self, data: bytes) -> None:
+        self.out.append(data)
+
+    def errReceived(self, data: bytes) -> None:
+        self.err.append(data)
+
+    def processExited(self, reason: Failure) -> None:
+        ended = reason.value
+        if isinstance(ended, (ProcessDone, ProcessTerminated)):
+            self.code, self.signal = ended.exitCode, ended.signal
+        self.exited.open()
+
+    def processEnded(self, reason: Failure) -> None:
+        self.closed.open()
+
+    def kill(self) -> None:
+        """Send SIGKILL, and read no more output: nobody is left to use it."""
+        # The programs of TOOLS start no others, so there is no group of processes to kill.
+        with suppress(ProcessExitedAlready, OSError):
+            self.transport.signalProcess("KILL")
+        self.transport.loseConnection()
+
+
 class HostKernel:
-    """Runs commands on this host; ``prefix`` is put before each of them (``ip netns exec NAME``, say)."""
+    """Runs commands on this host; ``prefix`` is put before each of them (``ip netns exec NAME``, say).
+
+    A command that takes longer than ``DEADLINE`` is killed, as is one whose caller is cancelled. While a killed one has
+    not ended none is run: it may still change the kernel, and what the next pass observed would not be so any more.
+    """
 
     def __init__(self, reactor: Reactor, prefix: Sequence[str] = ()) -> None:
         self._reactor = reactor
         self._prefix = tuple(prefix)
+        self._killed: list[_Command] = []
 
     async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
-        program, *rest = (*self._prefix, *argv)
+        for earlier in list(self._killed):
+            if not await self._has_ended(earlier):
+                raise KernelError(f"{' '.join(argv)} was not run: {earlier.words} was killed, and has not ended yet")
+        command = self._start(argv, stdin)
         try:
-            running = getProcessOutputAndValue(
-                program, rest, env=_environment(), reactor=self._reactor, stdinBytes=stdin.encode()
-            )
+            await command.closed.wait().addTimeout(DEADLINE, self._reactor)
+        except CancelledError:
+            self._kill(command)
+            raise
+        except TimeoutError:
+            if command.exited.is_open:
+                what = f"{command.words} has ended, but a program that it started keeps its output open"
+            else:
+                what = f"{command.words} took longer than {DEADLINE:g} s and was killed"
+            self._kill(command)
+            if not await self._has_ended(command):
+                what += "; it has not ended yet, and nothing else is run until it has"
+            raise KernelError(what) from None
+        if command.code is None:
+            raise KernelError(f"{command.words} was killed by signal {command.signal}")
+        out, err = (b"".join(parts).decode(errors="replace") for parts in (command.out, command.err))
+        return Output(command.code, out, err)
+
+    def _start(self, argv: Sequence[str], stdin: str) -> _Command:
+        command = _Command(" ".join(argv), stdin.encode())
+        words = (*self._prefix, *argv)
+        try:
+            self._reactor.spawnProcess(command, words[0], words, env=_environment())
         except FileNotFoundError:
             package = TOOLS.get(argv[0], "")
             what = f"install the package {package}" if package else "install it"
             raise KernelError(f"the program {argv[0]} is not installed; {what}") from None
         except OSError as error:
             raise KernelError(f"{argv[0]} cannot be run: {error.strerror or error}") from error
-        running.addTimeout(DEADLINE, self._reactor)
+        return command
+
+    def _kill(self, command: _Command) -> None:
+        self._killed.append(command)
+        command.kill()
+
+    async def _has_ended(self, command: _Command) -> bool:
+        """Wait for the end of a killed command, ``END`` seconds at most; tells whether it has ended."""
         try:
-            out, err, code = await running
-        except Exception as error:
-            # getProcessOutputAndValue fails with a tuple instead of an exception when a signal ended the process.
-            raise KernelError(f"{' '.join(argv)} was killed or took too long: {type(error).__name__}") from error
-        return Output(code, out.decode(errors="replace"), err.decode(errors="replace"))
+            await command.exited.wait().addTimeout(END, self._reactor)
+        except TimeoutError:
+            return False
+        if command in self._killed:
+            self._killed.remove(command)
+        return True
 
 
 def _environment() -> dict[str, str]:
