@@ -10,12 +10,13 @@ The API server runs policies in no order that is promised, before the webhook. `
 invoked again after a change (``reinvocationPolicy`` IfNeeded), ``offloadable`` once, so that either order gives the
 same. A policy whose ``matchConditions`` do not hold is not invoked again: ``refined`` has none.
 
-The toleration differs in form from the webhook's, by which ``refined`` knows it, and not in meaning: each of the two
-leaves a pod alone that the other has made tolerant.
+The toleration differs in form from the webhook's, by which ``refined`` knows it, and not in meaning. The webhook, where
+it answers, begins with the pod as if there were no policies (``withdrawn``), so that its answer is the same with them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from liqod.model.names import ENABLED_LABEL, TAINT_EFFECT, TAINT_KEY
@@ -51,6 +52,19 @@ _REMOVE: Final = (
     "[JSONPatch{op: 'remove', path: '/spec/tolerations/' + "
     f"string(object.spec.tolerations.map(t, {_IS_OURS}).indexOf(true))}}] : []"
 )
+
+
+def withdrawn(pod: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
+    """Return the JSON patch that takes the policy's toleration from a pod, and the pod without it."""
+    spec = pod.get("spec")
+    tolerations = spec.get("tolerations") if isinstance(spec, Mapping) else None
+    if not isinstance(spec, Mapping) or not isinstance(tolerations, list) or TOLERATION not in tolerations:
+        return [], pod
+    # From the last one on: each removal moves those behind it.
+    places = [place for place, one in enumerate(tolerations) if one == TOLERATION][::-1]
+    kept = [one for one in tolerations if one != TOLERATION]
+    patch = [{"op": "remove", "path": f"/spec/tolerations/{place}"} for place in places]
+    return patch, {**pod, "spec": {**spec, "tolerations": kept}}
 
 
 def policies() -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import msgspec
 
 from liqod.model.objects.meta import View
 from liqod.model.records.offloading import Policy
+from liqod.webhook.offloadable import withdrawn
 from liqod.webhook.placement import TooManyTerms, check_size, hold_tolerations, mutations
 from liqod.webhook.preference import prefer_home
 
@@ -114,5 +115,6 @@ def _patch(
         raise Malformed("the object is not a pod")
     check_size(pod)
     policy = policies(request.namespace)
-    placed = mutations(pod, policy)
-    return [*placed, *hold_tolerations(pod, policy, evict_after), *prefer_home(pod, policy, placed)]
+    without, bare = withdrawn(pod)
+    placed = mutations(bare, policy)
+    return [*without, *placed, *hold_tolerations(bare, policy, evict_after), *prefer_home(bare, policy, placed)]
