@@ -51,6 +51,8 @@ from liqod.peering.service import Peering
 from liqod.spillover.controller import ReturnController
 from liqod.webhook.service import AdmissionWebhook
 
+# A lease is no fence: client-go's package comment says that it "does not guarantee that only one client is acting as a
+# leader". What a feature still writes while the next leader starts is conditional or repeatable.
 STOP_DEADLINE: Final = 10.0
 """Seconds that one feature may take to stop before the next is stopped regardless."""
 

@@ -30,6 +30,7 @@ from liqod.model.records.offer_rules import (
     reserved_message,
 )
 
+# RFC 1123, section 2.1: names of at most 253 characters, of labels of at most 63.
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([-A-Za-z0-9]{0,62})(\.[A-Za-z0-9][-A-Za-z0-9]{0,62})*")
 _GRANTED_KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,316})?")
 _SERVICE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?/[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?(?::([1-9][0-9]{0,4}))?")

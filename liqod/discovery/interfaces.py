@@ -57,6 +57,8 @@ def observe() -> tuple[Interface, ...]:
         for adapter in ifaddr.get_adapters():
             name = adapter.name
             try:
+                # struct ifreq (netdevice(7)): a name of IFNAMSIZ = 16 bytes with its NUL, then the flags as a short.
+                # Python copies the argument into a buffer of 1024 bytes, so a shorter one than the C structure is safe.
                 answer = fcntl.ioctl(probe, _SIOCGIFFLAGS, struct.pack("16sH14x", name.encode()[:15], 0))
             except OSError:
                 continue  # gone since it was listed, or an alias without flags of its own

@@ -11,6 +11,7 @@ from liqod.config.schema import Peer
 from liqod.discovery.candidate import MANUAL, Candidate
 
 DEFAULT_PORT: Final = 5872
+# RFC 1123, section 2.1: names of at most 253 characters, of labels of at most 63; a final dot is the DNS root.
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([-A-Za-z0-9]{0,62})(\.[A-Za-z0-9]([-A-Za-z0-9]{0,62}))*\.?")
 
 

@@ -90,6 +90,7 @@ async def _resolve(resolver: Any, instance: bytes) -> tuple[tuple[Candidate, ...
         raise SearchFailed("it has no SRV or no TXT record")
     claims = from_txt(_properties(texts[0].payload.data))
     ttls = [answer.ttl for answer in (*services, *texts)]
+    # RFC 2782 asks for a weighted random order within a priority. All targets are tried here, so a fixed order does.
     ordered = sorted(services, key=lambda answer: (answer.payload.priority, -answer.payload.weight))[:MAX_TARGETS]
     candidates: list[Candidate] = []
     problem = "its target has no address"

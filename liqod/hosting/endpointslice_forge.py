@@ -23,6 +23,7 @@ from liqod.model.names import (
 from liqod.model.objects.meta import Object, ObjectMeta, to_dict
 from liqod.model.records.views import ShadowEndpointSlice, SliceEndpoint, SlicePort, SliceTemplate
 
+# The EndpointSlice controller leaves slices alone that another managed-by label claims (Kubernetes, "EndpointSlices").
 LABELS: Final = {MANAGED_BY_LABEL: MANAGED_BY_SHADOWSLICE, SLICE_MANAGED_BY_LABEL: REFLECTED_SLICE}
 _LABELS_KEPT: Final = (SERVICE_NAME_LABEL, "service.kubernetes.io/headless")
 

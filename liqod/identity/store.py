@@ -120,12 +120,15 @@ def _read(path: Path) -> bytes:
 def _create(path: Path, content: bytes) -> None:
     """Write a file of mode 0600 atomically and durably: temporary file, fsync, rename, fsync of the directory."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    # The mode is given at creation, so that the key is never readable by others; O_EXCL and O_NOFOLLOW refuse what
+    # somebody else put there.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        # rename(2) is atomic: a reader sees the old file or the new one, also after a crash.
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -133,6 +136,7 @@ def _create(path: Path, content: bytes) -> None:
         raise
     parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        # The name is in the directory, and durable only when that was synced (fsync(2)).
         os.fsync(parent)
     finally:
         os.close(parent)

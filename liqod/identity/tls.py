@@ -249,8 +249,11 @@ def _make_context(keypair: KeyPair, protocol: bytes = ALPN) -> SSL.Context:
     context: Any = SSL.Context(SSL.TLS_METHOD)
     context.set_min_proto_version(SSL.TLS1_3_VERSION)
     context.set_max_proto_version(SSL.TLS1_3_VERSION)
+    # A resumed session shows no certificate (RFC 8446, section 2.2): the key is to be proven in every session.
     context.set_options(SSL.OP_NO_TICKET)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    # Without an ID context OpenSSL fails the handshake of a client with a certificate and an earlier session
+    # (SSL_CTX_set_session_id_context(3)).
     context.set_session_id(ALPN)
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _accept)
     # The pin or `_path` decides: OpenSSL must not spend CPU on a chain chosen by an unauthenticated peer.

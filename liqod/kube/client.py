@@ -275,7 +275,10 @@ class Client:
         path = paths.item(resource, namespace or identity(body)[0], name, subresource)
         counted = ("update", _counted(resource, subresource))
         return self._decoded(
-            await self._request(counted, b"PUT", path, JSON, typed(resource, body), repeatable=True), view
+            # PUT is idempotent (RFC 9110, section 9.2.2). If the lost answer was a success, the repetition gets 409 for
+            # its own write: the caller reads again, as after any conflict.
+            await self._request(counted, b"PUT", path, JSON, typed(resource, body), repeatable=True),
+            view,
         )
 
     async def apply(
@@ -344,8 +347,11 @@ class Client:
         options: dict[str, Any] = {}
         wanted = {"uid": uid, "resourceVersion": version}
         if uid or version:
+            # Without them, an object that was created again under the same name would be deleted in place of the known
+            # one.
             options["preconditions"] = {key: value for key, value in wanted.items() if value}
         if grace is not None:
+            # 0 is more than a short period: it removes a pod from the API before its kubelet has confirmed the end.
             options["gracePeriodSeconds"] = grace
         if propagation:
             options["propagationPolicy"] = propagation
@@ -470,6 +476,8 @@ class Client:
                     if pause is None:
                         raise
                 except Exception as error:
+                    # What the server may have executed is repeated only where twice is the same as once; a failed TLS
+                    # handshake fails again.
                     attempt_again = was_never_sent(error) or (repeatable and not is_tls_failure(error))
                     if not attempt_again or attempt + 1 >= TRIES or isinstance(error, TimedOut):
                         raise unreachable(self.config.server, _verb_of(counted), error) from error
@@ -558,6 +566,8 @@ class Client:
         if renew is None:
             return False
         try:
+            # An exec plugin of a kubeconfig runs a program (client-go credential plugins): it must not hold up the
+            # reactor.
             if self.config.renewal_blocks:
                 await deferToThread(renew)
             else:
@@ -583,6 +593,7 @@ def _refusal(response: IResponse, answer: bytes) -> ApiError:
     error = from_status(response.code, answer)
     if isinstance(error, Throttled | ServerError):
         values = response.headers.getRawHeaders(b"Retry-After", ())
+        # The field may also hold a date (RFC 9110, section 10.2.3); the API server sends seconds.
         if values and values[0].isdigit():
             error.retry_after = float(values[0][:6])
     return error

@@ -106,6 +106,8 @@ class EventRecorder:
         if not self._allowed():
             self.dropped += 1
             return
+        # An Event about an object without a namespace belongs to "default": validation takes hardly another
+        # (pkg/apis/core/validation, events.go).
         namespace = about["namespace"] or "default"
         name = f"{about['name'][:200]}.{secrets.token_hex(8)}"
         self._series[identity] = _Series(name, namespace, 1, self._clock.seconds())

@@ -84,6 +84,7 @@ class LeaderLease(Service):
         self._duration = lease_duration
         self._renew_interval = renew_interval
         self._retry_interval = retry_interval
+        # The ratio of client-go's defaults, LeaseDuration 15 s to RenewDeadline 10 s (tools/leaderelection).
         self._deadline = lease_duration * 2 / 3
         self._wall = wall
         self._random = random
@@ -152,6 +153,7 @@ class LeaderLease(Service):
         if held:
             # Measured from the start of the request: the server renewed the lease at some time before its response.
             return max(0.0, started + self._renew_interval - self._clock.seconds())
+        # With jitter, as client-go (JitterFactor), so that candidates that started together do not stay in step.
         pause = self._retry_interval * (1.0 + 0.2 * self._random())
         if self.leading:
             pause = min(pause, max(0.0, self._renewed_at + self._deadline - self._clock.seconds()))
@@ -242,6 +244,8 @@ class LeaderLease(Service):
     async def _clear_holder(self, seen: Lease) -> None:
         """Write the Lease with an empty holder, while this candidate holds it."""
         while seen.spec.holder_identity == self.identity:
+            # 1, because the API server accepts only a positive duration (ValidateLeaseSpec); client-go's release() does
+            # the same.
             spec = msgspec.structs.replace(
                 seen.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._stamp()
             )

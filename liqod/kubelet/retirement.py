@@ -69,6 +69,8 @@ class Retirement:
         self._namespaces.retire()
         await self._drain(started)
         for pod in self._remaining_pods():
+            # 0: with a period the API server keeps a deleted pod until its kubelet confirms the end (Kubernetes, "Pod
+            # Lifecycle"), and nothing plays that kubelet any more.
             await self._try("removing a pod of", self._delete(pod, 0))
         failed = [await self._try("removing", self._node.retire())]
         if self._others.exist():

@@ -216,6 +216,8 @@ class VolumeProvisioner(Controller[Key]):
         await self._client.patch(
             PERSISTENTVOLUMECLAIMS,
             meta.name,
+            # Without this annotation the scheduler chooses a node again (Kubernetes, "Storage Classes",
+            # WaitForFirstConsumer).
             {"metadata": {"resourceVersion": meta.resource_version, "annotations": {forge.SELECTED_NODE: None}}},
             meta.namespace,
             view=None,

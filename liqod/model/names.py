@@ -56,6 +56,7 @@ TAINT_KEY: Final = "virtual-node.liqo.io/not-allowed"
 TAINT_VALUE: Final = "true"
 TAINT_EFFECT: Final = "NoExecute"
 
+# The names become labels and parts of DNS names, which are shorter than names of objects, 253 (RFC 1123).
 MAX_NAME: Final = 63
 
 

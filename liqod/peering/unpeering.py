@@ -71,6 +71,8 @@ class UnpeeringController(PeerController):
             await self._client.patch(FOREIGNCLUSTERS, peer.id, patch, view=None)
         except NotFound:
             return
+        # With a finalizer this only sets deletionTimestamp: the record goes when the finalizer is removed (Kubernetes,
+        # "Finalizers").
         await self._client.delete(FOREIGNCLUSTERS, peer.id, uid=record.metadata.uid)
 
     def acknowledge(self, peer: Peer) -> None:

@@ -121,6 +121,8 @@ class Bounded(Request):
         transport = self.channel.transport
         if transport is not None:
             transport.write(REFUSAL)
+            # The rest of the body is not read, so the connection cannot serve a further request (RFC 9112, section
+            # 9.3).
             self.channel.loseConnection()
 
 

@@ -16,6 +16,7 @@ from liqod.model.text import clean_text
 from liqod.wire import events
 from liqod.wire.events import Event
 
+# Counters are written to records, whose integers are int64 (OpenAPI, format int64).
 MAX_COUNTER: Final = 2**63 - 1
 MAX_MINOR: Final = 2**16 - 1
 MAX_FEATURES: Final = 64

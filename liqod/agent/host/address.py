@@ -17,6 +17,7 @@ def own_address(server: str) -> str:
     """
     parts = urlsplit(server)
     host, port = parts.hostname or "", parts.port or 443
+    # Addresses for documentation (RFC 5737, RFC 3849): only the default route leads to them, and nothing is sent.
     for target in (host, "192.0.2.1", "2001:db8::1"):
         family = socket.AF_INET6 if ":" in target else socket.AF_INET
         if not _is_numeric(target, family):

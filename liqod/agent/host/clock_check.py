@@ -12,6 +12,7 @@ from liqod.kube.errors import ApiError
 from liqod.kube.resources import Resource
 
 WARN: Final = 30.0
+# The skew beyond which peers refuse a CA's certificate as expired or not yet valid (identity.tls, CLOCK_SKEW).
 FATAL: Final = 300.0
 _REVIEW: Final = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False)
 

@@ -19,6 +19,7 @@ class Notifier:
     log = Logger()
 
     def __init__(self, address: str = "", interval: float = 0.0) -> None:
+        # "@" stands for the NUL that begins the name of an abstract socket (sd_notify(3), unix(7)).
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.interval = interval
         self._status = ""

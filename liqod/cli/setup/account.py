@@ -155,6 +155,7 @@ def write_private(name: str, text: str) -> None:
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
+                # Before the token is written, whatever the umask is.
                 os.fchmod(file.fileno(), 0o600)
                 file.write(text)
                 if readers is not None:

@@ -83,6 +83,8 @@ class BoundedConnection(BufferingTLSTransport):
         handle = self.getHandle()
         if handle is None or self._aborted:
             return
+        # OpenSSL knows the peer's Finished once the handshake is complete (SSL_get_peer_finished(3)); before, its
+        # length is 0.
         if handle.get_peer_finished() is not None:
             self._complete = True
             if rest:
@@ -102,6 +104,7 @@ class BoundedConnection(BufferingTLSTransport):
         if delay is None:
             self._cut()
         elif delay > 0:
+            # The bytes of a peer that is put off stay in its socket's buffer, and TCP slows it down.
             cast(Any, self.transport).pauseProducing()
             self._put_off = self.factory.clock.callLater(delay, self._go_on)
             return False
@@ -120,6 +123,7 @@ class BoundedConnection(BufferingTLSTransport):
     def _cut(self) -> None:
         self._clear()
         self._early = b""
+        # Not loseConnection(): the TLS close needs a peer that answers, and a hostile one does not.
         self.abortConnection()
 
     def _clear(self) -> None:

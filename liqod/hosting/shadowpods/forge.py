@@ -45,6 +45,7 @@ MAX_GRACE: Final = 3600
 
 DROPPED: Final = (
     "nodeName",
+    # Admission computes it from the class, and refuses another value (plugin Priority).
     "priority",
     "priorityClassName",
     "preemptionPolicy",
@@ -93,7 +94,11 @@ def pod(shadow: ShadowPod, priority_class: str = "") -> dict[str, Any]:
                     "kind": SHADOW_POD_KIND,
                     "name": shadow.metadata.name,
                     "uid": shadow.metadata.uid,
+                    # `kubectl drain` refuses to evict a pod without a controller unless it is forced (kubectl,
+                    # pkg/drain/filters.go).
                     "controller": True,
+                    # True needs the right to update the owner's finalizers (plugin
+                    # OwnerReferencesPermissionEnforcement).
                     "blockOwnerDeletion": False,
                 }
             ],

@@ -263,8 +263,11 @@ class Informer(Service, Generic[V]):
         stream = Stream(self._clock, self._line)
         parameters = {
             **self._selectors,
+            # Without bookmarks the version of a quiet kind grows old, until the server answers 410 to the next watch.
             "allowWatchBookmarks": "true",
             "resourceVersion": command.resource_version,
+            # The server ends the watch then; by itself it would after 30 to 60 minutes (kube-apiserver
+            # --min-request-timeout).
             "timeoutSeconds": str(command.timeout),
         }
         if command.initial:

@@ -190,6 +190,8 @@ class ListWatch(Generic[V]):
             return List()
         self._reset_stream()
         self._initial = True
+        # Without a version, sendInitialEvents begins with the most recent state, read consistently (Kubernetes API
+        # concepts, "Streaming lists"; KEP-3157).
         return Watch("", True, self._timeout())
 
     def _watch(self) -> Watch:
@@ -231,6 +233,8 @@ class ListWatch(Generic[V]):
         if event.type == "DELETED":
             self._incoming.pop(key, None)
         else:
+            # Nothing is replaced before the bookmark that ends the initial events: an object that has not come yet may
+            # exist.
             self._incoming[key] = event.object
         return ()
 
@@ -247,6 +251,7 @@ class ListWatch(Generic[V]):
 
     def _removed(self, key: Key) -> Iterable[Delta[V]]:
         delta = self.store.remove(key)
+        # A DELETED event is evidence of the deletion; an object that is missing from a new list is not.
         return () if delta is None else (delta._replace(watched=True),)
 
     def _bookmark(self, event: Bookmark, now: float) -> Iterable[Delta[V]]:

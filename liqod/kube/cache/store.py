@@ -135,4 +135,5 @@ def _is_same_one(old: ObjectMeta, new: ObjectMeta) -> bool:
 
 
 def _same(old: ObjectMeta, new: ObjectMeta) -> bool:
+    # Equal versions of one UID are the same state; a re-created object may have any version (Kubernetes API concepts).
     return bool(new.resource_version) and old.resource_version == new.resource_version and old.uid == new.uid

@@ -86,6 +86,8 @@ class Endpoint:
 
     def _connected(self, protocol: Any) -> Any:
         self.connection = protocol.transport
+        # Keepalive removes dead connections in the end; Linux sends its first probe after two hours (tcp(7),
+        # tcp_keepalive_time), so watches have a deadline of their own.
         for setting in ("setTcpNoDelay", "setTcpKeepAlive"):
             method = getattr(protocol.transport, setting, None)
             if method is not None:
@@ -158,6 +160,7 @@ class Connections:
 
         def abort() -> None:
             if endpoint.connection is not None:
+                # Not loseConnection(): over a dead path its TLS close would wait for an answer that never comes.
                 endpoint.connection.abortConnection()
 
         pool = HTTPConnectionPool(self._reactor, persistent=False)

@@ -94,6 +94,8 @@ class StatusWriter(Generic[S]):
             return None
         meta = {"uid": present.metadata.uid}
         if self._versioned:
+            # In a merge patch the version is a precondition: the server answers 409 if the object has another one by
+            # then.
             meta["resourceVersion"] = present.metadata.resource_version
         return {"metadata": meta, "status": change}
 

@@ -24,6 +24,8 @@ from liqod.model.objects.meta import View
 
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
 ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
+# Kubelets cache answers longer (KubeletConfiguration: 2 min for tokens, 5 min and 30 s for rights). Here a right that
+# was withdrawn ends sooner.
 KEPT_FOR: Final = 10.0
 KEPT: Final = 512
 MAX_TOKEN: Final = 16 << 10
@@ -64,6 +66,8 @@ def user_of(certificate: x509.Certificate) -> User | None:
     names = _texts(certificate, NameOID.COMMON_NAME)
     if not names or not names[0]:
         return None
+    # The API server adds this group to every authenticated request (NewAuthenticatedGroupAdder); a certificate does not
+    # carry it, the answer to a TokenReview does.
     return User(username=names[0], groups=[*_texts(certificate, NameOID.ORGANIZATION_NAME), "system:authenticated"])
 
 

@@ -118,11 +118,17 @@ class Certificate:
         self._logged = ""
         self._log.info("the API of virtual nodes shows a certificate that the cluster signed")
         left = (ends - max(begins, self._wall())).total_seconds()
+        # Kubelets renew after 70 to 90 % of the life (client-go, util/certificate); here earlier, as approval may take
+        # a person.
         return max(left * 2 / 3, 60.0)
 
     async def _signed(self) -> Shown:
+        # The signer kubernetes.io/kubelet-serving signs only this organization, a CN with this prefix, and these usages
+        # (pkg/apis/certificates/helpers.go).
         wanted, key = request(f"system:node:{NAME}", "system:nodes", [self._address])
         body = {
+            # A request cannot be changed once it is signed, so each one is a new object; the API server chooses its
+            # name.
             "metadata": {"generateName": f"{NAME}-"},
             "spec": {
                 "request": base64.b64encode(wanted).decode("ascii"),

@@ -77,12 +77,14 @@ class ApiRequest(Request):
     _gone = False
 
     def gotLength(self, length: int | None) -> None:
+        # Not super().gotLength(): it makes a buffer or a temporary file of the length that the client announces.
         self._has_body = length != 0
 
     def handleContentChunk(self, data: bytes) -> None:
         """Drop the data: no served path takes a body."""
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        # Not super().requestReceived(): it parses arguments, cookies and forms, which no served path has.
         self.method, self.uri, self.clientproto = command, path, version
         self.process()
 
@@ -152,6 +154,7 @@ class ApiRequest(Request):
         self.send(code, message.encode() + b"\n")
 
     def _keep_early(self, data: bytes) -> None:
+        # A client may send before it has the answer to its Upgrade; what it sent belongs to the new protocol.
         self._early += data
         if len(self._early) > MAX_EARLY:
             self.channel.transport.abortConnection()

@@ -17,6 +17,7 @@ from liqod.kube.paths import item
 from liqod.kube.resources import PODS
 from liqod.model.ids import Key, is_dns_label
 
+# apimachinery, pkg/util/validation: IsDNS1123Subdomain.
 _SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 MAX_PARAMETERS: Final = 4096
 """Maximum number of query parameters: words of a command and options together."""

@@ -233,6 +233,7 @@ class Tunnel:
         if self._ended:
             return
         self._ended = True
+        # Twisted keeps a connection open for a producer: loseConnection() takes effect only once it is unregistered.
         lost.unregisterProducer()
         other.unregisterProducer()
         # It may have been paused for the closed side; a paused transport is not read and would never see its EOF.

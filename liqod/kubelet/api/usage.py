@@ -188,6 +188,7 @@ def _labels(pod: Key, **more: str) -> str:
 
 
 def _escaped(text: str) -> str:
+    # The escapes of a label's value in the text format of Prometheus; names of Kubernetes have at most 253 characters.
     return text[:253].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

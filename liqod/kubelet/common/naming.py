@@ -9,6 +9,7 @@ from typing import Final
 from liqod.model.ids import ClusterID, is_dns_label
 from liqod.model.names import remote_namespace
 
+# apimachinery, pkg/util/validation: LabelValueMaxLength.
 MAX_LABEL_VALUE: Final = 63
 
 

@@ -76,6 +76,7 @@ class NattingTable:
     async def write(self, local: str, remote: str) -> None:
         """Add a mapping; raises Conflict if the table changed meanwhile."""
         former = self.forward.get(local)
+        # In a merge patch None removes a key (RFC 7396).
         back: dict[str, str | None] = {remote: local}
         if former is not None and former != remote:
             back[former] = None
@@ -101,6 +102,8 @@ class NattingTable:
             if status is not None:
                 mappings[local] = to_dict(status)
             patch = {"mappings": {local: mappings.get(local)}, **_summary({**seen.status.mappings}, local, status)}
+            # A write to the status subresource changes nothing else: spec and status need two requests (Kubernetes API
+            # conventions).
             body = {"metadata": {"resourceVersion": seen.metadata.resource_version}, "status": patch}
             await self._send(seen, body, "status")
         finally:

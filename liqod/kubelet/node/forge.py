@@ -207,6 +207,7 @@ def _node_info(version: str, known: Mapping[str, Any], facts: NodeFacts) -> dict
     empty = dict.fromkeys(
         ("bootID", "containerRuntimeVersion", "kernelVersion", "machineID", "osImage", "systemUUID"), ""
     )
+    # kubeProxyVersion is deprecated, and still required by the type (core/v1, NodeSystemInfo).
     own = {"architecture": arch, "operatingSystem": system, "kubeletVersion": version, "kubeProxyVersion": ""}
     return {**empty, **{key: str(value) for key, value in known.items()}, **own}
 
@@ -217,6 +218,7 @@ def forge_lease(name: str, duration: int, now: str, uid: str) -> dict[str, Any]:
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
+        # The node lifecycle controller looks for a node's heartbeat in the Lease of the node's name in this namespace.
         "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
         "spec": {"holderIdentity": name, "leaseDurationSeconds": duration, "renewTime": now},
     }

@@ -182,6 +182,7 @@ class PodActions:
             return DELETION_TIMEOUT
         tracked.shadow_deletion = Deletion(uid, now)
         try:
+            # The UID: the ShadowPod of a namesake that was created meanwhile is not this one.
             await remote.client.delete(SHADOWPODS, key.name, remote.namespace, uid=uid)
         except Conflict:
             # The UID precondition failed: another ShadowPod has the name now; the watch brings it.
@@ -218,6 +219,8 @@ class PodActions:
             return DELETION_TIMEOUT
         tracked.home_deletion = Deletion(uid, now)
         try:
+            # A kubelet removes a terminating pod, with period 0, once its containers have ended (Kubernetes, "Pod
+            # Lifecycle"): on a virtual node this daemon is the kubelet.
             await self._client.delete(PODS, key.name, key.namespace, uid=uid, grace=0)
         except Conflict:
             self._log.debug("{pod} was replaced by another pod of that name", pod=str(key))

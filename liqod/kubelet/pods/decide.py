@@ -359,6 +359,7 @@ def _end(observed: _Observed, *, lender_lost: bool, grace_ignored: bool) -> Deci
 def _end_with_grace(home: HomePod, shadow: Shadow) -> Decision:
     """Return the next step to delete a ShadowPod; a grace period other than that of the spec is annotated first."""
     grace, own = home.metadata.deletion_grace_period_seconds, decoded(home.spec).get("terminationGracePeriodSeconds")
+    # The API server makes 1 of a negative period (pkg/registry/core/pod/strategy.go, CheckGracefulDelete).
     if grace is None or grace == (DEFAULT_GRACE if own is None else max(1, own)):
         return _delete(shadow)
     if shadow.metadata.annotations.get(DELETION_GRACE_ANNOTATION) != str(grace):

@@ -27,10 +27,14 @@ REMOVED: Final = frozenset(
         "affinity",
         "nodeSelector",
         "schedulerName",
+        # Admission refuses a priority other than that of the PriorityClass (plugin Priority), and classes are the
+        # lender's.
         "priority",
         "priorityClassName",
         "preemptionPolicy",
         "nodeName",
+        # Admission refuses an overhead other than that of the RuntimeClass (plugin RuntimeClass), which is the
+        # lender's.
         "overhead",
         "schedulingGates",
         "resourceClaims",

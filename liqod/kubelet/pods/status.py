@@ -16,6 +16,8 @@ OFFLOADED_CONDITION: Final = "liqo.io/Offloaded"
 BACK_OFF: Final = "OffloadingBackOff"
 ABORTED: Final = "OffloadingAborted"
 DISRUPTION: Final = "DisruptionTarget"
+# The reason that a kubelet gives, with exit code 137, for a container that it cannot find
+# (pkg/kubelet/kubelet_pods.go).
 GONE: Final = "ContainerStatusUnknown"
 
 # These describe the remote object's own generation, claims and scheduling.

@@ -93,6 +93,8 @@ def _follow(kind: Kind, desired: Desired, there: Reflectable) -> Decision:
     observed = kind.observe(there, desired)
     if kind.is_fixed(observed, desired):
         return Delete(there.metadata.uid, again=True)
+    # A merge patch replaces lists whole (RFC 7396). Of a Service's ports the API server puts back the node ports that
+    # it allocated (pkg/registry/core/service/storage, patchAllocatedValues).
     patch = merge_patch(observed, desired.content)
     if metadata := metadata_patch(there.metadata, desired):
         patch["metadata"] = metadata

@@ -98,6 +98,7 @@ def eviction_of(meta: ObjectMeta) -> dict[str, Any]:
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": meta.name, "namespace": meta.namespace},
+        # The eviction of a pod that was replaced meanwhile answers 409 instead of evicting its successor.
         "deleteOptions": {"preconditions": {"uid": meta.uid}},
     }
 

@@ -328,6 +328,7 @@ class ForeignClusters(PeerController):
 
 
 def _pin_metadata(joined: bool, finalizers: Sequence[str] = ()) -> dict[str, Any]:
+    # A list in a merge patch replaces the whole list (RFC 7396): finalizers of others are repeated.
     guards: dict[str, Any] = {"finalizers": [*finalizers, *([] if FINALIZER in finalizers else [FINALIZER])]}
     if joined:
         guards["annotations"] = {JOINED: "true"}

@@ -386,6 +386,7 @@ class Channel(TwistedProtocol):
         before = bool(self._held)
         (self._held.add if held else self._held.discard)(why)
         if bool(self._held) != before:
+            # A paused socket fills, its window closes, and the borrower stops: nothing is buffered here without bound.
             (self.transport.pauseProducing if self._held else self.transport.resumeProducing)()
 
     # Time-outs: one timer, which is rescheduled only when it fires.

@@ -224,6 +224,7 @@ class TurnedAway(TwistedProtocol):
         self._timer = self._clock.callLater(LINGER, self.cut)
         headers = [(b"Content-Type", b"application/json")]
         self.transport.write(whole_response(self._rejected.code, headers, status(self._rejected)))
+        # TLS closes when the peer has closed its side, too: the timer bounds the wait for one that does not.
         self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:

@@ -54,6 +54,7 @@ class Upstream(TwistedProtocol):
         self._closing: IDelayedCall | None = None
 
     def connectionMade(self) -> None:
+        # The transport pauses the borrower's side while the API server does not read.
         self.transport.registerProducer(self, True)
 
     def dataReceived(self, data: bytes) -> None:

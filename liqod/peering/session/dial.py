@@ -42,6 +42,7 @@ def connect(
 ) -> Deferred[PeerConnection]:
     """Open TCP to one address and start TLS; fires when TCP is open, before the peer is authenticated."""
     host, port = split_address(address)
+    # HostnameEndpoint staggers the addresses of one name (RFC 8305, "Happy Eyeballs"); Race staggers the names.
     endpoint = BoundedClient(tls.client_creator(), HostnameEndpoint(reactor, host.encode(), port, CONNECT_TIMEOUT))
     # The endpoint returns the protocol of the factory; its interface declares IProtocol only.
     return cast("Deferred[PeerConnection]", endpoint.connect(quiet(make)))

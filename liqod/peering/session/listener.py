@@ -105,6 +105,7 @@ class Listener(Service):
         behind = _PeerFactory(self._admission, self._tls, self._relay)
         factory = Door(self._admission, BoundedTLS(creator, False, behind, clock, admission=self._admission))
         endpoint = server_endpoint(self._reactor, self._listen)
+        # Twisted's server endpoints bind at once (defer.execute), so a failure is here before listen() returns.
         failures: list[Failure] = []
         endpoint.listen(factory).addCallbacks(self._bound, failures.append)
         if failures:

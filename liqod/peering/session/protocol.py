@@ -139,6 +139,7 @@ class PeerConnection(TwistedProtocol):
     # Called by the transport.
 
     def connectionMade(self) -> None:
+        # Twisted calls this when TCP is open, before the TLS handshake: the peer is unknown here.
         self._deadline = self._clock.callLater(self._times.handshake_timeout, self._too_slow)
 
     def handshakeCompleted(self) -> None:
@@ -151,6 +152,7 @@ class PeerConnection(TwistedProtocol):
             # Closed before anything is sent: a peer with another key learns nothing about us, not even the cluster ID.
             self._cut(Bye("UnexpectedKey", f"another key than the expected one answers at {self.address}"))
             return
+        # From here on the transport pauses this producer while more than its buffer waits to be sent.
         cast(Any, self.transport).registerProducer(self, True)
         if self.role == "dialer":
             self._write(self._session.send(self._owner.hello(self)))

@@ -138,6 +138,8 @@ class PairingTokens:
 
     async def _write(self, found: Secret, change: Mapping[str, str]) -> None:
         data = {name: base64.b64encode(text.encode()).decode() for name, text in change.items()}
+        # Two sessions may try one token at the same time: with the version one of them gets 409, and no attempt goes
+        # uncounted.
         patch = {"metadata": {"resourceVersion": found.metadata.resource_version}, "data": data}
         await self._client.patch(SECRETS, found.metadata.name, patch, self._namespace, view=None)
 

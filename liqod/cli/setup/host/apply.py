@@ -175,10 +175,12 @@ def _write(path: Path, entry: Entry) -> None:
     else:
         # O_EXCL: nothing that somebody else put there is written through.
         with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+            # The umask of the administrator may have taken away others' right to read.
             os.fchmod(file.fileno(), 0o644)
             file.write(entry.content)
             file.flush()
             os.fsync(file.fileno())
+    # rename(2) is atomic: a unit file is never read half written.
     scratch.replace(path)
 
 
