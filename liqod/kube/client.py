@@ -275,8 +275,7 @@ class Client:
         path = paths.item(resource, namespace or identity(body)[0], name, subresource)
         counted = ("update", _counted(resource, subresource))
         return self._decoded(
-            # PUT is idempotent (RFC 9110, section 9.2.2). If the lost answer was a success, the repetition gets 409 for
-            # its own write: the caller reads again, as after any conflict.
+            # Idempotent (RFC 9110, section 9.2.2): where the lost answer was a success, the repetition gets 409 for our own write.
             await self._request(counted, b"PUT", path, JSON, typed(resource, body), repeatable=True),
             view,
         )
@@ -476,8 +475,6 @@ class Client:
                     if pause is None:
                         raise
                 except Exception as error:
-                    # What the server may have executed is repeated only where twice is the same as once; a failed TLS
-                    # handshake fails again.
                     attempt_again = was_never_sent(error) or (repeatable and not is_tls_failure(error))
                     if not attempt_again or attempt + 1 >= TRIES or isinstance(error, TimedOut):
                         raise unreachable(self.config.server, _verb_of(counted), error) from error
