@@ -275,9 +275,7 @@ class Client:
         path = paths.item(resource, namespace or identity(body)[0], name, subresource)
         counted = ("update", _counted(resource, subresource))
         return self._decoded(
-            # Idempotent (RFC 9110, section 9.2.2): where the lost answer was a success, the repetition gets 409 for our own write.
-            await self._request(counted, b"PUT", path, JSON, typed(resource, body), repeatable=True),
-            view,
+            await self._request(counted, b"PUT", path, JSON, typed(resource, body), repeatable=True), view
         )
 
     async def apply(
@@ -346,11 +344,10 @@ class Client:
         options: dict[str, Any] = {}
         wanted = {"uid": uid, "resourceVersion": version}
         if uid or version:
-            # Without them, an object that was created again under the same name would be deleted in place of the known
-            # one.
+            # Otherwise an object that was created again under the same name would be deleted in place of the known one.
             options["preconditions"] = {key: value for key, value in wanted.items() if value}
         if grace is not None:
-            # 0 is more than a short period: it removes a pod from the API before its kubelet has confirmed the end.
+            # 0 removes a pod from the API before its kubelet has confirmed the end.
             options["gracePeriodSeconds"] = grace
         if propagation:
             options["propagationPolicy"] = propagation
@@ -563,8 +560,7 @@ class Client:
         if renew is None:
             return False
         try:
-            # An exec plugin of a kubeconfig runs a program (client-go credential plugins): it must not hold up the
-            # reactor.
+            # An exec plugin of a kubeconfig runs a program: it must not hold up the reactor.
             if self.config.renewal_blocks:
                 await deferToThread(renew)
             else:
