@@ -151,10 +151,11 @@ class Kubelets(Controller[Key]):
             # The nodes of a lender share its natting table, and each reflects only the namespaces that it offloads.
             found = [claims for kubelet in kubelets for claims in kubelet.reflection.claims().items()]
             known = {local for local, claims in found if claims.complete}
+            of_api = [kubelet.home_api.claims() for kubelet in kubelets if kubelet.home_api is not None]
             complete = all(kubelet.reflection.table_synced for kubelet in kubelets)
             return Claims(
-                frozenset().union(*(claims.wanted for _, claims in found)),
-                complete and all(local in known for local, _ in found),
+                frozenset().union(*(claims.wanted for claims in (*of_api, *(claims for _, claims in found)))),
+                complete and all(local in known for local, _ in found) and all(claims.complete for claims in of_api),
             )
         is_lender = any(each.spec.cluster_id == peer for each in records.items())
         return Claims(complete=records.synced and not is_lender)

@@ -6,10 +6,10 @@ from there. ``retire`` removes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
@@ -42,6 +42,9 @@ from liqod.kubelet.ports import HomeCluster, Lenders, Records
 from liqod.kubelet.reflection.service import Reflection, VolumeLocations
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.kubelet.retirement import Retirement
+from liqod.kubelet.tokens.api_access import HomeApiAccess
+from liqod.kubelet.tokens.api_service import PORT as API_PORT
+from liqod.kubelet.tokens.api_service import WITHOUT_TUNNEL
 from liqod.kubelet.tokens.controller import TokenController
 from liqod.kubelet.virtualnode_status import VirtualNodeStatusController
 from liqod.model.ids import ClusterID, Key
@@ -74,9 +77,23 @@ class _HomeServices:
 
     shared: Shared
     network: LenderNetwork
+    api_addresses: Latest[Mapping[str, str]] = field(factory=lambda: Latest({}))
 
-    def api_server(self) -> ApiServer | None:
-        return self.shared.home_api.server(self.network.to_lender) if has_tokens(self.shared.settings) else None
+    @property
+    def has_api_service(self) -> bool:
+        """Whether pods call the home API server by a service at the lender, behind which is the tunnel."""
+        return self.network.is_managed and has_tokens(self.shared.settings)
+
+    def knows_api_server(self, namespace: str) -> bool:
+        return not self.has_api_service or namespace in self.api_addresses.value
+
+    def api_server(self, namespace: str) -> ApiServer | None:
+        if not has_tokens(self.shared.settings):
+            return None
+        address = self.api_addresses.value.get(namespace)
+        if address:
+            return ApiServer((address,), API_PORT)
+        return self.shared.home_api.server(self.network.to_lender)
 
     def follows(self, storage_class: str) -> bool:
         locations = self.shared.locations
@@ -98,7 +115,8 @@ class VirtualKubelet(MultiService):
         self._unsubscribe: list[Callable[[], None]] = []
         reactor, home, settings = shared.reactor, shared.home, shared.settings
         self._network = shared.networks.to(lender)
-        self.context = _context(shared, record, self._network)
+        services = _HomeServices(shared, self._network)
+        self.context = _context(shared, record, services)
         self._pods: Informer[HomePod] = Informer(
             home.client, PODS, HomePod, reactor, fields=f"spec.nodeName={record.spec.node_name}"
         )
@@ -116,6 +134,7 @@ class VirtualKubelet(MultiService):
         # Pods need their namespaces, and a namespace that changed enqueues its pods: the cycle is closed here.
         self.namespaces.pod_queue = self.pods
         self.reflection = self._reflection()
+        self.home_api = self._home_api_access() if services.has_api_service else None
         self.status = self._status_controller()
         for service in (
             self._pods,
@@ -133,6 +152,8 @@ class VirtualKubelet(MultiService):
             service.setServiceParent(self)
         if has_tokens(settings):
             self._token_controller().setServiceParent(self)
+        if self.home_api is not None:
+            self.home_api.setServiceParent(self)
 
     # Composition
 
@@ -240,8 +261,26 @@ class VirtualKubelet(MultiService):
             access=self.access,
             namespaces=self.namespaces,
             held=self.gate.state,
+            home_api=self._home_api_state(),
             metrics=shared.home.metrics,
         )
+
+    def _home_api_access(self) -> HomeApiAccess:
+        shared = self._shared
+        return HomeApiAccess(
+            shared.reactor,
+            context=self.context,
+            home_api=shared.home_api,
+            namespaces=self.namespaces,
+            health=self.health,
+            metrics=shared.home.metrics,
+        )
+
+    def _home_api_state(self) -> Latest[Readiness | None]:
+        """Return whether pods at the lender reach the home API server; None where they get no tokens for it."""
+        if self.home_api is not None:
+            return self.home_api.state
+        return Latest(WITHOUT_TUNNEL if has_tokens(self._shared.settings) else None)
 
     def _token_controller(self) -> TokenController:
         shared = self._shared
@@ -292,6 +331,9 @@ class VirtualKubelet(MultiService):
             self.network_condition.state.subscribe(lambda _: self._refresh()),
             self.reflection.claims_revision.subscribe(lambda _: self._shared.networks.claims_changed()),
         ]
+        if self.home_api is not None:
+            claims = self.home_api.claimed
+            self._unsubscribe.append(claims.subscribe(lambda _: self._shared.networks.claims_changed()))
         self._refresh()
         super().startService()
 
@@ -349,7 +391,7 @@ def has_tokens(settings: Settings) -> bool:
     return settings.kubelet.enable_apiserver_support and settings.reflection.serviceaccount.workers > 0
 
 
-def _context(shared: Shared, record: VirtualNode, network: LenderNetwork) -> Context:
+def _context(shared: Shared, record: VirtualNode, services: _HomeServices) -> Context:
     patch, reflection = record.spec.offloading_patch, shared.settings.reflection
     return Context(
         home=shared.home.cluster_id,
@@ -358,8 +400,8 @@ def _context(shared: Shared, record: VirtualNode, network: LenderNetwork) -> Con
         node_address=shared.settings.kubelet.node_address or shared.home.node_address,
         labels_not_reflected=frozenset((*patch.labels_not_reflected, *reflection.skip_labels)),
         annotations_not_reflected=frozenset((*patch.annotations_not_reflected, *reflection.skip_annotations)),
-        network=network,
-        services=_HomeServices(shared, network),
+        network=services.network,
+        services=services,
     )
 
 

@@ -69,10 +69,11 @@ class Services(NoHomeServices):
     """What follows pods to a lender: an API server to speak to, and claims of some storage classes."""
 
     def __init__(self, server: ApiServer | None = None, classes: tuple[str, ...] = ()) -> None:
+        super().__init__()
         self.server = server
         self.classes = classes
 
-    def api_server(self) -> ApiServer | None:
+    def api_server(self, namespace: str) -> ApiServer | None:
         return self.server
 
     def follows(self, storage_class: str) -> bool:

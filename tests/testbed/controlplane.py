@@ -73,7 +73,8 @@ def issue(host: Host, name: str, node: str, addresses: Addresses, address: str) 
     """
     authority = certs.Authority(host.directory, f"{name}-authority")
     certs.service_account_keys(host.directory)
-    services = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+    in_cluster = "kubernetes.default.svc"
+    services = ["kubernetes", "kubernetes.default", in_cluster, f"{in_cluster}.cluster.local"]
     serving = [*services, "localhost", "127.0.0.1", *{address, *addresses.hosts}, addresses.first_service]
     authority.issue("apiserver", "kube-apiserver", hosts=serving)
     authority.issue("kubelet-client", "kube-apiserver-kubelet-client", group="system:masters")

@@ -25,6 +25,7 @@ from liqod.cli.console.run import run
 from liqod.cli.console.session import Session, client_config
 from liqod.cli.network.plan import host_findings
 from liqod.cli.setup.foreign import foreign_findings
+from liqod.cli.setup.in_cluster_names import in_cluster_names
 from liqod.cli.status.own_facts import fact_findings, own_facts
 from liqod.cli.status.whoami import leader, own_cluster
 from liqod.config.checks import port_of
@@ -110,7 +111,7 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
     for finding in await host_findings(session):
         yield finding
     after: tuple[Part, ...] = (foreign_findings,) if pre else (_crds, _daemon, _ports, _webhook)
-    for part in (_version, _rights, _clock, *after):
+    for part in (_version, in_cluster_names, _rights, _clock, *after):
         try:
             async for finding in part(session):
                 yield finding

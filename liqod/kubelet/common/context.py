@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from attrs import Factory, field, frozen
 
+from liqod.flow.observe import Latest
 from liqod.kubelet.common.network import LenderNetwork, NoNetwork
 from liqod.model.ids import ClusterID
 
@@ -24,8 +26,17 @@ class ApiServer:
 class HomeServices(Protocol):
     """The services of the home cluster that offloaded pods use at a lender."""
 
-    def api_server(self) -> ApiServer | None:
-        """Return where offloaded pods reach the home API server; None if they get no tokens for it."""
+    @property
+    def api_addresses(self) -> Latest[Mapping[str, str]]:
+        """The addresses at the lender, by home namespace, that lead to the home API server; empty: none there."""
+        ...
+
+    def knows_api_server(self, namespace: str) -> bool:
+        """Return whether it is known where pods of a home namespace reach the home API server."""
+        ...
+
+    def api_server(self, namespace: str) -> ApiServer | None:
+        """Return where pods of a home namespace reach the home API server; None if they get no tokens for it."""
         ...
 
     def follows(self, storage_class: str) -> bool:
@@ -36,7 +47,14 @@ class HomeServices(Protocol):
 class NoHomeServices:
     """Null object: offloaded pods get neither tokens nor claims."""
 
-    def api_server(self) -> ApiServer | None:
+    def __init__(self) -> None:
+        self.api_addresses: Latest[Mapping[str, str]] = Latest({})
+
+    def knows_api_server(self, namespace: str) -> bool:
+        """Return True: there is nothing to find out."""
+        return True
+
+    def api_server(self, namespace: str) -> ApiServer | None:
         """Return None."""
         return None
 

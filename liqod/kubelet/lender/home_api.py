@@ -30,15 +30,16 @@ class _Slice(Object, frozen=True):
 
 
 class HomeApi:
-    """The addresses of the home API server: from ``url`` if configured, else published ones, else from ``known``."""
+    """The addresses of the home API server: from ``url`` if configured, else published ones, else from ``known``.
+
+    ``slices`` publish them.
+    """
 
     def __init__(self, informers: Informers, url: str, known: str) -> None:
         self._configured = _of_url(url) if url else None
         self._known = _of_url(known)
-        self._slices: Informer[_Slice] | None = None
-        if self._configured is None:
-            labels = f"{SERVICE_NAME_LABEL}={SERVICE}"
-            self._slices = informers.of(ENDPOINTSLICES, _Slice, namespace=NAMESPACE, labels=labels)
+        labels = f"{SERVICE_NAME_LABEL}={SERVICE}"
+        self.slices: Informer[_Slice] = informers.of(ENDPOINTSLICES, _Slice, namespace=NAMESPACE, labels=labels)
 
     def server(self, export_address: Callable[[str], str]) -> ApiServer:
         """Return the API server as a lender's pods reach it; untranslated addresses are used unchanged."""
@@ -46,10 +47,14 @@ class HomeApi:
         addresses = tuple(export_address(address) or address for address in server.addresses)
         return ApiServer(addresses, server.port, server.name)
 
+    def own_server(self) -> ApiServer:
+        """Return the API server as pods of this cluster reach it; what is configured is for those outside."""
+        return self._published() or self._known
+
     def _published(self) -> ApiServer | None:
         addresses: dict[str, None] = {}
         port = HTTPS
-        for each in self._slices.items() if self._slices is not None else ():
+        for each in self.slices.items():
             for endpoint in each.endpoints or ():
                 if endpoint.conditions.ready is not False:
                     addresses |= dict.fromkeys(endpoint.addresses)

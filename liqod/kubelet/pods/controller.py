@@ -127,6 +127,7 @@ class PodController(Controller[Key]):
         yield observe(self._health.state, self._health_changed)
         yield observe(self._network_usable, lambda _: self._all_keys())
         yield observe(self._context.network.translation, lambda _: self._all_keys())
+        yield observe(self._context.services.api_addresses, lambda _: self._postponed())
 
     def fair_by(self, key: Key) -> Hashable:
         # After a restart all pods are enqueued at once. Two lanes, served in turn: a new pod does not wait until
@@ -234,6 +235,9 @@ class PodController(Controller[Key]):
         if not self._may_delete(key, home, remote, decision):
             return _after(self._until_given_up(home))
         if isinstance(decision, Create | Patch | DeleteShadow) and not self._health.ok:
+            tracked.postponed = True
+            return _after(self._until_given_up(home))
+        if isinstance(decision, Create | Patch) and not self._context.services.knows_api_server(key.namespace):
             tracked.postponed = True
             return _after(self._until_given_up(home))
         try:

@@ -54,7 +54,7 @@ _DOMAIN: Final = ".svc.cluster.local"
 def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """Return the pod spec for the lender; the argument is not modified."""
     kept = {key: value for key, value in spec.items() if key not in REMOVED}
-    forged = forge_access(meta.name, kept, meta.annotations, context)
+    forged = forge_access(meta.key, kept, meta.annotations, context)
     for kind in _CONTAINERS:
         if forged.get(kind):
             forged[kind] = [_container(container, bool(spec.get("hostNetwork"))) for container in forged[kind]]
@@ -161,6 +161,8 @@ def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, c
     pod["activeDeadlineSeconds"] = whole.get("activeDeadlineSeconds")
     if whole.get("resources"):
         pod["resources"] = whole["resources"]
+    # The containers' environment and these belong together, should the lender create the pod once more.
+    pod["hostAliases"] = whole.get("hostAliases")
     return {
         "metadata": {
             "uid": shadow.uid,

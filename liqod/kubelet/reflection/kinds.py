@@ -22,6 +22,7 @@ from liqod.kubelet.reflection.forge import claim, configmap, endpointslice, ingr
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
 from liqod.kubelet.reflection.views import ConfigMap, EndpointSlice, Reflectable, Secret, WithSpec
 from liqod.kubelet.tokens.secret import ACCOUNT_LABEL
+from liqod.model.names import HOME_API_LABEL
 
 SLICE_PAUSE: Final = 0.5
 """Seconds between two writes of one slice: endpoints change in bursts, and only the latest state matters."""
@@ -92,7 +93,15 @@ SECRET: Final = Kind(
     unless=ACCOUNT_LABEL,
 )
 SERVICE: Final = Kind(
-    "service", SERVICES, SERVICES, WithSpec, WithSpec, service.forge, service.observe, service.is_fixed
+    "service",
+    SERVICES,
+    SERVICES,
+    WithSpec,
+    WithSpec,
+    service.forge,
+    service.observe,
+    service.is_fixed,
+    unless=HOME_API_LABEL,
 )
 INGRESS: Final = Kind("ingress", INGRESSES, INGRESSES, WithSpec, WithSpec, ingress.forge, ingress.observe)
 ENDPOINTSLICE: Final = Kind(
@@ -104,6 +113,7 @@ ENDPOINTSLICE: Final = Kind(
     endpointslice.forge,
     endpointslice.observe,
     pause=SLICE_PAUSE,
+    unless=HOME_API_LABEL,
     has_claims=True,
 )
 CLAIM: Final = Kind(

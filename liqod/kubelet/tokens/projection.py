@@ -16,6 +16,7 @@ from typing import Any, Final
 from attrs import frozen
 
 from liqod.kubelet.common.context import ROOT_CA, ApiServer, Context, remote_root_ca
+from liqod.model.ids import Key
 
 API_ACCESS_PREFIX: Final = "kube-api-access-"
 SUPPORT_ANNOTATION: Final = "liqo.io/api-server-support"
@@ -27,6 +28,8 @@ NAMESPACE_KEY: Final = "namespace"
 SECRET_SUFFIX: Final = ".liqo-token"  # noqa: S105 (part of a name)
 _MAX_NAME: Final = 253
 _HOST: Final = "kubernetes.default"
+API_SERVER_NAMES: Final = (_HOST, f"{_HOST}.svc", f"{_HOST}.svc.cluster.local", "kubernetes")
+"""The names of a cluster's API server for its pods. The last one is that of pods in the namespace ``default``."""
 _TOKEN_SOURCES: Final = ("serviceAccountToken", "podCertificate")
 _CONTAINERS: Final = ("containers", "initContainers")
 
@@ -74,12 +77,10 @@ def sources_of(spec: Mapping[str, Any]) -> list[TokenSource]:
     ]
 
 
-def forge_access(
-    name: str, spec: Mapping[str, Any], annotations: Mapping[str, str], context: Context
-) -> dict[str, Any]:
-    """Return the spec of the pod ``name`` with the fields for API access forged."""
-    server = context.services.api_server() if is_supported(annotations) else None
-    return without_tokens(spec) if server is None else with_access(name, spec, context, server)
+def forge_access(pod: Key, spec: Mapping[str, Any], annotations: Mapping[str, str], context: Context) -> dict[str, Any]:
+    """Return the spec of a home pod with the fields for API access forged."""
+    server = context.services.api_server(pod.namespace) if is_supported(annotations) else None
+    return without_tokens(spec) if server is None else with_access(pod.name, spec, context, server)
 
 
 def with_access(name: str, spec: Mapping[str, Any], context: Context, server: ApiServer) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def with_access(name: str, spec: Mapping[str, Any], context: Context, server: Ap
         if spec.get(kind):
             forged[kind] = [_container(container, environment, account, context) for container in spec[kind]]
     if tokens and not server.name:
-        aliases = [{"ip": ip, "hostnames": [_HOST, f"{_HOST}.svc"]} for ip in server.addresses]
+        aliases = [{"ip": ip, "hostnames": list(API_SERVER_NAMES)} for ip in server.addresses]
         forged["hostAliases"] = [*(spec.get("hostAliases") or ()), *aliases]
     return forged
 

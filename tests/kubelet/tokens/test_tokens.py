@@ -120,7 +120,7 @@ class SpecTests(SynchronousTestCase):
         self.assertLess([e["name"] for e in env].index("KUBERNETES_SERVICE_HOST"), [e["name"] for e in env].index("U"))
         init = {each["name"]: each["value"] for each in forged["initContainers"][0]["env"]}
         self.assertEqual(init["KUBERNETES_PORT_6443_TCP_ADDR"], "kubernetes.default")
-        names = ["kubernetes.default", "kubernetes.default.svc"]
+        names = ["kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "kubernetes"]
         self.assertEqual(forged["hostAliases"], [{"ip": ip, "hostnames": names} for ip in SERVER.addresses])
 
     def test_a_server_with_a_name(self) -> None:

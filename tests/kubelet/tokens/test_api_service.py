@@ -1,0 +1,120 @@
+"""The service at the lender that leads to the home API server: what is forged, and what is said about it."""
+
+from __future__ import annotations
+
+import attrs
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.kubelet.common.context import ApiServer, Context
+from liqod.kubelet.common.network import NoNetwork
+from liqod.kubelet.tokens.api_service import (
+    NAME,
+    Reach,
+    forge_service,
+    forge_slice,
+    is_same_slice,
+    reach,
+    readiness,
+)
+from liqod.model.ids import ClusterID
+from liqod.model.records.views import ShadowEndpointSlice
+
+CONTEXT = Context(ClusterID("home"), ClusterID("lender"), "liqo-lender")
+SERVER = ApiServer(("192.0.2.1", "192.0.2.2"), 6443)
+BOTH = Reach(("10.68.0.1", "10.68.0.2"), 6443)
+
+
+class Tunnel(NoNetwork):
+    """Exports the addresses that it was given, and refuses loopback."""
+
+    is_managed = True
+
+    def __init__(self, given: dict[str, str], families: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self.given = given
+        self.versions = families
+
+    def endpoint_to_lender(self, address: str) -> str:
+        return self.given.get(address, "")
+
+    def must_be_claimed(self, address: str) -> bool:
+        return not address.startswith("10.1.")
+
+    def objection(self, address: str) -> str:
+        return "has a meaning on its own host alone" if address.startswith("127.") else ""
+
+    def families(self) -> frozenset[str]:
+        return self.versions
+
+
+class ReachTests(SynchronousTestCase):
+    def test_table(self) -> None:
+        """Addresses are claimed with the port alone; what is not exported yet is waited for, what never is is said."""
+        one, two = (("192.0.2.1", "TCP/6443"), ("192.0.2.2", "TCP/6443"))
+        given = {"192.0.2.1": "10.68.0.1"}
+        never = ("the address 127.0.0.1 has a meaning on its own host alone",)
+        for server, exported, wanted in (
+            (SERVER, {}, Reach((), 6443, frozenset({one, two}), (), True)),
+            (SERVER, given, Reach(("10.68.0.1",), 6443, frozenset({one, two}), (), True)),
+            (
+                SERVER,
+                {**given, "192.0.2.2": "10.68.0.2"},
+                Reach(("10.68.0.1", "10.68.0.2"), 6443, frozenset({one, two})),
+            ),
+            (ApiServer(("10.1.0.4",), 443), {"10.1.0.4": "10.9.0.4"}, Reach(("10.9.0.4",), 443)),
+            (ApiServer(("127.0.0.1",), 6443), {}, Reach((), 6443, frozenset(), never)),
+            (ApiServer(("127.0.0.1", "192.0.2.1"), 6443), given, Reach(("10.68.0.1",), 6443, frozenset({one}), never)),
+            # A service has endpoints of one IP version.
+            (ApiServer(("192.0.2.1", "2001:db8::1"), 6443), given, Reach(("10.68.0.1",), 6443, frozenset({one}))),
+            (ApiServer((), 6443, "api.example.com"), {}, Reach((), 6443)),
+        ):
+            self.assertEqual(reach(server, Tunnel(exported)), wanted, server)
+
+    def test_what_is_said(self) -> None:
+        """The first obstacle is named, and nothing is called broken that is not known."""
+        never = Reach((), 6443, objections=("the address 127.0.0.1 has a meaning on its own host alone",))
+        for server, found, refused, wanted in (
+            (SERVER, BOTH, {}, ("Tunnel", True, True)),
+            (SERVER, BOTH, {"shop": "forbidden"}, ("ServiceRefused", False, True)),
+            (SERVER, Reach((), 6443, is_waiting=True), {}, ("NotExportedYet", False, True)),
+            (SERVER, never, {}, ("NotExported", False, True)),
+            (ApiServer((), 6443), Reach((), 6443), {}, ("Unknown", False, False)),
+        ):
+            said = readiness(server, found, refused)
+            self.assertEqual((said.reason, said.ready, said.known), wanted)
+            self.assertTrue(said.message)
+
+
+class ForgeTests(SynchronousTestCase):
+    def test_service_and_slice_belong_together(self) -> None:
+        """The service has no selector, the port that programs have built in, and that port's name is the slice's."""
+        service, there = forge_service("shop-home", BOTH, CONTEXT), forge_slice("shop-home", BOTH, CONTEXT)
+        self.assertNotIn("selector", service["spec"])
+        (port,), (behind,) = service["spec"]["ports"], there["spec"]["template"]["ports"]
+        self.assertEqual((port["port"], behind["port"]), (443, 6443))
+        self.assertEqual(port["name"], behind["name"])
+        self.assertEqual(there["metadata"]["labels"]["kubernetes.io/service-name"], service["metadata"]["name"])
+        self.assertEqual(service["metadata"]["name"], NAME)
+        found = [one["addresses"] for one in there["spec"]["template"]["endpoints"]]
+        self.assertEqual(found, [["10.68.0.1"], ["10.68.0.2"]])
+
+    def test_the_address_that_pods_call(self) -> None:
+        """A service that somebody deleted gets its address again; its version is that of the API server's address."""
+        self.assertEqual(forge_service("s", BOTH, CONTEXT, "10.102.0.7")["spec"]["clusterIP"], "10.102.0.7")
+        self.assertNotIn("clusterIP", forge_service("s", BOTH, CONTEXT)["spec"])
+        six = Reach(("fd00::1",), 6443)
+        for families, wanted in ((frozenset({"IPv4"}), None), (frozenset({"IPv4", "IPv6"}), ["IPv6"])):
+            context = attrs.evolve(CONTEXT, network=Tunnel({}, families))
+            self.assertEqual(forge_service("s", six, context)["spec"].get("ipFamilies"), wanted)
+        self.assertEqual(forge_slice("s", six, CONTEXT)["spec"]["template"]["addressType"], "IPv6")
+
+    def test_an_equal_slice_is_not_written(self) -> None:
+        """What the lender keeps differs in default values only; other addresses, ports or labels are written."""
+        body = forge_slice("s", BOTH, CONTEXT)
+        there = msgspec.convert(body, ShadowEndpointSlice)
+        self.assertTrue(is_same_slice(there, body))
+        for other in (attrs.evolve(BOTH, addresses=("10.68.0.1",)), attrs.evolve(BOTH, port=443)):
+            self.assertFalse(is_same_slice(there, forge_slice("s", other, CONTEXT)))
+        bare = msgspec.structs.replace(there, metadata=msgspec.structs.replace(there.metadata, labels={}))
+        self.assertFalse(is_same_slice(bare, body))
