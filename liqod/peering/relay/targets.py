@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import unquote_plus
 
 from liqod.model.objects.api_request import Ask
 from liqod.peering.relay.rejection import Rejected
@@ -20,7 +21,8 @@ PAGES: Final = frozenset(("/readyz", "/livez", "/healthz", "/version"))
 _SEGMENT: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,251}[a-z0-9])?")
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _MUTATED: Final = {"GET": "get", **_VERBS}
-_FALSE: Final = ("", "0", "f", "false")
+# apimachinery, pkg/runtime/conversion.go, Convert_Slice_string_To_bool: all else is true, an empty value as well.
+_FALSE: Final = ("0", "false")
 
 
 def ask_of(method: bytes, target: bytes) -> Ask:
@@ -68,4 +70,5 @@ def _is_watch(query: str) -> bool:
     # The API server decodes parameter names: a percent-encoded "watch" would be hidden from this check only.
     if any("%" in pair.partition("=")[0] for pair in query.split("&")):
         raise Rejected(400, "RelayBadRequest", "the name of a parameter is not encoded")
-    return any(value.lower() not in _FALSE for value in values)
+    # Of a parameter that is given several times the API server reads the first, decoded.
+    return bool(values) and unquote_plus(values[0]).lower() not in _FALSE
