@@ -38,6 +38,7 @@ from liqod.audit.events import LOGGER as AUDIT_LOG
 from liqod.config.load import DEFAULT_PATH, ConfigError, load
 from liqod.config.schema import Settings
 
+# The units have RestartPreventExitStatus=2: with a wrong configuration no restart helps.
 USAGE_STATUS = 2
 COLLECTIONS = (5_000, 10, 10)
 """When Python looks for cycles among what was made: seven times as seldom as it would (700), which halves the CPU that

@@ -6,6 +6,7 @@ import errno
 import os
 from pathlib import Path
 
+# The lines name peers and addresses: only the daemon's user reads them.
 MODE = 0o600
 
 

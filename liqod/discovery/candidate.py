@@ -23,6 +23,7 @@ MAX_TXT: Final = 1300
 MAX_ADDRESSES: Final = 8
 """Addresses kept of one announcement."""
 MAX_NAME: Final = 63
+"""Maximum octets of a DNS label (RFC 1035, section 2.3.4)."""
 
 MDNS: Final = "mDNS"
 MANUAL: Final = "Manual"

@@ -15,6 +15,7 @@ import ifaddr
 
 from liqod.discovery.candidate import Network
 
+# linux/if.h, linux/sockios.h
 IFF_UP: Final = 0x1
 IFF_LOOPBACK: Final = 0x8
 IFF_POINTOPOINT: Final = 0x10

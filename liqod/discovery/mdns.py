@@ -47,11 +47,14 @@ MAX_PER_TURN: Final = 64
 MAX_RESOLVING: Final = 16
 """Queries in flight for instances that came without their addresses."""
 RESOLVE_TIMEOUT: Final = 3000
+"""Milliseconds, as zeroconf takes them, until a query is given up."""
 RECHECK_DELAY: Final = 15.0
 """Seconds after a change: flushed addresses live one second longer (RFC 6762, 10.2), and zeroconf expires its cache
 every ten."""
 MAX_INSTANCE: Final = 255
+"""Maximum octets of a DNS name (RFC 1035, section 2.3.4)."""
 CLOSE_DEADLINE: Final = 3.0
+"""Seconds for the goodbyes: without them peers keep the records for their TTL (RFC 6762, section 10.1)."""
 
 
 class Responder:
@@ -145,6 +148,7 @@ class Responder:
             return Seen(info.name, ())
         found = candidates_of(
             claims,
+            # With their zones: a link-local address is not usable without its interface (RFC 4007, section 11).
             info.parsed_scoped_addresses(),
             info.port or 0,
             local=self.choice.networks,

@@ -23,12 +23,15 @@ SERVICE: Final = "_liqod._tcp"
 MAX_INSTANCES: Final = 64
 """Instances of one domain that are resolved."""
 MAX_TARGETS: Final = 4
+"""SRV records of one instance that are followed; each costs two more queries."""
 MIN_DELAY: Final = 30.0
 MAX_DELAY: Final = 3600.0
 """Seconds between two searches at least and at most, whatever the records' TTL."""
 EMPTY_DELAY: Final = 300.0
 """Seconds until a domain without instances is searched again."""
 TIMEOUT: Final = (1, 3, 5)
+"""Seconds for each attempt of a query; the default of twisted.names, (1, 3, 11, 45), would hold a search for a
+minute."""
 
 T = TypeVar("T")
 Answer = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]

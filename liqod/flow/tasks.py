@@ -58,6 +58,7 @@ class Tasks(Service):
     def stopService(self) -> Deferred[None]:
         super().stopService()
         self._stopping = True
+        # cancel() may end a coroutine at once, which removes it from the set.
         running = list(self._running)
         for deferred in running:
             deferred.cancel()

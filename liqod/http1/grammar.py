@@ -16,7 +16,9 @@ from liqod.http1.errors import Malformed
 CheckHead = Callable[[bytes, int], int | None]
 
 MAX_LENGTH_DIGITS: Final = 10
+"""Digits of a Content-Length: a number of any length takes quadratic time to parse."""
 MAX_SIZE_DIGITS: Final = 8
+"""Hex digits of a chunk's size (RFC 9112, section 7.1), which has no limit of its own."""
 
 # Possessive quantifiers do not backtrack: the time is linear in the length of the head.
 _HEAD: Final = re.compile(

@@ -31,8 +31,11 @@ from liqod.model.records.offer import Refusal
 PrivateKey = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 LIFETIME: Final = datetime.timedelta(days=3652)
+"""Ten years: the pin ends trust in a key, not a date."""
 BACK_DATED: Final = datetime.timedelta(days=1)
+"""Tolerance for clocks that are behind ours."""
 MIN_RSA_BITS: Final = 2048
+"""NIST SP 800-131A: RSA with less than 2048 bits is disallowed."""
 MAX_RSA_BITS: Final = 8192
 """Larger RSA keys cost the verifier milliseconds per signature: an unauthenticated peer must not choose that cost."""
 MAX_RSA_EXPONENT: Final = 1 << 32

@@ -19,6 +19,7 @@ from liqod.model.ids import ClusterID, Fingerprint, parse_cluster_id, parse_fing
 
 PREFIX: Final = "liqo1."
 SECRET_BYTES: Final = 32
+"""256 bits: guessing one is hopeless without a limit on attempts, too."""
 MAX_LENGTH: Final = 4096
 MAX_ADDRESSES: Final = 8
 

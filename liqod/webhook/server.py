@@ -21,6 +21,7 @@ IDLE: Final = 90.0
 """Seconds that an unused connection is kept: API servers keep theirs."""
 
 
+# Without a body, and with Connection: close, as the rest of the request is not read (RFC 9110, section 15.5.14).
 REFUSAL: Final = b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 

@@ -32,8 +32,10 @@ _NAME = re.compile(r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0
 _FEATURE = re.compile(r"[a-z0-9][-a-z0-9]{0,31}")
 _REASON = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 _URL = re.compile(r"https?://[!-~]+")
+# 32 bytes in base64: a WireGuard key (wg(8)); below, the 64 bytes of an Ed25519 signature (RFC 8032).
 _KEY = re.compile(r"([A-Za-z0-9+/]{43}=)?")
 _SIGNATURE = re.compile(r"([A-Za-z0-9+/]{86}==)?")
+# 39 characters are the longest text of an IPv6 address.
 _CIDR = re.compile(r"[0-9a-fA-F:.]{2,39}/[0-9]{1,3}")
 _SOCKET = re.compile(r"\[?[0-9a-fA-F:.]{2,39}\]?:[0-9]{1,5}")
 _HEX = re.compile(r"[0-9a-f]{1,64}")

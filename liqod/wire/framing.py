@@ -13,6 +13,7 @@ import attrs
 from liqod.wire.errors import RemoteProtocolError
 
 HEADER: Final = 4
+"""Bytes of a frame's length, before the frame (docs/protocol.md)."""
 
 
 @attrs.frozen

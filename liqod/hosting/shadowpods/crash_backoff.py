@@ -8,6 +8,7 @@ import attrs
 
 from liqod.flow.backoff import Backoff
 
+# The cap is that of a kubelet's CrashLoopBackOff, 5 minutes (Kubernetes, "Pod Lifecycle").
 BACKOFF: Final = Backoff(initial=1.0, cap=300.0, jitter=0.0)
 STABLE: Final = 600.0
 """Seconds that an object must have existed for its back-off to be reset. The kubelet resets the CrashLoopBackOff of a

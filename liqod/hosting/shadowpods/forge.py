@@ -44,6 +44,7 @@ MAX_GRACE: Final = 3600
 """Seconds of the longest termination grace period: it bounds how long a dismissed tenant's pods can terminate."""
 
 DROPPED: Final = (
+    # A pod with a node's name is not scheduled: no taint, affinity or resource of the node is considered.
     "nodeName",
     # Admission computes it from the class, and refuses another value (plugin Priority).
     "priority",
@@ -136,6 +137,8 @@ def ephemeral_names(spec: PodSpec) -> list[str]:
 
 
 def _resizable(spec: PodSpec) -> list[Container]:
+    # Init containers with restartPolicy Always run on beside the others (Kubernetes, "Sidecar Containers"), and only
+    # these can be resized (KEP-1287).
     sidecars = [one for one in spec.init_containers or () if one.restart_policy == "Always"]
     return [*(spec.containers or ()), *sidecars]
 

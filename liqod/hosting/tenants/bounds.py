@@ -48,6 +48,7 @@ _SPECIAL: Final = (
 _PRIVATE: Final = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 """Private networks (RFC 1918, RFC 4193), and shared ones (RFC 6598), which clouds use for their own services."""
 _EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
+# CoreDNS of OpenShift serves pods at port 5353; a Service's port is translated before a NetworkPolicy is applied.
 _DNS_PORTS: Final = [{"protocol": protocol, "port": port} for protocol in ("UDP", "TCP") for port in (53, 5353)]
 _DNS_NAMESPACES: Final = ["kube-system", "openshift-dns"]
 _NODE_LOCAL_DNS: Final = "169.254.20.10/32"

@@ -15,9 +15,11 @@ from attrs import define
 TIMES: Final = 4.0
 """Factor over the minimum latency from which a response counts as slow, if it is also ``NOTICEABLE`` seconds above."""
 NOTICEABLE: Final = 0.05
+"""Seconds: below it a multiple of a very short minimum says nothing about load."""
 WINDOW: Final = 300.0
 """Seconds for which a minimum is kept at least, and half of the maximum: the network path may change."""
 KINDS: Final = 64
+"""Maximum number of kinds of requests that have a minimum of their own."""
 WEIGHT: Final = 0.2
 """Weight of the newest response in the moving average."""
 

@@ -20,6 +20,7 @@ from liqod.kube.connection.config import ClientConfig, ConfigError
 from liqod.kube.errors import Unreachable
 
 CONNECT_TIMEOUT: Final = 10.0
+"""Seconds; Linux itself gives up after two minutes (tcp(7), tcp_syn_retries)."""
 IN_FLIGHT: Final = 32
 """Maximum number of concurrent requests (see ``concurrency_limit``), and of idle connections in the pool: a burst then
 does not open and close connections."""

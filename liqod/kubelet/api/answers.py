@@ -33,6 +33,7 @@ END_AFTER: Final = 0.001
 server that serves a log over WebSocket drops data that it reads together with the end. Source: k8s.io/streaming,
 pkg/httpstream/wsstream/stream.go, messageCopy."""
 PROMETHEUS: Final = b"text/plain; version=0.0.4; charset=utf-8"
+"""The content type of Prometheus' text format 0.0.4, by which a scraper chooses its parser."""
 
 
 class Answers:

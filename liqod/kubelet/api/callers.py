@@ -29,6 +29,7 @@ ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessrev
 KEPT_FOR: Final = 10.0
 KEPT: Final = 512
 MAX_TOKEN: Final = 16 << 10
+"""Maximum bytes of a bearer token; a service account's has about one thousand."""
 REVIEWS: Final = 4
 """Maximum number of concurrent TokenReviews: a flood of invalid tokens must not exhaust the home client."""
 

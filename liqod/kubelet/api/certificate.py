@@ -35,6 +35,8 @@ REQUESTS: Final = Resource(
 )
 NAME: Final = "liqod-virtual-nodes"
 LIFE: Final = 90 * 86400
+"""Seconds that are asked for. A signer may give less (kube-controller-manager --cluster-signing-duration), the API
+takes no less than 600 (CertificateSigningRequestSpec)."""
 PATIENCE: Final = 30.0
 """Seconds within which a working signer signs an approved request."""
 GIVE_UP: Final = 1800.0

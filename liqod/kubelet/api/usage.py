@@ -29,6 +29,7 @@ from liqod.model.timestamps import rfc3339
 
 POD_METRICS: Final = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", True)
 FRESH: Final = 10.0
+"""Seconds that an answer serves all callers: less than the 15 s at which metrics-server reads each node."""
 REQUEST_TIMEOUT: Final = 5.0
 """Seconds until a request to a lender times out: the caller waits for the slowest lender."""
 LONGEST_GAP: Final = 120.0

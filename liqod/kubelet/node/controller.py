@@ -88,6 +88,7 @@ class LeaseController(Controller[str]):
         if not self._health.value.ready:
             return wait
         renewing = Deferred.fromCoroutine(self._renew(uid))
+        # One attempt must not use up the time in which the lease has to be renewed.
         renewing.addTimeout(self._duration / 4, self.clock)
         try:
             await renewing
@@ -97,6 +98,8 @@ class LeaseController(Controller[str]):
         return wait
 
     async def _renew(self, node_uid: str) -> None:
+        # renewTime is a MicroTime: RFC 3339 with six digits of a second, which the API server requires
+        # (metav1.MicroTime).
         name, now = self._node_name, rfc3339_micro(wall_clock(self.clock)())
         try:
             await self._client.patch(LEASES, name, {"spec": {"renewTime": now}}, LEASE_NAMESPACE, view=None)

@@ -30,6 +30,7 @@ APPLIED_LABELS: Final = "offloading.liqo.io/applied-labels"
 PLATFORM: Final = frozenset(("kubernetes.io/arch", "kubernetes.io/os"))
 """Labels with a default that a lender may offer otherwise: the architecture and the system of its nodes."""
 LEASE_NAMESPACE: Final = "kube-node-lease"
+# As kubelets: nodeLeaseRenewIntervalFraction (pkg/kubelet/kubelet.go).
 RENEWED: Final = 1 / 4
 """Fraction of the lease duration after which the lease is renewed and a silent lender is probed. Source: kubelet
 (nodeLeaseRenewIntervalFraction = 0.25)."""

@@ -131,6 +131,7 @@ def _guarded(uid: str, old: Sequence[Mapping[str, Any]], new: _Tolerations) -> l
     ]
 
 
+# A JSON pointer writes "/" in a key as "~1" (RFC 6901, section 3).
 _PATH: Final = HELD.replace("/", "~1")
 
 

@@ -36,7 +36,9 @@ REMOVED: Final = frozenset(
         # Admission refuses an overhead other than that of the RuntimeClass (plugin RuntimeClass), which is the
         # lender's.
         "overhead",
+        # The pod was scheduled at home already, onto the virtual node.
         "schedulingGates",
+        # ResourceClaims are objects of home, with devices of its nodes.
         "resourceClaims",
         "runtimeClassName",
         "workloadRef",
@@ -73,6 +75,7 @@ def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> d
     runtime_class = meta.annotations.get(REMOTE_RUNTIME_CLASS) or spec.get("runtimeClassName")
     if runtime_class and runtime_class != "liqo":
         forged["runtimeClassName"] = runtime_class
+    # In the node's Linux namespaces a pod would see the lender's processes and its network.
     for namespace in HOST_NAMESPACES:
         forged[namespace] = False
     return forged

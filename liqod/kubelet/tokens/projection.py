@@ -27,6 +27,7 @@ DEFAULT_SECONDS: Final = 3600
 NAMESPACE_KEY: Final = "namespace"
 SECRET_SUFFIX: Final = ".liqo-token"  # noqa: S105 (part of a name)
 _MAX_NAME: Final = 253
+"""The name of a Secret is a DNS subdomain (RFC 1123)."""
 _HOST: Final = "kubernetes.default"
 API_SERVER_NAMES: Final = (_HOST, f"{_HOST}.svc", f"{_HOST}.svc.cluster.local", "kubernetes")
 """The names of a cluster's API server for its pods. The last one is that of pods in the namespace ``default``."""

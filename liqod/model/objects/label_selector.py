@@ -9,6 +9,8 @@ from typing import Final
 import attrs
 
 MAX_LENGTH: Final = 4096
+# A qualified name: an optional DNS subdomain of at most 253 characters, then at most 63 (apimachinery,
+# IsQualifiedName).
 _KEY = r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _VALUE = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 _EQUALITY = re.compile(rf"({_KEY})\s*(==|=|!=)\s*({_VALUE})")

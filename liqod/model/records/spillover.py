@@ -23,6 +23,7 @@ RETURN: Final = "Return"
 MODES: Final = (NONE, HOME_FIRST, RETURN)
 
 HOME_WEIGHT: Final = 100
+"""The highest weight of a preferred term; the API allows 1 to 100 (core/v1, PreferredSchedulingTerm)."""
 PEER_POINTS: Final = 25
 """The most that the terms of one virtual node may weigh together, apart from rounding up to 1. The scheduler shows the
 largest sum as 100 and counts it twice: a peer stays 150 points behind own nodes, which is what an empty node gains on a

@@ -19,6 +19,7 @@ from liqod.wire.events import Bye
 
 STAGGER: Final = 0.25
 """Seconds between the starts of attempts at different addresses (RFC 8305, section 5: Connection Attempt Delay)."""
+# Linux retries a SYN for two minutes (tcp(7), tcp_syn_retries); a peer that is up answers within seconds.
 CONNECT_TIMEOUT: Final = 10.0
 MAX_ADDRESSES: Final = 8
 

@@ -31,6 +31,7 @@ PLACEHOLDER: Final = "/var/lib/liqod/volume-at-another-cluster"
 """The hostPath of a placeholder volume: it does not exist, and node affinity keeps real nodes from mounting it."""
 
 MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+# Written by this cluster's scheduler, provisioner and binder; the lender's write their own.
 _OF_THIS_CLUSTER: Final = frozenset(
     {
         SELECTED_NODE,

@@ -13,6 +13,7 @@ from liqod.model.text import clean_text
 
 FROM_LENDER: Final = " (at {lender})"
 LONGEST: Final = 900
+"""Leaves room for ``FROM_LENDER`` below the 1024 characters of an Event's note (NoteLengthLimit)."""
 
 
 class Involved(View, frozen=True):

@@ -33,6 +33,7 @@ _FIELDS: Final = (
     "trafficDistribution",
 )
 _OUTSIDE: Final = ("NodePort", "LoadBalancer")
+# Without nodePort, which the lender's API server allocates from a range of its own (--service-node-port-range).
 _PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
 
 
