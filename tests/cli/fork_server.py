@@ -6,8 +6,10 @@ request (JSON) a line and answers with one line: output, errors, exit status.
 
 from __future__ import annotations
 
+import atexit
 import base64
 import fcntl
+import functools
 import json
 import os
 import pty
@@ -19,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -28,10 +31,19 @@ LIMIT = 60.0
 """Seconds that a run may take before it is killed, and its status is -9."""
 
 
+@functools.cache
+def warm() -> ForkServer:
+    """Return the one of this process; it ends with it."""
+    server = ForkServer()
+    atexit.register(server.close)
+    return server
+
+
 class ForkServer:
-    """The client side: ``run`` blocks; ``close`` ends the process."""
+    """The client side: ``run`` blocks, one at a time; ``close`` ends the process."""
 
     def __init__(self) -> None:
+        self._turn = threading.Lock()
         # kubectl, which completes names, makes its cache in the home.
         self._home = tempfile.mkdtemp()
         self._process = subprocess.Popen(
@@ -49,9 +61,10 @@ class ForkServer:
         and ``send``: what to send, or with ``signal`` which signal, when a text was printed; ``closed``: nobody reads.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"argv": argv, **request}).encode() + b"\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
+        with self._turn:
+            self._process.stdin.write(json.dumps({"argv": argv, **request}).encode() + b"\n")
+            self._process.stdin.flush()
+            answer = json.loads(self._process.stdout.readline())
         out, err = (base64.b64decode(answer[name]).decode("utf-8", "replace") for name in ("out", "err"))
         return out, err, answer["status"]
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import os
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import yaml
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from twisted.internet.utils import getProcessOutputAndValue
+from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.agent.account import rights
@@ -25,9 +23,9 @@ from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig, load
 from liqod.kube.errors import Forbidden
 from liqod.kube.resources import CLUSTERROLEBINDINGS, NODES, ROLES, SECRETS, SERVICEACCOUNTS
+from tests.cli.fork_server import warm
 
 REACTOR: Any = reactor
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class FilesTests(SynchronousTestCase):
@@ -80,12 +78,10 @@ class AccountTests(TestCase):
         return client
 
     async def install(self, *arguments: str) -> str:
-        environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KUBECONFIG": str(self.folder / "admin")}
-        out, err, code = await getProcessOutputAndValue(
-            sys.executable, ["-m", "liqod.cli", "install", *arguments], env=environ, path=str(ROOT)
-        )
-        self.assertEqual(code, 0, (out + err).decode())
-        return bytes(out).decode()
+        environ = {"HOME": "/nonexistent", "KUBECONFIG": str(self.folder / "admin")}
+        out, err, code = await deferToThread(warm().run, "install", *arguments, env=environ)
+        self.assertEqual(code, 0, out + err)
+        return str(out)
 
     async def test_account(self) -> None:
         """The account that install makes has every right that the daemon needs, and not those of others."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
-from twisted.internet.utils import getProcessOutputAndValue
+from twisted.internet.threads import deferToThread
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
@@ -49,9 +47,9 @@ from liqod.kube.resources import (
 from liqod.model.ids import ClusterID
 from liqod.model.records.unpeering import FINALIZER
 from liqod.model.records.views import ForeignCluster
+from tests.cli.fork_server import warm
 
 REACTOR: Any = reactor
-ROOT = Path(__file__).resolve().parents[2]
 KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint
 
 
@@ -138,13 +136,11 @@ class AgainstTests(TestCase):
 
     async def liqodctl(self, *arguments: str, status: int = 0) -> str:
         """Run a command and return what it printed; its status must be as expected."""
-        environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KUBECONFIG": str(self.kubeconfig)}
-        out, err, code = await getProcessOutputAndValue(
-            sys.executable, ["-m", "liqod.cli", *arguments], env=environ, path=str(ROOT)
-        )
-        self.assertEqual(code, status, (out + err).decode())
-        self.assertNotIn(b"Traceback", err)
-        return str((out + err).decode())
+        environ = {"HOME": "/nonexistent", "KUBECONFIG": str(self.kubeconfig)}
+        out, err, code = await deferToThread(warm().run, *arguments, env=environ)
+        self.assertEqual(code, status, out + err)
+        self.assertNotIn("Traceback", err)
+        return str(out + err)
 
     async def peer(self, peer: str, name: str, **status: Any) -> None:
         body = {"metadata": {"name": peer}, "spec": {"clusterID": peer}}

@@ -31,7 +31,7 @@ from liqod.kube.client import Client
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES, NODES, PODS, SECRETS, VIRTUALNODES
 from liqod.model.ids import ClusterID
 from tests.cli import write_command_tree
-from tests.cli.fork_server import ForkServer
+from tests.cli.fork_server import warm
 
 REACTOR: Any = reactor
 KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint
@@ -153,8 +153,6 @@ class EveryCase(TestCase):
     timeout = 300
 
     async def setUp(self) -> None:  # type: ignore[override]
-        self.server = ForkServer()
-        self.addCleanup(self.server.close)
         self.cluster = SandboxCluster(REACTOR, "rome")
         self.cluster.listen(REACTOR)
         self.cluster.startService()
@@ -191,7 +189,7 @@ class EveryCase(TestCase):
 
     async def liqodctl(self, *argv: str, **request: Any) -> tuple[str, str, int]:
         environ = {"KUBECONFIG": str(self.kubeconfig), **request.pop("env", {})}
-        found: tuple[str, str, int] = await deferToThread(self.server.run, *argv, env=environ, **request)
+        found: tuple[str, str, int] = await deferToThread(warm().run, *argv, env=environ, **request)
         return found
 
 
