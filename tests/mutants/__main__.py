@@ -27,7 +27,7 @@ def main() -> int:
             return 0
         sources = {module: text for module, text in copy.sources().items() if module in {k.module for k in EQUIVALENT}}
         out_of_date = stale(sources)
-        reach = Reach(copy.path, KEPT / "reach.json")
+        reach = Reach(copy.path, KEPT / "reached.json")
         trials = Trials(copy, Imports(), reach, budget=given.budget, wide=given.wide)
         verdicts = _judge(drawn, trials, Results(KEPT / "results.jsonl"), again=given.again)
     finally:
@@ -49,7 +49,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="*", default=[], help="mutants to run, by the name that --list shows")
     parser.add_argument("--list", action="store_true", help="only show the sample")
     parser.add_argument("--again", action="store_true", help="try once more what survived before")
-    parser.add_argument("--budget", type=float, default=120.0, help="seconds of tests for one mutant, nearest first")
+    parser.add_argument("--budget", type=float, default=120.0, help="seconds of a processor for tests of a mutant")
     parser.add_argument("--wide", action="store_true", help="ask tests of other packages and the scenarios too")
     return parser.parse_args()
 
@@ -64,7 +64,7 @@ def _drawn(copy: Copy, given: argparse.Namespace) -> list[Mutant]:
         if is_below(module, inside) and not is_below(module, outside)
     }
     count = None if given.only else given.count
-    return [mutant for mutant in draw(sources, given.seed, count) if not given.only or mutant.name in given.only]
+    return list(draw(sources, given.seed, count, only=given.only))
 
 
 def _judge(drawn: list[Mutant], trials: Trials, results: Results, *, again: bool) -> list[Verdict]:

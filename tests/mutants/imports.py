@@ -8,7 +8,10 @@ from typing import Final
 
 import grimp
 
+from liqod.cli.main import COMMANDS
+
 SCENARIO: Final = "tests.scenario."
+_COMMAND_LINE: Final = "liqod.cli.main"
 _NEAR: Final = 2
 _ELSEWHERE: Final = ("tests.real.", "tests.netns.", "tests.contract.")
 """Tests on real clusters and in network namespaces: too slow for one mutant."""
@@ -19,6 +22,9 @@ class Imports:
 
     def __init__(self) -> None:
         self._graph = grimp.build_graph("liqod", "tests", cache_dir=None)
+        # The command line imports a command by its name, when it is called.
+        for place, _ in (command for section in COMMANDS.values() for command in section.values()):
+            self._graph.add_import(importer=_COMMAND_LINE, imported=place.partition(":")[0])
 
     def tests_of(self, module: str, *, wide: bool) -> dict[str, float]:
         """Return the test modules that import a module, directly or not, and how near they are: less is nearer.

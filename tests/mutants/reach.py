@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.mutants.run import run
 class Known:
     """What an unchanged run of a test module showed.
 
+    ``seconds`` are those of processors, while lines are recorded: about twice of what it takes otherwise.
     ``lines``: by module and function a digest of the function as it was then, and the lines that ran, counted from its
     first one.
     """
@@ -60,27 +62,31 @@ class Reach:
         if known is None or known.text != text:
             known = self._known[test] = self._measure(test, text)
             self._kept.parent.mkdir(parents=True, exist_ok=True)
-            self._kept.write_text(json.dumps({name: asdict(known) for name, known in self._known.items()}))
+            # What failed here and now is measured again by the next run.
+            kept = {name: asdict(known) for name, known in self._known.items() if known.passed}
+            self._kept.write_text(json.dumps(kept))
         return known
 
     def seconds(self, test: str) -> float:
-        """Return how long a test module takes, 0 as long as nobody knows."""
+        """Return the seconds of processors that a test module takes, 0 as long as nobody knows."""
         known = self._known.get(test)
         return known.seconds if known is not None else 0.0
 
     def _measure(self, test: str, text: str) -> Known:
-        data = self._place / "measured"
-        ended = run(self._place, [test], measured=data)
+        with tempfile.TemporaryDirectory(dir=self._place) as folder:
+            measured = Path(folder) / "coverage"
+            ended = run(self._place, [test], measured=measured)
+            lines = coverage.CoverageData(no_disk=True)
+            for one in measured.glob("lines*"):
+                part = coverage.CoverageData(str(one))
+                part.read()
+                lines.update(part)
         found: dict[str, dict[str, tuple[str, list[int]]]] = {}
-        if data.exists():
-            lines = coverage.CoverageData(str(data))
-            lines.read()
-            for measured in lines.measured_files():
-                file = Path(measured)
-                ran = lines_by_function(file.read_bytes(), frozenset(lines.lines(measured) or ()))
+        for file in map(Path, lines.measured_files()):
+            if file.is_relative_to(self._place):
+                ran = lines_by_function(file.read_bytes(), frozenset(lines.lines(str(file)) or ()))
                 if ran:
                     found[".".join(file.relative_to(self._place).with_suffix("").parts)] = ran
-            data.unlink()
         return Known(text, ended.passed, ended.seconds, found)
 
 

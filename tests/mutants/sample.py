@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from attrs import frozen
@@ -70,9 +70,16 @@ def mutants(module: str, source: bytes) -> list[Mutant]:
     return found
 
 
-def draw(sources: Mapping[str, bytes], seed: int, count: int | None = None) -> Iterator[Mutant]:
-    """Yield mutants of modules in the order that the seed gives them, those that compile, up to a count."""
+def draw(
+    sources: Mapping[str, bytes], seed: int, count: int | None = None, *, only: Collection[str] = ()
+) -> Iterator[Mutant]:
+    """Yield mutants of modules in the order that the seed gives them, those that compile, up to a count.
+
+    ``only``: the names of those that are wanted.
+    """
     everything = [mutant for module, source in sources.items() for mutant in mutants(module, source)]
+    if only:
+        everything = [mutant for mutant in everything if mutant.name in only]
     everything.sort(key=lambda mutant: hashlib.sha256(f"{seed} {mutant.name}".encode()).digest())
     drawn = 0
     for mutant in everything:
