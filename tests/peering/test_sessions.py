@@ -37,7 +37,7 @@ HELLO = Hello(ROME, "Rome", 1, 0, 0, [])
 INVITED = Token("0a1b", ROME, "Rome", KEY, ["192.0.2.1:5872"], bytes(32))
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, kw_only=True)
 class Connection:
     """A connection as its owner sees it; ``said``: the Bye with which the owner ended it."""
 
@@ -157,7 +157,7 @@ class SessionsCase(SynchronousTestCase):
         self.around.records[ROME] = ForeignCluster(metadata=ObjectMeta(name=ROME), spec=spec)
 
     def answer(self, connection: Connection) -> Bye | None:
-        """Return what a connection is told after its Hello; None: it may become a session."""
+        """Return the Bye for a connection after its Hello; None: it may become a session."""
         hello = connection.peer_hello
         assert hello is not None
         work = self.sessions.authenticate(cast(Any, connection), hello, None)
@@ -185,10 +185,10 @@ class SessionsCase(SynchronousTestCase):
 
 
 class AuthenticateTests(SessionsCase):
-    """What a connection is told."""
+    """What a connection is answered."""
 
     def test_only_a_trusted_key_goes_on(self) -> None:
-        """The pinned key may become a session; a stranger and an impostor are told why they may not."""
+        """The pinned key may become a session; a stranger and an impostor get a reason why they may not."""
         self.assertEqual(self.reason(Connection()), "TrustPending")
         self.pin()
         self.assertEqual(self.reason(Connection()), "")
@@ -274,7 +274,7 @@ class ClosedTests(SessionsCase):
     """What is remembered of a connection that ended."""
 
     def test_an_end_without_a_word_is_a_lost_connection(self) -> None:
-        """The peer has a reason for what it does not say, and whoever follows sessions hears of the end."""
+        """The peer has a reason for what it does not say, and who follows sessions hears of the end."""
         self.pin()
         lost = Connection()
         self.assertTrue(self.opens(lost))
@@ -282,7 +282,7 @@ class ClosedTests(SessionsCase):
         self.assertEqual((self.problem, self.peers[ROME].session), ("ConnectionLost", None))
         self.assertIn("closed", self.around.trace)
 
-    def test_who_falls_silent_is_told_from_who_says_that_we_did(self) -> None:
+    def test_who_falls_silent_is_not_one_who_says_that_we_did(self) -> None:
         """Only pings of ours without an answer say that the peer is unresponsive."""
         for by_peer, word in ((False, "fell silent"), (True, "closed")):
             self.setUp()
