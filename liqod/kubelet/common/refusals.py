@@ -25,7 +25,19 @@ the deletion of that object."""
 
 
 class Meaning(enum.Enum):
-    """Why a write at the lender failed."""
+    """Why a write at the lender failed.
+
+    ============================== ========== =====================================================
+    answer                         meaning    what follows
+    ============================== ========== =====================================================
+    none, 401                      NO_ANSWER  ``lender.health`` probes it; again after some seconds
+    409, 404 of the object         OUTDATED   read again, or the watch brings the present object
+    403, 404 of the namespace      SETTLING   within ``SETTLING_TIME`` of a grant: soon again
+    403, 404, 400, 422 otherwise   REFUSED    with growing delays, soon where home changes it
+    429, 5xx                       OVERLOADED the controller's back-off, not before ``Retry-After``
+    410                            OUTDATED   of a write; of a watch: ``kube.cache.listwatch`` lists
+    ============================== ========== =====================================================
+    """
 
     NO_ANSWER = "no answer"
     """No answer, or 401: wait until the lender answers and accepts the credential."""
