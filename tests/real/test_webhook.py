@@ -12,7 +12,7 @@ from twisted.internet.task import deferLater
 from liqod.agent.host.address import own_address
 from liqod.flow.clocks import installed_reactor
 from liqod.kube import manifests
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import Invalid, NotFound
 from liqod.kube.resources import (
     MUTATINGPOLICIES,
     MUTATINGPOLICYBINDINGS,
@@ -134,6 +134,38 @@ class PoliciesOnRealClustersTests(Asked):
             if wanted:
                 mended = [*got[: len(given)], dict(placement.TOLERATION)]
                 self.assertEqual(await self.pod(self.space, *mended), mended, given)
+
+    async def test_an_update_that_leaves_it_out(self) -> None:
+        """Who writes the whole list of tolerations is not refused for ours, which stays, in either form; nothing is
+        added to a pod that had none.
+        """
+        await self.refine("Local")
+        await self.install()
+        await self.in_force()
+        mine = {"key": "gpu", "operator": "Exists"}
+        for there in (dict(offloadable.TOLERATION), dict(placement.TOLERATION), None):
+            spec = {
+                "containers": [{"name": "main", "image": "localhost/busybox:1"}],
+                "automountServiceAccountToken": False,
+                "nodeSelector": {"no": "where"},
+                "tolerations": [there] if there else [],
+            }
+            body = {"metadata": {"generateName": "web-"}, "spec": spec}
+            made = await self.admin.create(PODS, body, self.refined if not there else self.space)
+            meta = made["metadata"]
+            self.addCleanup(self.admin.delete, PODS, meta["name"], meta["namespace"])
+
+            async def kept(meta: Any = meta, there: Any = there) -> bool:
+                change = {"spec": {"tolerations": [mine]}}
+                try:
+                    after = await self.admin.patch(PODS, meta["name"], change, meta["namespace"])
+                except Invalid:
+                    return False  # the policy for updates is seen later than those for new pods
+                left = [one for one in after["spec"]["tolerations"] if not one["key"].startswith("node.")]
+                self.assertEqual(left, [mine, there] if there else [mine])
+                return True
+
+            await self.eventually(kept)
 
     async def test_a_namespace_that_says_more(self) -> None:
         """Where a NamespaceOffloading refines the label, the webhook alone decides."""

@@ -51,7 +51,7 @@ class OffloadableTests(SynchronousTestCase):
 
     def test_right_in_either_order(self) -> None:
         """The policy that takes away is invoked again after the other one, which is invoked once."""
-        refined, added = (one["spec"] for one in offloadable.policies())
+        refined, added = (one["spec"] for one in offloadable.policies()[:2])
         self.assertEqual((refined["reinvocationPolicy"], added["reinvocationPolicy"]), ("IfNeeded", "Never"))
         # One whose conditions do not hold the first time would not be invoked again.
         self.assertNotIn("matchConditions", refined)
