@@ -16,6 +16,7 @@ from liqod.kube.resources import ENDPOINTSLICES, SHADOWENDPOINTSLICES
 from liqod.model.names import (
     MANAGED_BY_LABEL,
     MANAGED_BY_SHADOWSLICE,
+    PATH_LOST_ANNOTATION,
     REFLECTED_SLICE,
     SERVICE_NAME_LABEL,
     SLICE_MANAGED_BY_LABEL,
@@ -68,8 +69,13 @@ class Nothing:
 Step = Create | Update | Replace | Nothing
 
 
-def decide(shadow: ShadowEndpointSlice | None, present: EndpointSlice | None, wanted: SliceTemplate) -> Step:
-    """Return the next step for one name; a slice without its ShadowEndpointSlice is left to the garbage collector."""
+def decide(
+    shadow: ShadowEndpointSlice | None, present: EndpointSlice | None, wanted: SliceTemplate, *, lost: bool = False
+) -> Step:
+    """Return the next step for one name; a slice without its ShadowEndpointSlice is left to the garbage collector.
+
+    ``lost``: the slice is to say that the path to its borrower's home is lost.
+    """
     if shadow is None or shadow.metadata.deleting or (present is not None and present.metadata.deleting):
         return Nothing()
     if present is None:
@@ -78,9 +84,26 @@ def decide(shadow: ShadowEndpointSlice | None, present: EndpointSlice | None, wa
     if owner is None or owner.uid != shadow.metadata.uid or present.address_type != wanted.address_type:
         return Replace(present.metadata.uid)
     labels = labels_of(shadow.metadata)
-    if present.template != wanted or any(present.metadata.labels.get(key) != value for key, value in labels.items()):
+    is_labelled = all(present.metadata.labels.get(key) == value for key, value in labels.items())
+    if present.template != wanted or not is_labelled or says_lost(present) != lost:
         return Update(present.metadata.uid)
     return Nothing()
+
+
+def says_lost(present: EndpointSlice | None) -> bool:
+    """Return whether a slice says that the path to its borrower's home is lost."""
+    return present is not None and PATH_LOST_ANNOTATION in present.metadata.annotations
+
+
+def unready(template: SliceTemplate) -> SliceTemplate:
+    """Return a slice whose endpoints cannot be reached: none is ready, nor serves."""
+    endpoints = [
+        msgspec.structs.replace(
+            endpoint, conditions=msgspec.structs.replace(endpoint.conditions, ready=False, serving=False)
+        )
+        for endpoint in template.endpoints or ()
+    ]
+    return msgspec.structs.replace(template, endpoints=endpoints or None)
 
 
 def labels_of(shadow: ObjectMeta) -> dict[str, str]:
@@ -108,8 +131,8 @@ def refused_addresses(shadow: ShadowEndpointSlice, objection: Callable[[str], st
     return {one: why for one in sorted(named) if (why := objection(one))}
 
 
-def body_of(shadow: ShadowEndpointSlice, wanted: SliceTemplate) -> dict[str, Any]:
-    """Return the body of the slice to create."""
+def body_of(shadow: ShadowEndpointSlice, wanted: SliceTemplate, *, lost: bool = False) -> dict[str, Any]:
+    """Return the body of the slice to create; ``lost`` as in ``decide``."""
     meta = shadow.metadata
     owner = {
         "apiVersion": SHADOWENDPOINTSLICES.api_version,
@@ -120,7 +143,13 @@ def body_of(shadow: ShadowEndpointSlice, wanted: SliceTemplate) -> dict[str, Any
         # True would need the right to update the owner's finalizers (admission OwnerReferencesPermissionEnforcement).
         "blockOwnerDeletion": False,
     }
-    metadata = {"name": meta.name, "namespace": meta.namespace, "labels": labels_of(meta), "ownerReferences": [owner]}
+    metadata = {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "labels": labels_of(meta),
+        "annotations": {PATH_LOST_ANNOTATION: "true"} if lost else {},
+        "ownerReferences": [owner],
+    }
     return {
         "apiVersion": ENDPOINTSLICES.api_version,
         "kind": ENDPOINTSLICES.kind,

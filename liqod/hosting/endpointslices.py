@@ -5,14 +5,15 @@ The slice is owned by its ShadowEndpointSlice and deleted with it by the garbage
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
-from typing import Final
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Any, Final
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.backoff import Backoff
-from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
+from liqod.flow.observe import Latest
 from liqod.hosting.endpointslice_forge import (
     Create,
     EndpointSlice,
@@ -23,7 +24,9 @@ from liqod.hosting.endpointslice_forge import (
     body_of,
     decide,
     refused_addresses,
+    says_lost,
     template_of,
+    unready,
 )
 from liqod.hosting.shadowpods.admission import sentence
 from liqod.hosting.shadowpods.crash_backoff import Creations
@@ -37,6 +40,7 @@ from liqod.kube.resources import ENDPOINTSLICES, SHADOWENDPOINTSLICES
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites, Retry, refused_write
 from liqod.model.ids import Key
+from liqod.model.names import PATH_LOST_ANNOTATION
 from liqod.model.objects.meta import reference_to
 from liqod.model.records.network import TunnelEndpoint
 from liqod.model.records.views import ShadowEndpointSlice, SliceTemplate
@@ -62,7 +66,10 @@ _NEVER: Final = Written("", SliceTemplate())
 
 
 class ShadowEndpointSlices(Controller[Key]):
-    """Reconciles each ShadowEndpointSlice with the EndpointSlice of its name; tenants take turns."""
+    """Reconciles each ShadowEndpointSlice with the EndpointSlice of its name; tenants take turns.
+
+    ``lost``: of each tenant of which that is known, whether the path to its home is lost.
+    """
 
     name = "shadowendpointslices"
 
@@ -75,6 +82,7 @@ class ShadowEndpointSlices(Controller[Key]):
         slices: Informer[EndpointSlice],
         namespaces: Namespaces,
         networks: Networks,
+        lost: Latest[Mapping[str, bool]],
         recorder: Recorder,
         workers: int,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -86,6 +94,7 @@ class ShadowEndpointSlices(Controller[Key]):
         self._slices = MutationCache(slices, clock)
         self._namespaces = namespaces
         self._networks = networks
+        self._lost = lost
         self._recorder = recorder
         self._refusals: RefusedWrites[Key] = RefusedWrites(REFUSED)
         self._written: dict[Key, Written] = {}
@@ -95,6 +104,7 @@ class ShadowEndpointSlices(Controller[Key]):
         """ShadowEndpointSlices, their slices, and the networks of tenants."""
         yield watch(self._shadows)
         yield watch(self._slices.informer, self._slice_changed)
+        yield observe(self._lost, lambda _: [shadow.metadata.key for shadow in self._shadows.items()])
         if self._networks.tunnels is not None:
             yield watch(self._networks.tunnels, self._tunnel_changed)
 
@@ -124,7 +134,12 @@ class ShadowEndpointSlices(Controller[Key]):
             self._record_event(shadow, "NotGranted", f"namespace {key.namespace} was granted to no cluster")
             return None
         wanted = template_of(shadow, tenant, self._refused_addresses(shadow, tenant))
-        step = decide(shadow, self._slices.get(key), wanted)
+        present = self._slices.get(key)
+        # While it is not known whether the path is lost the slice goes on saying what it said.
+        lost = self._lost.value.get(tenant, says_lost(present))
+        if lost:
+            wanted = unready(wanted)
+        step = decide(shadow, present, wanted, lost=lost)
         if isinstance(step, Nothing):
             return None
         written, now = self._written.get(key, _NEVER), self.clock.seconds()
@@ -133,17 +148,17 @@ class ShadowEndpointSlices(Controller[Key]):
         if again.creations.count > 1 and (wait := written.creations.wait(now)) > 0:
             return After(wait)
         try:
-            if await self._apply(shadow, wanted, step):
+            if await self._apply(shadow, body_of(shadow, wanted, lost=lost), step):
                 self._written[key] = again
         except (Invalid, Forbidden, AlreadyExists) as error:
             return self._refused(shadow, error)
         self._refusals.forget(key)
         return None
 
-    async def _apply(self, shadow: ShadowEndpointSlice, wanted: SliceTemplate, step: Step) -> bool:
-        """Take a step; returns whether the slice has the wanted content now."""
+    async def _apply(self, shadow: ShadowEndpointSlice, body: dict[str, Any], step: Step) -> bool:
+        """Take a step; returns whether the slice has the content of ``body`` now."""
         key, client = shadow.metadata.key, self._client
-        present, body = self._slices.get(key), body_of(shadow, wanted)
+        present, said = self._slices.get(key), body["metadata"]["annotations"].get(PATH_LOST_ANNOTATION)
         match step:
             case Create():
                 created = await client.create(ENDPOINTSLICES, body, key.namespace, view=EndpointSlice)
@@ -151,7 +166,11 @@ class ShadowEndpointSlices(Controller[Key]):
                 return True
             case Update(uid):
                 patch = {
-                    "metadata": {"uid": uid, "labels": body["metadata"]["labels"]},
+                    "metadata": {
+                        "uid": uid,
+                        "labels": body["metadata"]["labels"],
+                        "annotations": {PATH_LOST_ANNOTATION: said},
+                    },
                     "endpoints": body["endpoints"],
                     "ports": body["ports"],
                 }

@@ -14,10 +14,12 @@ from twisted.internet.interfaces import IReactorTime
 
 from liqod.audit.events import NO_AUDIT, Audit
 from liqod.config.schema import Settings
-from liqod.flow.clocks import WallClock
+from liqod.flow.clocks import Reactor, WallClock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always
+from liqod.flow.observe import Latest
 from liqod.hosting.endpointslice_forge import LABELS, EndpointSlice
 from liqod.hosting.endpointslices import ShadowEndpointSlices
+from liqod.hosting.home_paths import HomePaths
 from liqod.hosting.shadowpods.controller import ShadowPods
 from liqod.hosting.tenants import authorizer
 from liqod.hosting.tenants.access import Access, ApiAccess
@@ -71,7 +73,7 @@ class Hosting(MultiService):
         self,
         client: Client,
         informers: Informers,
-        clock: IReactorTime,
+        clock: Reactor,
         *,
         settings: Settings,
         cluster_id: ClusterID,
@@ -114,13 +116,27 @@ class Hosting(MultiService):
             metrics=metrics,
             audit=audit,
         )
+        shadowslices = informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice)
+        lost: Latest[Mapping[str, bool]] = Latest({})
+        if self._networks.tunnels is not None:
+            paths = HomePaths(
+                clock,
+                shadows=shadowslices,
+                tunnels=self._networks.tunnels,
+                namespaces=self._namespaces,
+                networks=self._networks,
+                metrics=metrics,
+            )
+            paths.setServiceParent(self)
+            lost = paths.lost
         endpointslices = ShadowEndpointSlices(
             client,
             clock,
-            shadows=informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice),
+            shadows=shadowslices,
             slices=informers.of(ENDPOINTSLICES, EndpointSlice, labels=label_selector(LABELS)),
             namespaces=self._namespaces,
             networks=self._networks,
+            lost=lost,
             recorder=recorder,
             workers=own.workers,
             metrics=metrics,

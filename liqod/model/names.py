@@ -51,6 +51,8 @@ MANAGED_BY_SHADOWSLICE: Final = "shadowendpointslice"
 SLICE_MANAGED_BY_LABEL: Final = "endpointslice.kubernetes.io/managed-by"
 REFLECTED_SLICE: Final = "endpointslice.reflection.liqo.io"
 SERVICE_NAME_LABEL: Final = "kubernetes.io/service-name"
+PATH_LOST_ANNOTATION: Final = "offloading.liqo.io/path-lost"
+"""On an EndpointSlice of a borrower: the path to its home is lost, and so its endpoints are not ready."""
 HOME_API_LABEL: Final = "offloading.liqo.io/home-api"
 """On a service and its slice at a lender: they lead to the API server of the borrower's own cluster."""
 

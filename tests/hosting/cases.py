@@ -15,6 +15,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import FailTest, TestCase
 
 from liqod.config.schema import Settings
+from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
 from liqod.kube import manifests
@@ -82,7 +83,7 @@ class HostingCase(TestCase):
         hosting = Hosting(
             client,
             informers,
-            reactor,
+            installed_reactor(),
             settings=Settings(),
             cluster_id=ClusterID("lender"),
             access=access,

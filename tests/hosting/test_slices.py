@@ -15,7 +15,9 @@ from liqod.hosting.endpointslice_forge import (
     Update,
     body_of,
     decide,
+    says_lost,
     template_of,
+    unready,
 )
 from liqod.hosting.tenants import policies
 from liqod.model.records.views import ShadowEndpointSlice
@@ -80,6 +82,22 @@ class ShadowEndpointSliceTests(SynchronousTestCase):
         """Addresses are the borrower's; endpoints without one are left out."""
         template = template_of(shadow(endpoints=[ONE, {"addresses": []}, {"addresses": [""]}]), "home")
         self.assertEqual([e.addresses for e in template.endpoints or ()], [["10.0.0.1"]])
+
+    def test_a_path_that_is_lost(self) -> None:
+        """No endpoint is ready then, and the slice says so itself; afterwards it is as the borrower wants it."""
+        there, lost = slice_for(self.wish), unready(self.wanted)
+        self.assertEqual([one.conditions.ready for one in lost.endpoints or ()], [False])
+        self.assertEqual([one.conditions.serving for one in lost.endpoints or ()], [False])
+        self.assertEqual(decide(self.wish, there, lost, lost=True), Update("r1"))
+        body = body_of(self.wish, lost, lost=True)
+        body["metadata"]["uid"] = "r1"
+        marked = msgspec.convert(body, EndpointSlice)
+        self.assertEqual((says_lost(there), says_lost(marked)), (False, True))
+        self.assertEqual(decide(self.wish, marked, lost, lost=True), Nothing())
+        self.assertEqual(decide(self.wish, marked, self.wanted), Update("r1"))
+        # A slice without endpoints says it all the same: those that it gets are not ready.
+        empty = template_of(shadow(), "home")
+        self.assertEqual(decide(shadow(), slice_for(shadow()), unready(empty), lost=True), Update("r1"))
 
     def test_policies(self) -> None:
         """Each policy is bound, fails closed, and is about borrowers alone."""

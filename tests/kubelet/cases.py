@@ -134,7 +134,7 @@ class KubeletSides(TestCase):
         hosting = Hosting(
             lending,
             informers,
-            reactor,
+            installed_reactor(),
             settings=GRANTING,
             cluster_id=self.peer,
             access=access,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from functools import partial
 from typing import Any, ClassVar
 
@@ -135,6 +136,46 @@ class HomeApiTests(PairTests):
             return True
 
         eventually("the service", again)
+        ask = BUILT_IN.format(name=NAMES[2], account=ACCOUNT)
+        eventually("home's answer", lambda: self.inside(ask) == "green")
+
+    def readiness(self) -> list[Any]:
+        """Return whether the endpoints are ready that lead from milan to rome's API server."""
+        found = self.milan.cluster.get("endpointslice", NAME, "-n", self.remote()["metadata"]["namespace"])
+        return [one["conditions"].get("ready") for one in found["endpoints"]]
+
+    def tunnel(self) -> str:
+        """Return the phase of the tunnel to rome, as milan sees it."""
+        rome = peer_of(self.milan.cluster, "rome")["metadata"]["name"]
+        return str(self.milan.cluster.get("tunnelendpoint", rome)["status"]["phase"])
+
+    def test_041_a_daemon_that_is_down(self) -> None:
+        """While rome has no daemon, to answer the probes of the tunnel, its endpoints at milan stay ready."""
+        self.rome.kill()
+        eventually("milan is in doubt", lambda: self.tunnel() == "Error")
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            self.assertNotIn(False, self.readiness())
+            time.sleep(0.5)
+        self.rome.start()
+        eventually("the tunnel", lambda: self.tunnel() == "Connected")
+
+    def test_042_a_cut(self) -> None:
+        """While nothing passes between the clusters rome's endpoints at milan are not ready, also across a restart."""
+        there = self.rome.cluster.address
+        lines = ["table ip cut {"]
+        for name, word in (("input", "saddr"), ("output", "daddr")):
+            lines += [f"chain {name} {{", f"type filter hook {name} priority 0", f"ip {word} {there} drop", "}"]
+        self.milan.cluster.run(["nft", "-f", "-"], input="\n".join([*lines, "}", ""]))
+        try:
+            eventually("they are not ready", lambda: self.readiness() == [False])
+            self.milan.kill()
+            self.milan.start()
+            eventually("milan is in doubt", lambda: self.tunnel() == "Error")
+            self.assertEqual(self.readiness(), [False])
+        finally:
+            self.milan.cluster.run(["nft", "delete table ip cut"])
+        eventually("they are ready", lambda: False not in self.readiness())
         ask = BUILT_IN.format(name=NAMES[2], account=ACCOUNT)
         eventually("home's answer", lambda: self.inside(ask) == "green")
 

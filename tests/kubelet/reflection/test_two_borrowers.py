@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 
 from liqod.config.schema import Settings
 from liqod.demo.access import client_config
+from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
 from liqod.kube import manifests
@@ -74,7 +75,7 @@ class ThreeClusterTests(KubeletSides):
         hosting = Hosting(
             lending,
             informers,
-            reactor,
+            installed_reactor(),
             settings=Settings(),
             cluster_id=self.other,
             access=access,

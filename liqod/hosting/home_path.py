@@ -1,0 +1,72 @@
+"""Decides whether the path to a borrower's home is lost, from what the network says and from endpoints there. Pure.
+
+The network's probes are answered by the borrower's daemon, which may be down while packets pass. So in doubt its
+endpoints decide: the path is lost when one that used to answer is silent, and none other answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from attrs import evolve, frozen
+
+from liqod.model.records.network import TunnelEndpointStatus
+from liqod.model.records.views import ShadowEndpointSlice
+
+SILENT_FOR: Final = 5.0
+"""Seconds of doubt without any answer after which the path is lost. Doubt begins when the tunnel's probes were not
+answered for 5 s, so that it takes 10 s in all."""
+MAX_TARGETS: Final = 4
+"""Maximum number of endpoints of one borrower that are called."""
+
+
+@frozen
+class HomePath:
+    """What is known of one path; times are seconds of the reactor's clock.
+
+    ``lost`` None: not known, slices stay as they are. ``troubled_since``: when the network's doubt began.
+    """
+
+    lost: bool | None = None
+    answered_at: float | None = None
+    troubled_since: float | None = None
+
+
+def tunnel_sign(status: TunnelEndpointStatus | None) -> bool | None:
+    """Return whether packets cross a tunnel, as its probes see it; None while that is not known."""
+    return {"Connected": True, "Error": False}.get(status.phase) if status is not None else None
+
+
+def judge(before: HomePath, sign: bool | None, now: float) -> HomePath:
+    """Return the path after a look at the network's ``sign``."""
+    if sign is None:
+        return before
+    if sign:
+        return evolve(before, lost=False, troubled_since=None)
+    troubled = now if before.troubled_since is None else before.troubled_since
+    lost = before.lost
+    if before.answered_at is not None:
+        quiet_since = max(before.answered_at, troubled)
+        if now - quiet_since >= SILENT_FOR:
+            lost = True
+        elif before.answered_at > troubled:
+            lost = False
+    return HomePath(lost, before.answered_at, troubled)
+
+
+def targets_of(shadows: Iterable[ShadowEndpointSlice]) -> list[tuple[str, int]]:
+    """Return addresses and TCP ports of a borrower's endpoints to call, each slice's first one before all others."""
+    ranked = sorted(
+        (rank, address, port.port)
+        for shadow in shadows
+        for rank, address in enumerate(
+            address
+            for endpoint in shadow.spec.template.endpoints or ()
+            if endpoint.conditions.ready is not False
+            for address in endpoint.addresses[:1]
+        )
+        for port in (shadow.spec.template.ports or ())[:1]
+        if port.port and port.protocol == "TCP"
+    )
+    return list(dict.fromkeys((address, port) for _, address, port in ranked))

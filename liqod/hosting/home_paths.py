@@ -1,0 +1,137 @@
+"""Watches the paths to borrowers' homes through tunnels; endpoints there are called while a tunnel is in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.error import ConnectError, ConnectionRefusedError
+from twisted.internet.protocol import Factory, Protocol
+
+from liqod.flow.clocks import Reactor
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
+from liqod.flow.observe import Latest
+from liqod.hosting.home_path import MAX_TARGETS, HomePath, judge, targets_of, tunnel_sign
+from liqod.hosting.tenants.namespaces import Namespaces
+from liqod.hosting.tenants.networks import Networks
+from liqod.kube.cache.informer import Informer
+from liqod.model.ids import Key
+from liqod.model.records.network import TunnelEndpoint
+from liqod.model.records.views import ShadowEndpointSlice
+
+CALL_TIMEOUT: Final = 2.0
+"""Seconds that an endpoint has to answer."""
+IN_DOUBT: Final = 2.0
+"""Seconds between two rounds of calls while the network is in doubt."""
+GIVEN_UP: Final = 10.0
+"""Seconds between two rounds while the path is lost, or nobody there ever answered."""
+AT_EASE: Final = 60.0
+"""Seconds between two calls while it is not: only an endpoint that used to answer says something when it is silent."""
+
+
+class HomePaths(Controller[str]):
+    """Decides for each borrower, by its cluster ID, whether the path to its home is lost; ``lost`` has the answers."""
+
+    name = "paths to borrowers"
+    workers = 8
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        *,
+        shadows: Informer[ShadowEndpointSlice],
+        tunnels: Informer[TunnelEndpoint],
+        namespaces: Namespaces,
+        networks: Networks,
+        metrics: ReconcileMetrics = NO_METRICS,
+    ) -> None:
+        super().__init__(reactor, metrics=metrics)
+        self.lost: Latest[Mapping[str, bool]] = Latest({})
+        self._reactor = reactor
+        self._shadows = shadows
+        self._tunnels = tunnels
+        self._namespaces = namespaces
+        self._networks = networks
+        self._paths: dict[str, HomePath] = {}
+        self._answered: dict[str, list[tuple[str, int]]] = {}
+
+    def sources(self) -> Iterable[Source[str]]:
+        yield watch(self._tunnels, self._tunnel_changed)
+        yield watch(self._shadows, self._shadow_changed)
+
+    async def prepare(self) -> None:
+        """Await namespaces, which name the borrower of a slice, and networks."""
+        await self._namespaces.informer.when_synced()
+        await self._networks.prepare()
+
+    def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[str]:
+        is_same = old is not None and new is not None and old.status.phase == new.status.phase
+        return () if is_same else (key.name,)
+
+    def _shadow_changed(
+        self, key: Key, old: ShadowEndpointSlice | None, new: ShadowEndpointSlice | None
+    ) -> Iterable[str]:
+        tenant = self._namespaces.known_tenant(key.namespace)
+        return (tenant,) if tenant and old is None else ()
+
+    async def reconcile(self, key: str) -> After | None:
+        if self._tunnels.get(Key("", key)) is None:
+            self._paths.pop(key, None)
+            self._answered.pop(key, None)
+            self._publish()
+            return None
+        path = self._judged(key)
+        targets = self._targets(key)
+        if not targets:
+            return None
+        now = self.clock.seconds()
+        in_doubt = path.troubled_since is not None
+        if not in_doubt and path.answered_at is not None and (left := path.answered_at + AT_EASE - now) > 0:
+            return After(left)
+        calls = [Deferred.fromCoroutine(self._call(*target)) for target in targets]
+        answers = await gatherResults(calls, consumeErrors=True)
+        self._answered[key] = [target for target, answer in zip(targets, answers, strict=True) if answer]
+        if any(answers):
+            self._paths[key] = evolve(self._paths.get(key, path), answered_at=self.clock.seconds())
+        path = self._judged(key)
+        if path.troubled_since is None:
+            return After(AT_EASE)
+        return After(IN_DOUBT if path.answered_at is not None and not path.lost else GIVEN_UP)
+
+    def _judged(self, tenant: str) -> HomePath:
+        """Judge a path by what is known now, and tell whether it is lost."""
+        tunnel = self._tunnels.get(Key("", tenant))
+        before = self._paths.get(tenant, HomePath())
+        path = judge(before, tunnel_sign(None if tunnel is None else tunnel.status), self.clock.seconds())
+        self._paths[tenant] = path
+        if path.lost is not before.lost and (path.lost or before.lost):
+            state = "lost: endpoints there are not ready" if path.lost else "back"
+            self._log.info("the path to {tenant} is {state}", tenant=tenant, state=state)
+        self._publish()
+        return path
+
+    def _publish(self) -> None:
+        self.lost.set({tenant: path.lost for tenant, path in self._paths.items() if path.lost is not None})
+
+    def _targets(self, tenant: str) -> list[tuple[str, int]]:
+        """Return the endpoints to call: those that answered last, then others whose address the tenant may have."""
+        own = [s for s in self._shadows.items() if self._namespaces.known_tenant(s.metadata.namespace) == tenant]
+        allowed = [target for target in targets_of(own) if not self._networks.objection(tenant, target[0])]
+        answered = [target for target in self._answered.get(tenant, ()) if target in allowed]
+        return list(dict.fromkeys((*answered, *allowed)))[:MAX_TARGETS]
+
+    async def _call(self, address: str, port: int) -> bool:
+        """Return whether an endpoint, or its host, answers to a TCP connection; no byte is sent."""
+        endpoint = HostnameEndpoint(self._reactor, address.encode(), port, timeout=CALL_TIMEOUT)
+        try:
+            connected = await endpoint.connect(Factory.forProtocol(Protocol))
+        except ConnectionRefusedError:
+            return True
+        except ConnectError:
+            return False
+        if isinstance(connected, Protocol) and connected.transport is not None:
+            connected.transport.loseConnection()
+        return True

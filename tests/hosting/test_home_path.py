@@ -1,0 +1,65 @@
+"""Whether the path to a borrower's home is lost, as values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.hosting.home_path import SILENT_FOR, HomePath, judge, targets_of, tunnel_sign
+from liqod.model.records.network import TunnelEndpointStatus
+from liqod.model.records.views import ShadowEndpointSlice
+
+WELL, CUT = HomePath(lost=False, answered_at=100.0), HomePath(lost=True, answered_at=100.0, troubled_since=110.0)
+
+
+def shadow(*endpoints: dict[str, Any], port: Any = 80, protocol: str = "TCP") -> ShadowEndpointSlice:
+    template = {"endpoints": list(endpoints), "ports": [{"port": port, "protocol": protocol}]}
+    return msgspec.convert({"spec": {"template": template}}, ShadowEndpointSlice)
+
+
+class JudgeTests(SynchronousTestCase):
+    """What is known before, what the tunnel's probes say, and the moment; what is known then."""
+
+    def test_table(self) -> None:
+        """The tunnel decides; where it is in doubt, endpoints that used to answer; nothing else changes anything."""
+        doubt = HomePath(lost=False, answered_at=100.0, troubled_since=110.0)
+        late = 110.0 + SILENT_FOR
+        for before, sign, now, wanted in (
+            (HomePath(), None, 5.0, HomePath()),
+            (HomePath(), True, 5.0, HomePath(lost=False)),
+            # Without an endpoint that ever answered a silent one says nothing.
+            (HomePath(), False, 5.0, HomePath(troubled_since=5.0)),
+            (HomePath(troubled_since=5.0), False, 500.0, HomePath(troubled_since=5.0)),
+            (HomePath(lost=False), False, 500.0, HomePath(lost=False, troubled_since=500.0)),
+            # The doubt begins, and lasts.
+            (WELL, False, 110.0, doubt),
+            (doubt, False, late - 0.1, doubt),
+            (doubt, False, late, CUT),
+            # An endpoint answers: it is the daemon alone that does not.
+            (HomePath(False, 113.0, 110.0), False, late, HomePath(False, 113.0, 110.0)),
+            (HomePath(True, 130.0, 110.0), False, 131.0, HomePath(False, 130.0, 110.0)),
+            # A daemon that has just started does not know, and changes nothing.
+            (CUT, None, 900.0, CUT),
+            (CUT, False, 900.0, CUT),
+            (CUT, True, 900.0, WELL),
+        ):
+            self.assertEqual(judge(before, sign, now), wanted, (before, sign, now))
+
+    def test_signs(self) -> None:
+        """Only a tunnel that is known to carry, or not to, says anything."""
+        for phase, sign in (("Connected", True), ("Error", False), ("Connecting", None), ("", None)):
+            self.assertIs(tunnel_sign(TunnelEndpointStatus(phase=phase)), sign)
+        self.assertIsNone(tunnel_sign(None))
+
+
+class TargetTests(SynchronousTestCase):
+    def test_table(self) -> None:
+        """The first endpoint of each slice comes before all others; what cannot be called by TCP is left out."""
+        one, two, three = ({"addresses": [f"10.0.0.{n}"]} for n in (1, 2, 3))
+        unready = {"addresses": ["10.0.0.9"], "conditions": {"ready": False}}
+        found = targets_of([shadow(one, two), shadow(unready, three, port=443)])
+        self.assertEqual(found, [("10.0.0.1", 80), ("10.0.0.3", 443), ("10.0.0.2", 80)])
+        for odd in (shadow(one, port=None), shadow(one, protocol="UDP"), shadow({"addresses": []}), shadow()):
+            self.assertEqual(targets_of([odd]), [])
