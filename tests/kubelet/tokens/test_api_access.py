@@ -111,6 +111,7 @@ class HomeApiAccessTests(sandboxes.Sandboxes):
         self.exported.clear()
         self.network.changed()
         await self.eventually(lambda: conditions("False", "NotExportedYet"))
+        await self.pause(1.0)
         self.assertEqual(await self.addresses(), ["198.51.100.11"])
         self.exported[HOME_ADDRESS] = EXPORTED
         self.network.changed()
