@@ -66,8 +66,8 @@ async def prepare(client: Client, settings: Settings, server: str, hostname: str
     return Home(cluster_id, cluster_name(settings.cluster.name, hostname), keypair, ca_pem)
 
 
-async def prepare_network(client: Client, settings: Settings, server: str, wall: WallClock) -> None:
-    """Check the home cluster for a network agent, which changes nothing there but records; raises StartupError."""
+async def prepare_agent(client: Client, settings: Settings, server: str, wall: WallClock) -> None:
+    """Check the home cluster for a process that changes nothing there but records; raises StartupError."""
     try:
         await client.version.get()
         await _check_rights(client, settings)

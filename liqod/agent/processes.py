@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Process(Enum):
-    """One of the processes that liqod is cut into; the value is the name of its role. ``names`` is not built yet."""
+    """One of the processes that liqod is cut into; the value is the name of its role."""
 
     CONTROL = "control"
     NETWORK = "network"
@@ -35,9 +35,11 @@ FEATURES: Final[Mapping[str, frozenset[Process]]] = {
     "domain search": _CONTROL,
     "network": _CONTROL,
     "network agent": frozenset({Process.NETWORK}),
+    "name services": _CONTROL,
+    "names": frozenset({Process.NAMES}),
 }
 """The processes of each feature of a leading daemon, by the name it is started under; ``network`` decides what
-``network agent`` carries out."""
+``network agent`` carries out, ``name services`` leads tenants to ``names``."""
 
 CAPABILITIES: Final[Mapping[Process, frozenset[str]]] = {
     Process.CONTROL: frozenset(),

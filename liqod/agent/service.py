@@ -59,6 +59,7 @@ from liqod.kube.leader import LeaderLease
 from liqod.metrics.lag import LagMeter
 from liqod.metrics.registry import Registry
 from liqod.metrics.service import metrics_server
+from liqod.names.service import Names
 
 STATUS_REFRESH = 5.0
 """Seconds between two updates of the status line; changes of an informer's error are not observable."""
@@ -91,7 +92,7 @@ class Agent(Service):
         self.home: Home | None = None
         self.client: Client | None = None
         self.features: Features | None = None
-        self.node: NodeFabric | RecordedFabric | None = None
+        self.node: NodeFabric | RecordedFabric | Names | None = None
         self.registry = Registry()
         self._reactor = reactor
         self._client_config = client_config
@@ -208,11 +209,15 @@ class Agent(Service):
         config = self._client_config or kube_config.load(kube.kubeconfig, kube.context)
         client = self.client = Client(config, self._reactor)
         try:
+            if self.settings.daemon.role == "names":
+                await homes.prepare_agent(client, self.settings, config.server, self._wall)
+                await self._as_names(client)
+                return
             if self.settings.network.role == "node":
                 await self._as_node(client)
                 return
             if self.settings.daemon.role == "network":
-                await homes.prepare_network(client, self.settings, config.server, self._wall)
+                await homes.prepare_agent(client, self.settings, config.server, self._wall)
                 self._last_failure = None
                 while self.running:
                     await self._term(client, NETWORK_LEASE, partial(self._as_gateway, client))
@@ -238,6 +243,15 @@ class Agent(Service):
         self._last_failure = None
         await self._follow_records(client, NodeFabric, self._leaving)
 
+    async def _as_names(self, client: Client) -> None:
+        """Answer tenants' questions for names and do nothing else, for as long as this daemon runs."""
+        self._last_failure = None
+        await self._follow_records(client, self._names_on, self._leaving)
+
+    def _names_on(self, host: FabricHost) -> Names:
+        address, wall = host.address, self._wall
+        return Names(host.reactor, host.client, host.informers, host.settings, address, wall=wall)
+
     async def _as_gateway(self, client: Client, lost: Gate) -> None:
         """Make this host's network as the records say and do nothing else, until the lease is lost."""
         self._log.info("this daemon is the gateway's network agent, as {identity}", identity=self._identity)
@@ -246,13 +260,15 @@ class Agent(Service):
             reason.wait().addCallback(lambda _: ended.open())
         await self._follow_records(client, RecordedFabric, ended)
 
-    async def _follow_records(self, client: Client, kind: type[NodeFabric] | type[RecordedFabric], ended: Gate) -> None:
+    async def _follow_records(
+        self, client: Client, make: Callable[[FabricHost], NodeFabric | RecordedFabric | Names], ended: Gate
+    ) -> None:
         informers = Informers(client, self._reactor)
         address = self.settings.kubelet.node_address or own_address(client.config.server)
         host = FabricHost(
             reactor=self._reactor, client=client, informers=informers, settings=self.settings, address=address
         )
-        self.node = node = kind(host)
+        self.node = node = make(host)
         informers.startService()
         node.startService()
         refresh = self._refreshing(lambda: self.state.set(Routing(node.summary, node.converged)))
@@ -270,8 +286,8 @@ class Agent(Service):
             await node.stopService()
             await informers.stopService()
 
-    async def _announce(self, node: NodeFabric | RecordedFabric) -> None:
-        """Say that this process is ready once the kernel was configured by the records."""
+    async def _announce(self, node: NodeFabric | RecordedFabric | Names) -> None:
+        """Say that this process is ready once it does what the records say."""
         await node.ready.wait()
         self.state.set(Routing(node.summary, converged=True))
         self.ready.open()

@@ -39,7 +39,7 @@ class Leading:
 
 @attrs.frozen
 class Routing:
-    """Only this host's network is configured: on a node its routes to the gateway, on the gateway the tunnels."""
+    """One thing alone is done that records say: a node's routes, the gateway's tunnels, or answers for names."""
 
     summary: str
     converged: bool = False

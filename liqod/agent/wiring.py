@@ -46,6 +46,8 @@ from liqod.model.records.facts import API_SERVER
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.search_domain import SearchDomain
 from liqod.model.records.views import ForeignCluster
+from liqod.names.records import NameServices
+from liqod.names.service import Names
 from liqod.peering.ports import OwnCluster
 from liqod.peering.service import Peering
 from liqod.spillover.controller import ReturnController
@@ -173,6 +175,14 @@ class Features:
         )
         if networks is not None:
             networks.claimant = self.kubelets
+        self.name_services: NameServices | None = None
+        self.names: Names | None = None
+        if settings.names.enabled:
+            self.name_services = NameServices(client, reactor, self.informers, settings, metrics=metrics)
+            if runs(self._role, "names"):
+                self.names = Names(
+                    reactor, client, self.informers, settings, address, identity=host, wall=wall, metrics=metrics
+                )
         self.webhook: AdmissionWebhook | None = None
         if settings.webhook.enabled:
             self.webhook = AdmissionWebhook(
@@ -204,6 +214,10 @@ class Features:
         self._start("informers", self.informers)
         self._start("facts", self.facts_controller)
         self._start("hosting", self.hosting)
+        if self.name_services is not None:
+            self._start("name services", self.name_services)
+        if self.names is not None:
+            self._start("names", self.names)
         self._start("peering", self.peering)
         if self.fabric is not None:
             self._start("network", self.fabric)

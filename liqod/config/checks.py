@@ -56,6 +56,7 @@ def problems(settings: Settings) -> list[str]:
         *_node(settings),
         *_webhook(settings),
         *_network(settings),
+        *_names(settings),
         *_leader(settings),
         *_listeners(settings),
     ]
@@ -244,6 +245,16 @@ def _network(settings: Settings) -> Iterator[str]:
         address = split_address(text)
         if address is None or not is_ip(address[0]):
             yield _complain("network.endpoints", text, "must be address:port, such as 203.0.113.7:5871")
+
+
+def _names(settings: Settings) -> Iterator[str]:
+    if not is_dns_name(settings.cluster.domain) or len(settings.cluster.domain) > 128:
+        yield _complain("cluster.domain", settings.cluster.domain, "must be a domain such as cluster.local")
+    for text in settings.names.upstream:
+        host, _, port = ("", "", "") if is_ip(text) else text.rpartition(":")
+        known = is_ip(text) or (is_ip(host.strip("[]")) and port.isdecimal() and 0 < int(port) < 65536)
+        if not known:
+            yield _complain("names.upstream", text, "must be the address of a DNS server, such as 10.96.0.10")
 
 
 def _leader(settings: Settings) -> Iterator[str]:

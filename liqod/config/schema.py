@@ -33,16 +33,20 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_
 
 
 class Daemon(Section, frozen=True):
-    """Which of the daemon's processes this one is: ``all`` of them, ``control``, or the ``network`` agent."""
+    """Which of the daemon's processes this one is: ``all``, ``control``, the ``network`` agent, or ``names``."""
 
-    role: Literal["all", "control", "network"] = "all"
+    role: Literal["all", "control", "network", "names"] = "all"
 
 
 class Cluster(Section, frozen=True):
-    """Who this cluster is. An empty id means the UID of ``kube-system``; an empty name means the host's name."""
+    """Who this cluster is. An empty id means the UID of ``kube-system``; an empty name means the host's name.
+
+    ``domain`` is the cluster's own in DNS: that of its kubelets (``clusterDomain``) and its DNS.
+    """
 
     id: Name = ""
     name: Name = ""
+    domain: str = "cluster.local"
 
 
 class Kubernetes(Section, frozen=True):
@@ -316,6 +320,21 @@ class Network(Section, frozen=True):
     node: str = ""
 
 
+class Names(Section, frozen=True):
+    """Names of home for the pods of tenants (docs/names.md).
+
+    ``enabled`` is control's switch: tenants get a name service, and their pods ask it. Two processes may answer; the
+    second has ``slot`` 2. Each tenant has a port of its own from ``first_port`` on, two with a second process.
+    ``upstream`` empty: the Service kube-dns of kube-system. ``queries_per_second`` is for each tenant.
+    """
+
+    enabled: bool = False
+    slot: Literal[1, 2] = 1
+    first_port: Annotated[int, Meta(ge=1024, le=65024, description="a whole number from 1024 to 65024")] = 15360
+    upstream: Annotated[list[str], Meta(max_length=4)] = []
+    queries_per_second: Annotated[int, Meta(ge=10, le=100000, description="from 10 to 100000")] = 500
+
+
 class Leader(Section, frozen=True):
     """The lease that lets one of several daemons of a cluster act while the others stand by."""
 
@@ -363,6 +382,7 @@ class Settings(Section, frozen=True):
     offloading: Offloading = Offloading()
     webhook: Webhook = Webhook()
     network: Network = Network()
+    names: Names = Names()
     leader: Leader = Leader()
     metrics: Metrics = Metrics()
     log: Log = Log()

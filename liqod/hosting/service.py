@@ -24,6 +24,7 @@ from liqod.hosting.shadowpods.controller import ShadowPods
 from liqod.hosting.tenants import authorizer
 from liqod.hosting.tenants.access import Access, ApiAccess
 from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespace_bounds import NamespaceBounds
 from liqod.hosting.tenants.namespaces import Namespaces, selector
 from liqod.hosting.tenants.networks import Networks
@@ -33,12 +34,22 @@ from liqod.hosting.views import Pod
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
-from liqod.kube.resources import ENDPOINTSLICES, FOREIGNCLUSTERS, NAMESPACES, PODS, SHADOWENDPOINTSLICES, SHADOWPODS
+from liqod.kube.resources import (
+    ENDPOINTSLICES,
+    FOREIGNCLUSTERS,
+    NAMESPACES,
+    PODS,
+    SERVICES,
+    SHADOWENDPOINTSLICES,
+    SHADOWPODS,
+)
 from liqod.model.ids import ClusterID, parse_cluster_id
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects.api_request import Ask
 from liqod.model.objects.meta import Object, label_selector
 from liqod.model.objects.quantity import Resources
+from liqod.model.records.name_service import LABEL as NAME_SERVICE
+from liqod.model.records.name_service import NameService, NameSlice
 from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice, ShadowPod
 
@@ -86,6 +97,12 @@ class Hosting(MultiService):
         super().__init__()
         own = settings.hosting
         contract = Contract.of(settings)
+        name_servers: NameServers | None = None
+        if settings.names.enabled:
+            name_servers = NameServers(
+                informers.of(SERVICES, NameService, labels=NAME_SERVICE),
+                informers.of(ENDPOINTSLICES, NameSlice, labels=NAME_SERVICE),
+            )
         self._cluster_id = cluster_id
         namespaces = informers.of(NAMESPACES, Object, labels=selector())
         self._offers = Offers(informers.of(FOREIGNCLUSTERS, ForeignCluster))
@@ -97,6 +114,7 @@ class Hosting(MultiService):
             offers=self._offers,
             networks=self._networks,
             contract=contract,
+            name_servers=name_servers,
             metrics=metrics,
         )
         self._namespaces = Namespaces(client, namespaces, contract, bounds.apply)
@@ -112,6 +130,7 @@ class Hosting(MultiService):
             recorder=recorder,
             workers=own.workers,
             contract=contract,
+            name_servers=name_servers,
             wall=wall,
             metrics=metrics,
             audit=audit,

@@ -398,6 +398,7 @@ def _context(shared: Shared, record: VirtualNode, services: _HomeServices) -> Co
         lender=ClusterID(record.spec.cluster_id),
         node_name=record.spec.node_name,
         node_address=shared.settings.kubelet.node_address or shared.home.node_address,
+        domain=shared.settings.cluster.domain,
         labels_not_reflected=frozenset((*patch.labels_not_reflected, *reflection.skip_labels)),
         annotations_not_reflected=frozenset((*patch.annotations_not_reflected, *reflection.skip_annotations)),
         network=services.network,

@@ -38,8 +38,8 @@ class ProcessesTests(SynchronousTestCase):
             self.assertEqual(frozenset(value.split()), capabilities_of(ALL), setting)
 
     def test_the_units_of_a_split_daemon(self) -> None:
-        """The unit of the network agent holds the capabilities of that role; control's holds none."""
-        for name, role in (("liqod-network", "network"), ("liqod-control", "control")):
+        """The unit of the network agent holds the capabilities of that role; those of control and names hold none."""
+        for name, role in (("liqod-network", "network"), ("liqod-control", "control"), ("liqod-names", "names")):
             unit = (CHECKOUT / f"systemd/{name}.service").read_text()
             for setting in ("AmbientCapabilities", "CapabilityBoundingSet"):
                 (value,) = re.findall(rf"^{setting}=(.*)$", unit, re.MULTILINE)

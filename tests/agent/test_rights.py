@@ -11,7 +11,7 @@ from liqod.agent.account.objects import roles, rules_of
 from liqod.agent.account.rights import Right, required
 from liqod.config.load import parse
 from liqod.config.schema import Settings
-from liqod.kube.resources import CONFIGMAPS, NETWORKGATEWAYS, PODS, SECRETS
+from liqod.kube.resources import CONFIGMAPS, LEASES, NAMESPACES, NETWORKGATEWAYS, PODS, SECRETS, SERVICES
 
 
 def access(right: Right) -> Access:
@@ -130,6 +130,25 @@ class SplitRightsTests(SynchronousTestCase):
             self.assertNotIn(right.verb, ("delete", "impersonate", "bind"))
         names = {body["metadata"]["name"] for _, body in roles(settings)}
         self.assertEqual(names, {"liqod-network"})
+
+    def test_names_reads_and_writes_its_lease(self) -> None:
+        """A process that answers for names follows namespaces and services, and writes nothing but its Lease."""
+        rights = required(parse('[daemon]\nrole = "names"', {}))
+        self.assertEqual({right.resource for right in rights}, {NAMESPACES, SERVICES, LEASES})
+        for right in rights:
+            if right.resource == LEASES:
+                self.assertEqual(right.namespace, "liqo-system")
+                self.assertTrue(right.name.startswith("liqod-names-") or right.verb == "create")
+            else:
+                self.assertIn(right.verb, ("list", "watch"))
+
+    def test_names_are_led_to_by_control(self) -> None:
+        """Control needs rights for it only where it is enabled, on Services of these names, and to read Leases."""
+        enabled = '[names]\nenabled = true\n[daemon]\nrole = "control"'
+        more = set(required(parse(enabled, {}))) - set(required(parse('[daemon]\nrole = "control"', {})))
+        self.assertEqual({right.resource for right in more}, {SERVICES, LEASES})
+        for right in more:
+            self.assertTrue(right.verb in ("list", "watch", "create") or right.name.startswith("liqod-names-"), right)
 
     def test_control_reads_the_gateways_record_besides(self) -> None:
         """It needs what the whole daemon needs, as it is all of it but the kernel's part, and the agent's report."""

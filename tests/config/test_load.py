@@ -118,7 +118,7 @@ class ComplaintsTests(Base):
                 "peering.listen_: is not a setting; did you mean listen?",
                 "peering.ttl: is not a setting; it belongs to [sharing]",
                 "[shareing]: is not a section; did you mean sharing?",
-                "cluster.zz: is not a setting; there are id, name",
+                "cluster.zz: is not a setting; there are id, name, domain",
             ],
         )
 

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.hosting.tenants import grants, rights
 from liqod.kube.writing.ensure import difference
 from liqod.model.names import remote_namespace
+from liqod.model.objects.granted_namespace import tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.records.offer import Refusal
 
@@ -104,7 +105,7 @@ class NameTests(SynchronousTestCase):
     def test_a_made_namespace_is_a_grant(self) -> None:
         """What is created is recognised as granted to the borrower, and has its Pod Security level."""
         body = grants.body("c1", "shop", "shop-c1", "baseline")
-        self.assertEqual(grants.tenant_of(msgspec.convert(body, Object)), "c1")
+        self.assertEqual(tenant_of(msgspec.convert(body, Object)), "c1")
         self.assertEqual(body["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "baseline")
 
 

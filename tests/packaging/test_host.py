@@ -143,6 +143,7 @@ class InstallTests(HostCase):
             file.write(
                 "liqod:x:200:200::/var/lib/liqod:/usr/sbin/nologin\n"
                 "liqod-network:x:201:201::/var/lib/liqod-network:/usr/sbin/nologin\n"
+                "liqod-names:x:202:202::/var/lib/liqod-names:/usr/sbin/nologin\n"
             )
         before = self.listing()
         self.install()

@@ -34,7 +34,8 @@ GIVERS = {
 """What is called with a reason as its first argument."""
 
 _OF_KUBERNETES = """
-    AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterConfiguration ClusterIP
+    AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterConfiguration ClusterFirst
+    ClusterFirstWithHostNet ClusterIP
     ConfigMap ConnectingCancelledError ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure
     DisruptionTarget DoNotSchedule DoesNotExist ExternalIP ExternalName IfNeeded IfNotPresent InternalError InternalIP
     JSONPatch LoadBalancer MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NoSchedule NodeAffinity NodePort

@@ -105,7 +105,7 @@ class SplitUnitTests(SynchronousTestCase):
         """systemd's own measure of what a service could do to its host stays low."""
         analyze = shutil.which("systemd-analyze") or ""
         require("" if analyze else "systemd-analyze is not installed: as root, `make testbed` installs it")
-        for name, most in (("liqod-network", 2.0), ("liqod-control", 1.5)):
+        for name, most in (("liqod-network", 2.0), ("liqod-control", 1.5), ("liqod-names", 1.5)):
             unit = UNIT.with_name(f"{name}.service")
             command = [analyze, "security", "--offline=true", str(unit)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -114,6 +114,6 @@ class SplitUnitTests(SynchronousTestCase):
 
     def test_verify(self) -> None:
         """systemd finds nothing wrong with the units."""
-        for name in ("liqod-network", "liqod-control"):
+        for name in ("liqod-network", "liqod-control", "liqod-names"):
             unit, place = UNIT.with_name(f"{name}.service"), Path(self.mktemp())
             self.assertEqual(complaints(unit, "/opt/liqod/bin/twistd", unit.name, place), [])

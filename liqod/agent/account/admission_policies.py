@@ -33,7 +33,7 @@ def policies(namespace: str) -> list[dict[str, Any]]:
             "objects",
             namespace,
             [
-                _rule("", ["secrets", "serviceaccounts", "resourcequotas"]),
+                _rule("", ["secrets", "serviceaccounts", "resourcequotas", "services"]),
                 _rule("networking.k8s.io", ["networkpolicies"]),
                 _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"]),
                 _rule("discovery.k8s.io", ["endpointslices"]),

@@ -13,12 +13,14 @@ ACCOUNT: Final = "liqod"
 """The daemon's ServiceAccount, its ClusterRole, its Roles and their bindings."""
 NETWORK_ACCOUNT: Final = "liqod-network"
 """The same of a network agent that is a process of its own."""
-ACCOUNTS: Final = (ACCOUNT, NETWORK_ACCOUNT)
+NAMES_ACCOUNT: Final = "liqod-names"
+"""The same of a process that answers for names."""
+ACCOUNTS: Final = (ACCOUNT, NETWORK_ACCOUNT, NAMES_ACCOUNT)
 
 
 def account_of(role: str) -> str:
     """Return the name of the account of a process with a role (``[daemon] role``)."""
-    return NETWORK_ACCOUNT if role == "network" else ACCOUNT
+    return {"network": NETWORK_ACCOUNT, "names": NAMES_ACCOUNT}.get(role, ACCOUNT)
 
 
 def token_secret_of(account: str) -> str:

@@ -31,6 +31,7 @@ from liqod.kubelet.api.certificate import REQUESTS
 from liqod.kubelet.api.service import AUTHENTICATION
 from liqod.kubelet.node.forge import LEASE_NAMESPACE
 from liqod.model.names import CREDENTIAL_SECRET
+from liqod.model.records.name_service import SLOTS, object_name
 from liqod.model.records.network import GATEWAY_NAME
 from liqod.model.records.rotation import IDENTITY_SECRET
 from liqod.model.records.unpeering import TOMBSTONES
@@ -69,6 +70,8 @@ def required(settings: Settings) -> tuple[Right, ...]:
     own = settings.kubernetes.namespace
     if settings.daemon.role == "network":
         return tuple(dict.fromkeys([*_gateway_agent(own), *_overlay_node()]))
+    if settings.daemon.role == "names":
+        return tuple(_names(own))
     if settings.network.role == "node":
         return tuple(_overlay_node())
     wanted = [*_home(own), *_facts(), *_peering(), *_kubelets(), *_hosting(Contract.of(settings))]
@@ -83,6 +86,9 @@ def required(settings: Settings) -> tuple[Right, ...]:
     if settings.network.mode != "none":
         wanted += _network(own)
         wanted += _gateway_record() if settings.daemon.role == "control" else _tunnel_key(own)
+    if settings.names.enabled:
+        wanted += _name_services(own)
+        wanted += _names(own) if settings.daemon.role == "all" else []
     all_of_them = set(wanted)
     return tuple(right for right in dict.fromkeys(wanted) if not (_wider(right) & all_of_them))
 
@@ -273,6 +279,22 @@ def _overlay_node() -> Iterator[Right]:
     yield from _verbs(kinds.TUNNELENDPOINTS, "list", "watch")
     # Its own Node says that this host takes part.
     yield from _verbs(kinds.NODES, "list", "watch", "patch")
+
+
+def _name_services(own: str) -> Iterator[Right]:
+    """What control needs to lead tenants to a name service; it has their namespaces and EndpointSlices anyhow."""
+    yield from _verbs(kinds.SERVICES, "list", "watch", "create")
+    yield from _verbs(kinds.SERVICES, "patch", names=[object_name(slot) for slot in SLOTS])
+    yield from _verbs(kinds.LEASES, "list", "watch", namespace=own)
+
+
+def _names(own: str) -> Iterator[Right]:
+    """What a process needs that answers for names: which namespaces are whose, and to say where it is."""
+    yield from _verbs(kinds.NAMESPACES, "list", "watch")
+    yield from _verbs(kinds.SERVICES, "list", "watch")
+    yield from _verbs(kinds.LEASES, "create", namespace=own)
+    leases = [object_name(slot) for slot in SLOTS]
+    yield from _verbs(kinds.LEASES, "patch", "delete", names=leases, namespace=own)
 
 
 async def missing(client: Client, settings: Settings) -> list[Right]:

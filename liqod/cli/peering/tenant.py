@@ -24,6 +24,7 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, PODS, RESOURCEQUOTAS
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects import quantity
+from liqod.model.objects.granted_namespace import tenant_of
 from liqod.model.objects.meta import Object, View
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.views import ForeignCluster
@@ -83,7 +84,7 @@ async def _held(session: Session, cluster: ForeignCluster) -> list[dict[str, Any
     """Return what the pods of a peer use of the offer, its namespaces, and the quota of each."""
     peer = cluster.metadata.name
     listed = (await session.client.list(NAMESPACES, view=Object, labels=selector(peer))).items
-    names = sorted(one.metadata.name for one in listed if grants.tenant_of(one) == peer)
+    names = sorted(one.metadata.name for one in listed if tenant_of(one) == peer)
     managed = f"{MANAGED_BY_LABEL}={MANAGED_BY_SHADOWPOD}"
     pods = [
         pod

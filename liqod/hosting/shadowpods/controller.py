@@ -7,7 +7,7 @@ A pod costs one POST; everything else is read from watches. A ShadowPod's status
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -16,7 +16,7 @@ from liqod.audit.events import NO_AUDIT, Audit, AuditEvent
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import WallClock, wall_clock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
-from liqod.hosting.shadowpods import forge, lost_nodes, rejections
+from liqod.hosting.shadowpods import dns, forge, lost_nodes, rejections
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
 from liqod.hosting.shadowpods.decide import (
     FINAL_PHASES,
@@ -41,6 +41,7 @@ from liqod.hosting.shadowpods.quota.ledger import Waiting
 from liqod.hosting.shadowpods.status import ShadowPodReports
 from liqod.hosting.tenants.bounds import with_limits
 from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.offers import Offers
 from liqod.hosting.views import Pod, controller_of, is_managed, order_of_creation
@@ -52,8 +53,10 @@ from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.kube.writing.mutation_cache import TTL, MutationCache
 from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites, Retry
 from liqod.model.ids import Key
+from liqod.model.objects.granted_namespace import home_name_of
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
+from liqod.model.records.name_service import domain_of
 from liqod.model.records.views import ShadowPod, ShadowPodStatus
 
 RETRY_ADMISSION: Final = 300.0
@@ -71,6 +74,9 @@ STILL_THERE: Final = 1.0
 """Seconds until a pod is reconciled again whose ShadowPod is missing from the cache but exists at the API server."""
 
 _DEFAULT: Final = Contract()
+_NO_NAMES: Final = (
+    "no name service is ready at the lender: this pod does not find services of other namespaces by their names at home"
+)
 
 
 class ShadowPods(Controller[Key]):
@@ -92,6 +98,7 @@ class ShadowPods(Controller[Key]):
         recorder: Recorder,
         workers: int,
         contract: Contract = _DEFAULT,
+        name_servers: NameServers | None = None,
         wall: WallClock | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
         audit: Audit = NO_AUDIT,
@@ -108,6 +115,7 @@ class ShadowPods(Controller[Key]):
         self._offers = offers
         self._contract = contract
         self._tenant_nodes = contract.nodes
+        self._name_servers = name_servers
         self.capacity = Capacity(clock, pods=self._pods, namespaces=namespaces, offers=offers, metrics=metrics)
         self.capacity.setServiceParent(self)
         self._reports = ShadowPodReports(client, recorder, self._shadows)
@@ -127,6 +135,8 @@ class ShadowPods(Controller[Key]):
         """Count the pods and enqueue everything, the oldest first, once namespaces, offers and nodes are known."""
         for informer in (self._namespaces.informer, self._offers.informer, self._nodes):
             await informer.when_synced()
+        if self._name_servers is not None:
+            await self._name_servers.when_synced()
         for pod in self._pods.informer.items():
             self._observe(pod)
             self.capacity.recount(pod.metadata.key)
@@ -188,6 +198,7 @@ class ShadowPods(Controller[Key]):
             body = forge.pod(restricted, self._contract.granted.priority_class)
             if self._contract.granted.quota == "hard":
                 body["spec"] = with_limits(body["spec"], offered)
+            is_named = self._name(body, shadow, tenant)
         except ValueError as error:
             return await self._refuse(shadow, Refuse("InvalidPod", f"spec.pod cannot be run: {error}"))
         self.capacity.charge(key, tenant, verdict.asked)
@@ -205,8 +216,21 @@ class ShadowPods(Controller[Key]):
             self.capacity.recount(key)
             raise
         self._created(pod, tracked)
+        if not is_named:
+            self._reports.record_event(shadow, "NoNameService", _NO_NAMES)
         # Should the watch never show the pod, it is created again when the mutation cache has dropped it.
         return await self._reports.clear(shadow) or After(TTL)
+
+    def _name(self, body: dict[str, Any], shadow: ShadowPod, tenant: str) -> bool:
+        """Have a pod ask for the names of its home; return whether it can, or needs not to. Raises ValueError."""
+        if self._name_servers is None or not dns.asks_cluster(body["spec"]):
+            return True
+        namespace = self._namespaces.informer.get(Key("", shadow.metadata.namespace))
+        servers, home = self._name_servers.of(tenant), "" if namespace is None else home_name_of(namespace)
+        if not servers or not home:
+            return False
+        body["spec"] = dns.with_name_servers(body["spec"], servers, home, domain_of(shadow))
+        return True
 
     def _created(self, pod: Pod, tracked: Tracked) -> None:
         key = pod.metadata.key

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from twisted.logger import Logger
 
-from liqod.hosting.tenants import grants, policies, rights
+from liqod.hosting.tenants import policies, rights
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces, selector
 from liqod.kube.client import Client
@@ -34,6 +34,7 @@ from liqod.model.names import (
     TENANT_NAMESPACE_LABEL,
     tenant_namespace,
 )
+from liqod.model.objects.granted_namespace import tenant_of
 from liqod.model.objects.meta import Object, View
 from liqod.model.records.offer import AccessGrant, Refusal
 
@@ -180,7 +181,7 @@ class Access:
         """
         tenant = tenant_namespace(peer)
         present = (await self._client.list(NAMESPACES, labels=selector(peer), view=Object)).items
-        granted = [namespace for namespace in present if grants.tenant_of(namespace) == peer]
+        granted = [namespace for namespace in present if tenant_of(namespace) == peer]
         own = next(
             (n for n in present if n.metadata.name == tenant and TENANT_NAMESPACE_LABEL in n.metadata.labels), None
         )

@@ -61,6 +61,7 @@ class Surroundings:
 
     own: Sequence[Network] = ()
     peer: Sequence[Network] | None = None
+    name_servers: Sequence[tuple[str, int]] = ()
 
 
 def resource_quota(peer: str, namespace: str, contract: Contract, offered: Resources | None) -> dict[str, Any] | None:
@@ -108,10 +109,17 @@ def network_policy(peer: str, namespace: str, contract: Contract, around: Surrou
             "ports": _DNS_PORTS,
         },
     ]
+    egress += [_to_name_server(address, port) for address, port in around.name_servers]
     if blocks:  # a rule without destinations would allow all (Kubernetes API: NetworkPolicyEgressRule)
         egress.append({"to": blocks})
     spec = {"podSelector": {}, "policyTypes": ["Egress"], "egress": egress}
     return {**tenant_object("networking.k8s.io/v1", "NetworkPolicy", NAME, namespace, peer), "spec": spec}
+
+
+def _to_name_server(address: str, port: int) -> dict[str, Any]:
+    """Return the rule for the tenant's own port of a name service; those of other tenants stay closed."""
+    block = {"cidr": f"{address}/{128 if ':' in address else 32}"}
+    return {"to": [{"ipBlock": block}], "ports": [{"protocol": one, "port": port} for one in ("UDP", "TCP")]}
 
 
 def with_limits(spec: Mapping[str, Any], offered: Resources | None) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from liqod.model.names import (
     ORIGINAL_NAME_ANNOTATION,
     REMOTE_CLUSTER_LABEL,
     SYSTEM_NAMESPACE,
-    TENANT_NAMESPACE_LABEL,
     remote_namespace,
     tenant_namespace,
 )
+from liqod.model.objects.granted_namespace import tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.records.offer import Refusal
 
@@ -54,21 +54,6 @@ def check_name(peer: str, local: str, remote: str, allowed: Iterable[str] = ()) 
 def _matches(pattern: str, name: str) -> bool:
     """Return whether a name matches a pattern, in which ``*`` matches any text."""
     return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), name) is not None
-
-
-def is_granted(namespace: Object) -> bool:
-    """Return whether a namespace was created for a borrower's pods (and is not a tenant namespace)."""
-    labels = namespace.metadata.labels
-    return (
-        bool(labels.get(REMOTE_CLUSTER_LABEL))
-        and TENANT_NAMESPACE_LABEL not in labels
-        and ORIGINAL_NAME_ANNOTATION in namespace.metadata.annotations
-    )
-
-
-def tenant_of(namespace: Object) -> str:
-    """Return the ID of the cluster that a namespace was granted to; empty for none."""
-    return namespace.metadata.labels[REMOTE_CLUSTER_LABEL] if is_granted(namespace) else ""
 
 
 def check_existing(existing: Object, peer: str, local: str) -> None:

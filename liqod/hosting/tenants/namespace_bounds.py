@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any, Final
 
+import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
-from liqod.hosting.tenants import bounds, grants
+from liqod.hosting.tenants import bounds
 from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.networks import Networks
 from liqod.hosting.tenants.offers import Offers
 from liqod.kube.cache.informer import Informer
@@ -18,6 +20,7 @@ from liqod.kube.manifests import covers
 from liqod.kube.resources import NETWORKPOLICIES, RESOURCEQUOTAS, Resource
 from liqod.kube.writing.ensure import ensure
 from liqod.model.ids import Key
+from liqod.model.objects.granted_namespace import tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.records.network import TunnelEndpoint
@@ -41,6 +44,7 @@ class NamespaceBounds(Controller[Key]):
         offers: Offers,
         networks: Networks,
         contract: Contract,
+        name_servers: NameServers | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, metrics=metrics)
@@ -49,12 +53,15 @@ class NamespaceBounds(Controller[Key]):
         self._offers = offers
         self._networks = networks
         self._contract = contract
+        self._name_servers = name_servers
 
     def sources(self) -> Iterable[Source[Key]]:
         """Namespaces, the offers to their tenants, nodes and tunnels."""
         yield watch(self._namespaces)
         yield observe(self._offers, self._of_tenant)
         yield watch(self._networks.nodes, self._node_changed)
+        if self._name_servers is not None:
+            yield observe(self._name_servers, self._of_tenant)
         if self._networks.tunnels is not None:
             yield watch(self._networks.tunnels, self._tunnel_changed)
 
@@ -62,16 +69,18 @@ class NamespaceBounds(Controller[Key]):
         """Await the networks and the offers."""
         await self._networks.prepare()
         await self._offers.informer.when_synced()
+        if self._name_servers is not None:
+            await self._name_servers.when_synced()
 
     def fair_by(self, key: Key) -> Hashable:
         """Return the tenant of a namespace."""
         found = self._namespaces.get(key)
-        return grants.tenant_of(found) if found is not None else ""
+        return tenant_of(found) if found is not None else ""
 
     async def reconcile(self, key: Key) -> After | None:
         """Write what differs in one namespace."""
         found = self._namespaces.get(key)
-        if found is None or found.metadata.deleting or not (tenant := grants.tenant_of(found)):
+        if found is None or found.metadata.deleting or not (tenant := tenant_of(found)):
             return None
         await self.apply(tenant, key.name)
         return After(AGAIN)
@@ -80,7 +89,10 @@ class NamespaceBounds(Controller[Key]):
         """Create or update the bounds of a namespace, before anything is created in it. Raises KubeError."""
         await self._networks.prepare()
         quota = bounds.resource_quota(tenant, namespace, self._contract, self._offers.get(tenant))
-        policy = bounds.network_policy(tenant, namespace, self._contract, self._networks.around(tenant))
+        around = self._networks.around(tenant)
+        if self._name_servers is not None:
+            around = attrs.evolve(around, name_servers=self._name_servers.places(tenant))
+        policy = bounds.network_policy(tenant, namespace, self._contract, around)
         await self._ensure(RESOURCEQUOTAS, namespace, quota)
         await self._ensure(NETWORKPOLICIES, namespace, policy)
 
@@ -91,7 +103,7 @@ class NamespaceBounds(Controller[Key]):
             await ensure(self._client, resource, body, same=covers)
 
     def _of_tenant(self, tenant: str) -> Iterable[Key]:
-        return [one.metadata.key for one in self._namespaces.items() if grants.tenant_of(one) == tenant]
+        return [one.metadata.key for one in self._namespaces.items() if tenant_of(one) == tenant]
 
     def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:
         same = old is not None and new is not None and old.spec.remote_seen == new.spec.remote_seen
@@ -100,4 +112,4 @@ class NamespaceBounds(Controller[Key]):
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
         if self._networks.is_same(old, new):
             return ()
-        return [one.metadata.key for one in self._namespaces.items() if grants.tenant_of(one)]
+        return [one.metadata.key for one in self._namespaces.items() if tenant_of(one)]

@@ -20,6 +20,7 @@ from liqod.kube.resources import NAMESPACES, ROLEBINDINGS
 from liqod.kube.writing.ensure import ensure
 from liqod.model.ids import Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
+from liqod.model.objects.granted_namespace import tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.records.offer import Refusal
 
@@ -50,7 +51,7 @@ class Namespaces:
     def known_tenant(self, namespace: str) -> str | None:
         """Return the tenant of a namespace (empty: none), or None when the watch has not shown the namespace yet."""
         if (seen := self.informer.get(Key("", namespace))) is not None:
-            return grants.tenant_of(seen)
+            return tenant_of(seen)
         return self._recent.get(namespace)
 
     def is_terminating(self, namespace: str) -> bool:
@@ -63,7 +64,7 @@ class Namespaces:
         if (known := self.known_tenant(namespace)) is not None:
             return known
         try:
-            tenant = grants.tenant_of(await self._client.get(NAMESPACES, namespace, view=Object))
+            tenant = tenant_of(await self._client.get(NAMESPACES, namespace, view=Object))
         except NotFound:
             return ""
         if tenant:
@@ -72,7 +73,7 @@ class Namespaces:
 
     def granted(self, peer: str) -> list[Object]:
         """Return the namespaces granted to a borrower, as far as the watch shows them."""
-        return [seen for seen in self.informer.items() if grants.tenant_of(seen) == peer]
+        return [seen for seen in self.informer.items() if tenant_of(seen) == peer]
 
     async def grant(self, peer: str, local: str, remote: str) -> str:
         """Create a namespace for a borrower, with its rights in it; idempotent.
@@ -96,7 +97,7 @@ class Namespaces:
             present = await self._client.get(NAMESPACES, remote, view=Object)
         except NotFound:
             return
-        if grants.tenant_of(present) != peer:
+        if tenant_of(present) != peer:
             raise Refusal("NotGranted", f"namespace {remote} was not granted to cluster {peer}; it is left alone")
         await self.remove(present)
 

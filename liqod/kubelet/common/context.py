@@ -10,6 +10,7 @@ from attrs import Factory, field, frozen
 from liqod.flow.observe import Latest
 from liqod.kubelet.common.network import LenderNetwork, NoNetwork
 from liqod.model.ids import ClusterID
+from liqod.model.records.name_service import DEFAULT_DOMAIN
 
 ROOT_CA: Final = "kube-root-ca.crt"
 
@@ -67,13 +68,14 @@ class NoHomeServices:
 class Context:
     """The home cluster, the lender, the virtual node, and the labels and annotations excluded from reflection.
 
-    ``node_address`` becomes the host IP of offloaded pods.
+    ``node_address`` becomes the host IP of offloaded pods; ``domain`` is the home cluster's own in DNS.
     """
 
     home: ClusterID
     lender: ClusterID
     node_name: str
     node_address: str = ""
+    domain: str = DEFAULT_DOMAIN
     labels_not_reflected: frozenset[str] = frozenset()
     annotations_not_reflected: frozenset[str] = frozenset()
     network: LenderNetwork = field(default=Factory(NoNetwork), eq=False)

@@ -19,6 +19,7 @@ from liqod.kubelet.pods.affinity import preset_affinity, spread_constraints
 from liqod.kubelet.tokens.projection import forge_access
 from liqod.model.names import HOME_SPEC_ANNOTATION, TAINT_KEY
 from liqod.model.objects.meta import ObjectMeta
+from liqod.model.records.name_service import DOMAIN_ANNOTATION
 
 REMOTE_RUNTIME_CLASS: Final = "liqo.io/remote-runtime-class-name"
 
@@ -182,6 +183,8 @@ def _metadata(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> tu
     mutable = _mutable(meta, spec)
     annotations[FORGED_ANNOTATION] = _digest([labels, annotations, *mutable])
     annotations[HOME_SPEC_ANNOTATION] = _digest(mutable)
+    # Not in the digest: it is for pods that are created, and of those that run nothing changes by it.
+    annotations[DOMAIN_ANNOTATION] = context.domain
     return labels, annotations
 
 

@@ -20,6 +20,7 @@ from liqod.kubelet.pods.status import forge_status, not_offloaded_status, not_re
 from liqod.model.ids import ClusterID, is_dns_label
 from liqod.model.names import TAINT_KEY, remote_namespace
 from liqod.model.objects.meta import ObjectMeta
+from liqod.model.records.name_service import DOMAIN_ANNOTATION
 from tests.kubelet.networks import Services, SimulatedNetwork
 
 CONTEXT = Context(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender", node_address="10.0.0.1")
@@ -216,8 +217,9 @@ class SpecTests(SynchronousTestCase):
         shadow = forge_shadow(pod, {}, "shop-home", CONTEXT)["metadata"]
         self.assertEqual(shadow["labels"], remote_labels({"app": "web"}, CONTEXT))
         self.assertEqual(shadow["labels"]["offloading.liqo.io/origin"], "home")
-        ours = {"offloading.liqo.io/home-pod-uid", "offloading.liqo.io/home-spec", FORGED_ANNOTATION}
+        ours = {"offloading.liqo.io/home-pod-uid", "offloading.liqo.io/home-spec", FORGED_ANNOTATION, DOMAIN_ANNOTATION}
         self.assertEqual(set(shadow["annotations"]), {"note", *ours})
+        self.assertEqual(shadow["annotations"][DOMAIN_ANNOTATION], "cluster.local")
         self.assertTrue(is_internal("virtual-node.liqo.io/not-allowed"))
         self.assertFalse(is_internal("notliqo.io/key"))
 

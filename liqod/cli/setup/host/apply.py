@@ -19,7 +19,7 @@ from liqod.cli.setup.host.wanted import POLKIT, RECEIPT, USERS, Entry, digest_of
 
 RECEIPT_LIMIT: Final = 1 << 20
 SYSTEMD: Final = ("usr/lib/systemd/systemd", "lib/systemd/systemd")
-SERVICES: Final = ("liqod.service", "liqod-control.service", "liqod-network.service")
+SERVICES: Final = ("liqod.service", "liqod-control.service", "liqod-network.service", "liqod-names.service")
 POLKIT_PLACES: Final = (POLKIT, "/usr/share/polkit-1")
 
 

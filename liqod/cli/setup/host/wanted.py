@@ -11,10 +11,14 @@ import attrs
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
-USERS: Final = ("liqod", "liqod-network")
-"""The users of the daemon and of a network agent of its own, as in liqod.sysusers."""
-READERS: Final = {"/etc/liqod/kubeconfig": "liqod", "/etc/liqod/network.kubeconfig": "liqod-network"}
-"""The group that may read each kubeconfig of the units; neither process reads the other's credentials."""
+USERS: Final = ("liqod", "liqod-network", "liqod-names")
+"""The users of the daemon and of its processes for the network and for names, as in liqod.sysusers."""
+READERS: Final = {
+    "/etc/liqod/kubeconfig": "liqod",
+    "/etc/liqod/network.kubeconfig": "liqod-network",
+    "/etc/liqod/names.kubeconfig": "liqod-names",
+}
+"""The group that may read each kubeconfig of the units; no process reads another's credentials."""
 CONFIGURATION: Final = "/etc/liqod/liqod.toml"
 UNITS: Final = "/etc/systemd/system"
 SYSUSERS: Final = "/etc/sysusers.d/liqod.conf"

@@ -1,0 +1,132 @@
+"""Translates an answer of this cluster's DNS for a tenant, and makes the answers that need nobody else.
+
+The decoder is Twisted's; it follows a bounded number of compression pointers. What it reads are answers of this
+cluster's own DNS about this cluster's own names: answers about public names pass unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from twisted.names import dns
+
+from liqod.names import question as messages
+from liqod.names.question import Question
+from liqod.names.translation import Reverse, View, is_of_lender, translate_back
+
+MAX_TTL: Final = 5
+"""Seconds for which an answer may be kept, by us and by the client: endpoints change (CoreDNS has 5 by default too)."""
+NEGATIVE_TTL: Final = 2
+"""The same for a name that does not exist: a service that was just made is soon found."""
+MAX_BYTES: Final = 16 * 1024
+"""Bytes of an answer: pointers of compressed names reach no further (RFC 1035, 4.1.4)."""
+MAX_WIRE: Final = 65535
+"""Bytes of a message by TCP (RFC 1035, 4.2.2)."""
+_TYPES: Final = (dns.A, dns.AAAA, dns.CNAME, dns.PTR, dns.SRV)
+"""What is answered about names of a cluster; Kubernetes' specification has no other records for services and pods."""
+
+Record = dns.RRHeader
+
+
+def translated(data: bytes, asked: Question, view: View) -> bytes:
+    """Return the answer for a tenant whose question was translated; never raises for what a server sends."""
+
+    def known(name: str) -> str | None:
+        back = translate_back(name, view)
+        return asked.name if back == asked.name else back
+
+    return _answer(data, asked, view, known)
+
+
+def reversed_names(data: bytes, asked: Question, view: View, plan: Reverse) -> bytes:
+    """Return the answer for a tenant that asked whose an address is: names of its own, and public ones."""
+
+    def known(name: str) -> str | None:
+        if plan.closed and name != asked.name and not is_of_lender(name, view):
+            return None
+        return translate_back(name, view)
+
+    return _answer(data, asked, view, known)
+
+
+def empty(asked: Question, view: View, *, exists: bool) -> bytes:
+    """Return an answer without records; without ``exists``, that the name does not exist (RFC 2308)."""
+    return _encoded(asked, messages.NOERROR if exists else messages.NXDOMAIN, [], [_authority(view)], [])
+
+
+def lifetime(answer: bytes) -> int:
+    """Return for how many seconds an answer of ours may be kept; 0 for a failure."""
+    code = answer[3] & 0xF
+    if code == messages.NOERROR and messages.HEADER.unpack_from(answer)[3]:
+        return MAX_TTL
+    return NEGATIVE_TTL if code in (messages.NOERROR, messages.NXDOMAIN) else 0
+
+
+def fitting(answer: bytes, asked: Question, most: int) -> bytes:
+    """Return an answer, or, where it is larger than the client takes, one that says to ask by TCP."""
+    return answer if len(answer) <= most else asked.answer(messages.NOERROR, truncated=True)
+
+
+def _answer(data: bytes, asked: Question, view: View, known: Callable[[str], str | None]) -> bytes:
+    message = dns.Message()
+    try:
+        message.fromStr(data)
+    except Exception:
+        return asked.answer(messages.SERVFAIL)
+    if message.rCode not in (messages.NOERROR, messages.NXDOMAIN):
+        return asked.answer(messages.SERVFAIL)
+    answers = list(_translated(message.answers, known))
+    if not answers:
+        gone = message.rCode == messages.NXDOMAIN or bool(message.answers)
+        return empty(asked, view, exists=not gone)
+    more = list(_translated(message.additional, known))
+    whole = _encoded(asked, messages.NOERROR, answers, [], more)
+    if len(whole) > MAX_BYTES:
+        whole = _encoded(asked, messages.NOERROR, answers, [], [])
+    return whole if len(whole) <= MAX_BYTES else asked.answer(messages.SERVFAIL)
+
+
+def _translated(records: Iterable[Record], known: Callable[[str], str | None]) -> Iterable[Record]:
+    """Yield the records that the tenant may know, translated; a record of a name that it may not is left out."""
+    for record in records:
+        if record.type not in _TYPES or record.cls != dns.IN:
+            continue
+        owner = known(_text(record.name))
+        payload = None if owner is None else _payload(record, known)
+        if owner is not None and payload is not None:
+            yield Record(owner, record.type, dns.IN, min(record.ttl, MAX_TTL), payload)
+
+
+def _payload(record: Record, known: Callable[[str], str | None]) -> dns.IEncodableRecord | None:
+    payload: Any = record.payload
+    ttl = min(record.ttl, MAX_TTL)
+    if isinstance(payload, dns.Record_A | dns.Record_AAAA):
+        return payload
+    if isinstance(payload, dns.Record_SRV):
+        target = known(_text(payload.target))
+        return None if target is None else dns.Record_SRV(payload.priority, payload.weight, payload.port, target, ttl)
+    if isinstance(payload, dns.Record_CNAME | dns.Record_PTR):
+        target = known(_text(payload.name))
+        return None if target is None else type(payload)(target, ttl)
+    return None
+
+
+def _authority(view: View) -> Record:
+    """Return the record by which a client keeps for how long there is nothing (RFC 2308, 5)."""
+    soa = dns.Record_SOA(f"ns.dns.{view.home}", f"hostmaster.{view.home}", 1, 7200, 1800, 86400, NEGATIVE_TTL)
+    return Record(view.home, dns.SOA, dns.IN, NEGATIVE_TTL, soa)
+
+
+def _encoded(asked: Question, code: int, answers: list[Record], authority: list[Record], more: list[Record]) -> bytes:
+    body = dns.Message(maxSize=0)
+    body.queries = [dns.Query(asked.name, asked.kind, dns.IN)]
+    body.answers, body.authority, body.additional = answers, authority, more
+    # Of the encoder's message the records are taken: header, question and EDNS are those of the client's question.
+    records = body.toStr()[messages.HEADER.size + len(asked.section) :]
+    head = asked.head(code, len(answers), len(authority), more=len(more))
+    return head + asked.section + records + messages.opt(asked.edns)
+
+
+def _text(name: dns.Name | None) -> str:
+    return "" if name is None else name.name.decode("ascii", "replace").lower()

@@ -1,0 +1,171 @@
+"""The ports at which tenants ask: one for each, by UDP and TCP, on each address of this process.
+
+A tenant that asks more than it may is not read until it may ask again: what comes meanwhile waits in its own socket, or
+is dropped there by the kernel, and costs this process nothing. Between two looks at other sockets only a few of its
+messages are read. Sources: RFC 7766 (DNS over TCP), RFC 6891.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.protocol import DatagramProtocol
+from twisted.logger import Logger
+from twisted.protocols.basic import Int16StringReceiver
+from twisted.protocols.policies import TimeoutMixin
+from twisted.python.failure import Failure
+
+from liqod.flow.clocks import Reactor
+from liqod.flow.connections.admission import Admission, Limits
+from liqod.flow.connections.factories import quiet
+from liqod.names.question import MAX_QUESTION
+from liqod.names.resolver import Resolver
+
+CONNECTIONS: Final = Limits(64, per_address=16, waiting=64)
+"""Connections of one tenant; where there are more, the one that waits longest is closed (RFC 7766, 6.2.2)."""
+IDLE: Final = 10.0
+"""Seconds without a question after which a connection is closed (RFC 7766, 6.2.3)."""
+PIPELINED: Final = 16
+"""Questions of a connection that are answered at the same time; further ones are not read."""
+AT_ONCE: Final = 2048
+"""Bytes that are read from a socket before others have their turn: some forty questions."""
+
+
+class _ByUdp(DatagramProtocol):
+    """Questions in datagrams."""
+
+    noisy = False
+    transport: Any
+
+    def __init__(self, reactor: Reactor, resolver: Resolver) -> None:
+        self._reactor = reactor
+        self._resolver = resolver
+        self._pause: IDelayedCall | None = None
+
+    def startProtocol(self) -> None:
+        self.transport.maxThroughput = AT_ONCE
+
+    def stopProtocol(self) -> None:
+        if self._pause is not None and self._pause.active():
+            self._pause.cancel()
+
+    def datagramReceived(self, datagram: bytes, addr: Any) -> None:
+        if self._pause is None and (wait := self._resolver.wait()) > 0:
+            # No further datagram is read before; those that this turn of the socket has read already go with this one.
+            self._pause = self._reactor.callLater(wait, self._resume)
+            self.transport.stopReading()
+        if self._pause is None:
+            self._resolver.ask(datagram, "udp", partial(self._reply, addr))
+
+    def _resume(self) -> None:
+        self._pause = None
+        if self.transport is not None:
+            self.transport.startReading()
+
+    def _reply(self, addr: Any, answer: bytes) -> None:
+        if self.transport is not None:
+            self.transport.write(answer, addr)
+
+
+class _ByTcp(Int16StringReceiver, TimeoutMixin):
+    """Questions by a connection, several at a time."""
+
+    MAX_LENGTH = MAX_QUESTION
+    transport: Any
+
+    def __init__(self, reactor: Reactor, resolver: Resolver, admission: Admission) -> None:
+        self._reactor = reactor
+        self._resolver = resolver
+        self._admission = admission
+        self._open = 0
+        self._paused: IDelayedCall | None = None
+
+    def callLater(self, seconds: float, *work: Any) -> IDelayedCall:
+        """Use the daemon's clock for the time-out."""
+        return self._reactor.callLater(seconds, *work)
+
+    def connectionMade(self) -> None:
+        host = self.transport.getPeer().host
+        if not self._admission.has_room(host):
+            self.transport.abortConnection()
+            return
+        self._admission.enters(self, host)
+        self.setTimeout(IDLE)
+
+    def stringReceived(self, string: bytes) -> None:
+        self.resetTimeout()
+        self._open += 1
+        self._resolver.ask(string, "tcp", self._reply)
+        wait = self._resolver.wait()
+        if (wait > 0 or self._open >= PIPELINED) and self._paused is None:
+            self.transport.pauseProducing()
+            self._paused = self._reactor.callLater(max(wait, 0.01), self._resume)
+
+    def lengthLimitExceeded(self, length: int) -> None:
+        self.transport.abortConnection()
+
+    def timeoutConnection(self) -> None:
+        self.transport.abortConnection()
+
+    def evict(self, reason: str, message: str) -> None:
+        """Close the connection in favour of a newer one."""
+        self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        self.setTimeout(None)
+        if self._paused is not None:
+            self._paused.cancel()
+        self._admission.closed(self)
+
+    def _resume(self) -> None:
+        self._paused = None
+        if self._open >= PIPELINED:
+            self._paused = self._reactor.callLater(0.01, self._resume)
+        else:
+            self.transport.resumeProducing()
+
+    def _reply(self, answer: bytes) -> None:
+        self._open -= 1
+        if self.transport.connected:
+            self.sendString(answer)
+
+
+class Server:
+    """One tenant's port."""
+
+    _log = Logger()
+
+    def __init__(self, reactor: Reactor, resolver: Resolver, addresses: Sequence[str], port: int) -> None:
+        self._reactor = reactor
+        self.resolver = resolver
+        self.port = port
+        self._addresses = addresses
+        self._admission = Admission(reactor, CONNECTIONS, self._refused)
+        self._listening: list[Any] = []
+
+    def listen(self) -> None:
+        """Listen on each address; raises CannotListenError, and then listens nowhere."""
+        try:
+            for address in self._addresses:
+                by_udp = _ByUdp(self._reactor, self.resolver)
+                self._listening.append(
+                    self._reactor.listenUDP(self.port, by_udp, interface=address, maxPacketSize=MAX_QUESTION + 1)
+                )
+                factory: Any = quiet(lambda: _ByTcp(self._reactor, self.resolver, self._admission))
+                self._listening.append(self._reactor.listenTCP(self.port, factory, interface=address))
+        except CannotListenError:
+            self.close()
+            raise
+
+    def close(self) -> list[Deferred[Any]]:
+        """Listen no more; the connections that there are end by their time-out."""
+        listening, self._listening = self._listening, []
+        return [maybeDeferred(one.stopListening) for one in listening]
+
+    def _refused(self, reason: str, source: str, message: str) -> None:
+        self._log.debug("a connection from {source} is refused: {message}", source=source, message=message)

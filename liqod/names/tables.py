@@ -1,0 +1,55 @@
+"""What each tenant sees and where it asks, from the granted namespaces and the tenants' Services. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from attrs import frozen
+
+from liqod.model.ids import is_dns_label
+from liqod.model.objects.granted_namespace import home_name_of, tenant_of
+from liqod.model.objects.meta import Object
+from liqod.model.records.name_service import NameService, is_own
+from liqod.model.records.network import Network
+from liqod.names.translation import View
+
+
+@frozen
+class Table:
+    """One tenant: the port at which it asks, and what it sees."""
+
+    port: int
+    view: View
+
+
+def tables(
+    namespaces: Iterable[Object],
+    services: Iterable[NameService],
+    *,
+    slot: int,
+    domain: str,
+    closed: tuple[Network, ...] = (),
+) -> dict[str, Table]:
+    """Return the table of each tenant that has a Service for a slot; ``domain`` is that of this cluster.
+
+    A tenant whose port another one has is left out: who asks there would not be known.
+    """
+    granted = _by_tenant(namespaces)
+    found: dict[str, Table] = {}
+    taken: dict[int, str] = {}
+    for service in sorted(services, key=lambda one: (one.metadata.creation_timestamp or "", one.tenant)):
+        tenant, port = service.tenant, service.port
+        if not is_own(service) or service.slot != slot or not port or taken.setdefault(port, tenant) != tenant:
+            continue
+        found[tenant] = Table(port, View(service.domain, domain, granted.get(tenant, {}), closed))
+    return found
+
+
+def _by_tenant(namespaces: Iterable[Object]) -> Mapping[str, dict[str, str]]:
+    granted: dict[str, dict[str, str]] = {}
+    # Where two were made for one namespace of home, the one counts that stays.
+    for namespace in sorted(namespaces, key=lambda one: (not one.metadata.deleting, one.metadata.name)):
+        home = home_name_of(namespace)
+        if is_dns_label(home):
+            granted.setdefault(tenant_of(namespace), {})[home] = namespace.metadata.name
+    return granted

@@ -1,0 +1,90 @@
+"""Which tenant sees which namespaces, and asks at which port."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.model.names import (
+    ORIGINAL_NAME_ANNOTATION,
+    REMOTE_CLUSTER_LABEL,
+    TENANT_NAMESPACE_LABEL,
+)
+from liqod.model.objects.meta import Object
+from liqod.model.records.name_service import NameService
+from liqod.names.records import service_body
+from liqod.names.tables import Table, tables
+
+
+def namespace(name: str, tenant: str, home: str | None = None, *, deleting: bool = False, own: bool = False) -> Object:
+    annotations = {} if home is None else {ORIGINAL_NAME_ANNOTATION: home}
+    metadata: dict[str, Any] = {
+        "name": name,
+        "labels": {REMOTE_CLUSTER_LABEL: tenant, **({TENANT_NAMESPACE_LABEL: "true"} if own else {})},
+        "annotations": annotations,
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return msgspec.convert({"metadata": metadata}, Object)
+
+
+def service(tenant: str, port: int, *, slot: int = 1, domain: str = "", **metadata: str) -> NameService:
+    body = service_body(tenant, slot, port, domain)
+    body["metadata"] |= metadata
+    return msgspec.convert(body, NameService)
+
+
+def found(namespaces: list[Object], services: list[NameService]) -> dict[str, Table]:
+    return tables(namespaces, services, slot=1, domain="cluster.local")
+
+
+class TableTests(SynchronousTestCase):
+    def test_tables(self) -> None:
+        """A tenant sees the namespaces that were made for its own, by the domain that its cluster says."""
+        namespaces = [
+            namespace("shop-rome", "rome", "shop"),
+            namespace("shop-paris", "paris", "shop"),
+            namespace("liqo-tenant-rome", "rome", "x", own=True),
+            namespace("foreign", "rome"),
+            namespace("odd", "rome", "no.name"),
+        ]
+        made = found(namespaces, [service("rome", 15360, domain="home.example"), service("paris", 15361)])
+        self.assertEqual(made["rome"].view.remote, {"shop": "shop-rome"})
+        self.assertEqual((made["rome"].port, made["rome"].view.home), (15360, "home.example"))
+        self.assertEqual(made["paris"].view.remote, {"shop": "shop-paris"})
+        self.assertEqual((made["paris"].port, made["paris"].view.home), (15361, "cluster.local"))
+
+    def test_the_one_that_stays(self) -> None:
+        """Of two namespaces for the same one of home, one that is being deleted does not count."""
+        gone, stays = namespace("a", "rome", "shop", deleting=True), namespace("b", "rome", "shop")
+        for order in ([gone, stays], [stays, gone]):
+            self.assertEqual(found(order, [service("rome", 1500)])["rome"].view.remote, {"shop": "b"})
+
+    def test_services_of_others(self) -> None:
+        """A Service counts in its tenant's own namespace only: elsewhere anybody may have written it."""
+        planted = service("rome", 15399, namespace="shop-paris")
+        self.assertEqual(found([], [planted]), {})
+        self.assertEqual(found([], [service("rome", 15360, slot=2)]), {})
+        self.assertEqual(found([], [service("rome", 0)]), {})
+        self.assertEqual(found([], [service("rome", 1, domain="Not a domain")])["rome"].view.home, "cluster.local")
+
+    def test_a_port_for_one(self) -> None:
+        """A port that two tenants have answers the one that had it first, and no other one."""
+        first = service("rome", 15360, creationTimestamp="2026-01-01T00:00:00Z")
+        second = service("athens", 15360, creationTimestamp="2026-01-02T00:00:00Z")
+        for order in ([first, second], [second, first]):
+            self.assertEqual(list(found([], order)), ["rome"])
+
+    @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.booleans())))
+    def test_never_of_others(self, rows: list[tuple[str, str, bool]]) -> None:
+        """Whatever namespaces there are, a tenant sees those with its own label alone."""
+        namespaces = [
+            namespace(f"{home}{n}", tenant, home if ours else None) for n, (tenant, home, ours) in enumerate(rows)
+        ]
+        owner = {one.metadata.name: one.metadata.labels[REMOTE_CLUSTER_LABEL] for one in namespaces}
+        for tenant, table in found(namespaces, [service(one, 1500 + ord(one)) for one in "abc"]).items():
+            self.assertTrue(all(owner[here] == tenant for here in table.view.remote.values()))
