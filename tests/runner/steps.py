@@ -32,6 +32,7 @@ LONG: Final = (
     "tests.real.test_three",
     "tests.real.test_node",
     "tests.real.test_network",
+    "tests.real.test_names",
     "tests.real.test_unpeer",
     "tests.real.test_namespaces",
     "tests.real.test_relay",
