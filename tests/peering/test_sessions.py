@@ -19,7 +19,7 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.views import ForeignCluster, ForeignClusterSpec
 from liqod.peering.ports import OwnCluster
-from liqod.peering.session.dialer import NOWHERE
+from liqod.peering.session.dialer import NO_ADDRESS
 from liqod.peering.session.liveness import Heartbeat
 from liqod.peering.session.peer import ConnectionProblem, Peer
 from liqod.peering.session.protocol import JOINING
@@ -350,9 +350,9 @@ class UnreachableTests(SessionsCase):
             ("timeout", key, key),
             ("timeout", silent, attrs.evolve(silent, attempt="timeout")),
             ("timeout", full, ConnectionProblem("Unreachable", "timeout")),
-            (NOWHERE, None, ConnectionProblem("Unreachable", NOWHERE)),
-            (NOWHERE, full, full),
-            (NOWHERE, ConnectionProblem("Unreachable", "timeout"), ConnectionProblem("Unreachable", NOWHERE)),
+            (NO_ADDRESS, None, ConnectionProblem("Unreachable", NO_ADDRESS)),
+            (NO_ADDRESS, full, full),
+            (NO_ADDRESS, ConnectionProblem("Unreachable", "timeout"), ConnectionProblem("Unreachable", NO_ADDRESS)),
         ]
         for why, before, expected in table:
             self.assertEqual(self.after(why, before), expected, (why, before))
