@@ -103,6 +103,8 @@ class ShadowEndpointSlices(Controller[Key]):
     def sources(self) -> Iterable[Source[Key]]:
         """ShadowEndpointSlices, their slices, and the networks of tenants."""
         yield watch(self._shadows)
+        # What was changed by others is written again: slices lead traffic, and the label managed-by keeps only
+        # Kubernetes' own controller off.
         yield watch(self._slices.informer, self._slice_changed)
         yield observe(self._lost, lambda _: [shadow.metadata.key for shadow in self._shadows.items()])
         if self._networks.tunnels is not None:

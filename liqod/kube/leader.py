@@ -201,6 +201,7 @@ class LeaderLease(Service):
             lease_duration_seconds=self._duration,
             acquire_time=(seen.spec.acquire_time or stamp) if ours else stamp,
             renew_time=stamp,
+            # How often the holder changed: for people who look at the Lease (coordination.k8s.io/v1, LeaseSpec).
             lease_transitions=seen.spec.lease_transitions + (0 if ours else 1),
         )
         try:

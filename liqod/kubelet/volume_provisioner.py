@@ -254,6 +254,8 @@ class VolumeProvisioner(Controller[Key]):
             attempt = self._unreachable.get(key, 0)
             self._unreachable[key] = attempt + 1
             return After(UNREACHABLE_RETRY.delay(attempt))
+        # After the data: the volume is the only record of it. The controller manager deletes only volumes of its own
+        # plugins, and leaves the others to their provisioner.
         await self._client.delete(PERSISTENTVOLUMES, name, uid=volume.metadata.uid)
         return None
 

@@ -87,6 +87,7 @@ class ReturnController(Controller[str]):
         candidates = await self._candidates()
         if not candidates:
             return interval
+        # A pod without a node is the scheduler's to place: what it waits for may be the room that is free here.
         pending = await self._client.list(PODS, view=OffloadedPod, fields="spec.nodeName=,status.phase=Pending")
         nodes = self._nodes.items()
         requested = requested_on((node.metadata.name for node in nodes if node.lendable), self._pods.items())

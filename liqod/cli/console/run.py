@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 from twisted.internet import asyncioreactor
@@ -17,13 +17,22 @@ from twisted.python.failure import Failure
 
 from liqod.cli.console.errors import INTERRUPTED
 
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IReactorCore
+
+    from liqod.flow.clocks import Reactor
+
+    class _Runnable(Reactor, IReactorCore):
+        """The reactor as its runner sees it, which alone starts and stops it."""
+
+
 T = TypeVar("T")
 
 CLEANUP: Final = 10.0
 """Seconds that the clean-up after Ctrl-C may take."""
 
 
-def run(work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+def run(work: Callable[[Reactor], Coroutine[Any, Any, T]]) -> T:
     """Return what ``work(reactor)`` returns, or raise what it raises; works once per process.
 
     The first Ctrl-C cancels the coroutine, waits at most ``CLEANUP`` seconds for it, and raises ``click.Abort``. The
@@ -34,7 +43,7 @@ def run(work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
         asyncioreactor.install()
     from liqod.flow.clocks import installed_reactor, use_steady_time
 
-    reactor: Any = installed_reactor()
+    reactor = cast("_Runnable", installed_reactor())
     use_steady_time(reactor)
     outcome: list[T | Failure] = []
     running: list[Deferred[Any]] = []

@@ -44,4 +44,5 @@ async def is_on_lost_node(client: Client, pod: Pod) -> bool:
         node = await client.get(NODES, pod.spec.node_name or "", view=Node)
     except NotFound:
         return True
+    # Unknown counts as not ready: the node lifecycle controller writes it when a kubelet has been silent.
     return not node.ready

@@ -100,6 +100,8 @@ def network_policy(peer: str, namespace: str, contract: Contract, around: Surrou
                 {
                     "namespaceSelector": {
                         "matchExpressions": [
+                            # The API server itself sets this label on every namespace, so that nobody can take
+                            # another's name by a label.
                             {"key": "kubernetes.io/metadata.name", "operator": "In", "values": _DNS_NAMESPACES}
                         ]
                     }

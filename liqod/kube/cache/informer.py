@@ -203,6 +203,9 @@ class Informer(Service, Generic[V]):
         return await self._watch(command)
 
     async def _list(self) -> Command:
+        # The page size of client-go's reflector and of kubectl. Without a resourceVersion the answer is the most recent
+        # state; with "0" it would be any that the server has cached, perhaps older than what we saw (Kubernetes API
+        # concepts).
         limit, token = 500, ""
         objects: dict[Key, V] = {}
         unread: set[Key] = set()

@@ -49,6 +49,8 @@ class Channel(HTTPChannel):
         self.receive: Callable[[bytes], None] | None = None
         self.lost: Callable[[], None] = lambda: None
 
+    # HTTPChannel keeps what arrives during a request for the next one, and pauses reading soon: exec and port-forward
+    # need every byte at once.
     def dataReceived(self, data: bytes) -> None:
         if self.receive is not None:
             self.receive(data)

@@ -25,6 +25,7 @@ REMOTE_RUNTIME_CLASS: Final = "liqo.io/remote-runtime-class-name"
 
 REMOVED: Final = frozenset(
     {
+        # Nodes, schedulers and priority classes are those of home; the lender schedules by its own.
         "affinity",
         "nodeSelector",
         "schedulerName",

@@ -54,6 +54,7 @@ class _Issued:
 
     @property
     def renewal(self) -> float:
+        # A third is left for a peer that is away; kubelets renew projected tokens at 80 % of their life.
         return self.minted + self.grant.lifetime * 2 / 3
 
 

@@ -56,8 +56,6 @@ CONNECTION_OPTIONS: Final = frozenset((b"keep-alive", b"close", b"upgrade"))
 
 # No authority (``//``), no fragment: a target that the API server would parse as another path does not match.
 _TARGET: Final = re.compile(rb"/(?!/)[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*")
-# The API server takes a bearer token out of a websocket's list of protocols as well (apiserver,
-# authentication/request/websocket).
 _BEARER: Final = b"bearer.authorization.k8s.io"
 _IDENTITY: Final = (b"impersonate-", b"x-remote-", b"x-forwarded-", b"front-proxy-")
 

@@ -142,6 +142,7 @@ class PeerConnection(TwistedProtocol):
         # Twisted calls this when TCP is open, before the TLS handshake: the peer is unknown here.
         self._deadline = self._clock.callLater(self._times.handshake_timeout, self._too_slow)
 
+    # Once in a connection: TLS 1.3 has no renegotiation (RFC 8446, section 4.1.2).
     def handshakeCompleted(self) -> None:
         try:
             self.certificate = self._tls.peer_certificate(self.transport)

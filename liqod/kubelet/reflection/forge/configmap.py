@@ -14,6 +14,7 @@ def forge(home: ConfigMap, inputs: ForgeInputs) -> Desired | Withheld:
     """Return the ConfigMap for the lender; the CA of this cluster is reflected in any mode, unless annotated."""
     annotations = home.metadata.annotations
     why = inputs.objection(annotations)
+    # Kubernetes publishes one in every namespace, also at the lender (kube-controller-manager, root-ca-cert-publisher).
     if home.metadata.name == ROOT_CA:
         why = policy.explicit(annotations) or ""
     return Withheld(why) if why else wanted(home.metadata, home.content(), inputs.context)

@@ -102,11 +102,13 @@ def _endpoint(endpoint: Mapping[str, Any], context: Context, is_name: bool) -> d
     forged: dict[str, Any] = {"addresses": addresses}
     if conditions := _taken(endpoint.get("conditions") or {}, _CONDITIONS):
         forged["conditions"] = conditions
+    # Not nodeName: nodes of home do not exist at the lender.
     forged |= _taken(endpoint, ("hostname", "zone"))
     if zones := (endpoint.get("hints") or {}).get("forZones"):
         forged["hints"] = {"forZones": [{"name": zone.get("name", "")} for zone in zones]}
     target = endpoint.get("targetRef")
     if target:
+        # With the kind Pod, what reads endpoints at the lender would look for a pod of this name there.
         forged["targetRef"] = _taken(target, ("namespace", "name", "uid")) | {"kind": f"Remote{target.get('kind', '')}"}
     return forged
 

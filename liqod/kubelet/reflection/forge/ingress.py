@@ -12,6 +12,7 @@ from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withh
 from liqod.kubelet.reflection.views import WithSpec
 
 _FIELDS: Final = ("defaultBackend", "rules", "tls")
+# The annotation from before ingressClassName (Kubernetes, "Ingress"): it would choose a class by its name at home.
 _LEFT_OUT: Final = frozenset({"kubernetes.io/ingress.class"})
 
 
