@@ -6,7 +6,7 @@ endpoints decide: the path is lost when one that used to answer is silent, and n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from attrs import evolve, frozen
@@ -17,6 +17,8 @@ from liqod.model.records.views import ShadowEndpointSlice
 SILENT_FOR: Final = 5.0
 """Seconds of doubt without any answer after which the path is lost. Doubt begins when the tunnel's probes were not
 answered for 5 s, so that it takes 10 s in all."""
+Target = tuple[str, int]
+"""The address and the TCP port of an endpoint."""
 MAX_TARGETS: Final = 4
 """Maximum number of endpoints of one borrower that are called."""
 
@@ -55,8 +57,13 @@ def judge(before: HomePath, sign: bool | None, now: float) -> HomePath:
     return HomePath(lost, before.answered_at, troubled)
 
 
-def targets_of(shadows: Iterable[ShadowEndpointSlice]) -> list[tuple[str, int]]:
-    """Return addresses and TCP ports of a borrower's endpoints to call, each slice's first one before all others."""
+def targets_of(
+    shadows: Iterable[ShadowEndpointSlice], answered: Collection[Target], is_allowed: Callable[[str], bool]
+) -> list[Target]:
+    """Return the endpoints of a borrower to call by TCP: those that answered last, then the first one of each slice.
+
+    A borrower chooses addresses and ports: only addresses that ``is_allowed`` accepts are called.
+    """
     ranked = sorted(
         (rank, address, port.port)
         for shadow in shadows
@@ -67,6 +74,7 @@ def targets_of(shadows: Iterable[ShadowEndpointSlice]) -> list[tuple[str, int]]:
             for address in endpoint.addresses[:1]
         )
         for port in (shadow.spec.template.ports or ())[:1]
-        if port.port and port.protocol == "TCP"
+        if port.port and port.protocol == "TCP" and is_allowed(address)
     )
-    return list(dict.fromkeys((address, port) for _, address, port in ranked))
+    named = dict.fromkeys((address, port) for _, address, port in ranked)
+    return [*(one for one in named if one in answered), *(one for one in named if one not in answered)][:MAX_TARGETS]

@@ -14,7 +14,7 @@ from twisted.internet.protocol import Factory, Protocol
 from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.flow.observe import Latest
-from liqod.hosting.home_path import MAX_TARGETS, HomePath, judge, targets_of, tunnel_sign
+from liqod.hosting.home_path import HomePath, Target, judge, targets_of, tunnel_sign
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import Networks
 from liqod.kube.cache.informer import Informer
@@ -56,7 +56,7 @@ class HomePaths(Controller[str]):
         self._namespaces = namespaces
         self._networks = networks
         self._paths: dict[str, HomePath] = {}
-        self._answered: dict[str, list[tuple[str, int]]] = {}
+        self._answered: dict[str, list[Target]] = {}
 
     def sources(self) -> Iterable[Source[str]]:
         yield watch(self._tunnels, self._tunnel_changed)
@@ -116,12 +116,10 @@ class HomePaths(Controller[str]):
     def _publish(self) -> None:
         self.lost.set({tenant: path.lost for tenant, path in self._paths.items() if path.lost is not None})
 
-    def _targets(self, tenant: str) -> list[tuple[str, int]]:
-        """Return the endpoints to call: those that answered last, then others whose address the tenant may have."""
+    def _targets(self, tenant: str) -> list[Target]:
         own = [s for s in self._shadows.items() if self._namespaces.known_tenant(s.metadata.namespace) == tenant]
-        allowed = [target for target in targets_of(own) if not self._networks.objection(tenant, target[0])]
-        answered = [target for target in self._answered.get(tenant, ()) if target in allowed]
-        return list(dict.fromkeys((*answered, *allowed)))[:MAX_TARGETS]
+        answered = self._answered.get(tenant, ())
+        return targets_of(own, answered, lambda address: not self._networks.objection(tenant, address))
 
     async def _call(self, address: str, port: int) -> bool:
         """Return whether an endpoint, or its host, answers to a TCP connection; no byte is sent."""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.hosting.home_path import SILENT_FOR, HomePath, judge, targets_of, tunnel_sign
+from liqod.hosting.home_path import (
+    MAX_TARGETS,
+    SILENT_FOR,
+    HomePath,
+    Target,
+    judge,
+    targets_of,
+    tunnel_sign,
+)
 from liqod.model.records.network import TunnelEndpointStatus
 from liqod.model.records.views import ShadowEndpointSlice
 
@@ -54,12 +63,30 @@ class JudgeTests(SynchronousTestCase):
         self.assertIsNone(tunnel_sign(None))
 
 
+def found(*shadows: ShadowEndpointSlice, answered: Collection[Target] = ()) -> list[Target]:
+    """Return what is called of these slices; addresses in 10.0.0.0/8 were agreed on."""
+    return targets_of(shadows, answered, lambda address: address.startswith("10."))
+
+
 class TargetTests(SynchronousTestCase):
-    def test_table(self) -> None:
-        """The first endpoint of each slice comes before all others; what cannot be called by TCP is left out."""
-        one, two, three = ({"addresses": [f"10.0.0.{n}"]} for n in (1, 2, 3))
+    ONE, TWO, THREE = ({"addresses": [f"10.0.0.{n}"]} for n in (1, 2, 3))
+
+    def test_order(self) -> None:
+        """What answered last comes first, then the first endpoint of each slice, then all others; a few at most."""
         unready = {"addresses": ["10.0.0.9"], "conditions": {"ready": False}}
-        found = targets_of([shadow(one, two), shadow(unready, three, port=443)])
-        self.assertEqual(found, [("10.0.0.1", 80), ("10.0.0.3", 443), ("10.0.0.2", 80)])
-        for odd in (shadow(one, port=None), shadow(one, protocol="UDP"), shadow({"addresses": []}), shadow()):
-            self.assertEqual(targets_of([odd]), [])
+        slices = shadow(self.ONE, self.TWO), shadow(unready, self.THREE, port=443)
+        self.assertEqual(found(*slices), [("10.0.0.1", 80), ("10.0.0.3", 443), ("10.0.0.2", 80)])
+        self.assertEqual(found(*slices, answered=[("10.0.0.2", 80), ("10.0.0.7", 80)])[0], ("10.0.0.2", 80))
+        many = shadow(*({"addresses": [f"10.0.1.{n}"]} for n in range(50)))
+        self.assertEqual(len(found(many)), MAX_TARGETS)
+
+    def test_what_is_not_called(self) -> None:
+        """Neither an address that was not agreed on, whether or not it answered, nor what TCP does not reach."""
+        for odd in (
+            shadow(self.ONE, port=None),
+            shadow(self.ONE, protocol="UDP"),
+            shadow({"addresses": []}),
+            shadow(),
+            shadow({"addresses": ["192.168.1.1"]}),
+        ):
+            self.assertEqual(found(odd, answered=[("192.168.1.1", 80)]), [])
