@@ -23,12 +23,13 @@ SPECS: Final = (
     "[sig-cli] Kubectl logs logs should be able to retrieve and filter logs [Conformance]",
     "[sig-node] Container Runtime blackbox test on terminated container should report termination message"
     " from log output if TerminationMessagePolicy FallbackToLogsOnError is set [NodeConformance] [Conformance]",
-    "[sig-node] Downward API should provide pod name, namespace and IP address as env vars"
-    " [NodeConformance] [Conformance]",
     "[sig-node] InitContainer [NodeConformance] should invoke init containers on a RestartNever pod [Conformance]",
     "[sig-node] Pods should be submitted and removed [NodeConformance] [Conformance]",
-    "[sig-node] Pods should contain environment variables for services [NodeConformance] [Conformance]",
-    "[sig-node] Variable Expansion should allow composing env vars into new env vars [NodeConformance] [Conformance]",
+    "[sig-node] Pod InPlace Resize Container burstable pods - extended 6 containers - various operations performed"
+    " (including adding limits and requests) [MinimumKubeletVersion:1.34] [Conformance]",
+    "[sig-node] Pods Extended (pod generation) Pod Generation pod generation should start at 1 and increment per update"
+    " [MinimumKubeletVersion:1.34] [Conformance]",
+    "[sig-node] Pods should support retrieving logs from the container over websockets [NodeConformance] [Conformance]",
     "[sig-storage] ConfigMap should be consumable from pods in volume [NodeConformance] [Conformance]",
     "[sig-storage] Projected secret should be consumable from pods in volume [NodeConformance] [Conformance]",
 )
