@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from twisted.internet.task import deferLater
-from twisted.trial.unittest import FailTest, TestCase
+from twisted.trial.unittest import TestCase
 
 from liqod.config.schema import Settings
 from liqod.flow.clocks import installed_reactor
@@ -22,7 +22,7 @@ from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.connection.config import from_grant
-from liqod.kube.errors import Forbidden, KubeError, NotFound, Unauthorized
+from liqod.kube.errors import Forbidden, NotFound, Unauthorized
 from liqod.kube.resources import (
     FOREIGNCLUSTERS,
     NAMESPACES,
@@ -33,6 +33,7 @@ from liqod.kube.resources import (
 from liqod.model.ids import ClusterID
 from liqod.model.names import remote_namespace, tenant_namespace
 from liqod.model.records.offer import AccessGrant, Refusal
+from tests.waiting import becomes
 
 T = TypeVar("T")
 
@@ -112,20 +113,7 @@ class HostingCase(TestCase):
 
     async def becomes(self, check: Callable[[], Awaitable[T]], what: str) -> T:
         """Wait until the answer is true."""
-        from twisted.internet import reactor
-
-        clock: Any = reactor
-        end = clock.seconds() + self.patience
-        last: object = None
-        while clock.seconds() < end:
-            try:
-                if answer := await check():
-                    return answer
-                last = answer
-            except KubeError as error:
-                last = error
-            await deferLater(clock, 0.05)
-        raise FailTest(f"{what}: not within {self.patience} s; last seen: {last!r}")
+        return await becomes(check, what, self.patience)
 
     async def settle(self) -> None:
         from twisted.internet import reactor

@@ -35,6 +35,7 @@ from liqod.peering.ports import OwnCluster
 from liqod.peering.service import Peering
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.refusal_log import RefusalLog
+from tests.waiting import becomes
 
 T = TypeVar("T")
 
@@ -272,20 +273,7 @@ class PairCase(TestCase):
 
     async def becomes(self, check: Callable[[], Awaitable[T | None]], what: str) -> T:
         """Wait until the answer is true; a missing object is a reason to wait."""
-        from twisted.internet import reactor
-
-        clock: Any = reactor
-        end = clock.seconds() + self.patience
-        last: object = None
-        while clock.seconds() < end:
-            try:
-                if answer := await check():
-                    return answer
-                last = answer
-            except KubeError as error:
-                last = error
-            await deferLater(clock, 0.02)
-        raise FailTest(f"{what}: not within {self.patience} s; last seen: {last!r}")
+        return await becomes(check, what, self.patience)
 
     async def pause(self, seconds: float) -> None:
         from twisted.internet import reactor
