@@ -17,7 +17,7 @@ from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.offers import Offers
 from liqod.hosting.views import Pod
-from liqod.kube.errors import NotFound, from_status
+from liqod.kube.errors import AlreadyExists, NotFound, from_status
 from liqod.kube.resources import PODS, Resource
 from liqod.model.ids import Key
 from liqod.model.names import ORIGIN_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
@@ -79,9 +79,14 @@ class Server:
         self.bodies: list[Mapping[str, Any]] = []
         self.deleted: list[tuple[str, int | None]] = []
         self.patches = 0
+        self.statuses: list[Any] = []
+        self.hidden: Pod | None = None
+        """A pod that has the name although no watch shows it."""
 
     async def create(self, resource: Resource, body: Mapping[str, Any], namespace: str, **options: Any) -> Pod:
         await deferLater(self.clock, REQUEST)
+        if self.hidden is not None:
+            raise cast(AlreadyExists, from_status(409, b'{"reason": "AlreadyExists", "message": "it is there"}'))
         self.created.append((body["metadata"]["name"], self.clock.seconds()))
         self.bodies.append(body)
         return msgspec.convert({**body, "metadata": {**body["metadata"], "uid": "p1", "resourceVersion": "9"}}, Pod)
@@ -89,15 +94,19 @@ class Server:
     async def patch(self, resource: Resource, name: str, body: Any, namespace: str, **options: Any) -> ShadowPod:
         await deferLater(self.clock, REQUEST)
         self.patches += 1
+        self.statuses.append(body.get("status"))
         meta = ObjectMeta(name=name, namespace=namespace, uid=body["metadata"]["uid"], resource_version="99")
         return ShadowPod(metadata=meta)
 
     async def get(self, resource: Resource, name: str, namespace: str = "", **options: Any) -> Any:
+        if resource is PODS and self.hidden is not None:
+            return self.hidden
         raise cast(NotFound, from_status(404, b'{"message": "no such object"}'))
 
     async def delete(self, resource: Resource, name: str, namespace: str, **options: Any) -> None:
         assert resource is PODS
         self.deleted.append((name, options["grace"]))
+        self.hidden = None
 
 
 class Events:
@@ -225,6 +234,37 @@ class SettlingTests(ControllerCases):
         self.assertEqual(len(self.server.created), 1)
         self.pass_time(10.0)
         self.assertEqual(len(self.server.created), 2)
+
+
+class NameTests(ControllerCases):
+    """The name has a pod already, which no watch shows."""
+
+    def hide(self, owner: str, managed: bool = True) -> None:
+        """Let a pod of a ShadowPod with this UID have the name."""
+        controller = {"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod", "uid": owner, "controller": True}
+        labels = {"liqo.io/managed-by": "shadowpod"} if managed else {}
+        metadata = {"name": KEY.name, "namespace": KEY.namespace, "uid": "p0", "resourceVersion": "2", "labels": labels}
+        self.server.hidden = msgspec.convert({"metadata": {**metadata, "ownerReferences": [controller]}}, Pod)
+        self.shadows.put(shadow())
+        self.start()
+        self.pass_time(5.0)
+
+    def test_of_an_earlier_shadow_pod(self) -> None:
+        """It goes, as its ShadowPod went, and the pod that is wanted takes its place."""
+        self.hide("u-earlier")
+        self.assertEqual([name for name, _ in self.server.deleted], ["web"])
+        self.assertEqual([name for name, _ in self.server.created], ["web"])
+
+    def test_of_this_shadow_pod(self) -> None:
+        """It is the one that is wanted: nothing is deleted, and nothing created beside it."""
+        self.hide(f"u-{KEY}")
+        self.assertEqual((self.server.deleted, self.server.created), ([], []))
+
+    def test_of_somebody_else(self) -> None:
+        """It stays, and the ShadowPod says that its name is taken."""
+        self.hide("u-earlier", managed=False)
+        self.assertEqual((self.server.deleted, self.server.created), ([], []))
+        self.assertEqual(self.server.statuses[0]["reason"], "NameTaken")
 
 
 class FairnessTests(ControllerCases):

@@ -132,6 +132,13 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual(config.token(), "second")
         self.assertNotIn("second", repr(config))
 
+    def test_a_password_is_no_token(self) -> None:
+        """A user with name and password is refused in a sentence, without the password; it is not sent as a token."""
+        path = self.kubeconfig({"username": "admin", "password": "secret"})
+        error = self.assertRaises(ConfigError, load, path)
+        self.assertIn("password", str(error))
+        self.assertNotIn("secret", str(error))
+
     def test_a_broken_file_is_reported(self) -> None:
         """What is no YAML, names nothing, or holds no base64 gives one sentence that quotes no secret."""
         file = self.folder / "broken"

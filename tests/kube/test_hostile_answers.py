@@ -92,6 +92,15 @@ class AnswerTests(SynchronousTestCase):
                 self.failureResultOf(collect.whole, TooLarge)
             self.assertEqual(limits.reading, 0)
 
+    def test_as_much_as_one_may_send(self) -> None:
+        """An answer of exactly the limit is read, one of a byte more is not."""
+        for more, good in ((b"", True), (b"x", False)):
+            collect = self.collect(AnswerLimits.of_a_peer())
+            collect.dataReceived(b"x" * OF_A_PEER)
+            collect.dataReceived(more)
+            collect.connectionLost(Failure(ResponseDone()))
+            self.assertEqual(isinstance(self.result_of(collect), bytes), good)
+
     def test_many_answers_together(self) -> None:
         """What all answers of a peer hold while they are read is bounded; others are read when these have ended."""
         limits = AnswerLimits.of_a_peer()
