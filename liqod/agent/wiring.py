@@ -167,6 +167,7 @@ class Features:
                 informers=self.informers,
                 recorder=self.recorder,
                 node_address=address,
+                node_address_type=self.facts_controller.node_address_type,
                 metrics=metrics,
             ),
             settings=settings,

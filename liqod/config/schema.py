@@ -189,6 +189,7 @@ class Kubelet(Section, frozen=True):
     """The virtual kubelets: where their API is served (empty: nowhere), their workers and their node lease.
 
     ``signer`` is the name of the cluster's signer that certificates of that API are asked of.
+    ``node_address_type`` is the type under which virtual nodes show their address; auto: as the cluster needs it.
     ``evict_after`` seconds without a lender its pods are evicted at home; 0: they stay until it is back.
     """
 
@@ -196,6 +197,7 @@ class Kubelet(Section, frozen=True):
     signer: str = "kubernetes.io/kubelet-serving"
     workers: Annotated[int, Meta(ge=1, le=64)] = 16
     node_address: str = ""
+    node_address_type: Literal["auto", "InternalIP", "Hostname"] = "auto"
     lease_duration: Annotated[int, Meta(ge=10, le=600)] = 40
     status_delay: Annotated[float, Meta(ge=0, le=5)] = 0.05
     enable_apiserver_support: bool = True

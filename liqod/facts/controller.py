@@ -10,10 +10,12 @@ from twisted.internet.interfaces import IReactorTime
 
 from liqod.config.schema import Settings
 from liqod.facts.decide import decide
+from liqod.facts.node_address import node_address_type
 from liqod.facts.observed import ARGUMENTS, Observed
 from liqod.facts.reading import read_places, read_server_names, read_service_cidrs
 from liqod.facts.software import FLANNEL_BACKEND, real_nodes
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
+from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -55,6 +57,8 @@ class FactsController(Controller[Key]):
         self._records = MutationCache(informers.of(CLUSTERFACTS, ClusterFacts), clock)
         self._status = StatusWriter(client, CLUSTERFACTS, ClusterFacts, self._records)
         self._refusals: RefusedWrites[Key] = RefusedWrites()
+        self.node_address_type: Latest[str] = Latest("")
+        """The type under which virtual nodes show their address; empty while nothing is known of the cluster yet."""
         self._seen: Observed | None = None
         self._seen_at = 0.0
 
@@ -77,6 +81,7 @@ class FactsController(Controller[Key]):
                 return None  # another daemon made it: the watch shows it
         seen = await self._observe()
         facts = decide(seen, self._settings, record.status.facts)
+        self.node_address_type.set(node_address_type(facts, self._settings))
         result = await self._status.write(record, ClusterFactsStatus(facts=facts))
         if isinstance(result, Written):
             self._refusals.forget(_KEY)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from liqod.flow.controller import NO_METRICS, ReconcileMetrics
+from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -24,7 +25,7 @@ from liqod.kube.resources import (
 )
 from liqod.kubelet.common.views import Namespace
 from liqod.model.ids import ClusterID, Key
-from liqod.model.names import ENABLED_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE, advertisement_name
+from liqod.model.names import ENABLED_LABEL, INTERNAL_ADDRESS, TYPE_LABEL, VIRTUAL_NODE_TYPE, advertisement_name
 from liqod.model.objects.meta import Object
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.unpeering import order_of
@@ -68,13 +69,18 @@ class Lenders(NamespaceGrants, Relays, Protocol):
 
 @frozen(kw_only=True)
 class HomeCluster:
-    """This cluster, as virtual kubelets use it; ``node_address`` is the InternalIP of their nodes."""
+    """This cluster, as virtual kubelets use it.
+
+    ``node_address`` is the address of their nodes, ``node_address_type`` the type under which they show it; empty while
+    it is not known: then it stays as it is.
+    """
 
     cluster_id: ClusterID
     client: Client
     informers: Informers
     recorder: Recorder
     node_address: str = ""
+    node_address_type: Latest[str] = field(factory=lambda: Latest(INTERNAL_ADDRESS))
     metrics: ReconcileMetrics = NO_METRICS
 
 

@@ -170,6 +170,7 @@ class VirtualKubelet(MultiService):
             readiness=self.readiness,
             offer=self._offer,
             home_version=shared.home_version,
+            address_type=shared.home.node_address_type,
             api_port=self._api_port,
             network=self.network_condition.state if self._network.is_managed else None,
             health=self.health.state,

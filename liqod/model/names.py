@@ -62,6 +62,10 @@ TAINT_KEY: Final = "virtual-node.liqo.io/not-allowed"
 TAINT_VALUE: Final = "true"
 TAINT_EFFECT: Final = "NoExecute"
 
+INTERNAL_ADDRESS: Final = "InternalIP"
+HOSTNAME_ADDRESS: Final = "Hostname"
+"""Types of addresses of a Node, in ``status.addresses``."""
+
 # The names become labels and parts of DNS names, which are shorter than names of objects, 253 (RFC 1123).
 MAX_NAME: Final = 63
 

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.load import parse
 from liqod.config.schema import Settings
 from liqod.facts.decide import decide
+from liqod.facts.node_address import node_address_type
 from liqod.facts.observed import (
     API_ENDPOINTS,
     API_SERVICE,
@@ -243,6 +244,22 @@ class TableTests(SynchronousTestCase):
             ("", ("Unknown", [])),
         ):
             self.assertEqual(found(DAEMON_ADDRESSES, seen(pods, host=host)), expected, host)
+
+    def test_node_address_type(self) -> None:
+        """Clusters that would take a virtual node for a real one are shown no InternalIP; a setting overrides that."""
+        for case, expected in (
+            (seen(node("v1.35.0")), "InternalIP"),
+            (seen(), "InternalIP"),
+            (seen(node("v1.35.0+k3s1")), "Hostname"),
+            (seen(node("v1.35.0+rke2r1")), "Hostname"),
+            (seen(objects={KINDNET: {}}), "Hostname"),
+            (seen(objects={CALICO: {}}), "InternalIP"),
+        ):
+            facts = decide(case, Settings())
+            self.assertEqual(node_address_type(facts, Settings()), expected)
+            for wanted in ("InternalIP", "Hostname"):
+                settings = parse(f'[kubelet]\nnode-address-type = "{wanted}"', {})
+                self.assertEqual(node_address_type(facts, settings), wanted)
 
 
 class PropertyTests(SynchronousTestCase):

@@ -79,6 +79,7 @@ class NodeSpec(View, frozen=True):
 
     taints: list[Taint] = []
     unschedulable: bool = False
+    provider_id: str = msgspec.field(name="providerID", default="")
 
 
 class Node(Object, frozen=True):

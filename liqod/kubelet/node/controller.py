@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
@@ -38,6 +38,7 @@ from liqod.kubelet.node.forge import (
     status_patch,
 )
 from liqod.model.ids import ClusterID, Key
+from liqod.model.names import INTERNAL_ADDRESS
 from liqod.model.records.offer import Offer
 from liqod.model.timestamps import rfc3339, rfc3339_micro
 
@@ -135,6 +136,7 @@ class NodeSources:
     api_port: Latest[int]
     network: Latest[Readiness] | None
     health: Latest[Readiness]
+    address_type: Latest[str] = field(factory=lambda: Latest(INTERNAL_ADDRESS))
 
 
 class NodeController(Controller[str]):
@@ -176,7 +178,8 @@ class NodeController(Controller[str]):
         yield always(NODE)
         yield watch(self._nodes, self._node_changed)
         observed = self._observed
-        for value in (observed.readiness, observed.offer, observed.home_version, observed.api_port, observed.network):
+        shown = (observed.offer, observed.home_version, observed.api_port, observed.network, observed.address_type)
+        for value in (observed.readiness, *shown):
             if value is not None:
                 yield observe(value, lambda _: (NODE,))
 
@@ -237,6 +240,7 @@ class NodeController(Controller[str]):
             port=observed.api_port.value,
             labels=config.labels,
             network=None if observed.network is None else observed.network.value,
+            address_type=observed.address_type.value,
         )
 
     async def reconcile(self, key: str) -> After | None:

@@ -13,6 +13,8 @@ from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.views import Node
 from liqod.model.names import (
     FIELD_MANAGER,
+    HOSTNAME_ADDRESS,
+    INTERNAL_ADDRESS,
     MANAGED_BY_LABEL,
     REMOTE_CLUSTER_LABEL,
     TAINT_EFFECT,
@@ -42,7 +44,8 @@ class NodeFacts:
     """The inputs of a Node. ``offer`` None: unknown, so that labels and resources of the node are kept.
 
     ``port`` is the port of the node's API at its address; 0 while it is not served. ``network`` None: liqod manages no
-    network between the clusters.
+    network between the clusters. ``address_type``: InternalIP, or Hostname for a node that shows its address by that
+    type alone; empty: not known, so that the node keeps what it shows.
     """
 
     name: str
@@ -54,6 +57,7 @@ class NodeFacts:
     port: int = 0
     labels: Mapping[str, str] = {}
     network: Readiness | None = None
+    address_type: str = INTERNAL_ADDRESS
 
 
 def is_foreign(node: Node, cluster_id: str) -> bool:
@@ -73,7 +77,32 @@ def base_labels(name: str, cluster_id: str) -> dict[str, str]:
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
         "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+        # Azure's cloud provider takes a node with this label for none of its machines, and does not delete it when it
+        # is not ready (cloud-provider-azure, IsNodeUnmanaged).
+        "kubernetes.azure.com/managed": "false",
     }
+
+
+def provider_id(facts: NodeFacts) -> str:
+    """Return the node's ``spec.providerID``, which names a provider that no cloud controller manages.
+
+    A controller that finds no machine for a node that is not ready deletes it (k8s.io/cloud-provider,
+    controllers/nodelifecycle); one that cannot read its providerID leaves it alone.
+    """
+    return f"liqod://{facts.cluster_id}/{facts.name}"
+
+
+def node_addresses(status: Mapping[str, Any], facts: NodeFacts) -> list[dict[str, str]]:
+    """Return the addresses of a node: its own by the wanted type, and its name where that does not stand in the way."""
+    name = {"type": HOSTNAME_ADDRESS, "address": facts.name}
+    if not facts.address:
+        return [name]
+    if facts.address_type == HOSTNAME_ADDRESS:
+        # The API server takes the first address of a type, so there is no name beside it.
+        return [{"type": HOSTNAME_ADDRESS, "address": facts.address}]
+    if facts.address_type == INTERNAL_ADDRESS:
+        return [{"type": INTERNAL_ADDRESS, "address": facts.address}, name]
+    return list(status.get("addresses") or [name])
 
 
 def extra_labels(facts: NodeFacts) -> dict[str, str]:
@@ -94,7 +123,10 @@ def forge_node(facts: NodeFacts) -> dict[str, Any]:
             "labels": {**base_labels(facts.name, facts.cluster_id), **extra},
             "annotations": {APPLIED_LABELS: ",".join(sorted(extra))},
         },
-        "spec": {"taints": [{"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}]},
+        "spec": {
+            "taints": [{"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}],
+            "providerID": provider_id(facts),
+        },
     }
 
 
@@ -116,6 +148,9 @@ def node_patch(node: Node, facts: NodeFacts) -> dict[str, Any]:
         metadata["resourceVersion"] = node.metadata.resource_version
         others = [to_dict(taint) for taint in node.spec.taints if taint.key != TAINT_KEY]
         patch["spec"] = {"taints": [*others, {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}]}
+    if not node.spec.provider_id:
+        # It can be set once, and never be changed (Kubernetes, ValidateNodeUpdate).
+        patch.setdefault("spec", {})["providerID"] = provider_id(facts)
     if metadata:
         patch["metadata"] = metadata
     return patch
@@ -139,10 +174,7 @@ def status_patch(status: Mapping[str, Any], facts: NodeFacts, now: str) -> dict[
     info = dict(status.get("nodeInfo") or {})
     info.update(_node_info(version or str(info.get("kubeletVersion") or ""), info, facts))
     wanted["nodeInfo"] = info
-    addresses = [{"type": "Hostname", "address": facts.name}]
-    if facts.address:
-        addresses.insert(0, {"type": "InternalIP", "address": facts.address})
-    wanted["addresses"] = addresses
+    wanted["addresses"] = node_addresses(status, facts)
     if facts.port:
         wanted["daemonEndpoints"] = {"kubeletEndpoint": {"Port": facts.port}}
     wanted["conditions"] = conditions(status.get("conditions") or [], facts.readiness, now, facts.network)

@@ -15,6 +15,7 @@ from liqod.kubelet.node.forge import (
     NodeFacts,
     forge_node,
     is_foreign,
+    node_addresses,
     node_patch,
     status_patch,
 )
@@ -55,6 +56,35 @@ class NodeTests(SynchronousTestCase):
         self.assertEqual(node_patch(node, self.facts(labels={"rack": "r"})), {})
         self.assertFalse(is_foreign(node, "lender"))
         self.assertTrue(is_foreign(node, "other"))
+
+    def test_addresses(self) -> None:
+        """The address is of the type that the cluster needs; while that is not known the node keeps what it shows."""
+        internal = [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "liqo-lender"}]
+        literal = [{"type": "Hostname", "address": "10.0.0.1"}]
+        name = [{"type": "Hostname", "address": "liqo-lender"}]
+        for present, kind, address, expected in (
+            ([], "InternalIP", "10.0.0.1", internal),
+            (literal, "InternalIP", "10.0.0.1", internal),
+            ([], "Hostname", "10.0.0.1", literal),
+            (internal, "Hostname", "10.0.0.1", literal),
+            ([], "", "10.0.0.1", name),
+            (literal, "", "10.0.0.1", literal),
+            (internal, "", "10.0.0.1", internal),
+            (internal, "Hostname", "", name),
+        ):
+            facts = self.facts(address_type=kind, address=address)
+            self.assertEqual(node_addresses({"addresses": present}, facts), expected, (present, kind, address))
+
+    def test_no_cloud_controller_deletes_it(self) -> None:
+        """The node names a provider of its own and a label of Azure's; a node from before gets them, once."""
+        body = forge_node(self.facts())
+        self.assertEqual(body["spec"]["providerID"], "liqod://lender/liqo-lender")
+        self.assertEqual(body["metadata"]["labels"]["kubernetes.azure.com/managed"], "false")
+        before = {**body, "spec": {"taints": body["spec"]["taints"]}}
+        patch = node_patch(self.node(before), self.facts())
+        self.assertEqual(patch, {"spec": {"providerID": "liqod://lender/liqo-lender"}})
+        other = {**body, "spec": {**body["spec"], "providerID": "other://x"}}
+        self.assertEqual(node_patch(self.node(other), self.facts()), {})
 
     def test_labels_follow_the_offer(self) -> None:
         """A label that vanishes from the offer vanishes from the node; one that others set stays."""
