@@ -51,6 +51,30 @@ EQUIVALENT: Final = (
         "return [*(spec.containers), *sidecars]",
         "a spec without containers was refused when it was read; the type alone says that there may be none",
     ),
+    Equivalent(
+        "liqod.hosting.shadowpods.controller",
+        "ShadowPods._pod_changed",
+        "elif (known := self._pods.get(key)) is not None and known.metadata.uid == old.metadata.uid:",
+        "a change without an object after it has one before it",
+    ),
+    Equivalent(
+        "liqod.kubelet.tokens.projection",
+        "_without_mounts",
+        "if not mounts:",
+        "where no volume is gone every mount is kept, and the container is returned as it is",
+    ),
+    Equivalent(
+        "liqod.cli.console.command_tree",
+        "describe",
+        'described["commands"] = {name: describe(one) for name, one in inside.items() if True}',
+        "a group has every command that it lists; the type alone says that there may be none",
+    ),
+    Equivalent(
+        "liqod.config.load",
+        "_belongs",
+        "if any(field.encode_name == key for field in msgspec.structs.fields(kind))",
+        "a key that its own section has is not unknown there, and nobody asks where it belongs",
+    ),
 )
 
 

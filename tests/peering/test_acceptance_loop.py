@@ -226,16 +226,27 @@ class AcceptanceLoopTests(SynchronousTestCase):
                     self.offers_changed()
                     self.run_once()
                 self.clock.set_date(hours * 3600.0)
-                self.clock.advance(RETURN - 1)
+                self.clock.advance(RETURN + 1)
                 self.changed.clear()
                 self.offers_changed()
                 self.run_once()
                 self.assertEqual({reported.partition(" ")[2] for reported in self.changed}, {"Accepted"})
-                self.clock.advance(TTL)
+                self.clock.advance(TTL - RETURN)
                 self.changed.clear()
                 self.offers_changed()
                 self.run_once()
                 self.assertEqual({reported.partition(" ")[2] for reported in self.changed}, {"Expired"})
+
+    def test_an_offer_that_nobody_noted_has_a_minute(self) -> None:
+        """A daemon that ended before it wrote when an offer was received leaves it to the peer to renew it."""
+        self.peers.clear()
+        self.restart()
+        for seconds, phase in ((RETURN - 1, "Accepted"), (2, "Expired")):
+            self.clock.advance(seconds)
+            self.changed.clear()
+            self.offers_changed()
+            self.run_once()
+            self.assertEqual({reported.partition(" ")[2] for reported in self.changed}, {phase})
 
     def test_the_note_of_when_an_offer_was_received_is_kept_fresh(self) -> None:
         """A renewed offer changes nothing but the note, once in half a time to live."""
