@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,19 +16,26 @@ from liqod.cli.console.findings import Finding, bad, good, warning
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.console.terminal import echo_document
+from liqod.cli.network.pools import TIME_FILES, api_servers, judge_pools, time_servers
+from liqod.cli.status.own_facts import own_facts
 from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.agent.kernel import preflight
 from liqod.fabric.agent.kernel.device import is_under_systemd
-from liqod.fabric.agent.kernel.host import HostKernel, KernelError, apply, observe, observe_node
+from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, apply, observe, observe_node
 from liqod.fabric.agent.kernel.plan import node_removal, removal, show
+from liqod.fabric.agent.kernel.routes import host_networks
 from liqod.fabric.agent.kernel.vxlan import device_name
 from liqod.fabric.agent.key import plan_next
 from liqod.fabric.agent.node import NodeFabric
 from liqod.fabric.agent.recorded import RecordedFabric
+from liqod.fabric.control.cluster_facts import api_server_addresses, node_addresses
 from liqod.fabric.service import Fabric
 from liqod.flow.errors import ExpectedError
 from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import Forbidden, NotFound
+from liqod.kube.resources import NODES
+from liqod.model.objects.node import Node
+from liqod.model.records.facts import API_SERVER_ADDRESSES, values_of
 
 FIRST_LISTS = 30.0
 """Timeout of the initial lists of the records, in seconds."""
@@ -138,4 +146,28 @@ async def host_findings(session: Session) -> list[Finding]:
     under_systemd = is_under_systemd(dict(os.environ))
     found = await preflight.check_host(kernel, network, under_systemd=under_systemd, capable=capable)
     judged = bad if capable else warning
-    return [judged("Network", one.text, one.hint) if one.hint else good("Network", one.text) for one in found]
+    shown = [judged("Network", one.text, one.hint) if one.hint else good("Network", one.text) for one in found]
+    return shown if network.role == "node" else [*shown, *await _pool_findings(session, kernel)]
+
+
+async def _pool_findings(session: Session, kernel: Kernel) -> list[Finding]:
+    """Check that no peer can be given the network of a server that this host needs."""
+    record = await own_facts(session)
+    needs = time_servers("\n".join(_text_of(path) for path in TIME_FILES))
+    needs += api_servers(values_of(record, API_SERVER_ADDRESSES))
+    device = session.settings.network.device
+    try:
+        shown = [await kernel.run(("ip", f"-{version}", "-j", "route", "show", "table", "all")) for version in (4, 6)]
+        nodes = (await session.client.list(NODES, view=Node)).items
+    except (KernelError, Forbidden):
+        return []
+    known = [one for output in shown if not output.code for one in host_networks(output.out, device)]
+    known += [*node_addresses(nodes), *api_server_addresses(session.client.config.server)]
+    return judge_pools(session.settings.network, needs, known)
+
+
+def _text_of(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,87 @@
+"""Whether ``[network] pools`` and ``accept`` hold what this host itself needs: time and API servers. Pure.
+
+The daemon gives no peer what overlaps the host's routes, next hops and name servers, the cluster's networks and nodes,
+or ``reserved``. Other servers, behind the default route, it cannot know: a peer may be given their network.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from liqod.cli.console.findings import Finding, good, warning
+from liqod.config.schema import Network as Settings
+from liqod.fabric.state.network import overlaps, parse_networks
+from liqod.model.records.network import Network
+
+TIME_FILES: Final = (
+    "/etc/systemd/timesyncd.conf",
+    "/etc/chrony/chrony.conf",
+    "/etc/chrony.conf",
+    "/etc/ntp.conf",
+    "/etc/ntpsec/ntp.conf",
+)
+_LINES: Final = frozenset(("server", "pool", "peer"))
+"""Words of chrony.conf(5) and ntp.conf(5) that a server follows."""
+_KEYS: Final = frozenset(("NTP", "FallbackNTP"))
+"""Settings of timesyncd.conf(5) that list servers."""
+
+
+@attrs.frozen
+class Need:
+    """One address that this host needs, and what is there."""
+
+    what: str
+    address: Network
+
+
+def time_servers(text: str) -> list[Need]:
+    """Return the servers in a configuration of timesyncd, chrony or ntpd that are named by address.
+
+    Servers that are named by name are left out: their addresses change.
+    """
+    named: list[str] = []
+    for line in text.splitlines():
+        key, equals, listed = line.partition("=")
+        if equals and key.strip() in _KEYS:
+            named += listed.split()
+        words = line.split()
+        if len(words) > 1 and words[0] in _LINES:
+            named.append(words[1])
+    return [Need("time server", one) for one in _addresses(named)]
+
+
+def api_servers(addresses: Iterable[str]) -> list[Need]:
+    """Return the API servers as needs."""
+    return [Need("API server", one) for one in _addresses(addresses)]
+
+
+def judge_pools(settings: Settings, needs: Sequence[Need], known: Sequence[Network]) -> list[Finding]:
+    """Return a warning for each need that a peer may be given the network of, or that there is none.
+
+    ``known`` are the networks that the daemon avoids by itself, besides those that the settings reserve.
+    """
+    given = parse_networks([*settings.pools, *settings.accept])
+    guarded = [*known, *parse_networks(settings.reserved)]
+    found = []
+    for need in dict.fromkeys(needs):
+        pool = overlaps(need.address, given)
+        if pool is not None and overlaps(need.address, guarded) is None:
+            text = f"the {need.what} {need.address.network_address} lies in {pool}, which peers' networks come from"
+            found.append(warning("Network", text, f'add "{need.address}" to reserved under [network]'))
+    return found or [good("Network", "no time server and no API server lies where peers may be given addresses")]
+
+
+def _addresses(texts: Iterable[str]) -> list[Network]:
+    found: list[Network] = []
+    for text in texts:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            continue
+        if not (address.is_loopback or address.is_link_local):
+            found.append(ipaddress.ip_network(address))
+    return found
