@@ -13,7 +13,7 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import ClassVar, Final, NoReturn, TextIO
+from typing import ClassVar, Final, NoReturn, TextIO, cast
 
 from constantly import NamedConstant
 from twisted.application.service import IService, IServiceCollection, MultiService
@@ -101,6 +101,7 @@ def makeService(options: Options) -> IService:
 def _daemon(settings: Settings, twistd: MutableMapping[str, object], path: str) -> IService:
     # Importing a reactor or the daemon is left until here: twistd chooses the reactor first, and --help needs neither.
     from twisted.internet import asyncioreactor
+    from twisted.internet.interfaces import IReactorCore
 
     from liqod.flow.aio import reactor_is_asyncio
     from liqod.flow.clocks import installed_reactor, use_steady_time
@@ -119,11 +120,18 @@ def _daemon(settings: Settings, twistd: MutableMapping[str, object], path: str) 
         twistd["pidfile"] = ""
     use_steady_time(reactor)
     gc.set_threshold(*COLLECTIONS)
+    from liqod.agent.host.reload import Reload, restart_in_order
     from liqod.agent.host.sdnotify import Notifier
     from liqod.agent.service import Agent
 
     daemon = Daemon(_observer(settings.log.level, twistd))
-    Agent(reactor, settings, notifier=Notifier.from_environment(os.environ)).setServiceParent(daemon)
+    notifier = Notifier.from_environment(os.environ)
+    Agent(reactor, settings, notifier=notifier).setServiceParent(daemon)
+    source = str(Path(path).absolute()) if path else ""
+    restart = restart_in_order(cast(IReactorCore, reactor), str(twistd.get("pidfile") or ""))
+    Reload(
+        reactor, settings, read=lambda: load(source, os.environ), restart=restart, notifier=notifier
+    ).setServiceParent(daemon)
     # Modules, classes and functions stay as long as the process: looking at all of them blocked the reactor for 30 ms.
     gc.freeze()
     return daemon

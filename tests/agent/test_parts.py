@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 
@@ -43,6 +44,24 @@ class ServiceManagerTests(SynchronousTestCase):
         notifier.ready()
         notifier.stopping()
         self.assertEqual(self.reported(), ["STATUS=waiting: for the API", "READY=1", "STOPPING=1"])
+
+    def test_reload(self) -> None:
+        """A reload ends with READY=1 if that was so before; one that starts the daemon again is no stop."""
+        notifier = Notifier(self.address)
+        notifier.status("leading")
+        notifier.reloading()
+        notifier.note("the configuration is wrong")
+        notifier.reloaded()
+        notifier.ready()
+        notifier.reloading()
+        notifier.note("")
+        notifier.reloaded()
+        notifier.reloading()
+        notifier.stopping()
+        said = [re.sub("USEC=[0-9]+", "USEC=1", message) for message in self.reported()]
+        begins = "RELOADING=1\nMONOTONIC_USEC=1"
+        self.assertEqual(said[:4], ["STATUS=leading", begins, "STATUS=leading; the configuration is wrong", "READY=1"])
+        self.assertEqual(said[4:], [begins, "STATUS=leading", "READY=1", begins])
 
     def test_without(self) -> None:
         """Without a service manager nothing is sent, and one that is gone does no harm."""

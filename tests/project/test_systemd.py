@@ -31,7 +31,8 @@ def complaints(source: Path, program: str, name: str, place: Path) -> list[str]:
 
 class UnitTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.parser = configparser.ConfigParser(interpolation=None)
+        # Not strict: a unit may have an option twice.
+        self.parser = configparser.ConfigParser(interpolation=None, strict=False)
         self.parser.optionxform = str  # type: ignore[assignment,method-assign]
         self.parser.read(UNIT)
         self.service = self.parser["Service"]
@@ -51,10 +52,15 @@ class UnitTests(SynchronousTestCase):
         self.assertEqual(self.service["Restart"], "on-failure")
         self.assertEqual(self.service["RestartPreventExitStatus"], "2")
 
-    def test_hangup(self) -> None:
-        """SIGHUP, by which other daemons read their settings again, ends this one: systemd starts it again."""
-        for unit in ("liqod", "liqod-control", "liqod-network"):
-            self.assertIn("\nRestartForceExitStatus=SIGHUP\n", UNIT.with_name(f"{unit}.service").read_text())
+    def test_reload(self) -> None:
+        """A reload looks at the configuration that the daemon has, and sends SIGHUP if it is good."""
+        for name in ("liqod", "liqod-control", "liqod-network"):
+            text = UNIT.with_name(f"{name}.service").read_text()
+            (command,) = re.findall(r"^ExecStart=(\S+) -n liqod (.*)$", text, re.M)
+            look, hang_up = re.findall(r"^ExecReload=(.*)$", text, re.M)
+            self.assertEqual(look, f"{command[0]} liqod --check {command[1]}")
+            self.assertEqual(hang_up, """/bin/sh -c 'kill -HUP "$MAINPID"'""")
+            self.assertNotIn("ExitStatus=SIG", text)
 
     def test_rights(self) -> None:
         """It runs as its own user, with the two capabilities it needs: to change the network, and to ping pods."""

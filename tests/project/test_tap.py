@@ -26,6 +26,9 @@ from liqod import tap
 
 REACTOR: Any = reactor
 ROOT = Path(__file__).resolve().parents[2]
+START = "import sys; from twisted.scripts.twistd import run; sys.argv[0] = 'twistd'; run()"
+"""What the script ``twistd`` runs, without depending on where it is installed."""
+TWISTD = ("-n", "liqod", "--config")
 
 
 class TwistdTests(TestCase):
@@ -39,10 +42,8 @@ class TwistdTests(TestCase):
     async def run_twistd(self, *arguments: str, reactor: str = "") -> tuple[str, str, int]:
         environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(ROOT)}
         twistd = ["--nodaemon", "--pidfile=", *([f"--reactor={reactor}"] if reactor else []), "liqod"]
-        # What the script ``twistd`` runs, without depending on where it is installed.
-        start = "import sys; from twisted.scripts.twistd import run; sys.argv[0] = 'twistd'; run()"
         out, err, status = await getProcessOutputAndValue(
-            sys.executable, ["-c", start, *twistd, *arguments], env=environ, path=str(ROOT)
+            sys.executable, ["-c", START, *twistd, *arguments], env=environ, path=str(ROOT)
         )
         return out.decode(), err.decode(), status
 
@@ -121,8 +122,8 @@ class TwistdTests(TestCase):
 class LivesTests(TestCase):
     timeout = 60
 
-    async def test_reports_itself(self) -> None:
-        """The real program on a cluster tells the service manager that it is ready, what it does, and that it stops."""
+    def prepare(self) -> tuple[socket.socket, dict[str, str], Path]:
+        """Return a service manager's socket, the environment of a daemon, and its configuration for a new cluster."""
         cluster = SandboxCluster(REACTOR, "rome")
         cluster.listen(REACTOR)
         cluster.startService()
@@ -143,11 +144,18 @@ class LivesTests(TestCase):
             "WATCHDOG_USEC": "600000",
             "PYTHONPATH": str(ROOT),
         }
-        start = "import sys; from twisted.scripts.twistd import run; sys.argv[0] = 'twistd'; run()"
-        twistd = ["-n", "liqod", "--config", str(config)]
+        return manager, environ, config
+
+    async def test_reports_itself(self) -> None:
+        """The real program on a cluster tells the service manager that it is ready, what it does, and that it stops."""
+        manager, environ, config = self.prepare()
         reported: list[str] = []
         with subprocess.Popen(
-            [sys.executable, "-c", start, *twistd], env=environ, cwd=config.parent, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", START, *TWISTD, str(config)],
+            env=environ,
+            cwd=config.parent,
+            stdout=subprocess.PIPE,
+            text=True,
         ) as process:
             try:
                 await self.until(lambda: _collect(manager, reported), lambda: "STATUS=leading" in reported)
@@ -164,6 +172,55 @@ class LivesTests(TestCase):
         self.assertNotIn("Traceback", log)
         self.assertEqual(process.returncode, -signal.SIGTERM)
         self.assertFalse((config.parent / "twistd.pid").exists(), "a PID file, in the foreground")
+
+    async def test_reloads(self) -> None:
+        """SIGHUP: a wrong configuration changes nothing and is reported; a good one starts the same process again."""
+        manager, environ, config = self.prepare()
+        good, reported = config.read_text(), list[str]()
+
+        def look() -> None:
+            _collect(manager, reported)
+
+        with subprocess.Popen(
+            [sys.executable, "-c", START, "--pidfile=reload.pid", *TWISTD, config.name],
+            env=environ,
+            cwd=config.parent,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                await self.until(look, lambda: "READY=1" in reported)
+                for text, said in (
+                    (f"{good}\n[sharing]\npercentage = 200\n", "STATUS=leading; the configuration is wrong"),
+                    (good, "STATUS=leading"),
+                ):
+                    reported.clear()
+                    config.write_text(text)
+                    process.send_signal(signal.SIGHUP)
+                    await self.until(look, lambda: "READY=1" in reported)
+                    self.assertTrue([line for line in reported if line.startswith(said)], reported)
+                    self.assertTrue(reported[0].startswith("RELOADING=1\nMONOTONIC_USEC="), reported)
+                self.assertNotIn("STATUS=the daemon is stopping", reported)
+                reported.clear()
+                config.write_text(f"{good}\n[sharing]\npercentage = 20\n")
+                for _ in range(3):
+                    process.send_signal(signal.SIGHUP)
+                await self.until(look, lambda: "READY=1" in reported and "STATUS=leading" in reported)
+                self.assertNotIn("STOPPING=1", reported)
+                reported.clear()
+                process.send_signal(signal.SIGHUP)
+                await self.until(look, lambda: "READY=1" in reported)
+                self.assertIsNone(process.poll())
+            finally:
+                process.send_signal(signal.SIGTERM)
+            await self.until(look, lambda: process.poll() is not None)
+            assert process.stdout is not None
+            log = process.stdout.read()
+        self.assertEqual(process.returncode, -signal.SIGTERM)
+        self.assertIn("the daemon goes on as it was: sharing.percentage = 200", log)
+        self.assertEqual(log.count("this daemon leads as"), 2, log)
+        self.assertIn("the configuration was read again: nothing has changed", log)
+        self.assertNotIn("Traceback", log)
 
     async def until(self, look: Callable[[], None], holds: Callable[[], bool]) -> None:
         deadline = REACTOR.seconds() + 30

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 
 from twisted.logger import Logger
@@ -23,7 +24,10 @@ class Notifier:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.interval = interval
         self._status = ""
+        self._text = ""
+        self._note = ""
         self._is_ready = False
+        self._is_reloading = False
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Notifier:
@@ -42,18 +46,37 @@ class Notifier:
 
     def status(self, text: str) -> None:
         """Show one line in the service's status; an unchanged line is not sent again."""
-        line = " ".join(text.split())
+        self._text = text
+        line = " ".join("; ".join(part for part in (text, self._note) if part).split())
         if line != self._status:
             self._status = line
             self._send(f"STATUS={line}")
+
+    def note(self, text: str) -> None:
+        """Add a sentence to every status from now on; an empty one takes it back."""
+        self._note = text
+        self.status(self._text)
+
+    def reloading(self) -> None:
+        """Notify that the configuration is read again (``RELOADING=1``), until ``reloaded`` or the next READY."""
+        self._is_reloading = True
+        # MONOTONIC_USEC is what units of Type=notify-reload (systemd 253) want; others ignore it.
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def reloaded(self) -> None:
+        """Notify that this process goes on as it was."""
+        self._is_reloading = False
+        if self._is_ready:
+            self._send("READY=1")
 
     def alive(self) -> None:
         """Notify the watchdog: without it systemd kills the service after ``WatchdogSec=``."""
         self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """Notify that the service is stopping (``STOPPING=1``)."""
-        self._send("STOPPING=1")
+        """Notify that the service is stopping (``STOPPING=1``), unless it is only to start again."""
+        if not self._is_reloading:
+            self._send("STOPPING=1")
 
     def _send(self, message: str) -> None:
         if not self._address:
