@@ -477,7 +477,8 @@ class NodeAndPodsTests(Steps):
         place = self.within("speaker", "echo $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT").split()
         self.assertEqual(place, ["kubernetes.default", "6443"])
         hosts = [line.split() for line in self.within("speaker", "cat /etc/hosts").splitlines()]
-        self.assertIn([self.home.address, "kubernetes.default", "kubernetes.default.svc"], hosts)
+        names = ["kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "kubernetes"]
+        self.assertIn([self.home.address, *names], hosts)
         self.assertEqual(self.within("speaker", f"cat {ACCOUNT}/namespace"), NAMESPACE)
         authority = (self.home.directory / "ca.crt").read_text()
         self.assertEqual(self.within("speaker", f"cat {ACCOUNT}/ca.crt").strip(), authority.strip())
