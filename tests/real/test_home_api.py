@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from functools import partial
@@ -107,6 +108,14 @@ class HomeApiTests(PairTests):
         """A program with the name and port built in reads from home, by each of the four names."""
         for name in NAMES:
             self.assertEqual(self.inside(BUILT_IN.format(name=name, account=ACCOUNT)), "blue", name)
+
+    def test_021_issuer(self) -> None:
+        """A pod finds its own token's issuer, and the keys by which anybody verifies such tokens."""
+        found = json.loads(self.inside("/tmp/kubectl get --raw /.well-known/openid-configuration"))
+        token = self.inside(f"cat {ACCOUNT}/token").split(".")[1]
+        said = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        self.assertEqual(found["issuer"], said["iss"])
+        self.assertTrue(json.loads(self.inside("/tmp/kubectl get --raw /openid/v1/jwks"))["keys"])
 
     def test_03_watch(self) -> None:
         """A watch shows a change at home; home's daemon is killed meanwhile, and started again."""
