@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from twisted.application.service import MultiService
@@ -68,10 +68,22 @@ class _Watched(MultiService):
             informer.setServiceParent(self)
         self.service_cache = MutationCache(services, clock)
         self.slice_cache = MutationCache(slices, clock)
+        services.subscribe(_forgetting(self.service_cache))
+        slices.subscribe(_forgetting(self.slice_cache))
 
     @property
     def synced(self) -> bool:
         return self.service_cache.informer.synced and self.slice_cache.informer.synced
+
+
+def _forgetting(cache: MutationCache[T]) -> Callable[[Key, object, object], None]:
+    """Return a subscriber that drops the pending write of an object that was deleted: it must be made again."""
+
+    def changed(key: Key, old: object, new: object) -> None:
+        if new is None:
+            cache.forget(key)
+
+    return changed
 
 
 class HomeApiAccess(Controller[str]):
