@@ -54,7 +54,7 @@ class UnitTests(SynchronousTestCase):
 
     def test_reload(self) -> None:
         """A reload looks at the configuration that the daemon has, and sends SIGHUP if it is good."""
-        for name in ("liqod", "liqod-control", "liqod-network"):
+        for name in ("liqod", "liqod-control", "liqod-network", "liqod-names"):
             text = UNIT.with_name(f"{name}.service").read_text()
             (command,) = re.findall(r"^ExecStart=(\S+) -n liqod (.*)$", text, re.M)
             look, hang_up = re.findall(r"^ExecReload=(.*)$", text, re.M)

@@ -1,6 +1,7 @@
 """The nftables rules of a gateway: which packets may pass the tunnel, and their address translation. Pure.
 
-The guard runs before every other chain and drops what a peer may not send: a packet from the tunnel must have a source
+The guard runs before address translation (dstnat) and after conntrack, whose state it reads, see nft(8), priorities. It
+drops what a peer may not send: a packet from the tunnel must have a source
 in the peer's own networks (cryptokey routing has checked that already; this is defence in depth) and a destination of
 ours, by the address that this peer knows.
 
