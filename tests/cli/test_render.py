@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis.strategies import fixed_dictionaries, integers, lists, none, text
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.cli.console import terminal
 from liqod.cli.console.errors import AMBIGUOUS, NO_SUCH_PEER, CliError
 from liqod.cli.console.findings import bad, failed, good, lines, warning
 from liqod.cli.console.render import age, as_documents, as_text, cell
@@ -271,3 +274,17 @@ class OutputTests(SynchronousTestCase):
         )
         self.assertTrue(failed(found))
         self.assertFalse(failed([found[0], found[2]]))
+
+
+class WidthTests(SynchronousTestCase):
+    """How wide a stream is."""
+
+    def test_columns(self) -> None:
+        """$COLUMNS counts on a terminal, where it is a positive number; what is no terminal has no width."""
+        screen = io.StringIO()
+        self.assertIsNone(terminal.width(screen))
+        screen.isatty = lambda: True  # type: ignore[method-assign]
+        default = terminal.DEFAULT_WIDTH
+        for columns, width in (("120", 120), ("99999", 10000), *((odd, default) for odd in ("0", "-1", "x", "", "²"))):
+            self.patch(os, "environ", {"COLUMNS": columns})
+            self.assertEqual(terminal.width(screen), width, columns)

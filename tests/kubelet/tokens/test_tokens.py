@@ -164,6 +164,20 @@ class SpecTests(SynchronousTestCase):
         self.assertEqual(one == two, secret_name(one) == secret_name(two))
 
 
+class Slices:
+    """The informers of a cluster that has these EndpointSlices."""
+
+    def __init__(self, bodies: list[Any]) -> None:
+        self.bodies = bodies
+
+    def of(self, resource: object, kind: Any, **selection: str) -> Slices:
+        self.kind = kind
+        return self
+
+    def items(self) -> list[Any]:
+        return [msgspec.convert(body, self.kind) for body in self.bodies]
+
+
 class HomeApiTests(SynchronousTestCase):
     def test_as_configured(self) -> None:
         """An address that is configured is used, translated for the lender; a name is used as it is."""
@@ -174,6 +188,17 @@ class HomeApiTests(SynchronousTestCase):
         self.assertEqual(server, ApiServer(("192.0.2.1",), 443))
         server = HomeApi(nobody, "https://api.example.com/", "").server(lambda _: "")
         self.assertEqual(server, ApiServer((), 443, "api.example.com"))
+
+    def test_as_published(self) -> None:
+        """Without a configured address those count that API servers publish and that are ready, else the known one."""
+        ready, other = (
+            {"addresses": [one], "conditions": {"ready": two}} for one, two in (("::1", True), ("::2", False))
+        )
+        published = {"endpoints": [ready, other], "ports": [{"port": 6444}]}
+        for slices, expected in (([published, {}], ApiServer(("x::1",), 6444)), ([], ApiServer(("x127.0.0.1",), 7443))):
+            informers = cast("Informers", Slices(slices))
+            server = HomeApi(informers, "", "https://127.0.0.1:7443").server(lambda text: f"x{text}")
+            self.assertEqual(server, expected)
 
 
 class PlanTests(SynchronousTestCase):
