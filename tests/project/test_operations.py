@@ -49,7 +49,7 @@ _OF_KUBERNETES = """
 
 _OF_OURS = """
     AllowList AutoAcceptAll AutoAcceptMax CRDs CSafeLoader ClusterID DefaultName DenyList EndOfMessage EnforceSameName
-    HomeAPI
+    FallbackNTP HomeAPI
     IPPool IPv4 IPv6 InformationalResponse LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL
     OutOf RemoteClusterHasNo SelectedName
 """
