@@ -10,7 +10,7 @@ N ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit nightly conformance lint types arch format bench fuzz mutants testbed testbed-up testbed-down dist deb \
+.PHONY: help venv demo test unit nightly conformance lint types arch format bench fuzz mutants testbed testbed-up testbed-down dist deb image \
 	lock release clean distclean
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make venv          only the Python environment"
 	@echo "make dist          the wheel and the source distribution, with the same bytes from the same commit"
 	@echo "make deb           the Debian package, for the release of the distribution that it is built on"
+	@echo "make image         the container image for this processor; ARGS='--arch arm64' for another one"
 	@echo "make lock          choose the versions that the packages bring, with their digests"
 	@echo "make release       check what a release needs, and show its steps; publishes nothing"
 	@echo "make clean         remove caches and build results; distclean: the Python environment too"
@@ -109,6 +110,9 @@ dist: .venv/.development
 
 deb: .venv/.runtime
 	@$(BIN)/python packaging/tools/deb.py $(ARGS)
+
+image: .venv/.runtime
+	@$(BIN)/python packaging/tools/image.py $(ARGS)
 
 # The digests are those of all platforms; the versions are those that pip would choose now.
 lock:

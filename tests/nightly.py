@@ -67,6 +67,7 @@ PARTS: Final = (
     ),
     Part("alerts", ("tests.run", "--only", "tests.packaging.alert_rules", f"--junit={JUNIT}"), HOUR),
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("conformance", ("tests.e2e",), 8 * HOUR),
     Part("mutants", ("tests.mutants",), 8 * HOUR),
     *(

@@ -17,16 +17,11 @@ from typing import Final
 
 import manual
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
-from project import CHECKOUT, DIST, LOCK, run, settle, sources, version
+from project import CHECKOUT, DIST, LOCK, PROGRAMS, run, settle, sources, version
 
 TEMPLATES: Final = CHECKOUT / "packaging" / "deb"
 INTERPRETER: Final = Path("/usr/bin/python3")
 OPT: Final = "opt/liqod"
-PROGRAMS: Final = {
-    "liqodctl": "from liqod.cli.main import main; main()",
-    "kubectl-liqod": "from liqod.cli.main import main; main()",
-    "twistd": "from twisted.scripts.twistd import run; run()",
-}
 COMPLETIONS: Final = {
     "usr/share/bash-completion/completions/liqodctl": BashComplete,
     "usr/share/zsh/vendor-completions/_liqodctl": ZshComplete,

@@ -13,6 +13,12 @@ from typing import Final
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 LOCK: Final = CHECKOUT / "packaging" / "requirements.lock"
 DIST: Final = CHECKOUT / "dist"
+PROGRAMS: Final = {
+    "liqodctl": "from liqod.cli.main import main; main()",
+    "kubectl-liqod": "from liqod.cli.main import main; main()",
+    "twistd": "from twisted.scripts.twistd import run; run()",
+}
+"""The programs of a package or image, each with its code."""
 
 
 def version() -> str:

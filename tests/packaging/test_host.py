@@ -229,7 +229,7 @@ class RefusalTests(HostCase):
 
     def test_options(self) -> None:
         """Options that need --host are refused without it."""
-        for words in (["install", "--dry-run"], ["uninstall", "--dry-run"]):
+        for words in (["install", "--dry-run"], ["uninstall", "--root", str(self.root)]):
             result = CliRunner().invoke(cli, words)
             self.assertEqual(result.exit_code, 2)
-            self.assertIn("need --host", result.output)
+            self.assertIn("needs --host", result.output)

