@@ -112,9 +112,9 @@ def program(scratch: Path, architecture: str) -> Layer:
     layer.add_directory(OPT)
     for site in (scratch / "others", scratch / "own"):
         for path in sorted(site.rglob("*")):
-            name = path.relative_to(site)
-            if path.is_file() and not _unused_wheel(name):
-                layer.add(f"{OPT}/lib/{INTERPRETER}/site-packages/{name}", path.read_bytes())
+            inside = path.relative_to(site)
+            if path.is_file() and not _unused_wheel(inside):
+                layer.add(f"{OPT}/lib/{INTERPRETER}/site-packages/{inside}", path.read_bytes())
     layer.add(f"{OPT}/pyvenv.cfg", b"home = /usr/bin\ninclude-system-site-packages = false\n")
     for alias in ("python3", "python"):
         layer.add_link(f"{OPT}/bin/{alias}", f"/usr/bin/{INTERPRETER}")

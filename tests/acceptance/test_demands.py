@@ -22,7 +22,7 @@ from liqod.peering.borrowing.acceptance_loop import rules_of
 
 ALL = Rules("AutoAcceptAll")
 CASE = Case(
-    ClusterID("c1"),
+    peer=ClusterID("c1"),
     resources=quantity.parse_all({"cpu": "4", "memory": "8Gi"}),
     prices={"cpu": Fraction(1, 10)},
     labels={"region": "eu", "tier": "gold"},
@@ -87,7 +87,7 @@ class QuotaTests(SynchronousTestCase):
         """Offers are taken while they fit; a later one that fits is taken although an earlier one did not."""
         sizes = {"a": "6", "b": "6", "c": "4"}
         offers = [
-            Case(ClusterID(name), first_seen=name, resources=quantity.parse_all({"cpu": size}))
+            Case(peer=ClusterID(name), first_seen=name, resources=quantity.parse_all({"cpu": size}))
             for name, size in sizes.items()
         ]
         rulings = rule_all(offers, attrs.evolve(ALL, quota=quantity.parse_all({"cpu": "10"})))
@@ -101,7 +101,7 @@ class QuotaTests(SynchronousTestCase):
     def test_new_offers_never_pass_the_quota(self, offers: list[tuple[bool, int]], most: int) -> None:
         """Whatever is accepted already stays, and nothing is added beyond the quota."""
         cases = [
-            Case(ClusterID(f"c{at}"), first_seen=f"{at}", seated=seated, resources={"cpu": Fraction(size)})
+            Case(peer=ClusterID(f"c{at}"), first_seen=f"{at}", seated=seated, resources={"cpu": Fraction(size)})
             for at, (seated, size) in enumerate(offers)
         ]
         rulings = rule_all(cases, attrs.evolve(ALL, quota={"cpu": Fraction(most)}))
