@@ -72,7 +72,9 @@ class Trials:
         is_first = True
         for test in sorted(near, key=near.__getitem__):
             is_its_own = rank[test] <= _ITS_OWN
-            if test.startswith(SCENARIO) or (left < self._reach.seconds(test) and not is_its_own):
+            # The nearest that reaches the mutant is asked whatever it takes: with none the mutant would prove nothing.
+            is_affordable = is_first or is_its_own or self._reach.seconds(test) <= left
+            if test.startswith(SCENARIO) or not is_affordable:
                 continue
             known = self._reach.of(test)
             if known.passed and known.reaches(mutant.module, self._sources[mutant.module], mutant.change):
