@@ -184,6 +184,15 @@ class ProgramsTests(TestCase):
         self.assertEqual(spec["clusterSelector"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"], ["eu"])
         late = await self.liqodctl("offload", "namespace", "shop", "--wait", "--timeout=1", status=1)
         self.assertIn("LQ3001", late)
+        wish = ("offload", "namespace", "shop", "--placement=Remote", "--wait")
+        generation = (await self.client.get(NAMESPACEOFFLOADINGS, "offloading", "shop"))["metadata"]["generation"] + 1
+        for observed, phase, settled in ((0, "Ready", 0), (1, "InProgress", 0), (1, "Ready", 1)):
+            # What the daemon has written when the command begins to wait.
+            status = {"observedGeneration": generation - 1 + observed, "offloadingPhase": phase}
+            patch = {"status": status}
+            await self.client.patch(NAMESPACEOFFLOADINGS, "offloading", patch, "shop", subresource="status")
+            printed = await self.liqodctl(*wish, "--timeout=1", status=1 - settled)
+            self.assertEqual("LQ3001" not in printed, bool(settled), status)
         await self.liqodctl("offload", "ns", "shop", "--placement=local", "--selector=")
         spec = (await self.client.get(NAMESPACEOFFLOADINGS, "offloading", "shop"))["spec"]
         self.assertNotIn("clusterSelector", spec)

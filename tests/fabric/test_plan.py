@@ -259,6 +259,18 @@ class PlanTests(SynchronousTestCase):
         self.assertEqual(removal("liqod", Observed()), ())
 
 
+class TranslationTests(SynchronousTestCase):
+    """What has another address at the peer than here."""
+
+    def test_what_has_one_address_is_not_translated(self) -> None:
+        """Towards a gateway and networks that the peer sees as they are no packet is changed."""
+        seen, ours = net("10.74.0.1/32"), net("10.70.0.1/32")
+        same = (Netmap(net("10.71.0.0/16"), net("10.71.0.0/16")),)
+        for gateway, translated in ((Netmap(ours, seen), True), (Netmap(seen, seen), False)):
+            desired = attrs.evolve(DESIRED, links=(attrs.evolve(LINK, local=same, gateway=gateway),))
+            self.assertEqual("dnat ip" in nftables.render(desired), translated)
+
+
 class ParsingTests(SynchronousTestCase):
     """What the programs say."""
 

@@ -14,6 +14,7 @@ from twisted.web.server import Request
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig, ConfigError
 from liqod.kube.errors import (
+    ApiError,
     Conflict,
     Forbidden,
     Gone,
@@ -365,6 +366,18 @@ class ClientTests(SynchronousTestCase):
         self.server.flush()
         self.assertEqual(len(self.seen), 40)
         self.assertEqual(sum(one.called for one in pending), 8)
+
+    def test_a_redirection_is_no_stream(self) -> None:
+        """What the API server answers instead of a watch is an error, and its body is nothing that was watched."""
+        self.answers = [(300, status(300, "MultipleChoices"))]
+        pieces: list[bytes] = []
+
+        class Receiver(Protocol):
+            def dataReceived(self, data: bytes) -> None:
+                pieces.append(data)
+
+        self.failureResultOf(self.call(self.client.watch(CONFIGMAPS, "", {}, Receiver())), ApiError)
+        self.assertEqual(pieces, [])
 
     def test_a_stream_is_delivered_as_it_comes(self) -> None:
         """A watch's body arrives piece by piece; a refused watch raises before."""

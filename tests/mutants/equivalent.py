@@ -70,6 +70,12 @@ EQUIVALENT: Final = (
         "a group has every command that it lists; the type alone says that there may be none",
     ),
     Equivalent(
+        "liqod.model.objects.node_selector",
+        "_fulfils",
+        "return value in values",
+        "a label that a node has not is no text, and the values are texts",
+    ),
+    Equivalent(
         "liqod.config.load",
         "_belongs",
         "if any(field.encode_name == key for field in msgspec.structs.fields(kind))",

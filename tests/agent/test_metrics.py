@@ -1,0 +1,46 @@
+"""The numbers of a daemon, read from its services."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.application.service import MultiService, Service
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.agent.metrics import Numbers
+from liqod.flow.workqueue import Workers, WorkQueue
+
+
+class QueueTests(SynchronousTestCase):
+    """How much waits to be worked on."""
+
+    def waiting(self, name: str, *keys: str) -> Workers[str]:
+        """Return workers that have not begun, before a queue of these keys."""
+
+        async def work(key: str) -> None:
+            """Do nothing."""
+
+        queue: WorkQueue[str] = WorkQueue(Clock(), name)
+        for key in keys:
+            queue.add(key)
+        return Workers(queue, 1, work, "working")
+
+    def test_wherever_they_are(self) -> None:
+        """Every queue in the tree of services counts, those of one name together; other services have none."""
+        kubelets = []
+        for keys in (("a", "b"), ("c",)):
+            inner = MultiService()
+            self.waiting("pods", *keys).setServiceParent(inner)
+            outer = MultiService()
+            inner.setServiceParent(outer)
+            kubelets.append(outer)
+        services = [self.waiting("peers", "d"), Service(), *kubelets]
+        daemon: Any = SimpleNamespace(features=SimpleNamespace(services=services))
+        self.assertEqual(list(Numbers(daemon).queues()), [(("peers",), 1.0), (("pods",), 3.0)])
+
+    def test_who_stands_by(self) -> None:
+        """A daemon without running features has no queues, which is not queues without keys."""
+        daemon: Any = SimpleNamespace(features=None)
+        self.assertEqual(list(Numbers(daemon).queues()), [])
