@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +14,8 @@ from liqod.agent.metrics import Numbers
 from liqod.flow.workqueue import Workers, WorkQueue
 
 
-class QueueTests(SynchronousTestCase):
-    """How much waits to be worked on."""
+class NumbersTests(SynchronousTestCase):
+    """What is read from services and clients."""
 
     def waiting(self, name: str, *keys: str) -> Workers[str]:
         """Return workers that have not begun, before a queue of these keys."""
@@ -39,6 +40,18 @@ class QueueTests(SynchronousTestCase):
         services = [self.waiting("peers", "d"), Service(), *kubelets]
         daemon: Any = SimpleNamespace(features=SimpleNamespace(services=services))
         self.assertEqual(list(Numbers(daemon).queues()), [(("peers",), 1.0), (("pods",), 3.0)])
+
+    def test_requests_to_a_lender(self) -> None:
+        """Those of all its virtual nodes together; one that has no client yet has none."""
+        clients = [None, *(SimpleNamespace(requests=Counter({("get", "pods"): n})) for n in (2, 3))]
+        kubelets = [SimpleNamespace(access=SimpleNamespace(client=SimpleNamespace(value=one))) for one in clients]
+        cluster = SimpleNamespace(metadata=SimpleNamespace(name="milan"))
+        features = SimpleNamespace(
+            informers=SimpleNamespace(of=lambda *_: SimpleNamespace(items=lambda: [cluster])),
+            kubelets=SimpleNamespace(of_lender=lambda lender: kubelets if lender == "milan" else []),
+        )
+        daemon: Any = SimpleNamespace(features=features, client=None)
+        self.assertEqual(list(Numbers(daemon).requests()), [(("milan", "get", "pods"), 5.0)])
 
     def test_who_stands_by(self) -> None:
         """A daemon without running features has no queues, which is not queues without keys."""

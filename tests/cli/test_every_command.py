@@ -329,6 +329,7 @@ class CompletionTests(EveryCase):
         self.assertEqual(await self.complete("liqodctl trust mi"), ["plain,milan"])
         self.assertEqual(await self.complete("liqodctl offload namespace sh"), ["plain,shop"])
         self.assertEqual(await self.complete("liqodctl explain pod w"), ["plain,web"])
+        self.assertEqual(await self.complete("liqodctl explain po"), ["plain,pod"])
         name = yaml.safe_load(self.kubeconfig.read_text())["current-context"]
         self.assertEqual(await self.complete(f"liqodctl status --context {name[:2]}"), [f"plain,{name}"])
         await self.client.patch(FOREIGNCLUSTERS, "c2", {"status": {"clusterName": "mi;rm -rf"}}, subresource="status")

@@ -110,12 +110,15 @@ class Server:
 
 
 class Events:
-    """Drops what is recorded."""
+    """Keeps the reasons of what is recorded."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
 
     def record_event(
         self, regarding: Mapping[str, Any], type: str, reason: str, message: str, source: Any = None
     ) -> None:
-        """Drop it."""
+        self.reasons.append(reason)
 
 
 def shadow(key: Key = KEY, tenant: str = "borrower") -> ShadowPod:
@@ -150,6 +153,7 @@ class ControllerCases(SynchronousTestCase):
         self.clock = Clock()
         self.shadows, self.pods, self.namespaces, self.foreign, self.nodes = (Cache() for _ in range(5))
         self.server = Server(self.clock)
+        self.events = Events()
         self.date = datetime(2030, 1, 1, tzinfo=UTC)
         self.namespaces.held[Key("", "shop")] = namespace("shop", "borrower")
         self.foreign.held[Key("", "borrower")] = offer("borrower", "5")
@@ -165,7 +169,7 @@ class ControllerCases(SynchronousTestCase):
             nodes=caches[4],
             namespaces=Namespaces(client, caches[2], Contract(), _unbounded),
             offers=Offers(caches[3]),
-            recorder=Events(),
+            recorder=self.events,
             workers=self.workers,
             wall=lambda: self.date,
             audit=self.audit,
@@ -225,6 +229,7 @@ class SettlingTests(ControllerCases):
         self.start()
         self.pass_time(REQUEST + REQUEST / 2)
         self.assertEqual(len(self.server.created), 1)
+        self.assertEqual(self.events.reasons, [], "it is created as it was wished for")
 
     def test_a_pod_that_no_watch_shows(self) -> None:
         """A pod that was created counts as there for half a minute; lost without a trace it is created again."""

@@ -52,6 +52,13 @@ class ShadowEndpointSliceTests(SynchronousTestCase):
         self.wish = shadow(endpoints=[ONE], ports=[{"port": 80}])
         self.wanted = template_of(self.wish, "home")
 
+    def test_the_ports_are_those_of_the_borrower(self) -> None:
+        """As they were wished for, whatever becomes of the endpoints."""
+        for endpoints in ([ONE], []):
+            (port,) = template_of(shadow(endpoints=endpoints, ports=[{"port": 80}]), "home").ports or ()
+            self.assertEqual(port.port, 80)
+        self.assertIsNone(template_of(shadow(endpoints=[ONE]), "home").ports)
+
     def test_table(self) -> None:
         """It is made, changed, replaced where it cannot be changed, and otherwise left alone."""
         there = slice_for(self.wish)

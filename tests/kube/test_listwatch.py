@@ -73,6 +73,19 @@ class OrderTests(SynchronousTestCase):
         m.connected(1)
         self.assertEqual(m.ended(Gone(410, "Expired", ""), 20), Watch("", True, 450))
 
+    def test_a_server_that_never_ends_a_streamed_list_is_listed_in_pages(self) -> None:
+        """A proxy may cut every stream short: after three of them nothing is streamed any more."""
+        m = machine()
+        command = m.start(0)
+        for _ in range(3):
+            self.assertEqual(command, Watch("", True, 450))
+            m.connected(0)
+            self.assertEqual(m.ended(None, 1), List())
+            m.listed({}, (), "5", 1)
+            m.connected(1)
+            command = m.ended(Gone(410, "Expired", ""), 20)
+        self.assertEqual(command, List())
+
     def test_an_ordinary_end_goes_on_from_the_last_version(self) -> None:
         """When the server ends a watch after its time, the next begins at once where it stopped."""
         m = self.live()

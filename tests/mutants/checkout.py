@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-_FOLDERS: Final = ("liqod", "sandbox", "tests", "twisted", "etc", "docs", "systemd", "benchmarks")
+_FOLDERS: Final = ("liqod", "sandbox", "tests", "twisted", "etc", "docs", "systemd", "benchmarks", "packaging")
 _FILES: Final = ("setup.cfg", "pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile", "LICENSE")
 
 

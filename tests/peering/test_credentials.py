@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.kube.errors import NotFound, from_status
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import AccessGrant
 from liqod.model.records.views import Lent
@@ -203,6 +204,7 @@ class RecordingClient:
     def __init__(self) -> None:
         self.tokens: list[str] = []
         self.deleted = 0
+        self.read = 0
         self.busy: Deferred[None] | None = None
 
     async def create(self, resource: Any, body: dict[str, Any], **_: Any) -> None:
@@ -212,6 +214,11 @@ class RecordingClient:
 
     async def delete(self, resource: Any, name: str, *_: Any, **__: Any) -> None:
         self.deleted += 1
+
+    async def get(self, *_: Any, **__: Any) -> None:
+        self.read += 1
+        if not self.tokens:
+            raise cast(NotFound, from_status(404, b'{"message": "no such object"}'))
 
     async def patch(self, resource: Any, name: str, patch: dict[str, Any], *_: Any, **__: Any) -> None:
         self._note(patch.get("data"))
@@ -245,6 +252,16 @@ class StoreTests(SynchronousTestCase):
     def accept(self) -> None:
         self.credential_store.offer_accepted(self.peer)
         self.work()
+
+    def test_whether_there_is_one_is_read_once(self) -> None:
+        """From the API server, that is after a restart: what became of it since is known without reading."""
+        for stored in (True, False):
+            self.setUp()
+            self.client.tokens = ["before"] if stored else []
+            for _ in range(2):
+                found = Deferred.fromCoroutine(self.credential_store.exists(self.peer))
+                self.assertEqual(self.successResultOf(found), stored)
+            self.assertEqual(self.client.read, 1)
 
     def test_one_that_comes_before_the_offer_is_accepted_waits(self) -> None:
         """It is not written while the offer is not accepted, and written once when it is."""
