@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.cli.main import cli
+from liqod.cli.peering.token import row_of
 from liqod.demo.access import client_config
 from liqod.identity.certs import generate
 from liqod.identity.fingerprint_words import words
@@ -45,6 +46,7 @@ from liqod.kube.resources import (
     Resource,
 )
 from liqod.model.ids import ClusterID
+from liqod.model.records.invitations import ATTEMPTS, EXPIRES, MAX_ATTEMPTS, USED_BY, token_name
 from liqod.model.records.unpeering import FINALIZER
 from liqod.model.records.views import ForeignCluster
 from tests.cli.fork_server import warm
@@ -121,6 +123,27 @@ class UsageTests(SynchronousTestCase):
             self.assertIn((kind, name), rest)
 
 
+class TokenRowTests(SynchronousTestCase):
+    """What is said about a token."""
+
+    def test_states(self) -> None:
+        """Attempts count, and use it up; a used one is used, and an old one has expired, whatever else holds."""
+        now = datetime.now(UTC)
+        later, earlier = ((now + timedelta(hours=hours)).isoformat() for hours in (1, -1))
+        most = str(MAX_ATTEMPTS)
+        for data, state, attempts in (
+            ({EXPIRES: later}, "open", 0),
+            ({EXPIRES: later, ATTEMPTS: "3"}, "open", 3),
+            ({EXPIRES: later, ATTEMPTS: most}, "dead", MAX_ATTEMPTS),
+            ({EXPIRES: later, ATTEMPTS: most, USED_BY: "milan"}, "used", MAX_ATTEMPTS),
+            ({EXPIRES: earlier, ATTEMPTS: "1"}, "expired", 1),
+            ({}, "expired", 0),
+        ):
+            encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+            row = row_of({"metadata": {"name": token_name("0a1b")}, "data": encoded})
+            self.assertEqual((row["id"], row["state"], row["attempts"]), ("0a1b", state, attempts), data)
+
+
 class AgainstTests(TestCase):
     timeout = 60
 
@@ -169,6 +192,19 @@ class AgainstTests(TestCase):
             self.assertIn(line, receipt)
         self.assertEqual([one["metadata"]["name"] for one in (await self.client.list(CRDS)).items], [])
         self.assertIn("nothing of liqod was found", await self.liqodctl("uninstall", "--yes"))
+
+    async def test_install_beside_another_installation(self) -> None:
+        """Definitions that Helm manages are left alone, and said to be so, until they are to be taken over."""
+        await manifests.ensure(self.client)
+        name = manifests.definitions()[0]["metadata"]["name"]
+        release = {"metadata": {"annotations": {"meta.helm.sh/release-name": "liqo"}}}
+        await self.client.patch(CRDS, name, release)
+        before = await self.client.get(CRDS, name)
+        refused = await self.liqodctl("install", status=1)
+        self.assertIn("LQ4001", refused)
+        self.assertIn(f"the CRD {name} is managed by the Helm release liqo", refused)
+        self.assertEqual(await self.client.get(CRDS, name), before)
+        await self.liqodctl("install", "--adopt")
 
     async def test_uninstall_in_use(self) -> None:
         """uninstall refuses while a peering exists, and removes its node with --force."""

@@ -288,6 +288,11 @@ class ParsingTests(SynchronousTestCase):
         self.assertEqual(tunnel.peers[OWN_KEY], TunnelPeer("", frozenset()))
         self.assertIsNone(wireguard.parse_dump(""))
 
+    def test_no_table(self) -> None:
+        """Where there is no table nft says nothing; an empty one is one."""
+        self.assertIsNone(nftables.parse_table(""))
+        self.assertIsNotNone(nftables.parse_table('{"nftables": []}'))
+
     def test_routes(self) -> None:
         """Destination, device, MTU and source of a route are read."""
         text = (
