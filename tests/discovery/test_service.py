@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.interfaces import IReactorTime
@@ -78,6 +79,23 @@ class ServiceTests(SynchronousTestCase):
         Discovery(schema.Discovery(mdns=False), ME, self.clock, self.changes.append).startService()
         self.assertEqual(self.changes, [()])
 
+    def test_without_mdns_nothing_is_announced(self) -> None:
+        """Nothing is made that could tell the LAN of this cluster, nor when its key is another one."""
+        sources: list[Played] = []
+
+        class Made(Played):
+            def __init__(self, *args: Any, **named: Any) -> None:
+                super().__init__(*args, **named)
+                sources.append(self)
+
+        for mdns in (True, False):
+            sources.clear()
+            chosen = schema.Discovery(mdns=mdns)
+            discovery = Discovery(chosen, ME, self.clock, self.changes.append, make_mdns=Made)
+            discovery.startService()
+            discovery.announce_key("sha256:next")
+            self.assertEqual(len(sources), mdns)
+
     def test_wrong_address_is_refused_at_once(self) -> None:
         """A configured address that is none stops the daemon with its name in the message."""
         settings = schema.Discovery(mdns=False, peers=[schema.Peer("a:b:c:nonsense")])
@@ -85,6 +103,6 @@ class ServiceTests(SynchronousTestCase):
             Discovery(settings, ME, self.clock, self.changes.append)
 
     def test_mdns_refuses_other_reactors(self) -> None:
-        """Without an asyncio loop mDNS says which option to start with."""
-        with self.assertRaisesRegex(RuntimeError, "--reactor=asyncio"):
+        """Without an asyncio loop mDNS says which option to leave out."""
+        with self.assertRaisesRegex(RuntimeError, "leave out --reactor"):
             Mdns(ME, (), self.clock, lambda _: None).startService()

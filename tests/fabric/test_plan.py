@@ -236,6 +236,17 @@ class PlanTests(SynchronousTestCase):
         (step,) = plan(more, observed_after(closed), NOW)
         self.assertRegex(step.stdin, r"^add element inet liqod pods_[0-9a-f]{64}_4 \{ 10\.201\.0\.5 \}\n$")
 
+    def test_the_closed_policy_lets_a_peers_own_pods_pass_alone(self) -> None:
+        """Either way: what is of no connection of the peer's set of pods is dropped, and only after these passed."""
+        closed = attrs.evolve(DESIRED, links=(attrs.evolve(LINK, pods=frozenset({"10.201.0.5"})),))
+        chain = nftables.render(closed).split("chain forward {")[1].split("}\n\tchain")[0]
+        for way, theirs, ours in (("iif", "saddr", "daddr"), ("oif", "daddr", "saddr")):
+            peer = rf'{way}name "liqod" ip {theirs} \{{ 10\.72\.0\.0/16, 10\.73\.0\.0/20 \}}'
+            self.assertRegex(chain, rf"(?s){peer} ip {ours} @pods_[0-9a-f]{{64}}_4 accept\n.*{peer} drop\n")
+        accepted = [line for line in chain.splitlines() if line.endswith("accept") and "established" not in line]
+        self.assertEqual(len(accepted), 2)
+        self.assertNotIn("@pods_", nftables.render(DESIRED))
+
     def test_the_number_of_rules_does_not_depend_on_the_host(self) -> None:
         """Three peers have one policy rule and one route for each of their networks."""
         links = tuple(

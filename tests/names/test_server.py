@@ -15,8 +15,9 @@ from twisted.names import dns
 from twisted.protocols.basic import Int16StringReceiver
 from twisted.trial.unittest import TestCase
 
+from liqod.flow.connections.admission import GRACE
 from liqod.names.resolver import IN_FLIGHT, Resolver
-from liqod.names.server import Server
+from liqod.names.server import CONNECTIONS, Server
 from liqod.names.translation import View
 from liqod.names.upstream import Upstream
 from tests.names.cases import VIEW, Authority, address, answer_to, contents, decoded, query
@@ -248,6 +249,37 @@ class ServerTests(TestCase):
         self.upstream.use([(LOCAL, listening.getHost().port)])
         answer = await self.pod(self.server()).ask(query(f"cache.{SHOP}"))
         self.assertEqual(contents(answer), [(f"cache.{SHOP}", "10.96.0.7")])
+
+    async def test_answers_of_others(self) -> None:
+        """What another one sends to the socket that asked is not taken, though ID and question are the right ones."""
+
+        class Overheard(Authority):
+            def datagramReceived(self, datagram: bytes, addr: Any) -> None:
+                assert stranger.transport is not None
+                stranger.transport.write(answer_to(datagram, [address(f"cache.{HERE}", "10.6.6.6")]), addr)
+                reactor.callLater(0.1, super().datagramReceived, datagram, addr)
+
+        stranger, overheard = Authority({}), Overheard(self.authority.table)
+        for protocol in (stranger, overheard):
+            listening = reactor.listenUDP(0, protocol, interface=LOCAL)
+            self.addCleanup(listening.stopListening)
+        self.upstream.use([(LOCAL, listening.getHost().port)])
+        answer = await self.pod(self.server()).ask(query(f"cache.{SHOP}"))
+        self.assertEqual(contents(answer), [(f"cache.{SHOP}", "10.96.0.7")])
+
+    async def test_connections_are_bounded(self) -> None:
+        """Who holds the connections of an address gets no further one, and after a second the oldest one makes room."""
+        server = self.server()
+        held = [await self.connection(server) for _ in range(CONNECTIONS.per_address)]
+        more = await self.connection(server)
+        await more.ended
+        self.assertEqual([one for one in held if one.ended.called], [])
+        await deferLater(reactor, GRACE)
+        asking = await self.connection(server)
+        asking.sendString(query(f"cache.{SHOP}"))
+        await asking.arrived
+        await held[0].ended
+        self.assertEqual([one for one in held[1:] if one.ended.called], [])
 
     async def test_loop_in_an_answer(self) -> None:
         """An answer with a name that points at itself is a failure, and nothing more."""

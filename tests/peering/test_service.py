@@ -141,6 +141,23 @@ class TrustTests(PairCase):
         reported = await self.phase(impostor, alpha, "Refused")
         self.assertEqual(reported.status.reason, "ClusterIDRepetition")
 
+    async def test_an_announcement_with_anothers_id_leads_nowhere(self) -> None:
+        """Who answers where an announcement says that a peer is gets no session, whatever ID it claims."""
+        beta = await self.side("beta")
+        for name, reason in (("mallory", "UnexpectedIdentity"), ("beta", "ClusterIDRepetition")):
+            alpha = await self.side("alpha")
+            await alpha.trust(beta)
+            mean = await self.side(name, settings(autojoin_untrusted=True), key=keypair(name))
+            forged = FakeSighting("127.0.0.1", mean.peering.port, beta.id, beta.name, beta.key.fingerprint)
+            alpha.peering.update_candidates([forged])
+
+            async def refused(alpha: PeerCluster = alpha, reason: str = reason) -> bool:
+                return alpha.peering.refusals[reason] > 0
+
+            await self.becomes(refused, f"{name} is refused")
+            self.assertEqual((alpha.peering.sessions(), mean.peering.sessions()), ((), ()))
+            self.assertEqual((await alpha.cluster_record(beta)).spec.fingerprint, beta.key.fingerprint)
+
     async def test_strangers_do_not_fill_the_records(self) -> None:
         """Beyond max-untrusted nothing more is recorded; that is counted."""
         alpha = await self.side("alpha", settings(max_untrusted=1))

@@ -1,0 +1,135 @@
+"""When endpoints at a borrower's home are called, and what reaches them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from liqod.flow.controller import After
+from liqod.hosting.home_paths import AT_EASE, GIVEN_UP, IN_DOUBT, HomePaths
+from liqod.model.records.network import TunnelEndpoint
+from liqod.model.records.views import ShadowEndpointSlice
+
+reactor: Any = _reactor
+SLICE = msgspec.convert(
+    {
+        "metadata": {"name": "db-1", "namespace": "shop-rome"},
+        "spec": {"template": {"endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 80, "protocol": "TCP"}]}},
+    },
+    ShadowEndpointSlice,
+)
+
+
+class Around:
+    """Slices, tunnels, namespaces and networks in one: one slice of rome's, and its tunnel, or none."""
+
+    def __init__(self) -> None:
+        self.phase: str | None = None
+        self.agreed = True
+
+    def get(self, key: object) -> TunnelEndpoint | None:
+        return None if self.phase is None else msgspec.convert({"status": {"phase": self.phase}}, TunnelEndpoint)
+
+    def items(self) -> list[ShadowEndpointSlice]:
+        return [SLICE]
+
+    def known_tenant(self, namespace: str) -> str:
+        return "rome"
+
+    def objection(self, tenant: str, address: str) -> str:
+        return "" if self.agreed else "it was not agreed on"
+
+
+def paths_over(around: Around, clock: Any) -> HomePaths:
+    """Return what watches the paths."""
+    one = cast(Any, around)
+    return HomePaths(clock, shadows=one, tunnels=one, namespaces=one, networks=one)
+
+
+class PaceTests(SynchronousTestCase):
+    """How often a borrower has this daemon call an address."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.around = Around()
+        self.paths = paths_over(self.around, self.clock)
+        self.calls: list[tuple[str, int]] = []
+        self.answers = True
+
+        async def call(address: str, port: int) -> bool:
+            self.calls.append((address, port))
+            return self.answers
+
+        self.patch(self.paths, "_call", call)
+
+    def look(self, phase: str | None) -> tuple[After | None, int]:
+        """Look at the path once; returns when it is looked at again, and how many calls there were."""
+        self.around.phase = phase
+        self.calls.clear()
+        after = self.successResultOf(Deferred.fromCoroutine(self.paths.reconcile("rome")))
+        return after, len(self.calls)
+
+    def test_without_a_tunnel_nobody_is_called(self) -> None:
+        """However often it is looked at; nor where the address was not agreed on."""
+        self.assertEqual(self.look(None), (None, 0))
+        self.around.agreed = False
+        for phase in ("Connected", "Error", "Connecting"):
+            self.assertEqual(self.look(phase), (None, 0))
+
+    def test_a_tunnel_that_carries_is_one_call_a_minute(self) -> None:
+        """Looks in between call nobody."""
+        self.assertEqual(self.look("Connected"), (After(AT_EASE), 1))
+        self.clock.advance(AT_EASE - 1)
+        self.assertEqual(self.look("Connected"), (After(1.0), 0))
+        self.clock.advance(1)
+        self.assertEqual(self.look("Connected"), (After(AT_EASE), 1))
+
+    def test_in_doubt_it_is_every_two_seconds_and_later_ten(self) -> None:
+        """While endpoints answer, or might; a path that is lost is asked seldom."""
+        self.look("Connected")
+        self.assertEqual(self.look("Error"), (After(IN_DOUBT), 1))
+        self.answers = False
+        for _ in range(3):
+            self.clock.advance(IN_DOUBT)
+            after, calls = self.look("Error")
+            self.assertEqual(calls, 1)
+        self.assertEqual((after, self.paths.lost.value), (After(GIVEN_UP), {"rome": True}))
+
+
+class Silent(Protocol):
+    """Keeps what comes; ``ended`` fires with the connection."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.ended: Deferred[None] = Deferred()
+
+    def dataReceived(self, data: bytes) -> None:
+        self.data += data
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        self.ended.callback(None)
+
+
+class CallTests(TestCase):
+    """What the address that a borrower named gets."""
+
+    timeout = 30
+
+    async def test_no_byte_is_sent(self) -> None:
+        """A connection, and its end; a port where nobody listens is an answer of its host, too."""
+        called = Silent()
+        listening = reactor.listenTCP(0, Factory.forProtocol(lambda: called), interface="127.0.0.1")
+        paths = paths_over(Around(), reactor)
+        port = listening.getHost().port
+        self.assertTrue(await paths._call("127.0.0.1", port))
+        await called.ended
+        self.assertEqual(called.data, b"")
+        await listening.stopListening()
+        self.assertTrue(await paths._call("127.0.0.1", port))
