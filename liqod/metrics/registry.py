@@ -50,10 +50,18 @@ class Registry:
             registry=self._registry,
         )
 
+        self._of_controllers: dict[tuple[str, Outcome], tuple[Counter, Histogram]] = {}
+
     def reconciled(self, controller: str, outcome: Outcome, seconds: float) -> None:
         """Count and time one step of a controller (``flow.controller.ReconcileMetrics``)."""
-        self._reconciles.labels(controller, outcome).inc()
-        self._reconcile_seconds.labels(controller).observe(seconds)
+        # ``labels`` takes a lock and validates its arguments each time: a tenth of what a small step costs.
+        known = self._of_controllers.get((controller, outcome))
+        if known is None:
+            known = self._reconciles.labels(controller, outcome), self._reconcile_seconds.labels(controller)
+            self._of_controllers[controller, outcome] = known
+        count, duration = known
+        count.inc()
+        duration.observe(seconds)
 
     def observe_lag(self, seconds: float) -> None:
         """Count one measurement of the reactor's lag."""

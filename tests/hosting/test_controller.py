@@ -208,6 +208,62 @@ class ControlPlaneTests(ControllerCases):
         self.assertIn("control-plane", self.created_with({CONTROL_PLANE[0]: ""}, {}))
 
 
+class FollowingTests(ControllerCases):
+    """A pod follows its ShadowPod; a pod that was compared is not compared again before something changed."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patches: list[Any] = []
+
+        async def patch(resource: Resource, name: str, body: Any, namespace: str, **options: Any) -> Any:
+            await deferLater(self.clock, REQUEST)
+            self.patches.append(body)
+
+        self.server.patch = patch  # type: ignore[method-assign]
+
+    def labelled(self, value: str) -> ShadowPod:
+        one = shadow()
+        labels = {**one.metadata.labels, "step": value}
+        return msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, labels=labels))
+
+    def shown(self, **metadata: Any) -> Pod:
+        """Return the pod as the API server made it, in another state."""
+        (body,) = self.server.bodies
+        changed = {**body["metadata"], "uid": "p1", "resourceVersion": "10", **metadata}
+        return msgspec.convert({**body, "metadata": changed, "status": {"phase": "Running"}}, Pod)
+
+    def test_a_pod_that_follows_is_left_alone(self) -> None:
+        """Its own events change nothing; a change of the ShadowPod does, and one of what it was made from."""
+        self.shadows.put(shadow())
+        self.start()
+        self.pass_time(1.0)
+        self.pods.put(self.shown())
+        self.pass_time(1.0)
+        self.assertEqual(self.patches, [])
+        self.shadows.put(self.labelled("1"))
+        self.pass_time(1.0)
+        (patch,) = self.patches
+        self.assertIn({"op": "add", "path": "/metadata/labels/step", "value": "1"}, patch)
+        self.shadows.put(shadow())
+        self.pass_time(1.0)
+        self.assertEqual(len(self.patches), 1, "the pod is shown as it was made")
+        self.pods.put(self.shown(annotations={}))
+        self.pass_time(1.0)
+        self.assertEqual(len(self.patches), 2, "somebody took away what it was made from")
+
+    def test_a_change_while_the_pod_is_created(self) -> None:
+        """What the ShadowPod became while the request was under way is not taken for what the pod was made from."""
+        self.shadows.put(shadow())
+        self.start()
+        self.pass_time(REQUEST / 2)
+        self.shadows.put(self.labelled("2"))
+        self.pass_time(REQUEST)
+        self.pods.put(self.shown())
+        self.pass_time(1.0)
+        (patch,) = self.patches
+        self.assertIn({"op": "add", "path": "/metadata/labels/step", "value": "2"}, patch)
+
+
 class SettlingTests(ControllerCases):
     """The garbage collector sees a ShadowPod before it sees the pod."""
 

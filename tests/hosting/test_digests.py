@@ -87,7 +87,3 @@ class DigestTests(SynchronousTestCase):
         alone = {"containers": SPEC["containers"]}
         for written in ({"initContainers": []}, {"initContainers": None}, {"ephemeralContainers": None}):
             self.assertEqual(digests({**alone, **written}), digests(alone))
-
-    def test_a_spec_without_anything(self) -> None:
-        """What a borrower left out, or wrote as null, is no error: whether the pod is refused is decided elsewhere."""
-        self.assertEqual(digests({"containers": None}), digests({}))

@@ -34,7 +34,7 @@ from liqod.hosting.shadowpods.decide import (
     result_of,
 )
 from liqod.hosting.shadowpods.pod_contract import restrict
-from liqod.hosting.shadowpods.pod_update.in_place import InPlaceUpdate
+from liqod.hosting.shadowpods.pod_update.in_place import InPlaceUpdate, compared
 from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.capacity import Capacity
 from liqod.hosting.shadowpods.quota.ledger import Waiting
@@ -216,6 +216,7 @@ class ShadowPods(Controller[Key]):
             self.capacity.recount(key)
             raise
         self._created(pod, tracked)
+        tracked.followed = compared(shadow, pod)
         if not is_named:
             self._reports.record_event(shadow, "NoNameService", _NO_NAMES)
         # Should the watch never show the pod, it is created again when the mutation cache has dropped it.

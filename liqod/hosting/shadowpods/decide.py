@@ -96,6 +96,8 @@ class Tracked:
     creations: Creations = field(factory=Creations)
     observed: Observed | None = None
     """How its pod finished, until the informer shows that in the record's status."""
+    followed: int | None = None
+    """What ``compared`` returned for a ShadowPod and a pod between which there was no difference."""
     applied: tuple[str, str] | None = None
     """UID of the pod, and digest of the ShadowPod, that was last brought to it."""
     refused_size: tuple[str, str] | None = None

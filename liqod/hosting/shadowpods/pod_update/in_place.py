@@ -28,6 +28,16 @@ RETRY_RESIZE = 300.0
 """Seconds after which a refused resize is tried again, should no capacity have been freed before."""
 
 
+def compared(shadow: ShadowPod, pod: Pod) -> int:
+    """Return a hash of all that decides whether a pod follows its ShadowPod.
+
+    A pod has several events for each change of its ShadowPod; comparing each time costs as much as forging the pod.
+    """
+    meta = shadow.metadata
+    wanted = (frozenset(meta.labels.items()), frozenset(meta.annotations.items()), bytes(shadow.spec.pod))
+    return hash((meta.uid, wanted, pod.metadata.uid, pod.metadata.annotations.get(forge.FORGED_ANNOTATION)))
+
+
 class InPlaceUpdate:
     """Updates pods; a refusal of the API server is recorded as an event, and the pod stays unchanged."""
 
@@ -48,6 +58,9 @@ class InPlaceUpdate:
 
     async def apply(self, shadow: ShadowPod, pod: Pod, tracked: Tracked) -> After | None:
         """Bring a pod to its ShadowPod; returns when to try a refused resize again. Raises KubeError."""
+        state = compared(shadow, pod)
+        if state == tracked.followed and tracked.refused_size is None:
+            return None
         uid = pod.metadata.uid
         try:
             shadow = restrict(shadow, self._contract)
@@ -55,7 +68,10 @@ class InPlaceUpdate:
                 tracked.refused_size = None
                 self._capacity.stop_waiting(shadow.metadata.key)
             patch = patches.changes(shadow, pod)
-            if not patch or tracked.applied == (uid, digest := forge.digest_of(shadow)):
+            if not patch:
+                tracked.followed = state
+                return None
+            if tracked.applied == (uid, digest := forge.digest_of(shadow)):
                 return None
             resize, debug = patches.resize(shadow, pod), patches.debugging(shadow, pod)
         except ValueError as error:
