@@ -53,9 +53,9 @@ class HostCase(SynchronousTestCase):
                 found[str(path.relative_to(self.root))] = (path.lstat().st_mode, content)
         return found
 
-    def install(self, *, dry_run: bool = False) -> None:
+    def install(self, *roles: str, dry_run: bool = False) -> None:
         """Install with the environment of the packages."""
-        install_host(Output(Options()), cli, root=self.root, dry_run=dry_run, prefix=OPT)
+        install_host(Output(Options()), cli, roles or ("all",), root=self.root, dry_run=dry_run, prefix=OPT)
 
     def run_command(self, *words: str) -> Result:
         """Run a command of ``liqodctl`` on the root directory."""
@@ -151,6 +151,61 @@ class InstallTests(HostCase):
         self.assertEqual(self.listing(), before)
 
 
+class RoleTests(HostCase):
+    """Which units and users a host gets."""
+
+    def found(self) -> tuple[set[str], set[str]]:
+        """Return the units and the users of the root directory."""
+        units = {path.name for path in (self.root / "etc/systemd/system").iterdir()}
+        users = {line.split(":")[0] for line in (self.root / "etc/passwd").read_text().splitlines()}
+        return units, users - {"root"}
+
+    def test_each(self) -> None:
+        """A role has its own unit and user, and the tunnel's unit only what changes the network."""
+        before = self.listing()
+        for role, units, user in (
+            ("all", {"liqod.service", "liqod-tunnel@.service"}, "liqod"),
+            ("control", {"liqod-control.service"}, "liqod"),
+            ("network", {"liqod-network.service", "liqod-tunnel@.service"}, "liqod-network"),
+            ("names", {"liqod-names.service"}, "liqod-names"),
+        ):
+            self.assertEqual(self.run_command("install", "--host", "--role", role).exit_code, 0)
+            self.assertEqual(self.found(), (units, {user}), role)
+            rule = self.root / "etc/polkit-1/rules.d/liqod-tunnel.rules"
+            self.assertEqual(rule.exists(), "liqod-tunnel@.service" in units)
+            if rule.exists():
+                tunnel = (self.root / "etc/systemd/system/liqod-tunnel@.service").read_text()
+                self.assertIn(f"User={user}\nGroup={user}\n", tunnel)
+            self.assertEqual(self.run_command("uninstall", "--host").exit_code, 0)
+            self.assertEqual(self.listing(), before)
+
+    def test_of_configuration(self) -> None:
+        """Without --role it is that of the host's own configuration."""
+        (self.root / "etc/liqod").mkdir()
+        (self.root / "etc/liqod/liqod.toml").write_text('[daemon]\nrole = "control"\n')
+        self.assertEqual(self.run_command("install", "--host").exit_code, 0)
+        self.assertEqual(self.found(), ({"liqod-control.service"}, {"liqod"}))
+
+    def test_one_more(self) -> None:
+        """A role that is added leaves the others, and an upgrade knows of all of them."""
+        before = self.listing()
+        self.install("control")
+        self.install("network")
+        self.assertEqual(
+            self.found(),
+            ({"liqod-control.service", "liqod-network.service", "liqod-tunnel@.service"}, {"liqod", "liqod-network"}),
+        )
+        after = self.listing()
+        self.install("control")
+        self.assertEqual(self.listing(), after)
+        uninstall_host(Output(Options()), root=self.root, dry_run=False)
+        self.assertEqual(self.listing(), before)
+
+    def test_excluding(self) -> None:
+        """Roles that exclude each other are wrong usage."""
+        self.assertEqual(self.run_command("install", "--host", "--role=all", "--role=control").exit_code, 2)
+
+
 class InterruptedTests(HostCase):
     def test_resumed(self) -> None:
         """An installation that ended in the middle is completed by the next, or taken back."""
@@ -229,7 +284,11 @@ class RefusalTests(HostCase):
 
     def test_options(self) -> None:
         """Options that need --host are refused without it."""
-        for words in (["install", "--dry-run"], ["uninstall", "--root", str(self.root)]):
+        for words in (
+            ["install", "--dry-run"],
+            ["install", "--role", "names"],
+            ["uninstall", "--root", str(self.root)],
+        ):
             result = CliRunner().invoke(cli, words)
             self.assertEqual(result.exit_code, 2)
             self.assertIn("needs --host", result.output)

@@ -30,7 +30,14 @@ from liqod.cli.setup.account import (
     write_private,
 )
 from liqod.cli.setup.foreign import refuse_foreign
-from liqod.cli.setup.host.commands import host_options, install_host, refuse_host_options, uninstall_host
+from liqod.cli.setup.host.commands import (
+    host_options,
+    install_host,
+    refuse_host_options,
+    role_option,
+    roles_of,
+    uninstall_host,
+)
 from liqod.cli.status.whoami import leader
 from liqod.config.schema import Settings
 from liqod.hosting.tenants import policies
@@ -85,10 +92,19 @@ RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUST
     metavar="FILE",
     help="Write a kubeconfig for the daemon's account, which has only the rights that it needs.",
 )
+@role_option
 @host_options("Set up this host, not the cluster: configuration, user, units, completions.")
 @cluster_options
 def install(
-    options: Options, only_print: bool, adopt: bool, daemon_kubeconfig: str, *, host: bool, root: Path, dry_run: bool
+    options: Options,
+    only_print: bool,
+    adopt: bool,
+    daemon_kubeconfig: str,
+    *,
+    roles: tuple[str, ...],
+    host: bool,
+    root: Path,
+    dry_run: bool,
 ) -> None:
     """Install liqod in your own cluster; requires administrator rights. With --host: as a service of this host.
 
@@ -103,16 +119,15 @@ def install(
     """
     if host:
         if only_print or adopt or daemon_kubeconfig:
-            raise click.UsageError("--host goes with --dry-run and --root only.")
-        install_host(Output(options), cli, root=root, dry_run=dry_run)
+            raise click.UsageError("--host goes with --role, --dry-run and --root only.")
+        install_host(Output(options), cli, roles_of(options, root, roles), root=root, dry_run=dry_run)
         return
-    refuse_host_options(root, dry_run=dry_run)
+    refuse_host_options(root, roles, dry_run=dry_run)
     # The configuration may name the kubeconfig that this command will write.
     settings = options.settings(look_at_files=False)
     if only_print:
         _print_objects(Output(options), settings)
         return
-    namespace = namespace_object(settings.kubernetes.namespace)
 
     async def work(session: Session) -> None:
         changes: list[str] = []
@@ -122,19 +137,7 @@ def install(
             session.say(line)
 
         await refuse_foreign(session, adopt=adopt)
-        for name in await manifests.ensure(session.client):
-            changed(f"CustomResourceDefinition {name}: installed")
-        try:
-            await session.client.create(NAMESPACES, namespace)
-            changed(f"namespace {namespace['metadata']['name']}: created")
-        except AlreadyExists:
-            pass
-        await ensure_borrower_role(session.client, Contract.of(settings))
-        async for line in ensure_policies(session):
-            changed(line)
-        async for line in ensure_account(session):
-            changed(line)
-        async for line in ensure_offloadable(session):
+        async for line in ensure_objects(session):
             changed(line)
         if daemon_kubeconfig:
             write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session)))
@@ -144,6 +147,22 @@ def install(
         session.publish({"installed": True, "changes": changes})
 
     in_cluster(options, work, settings)
+
+
+async def ensure_objects(session: Session) -> AsyncIterator[str]:
+    """Create or update all of liqod's objects in the cluster; yields a line for each that was written."""
+    namespace = namespace_object(session.settings.kubernetes.namespace)
+    for name in await manifests.ensure(session.client):
+        yield f"CustomResourceDefinition {name}: installed"
+    try:
+        await session.client.create(NAMESPACES, namespace)
+        yield f"namespace {namespace['metadata']['name']}: created"
+    except AlreadyExists:
+        pass
+    await ensure_borrower_role(session.client, Contract.of(session.settings))
+    for part in (ensure_policies, ensure_account, ensure_offloadable):
+        async for line in part(session):
+            yield line
 
 
 def _print_objects(output: Output, settings: Settings) -> None:

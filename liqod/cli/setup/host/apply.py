@@ -15,11 +15,10 @@ from typing import Final
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.setup.host.plan import ABSENT, OTHER, Account, Observed, Plan, Receipt, parents
-from liqod.cli.setup.host.wanted import POLKIT, RECEIPT, USERS, Entry, digest_of
+from liqod.cli.setup.host.wanted import POLKIT, RECEIPT, ROLES, USERS, Entry, digest_of
 
 RECEIPT_LIMIT: Final = 1 << 20
 SYSTEMD: Final = ("usr/lib/systemd/systemd", "lib/systemd/systemd")
-SERVICES: Final = ("liqod.service", "liqod-control.service", "liqod-network.service", "liqod-names.service")
 POLKIT_PLACES: Final = (POLKIT, "/usr/share/polkit-1")
 
 
@@ -125,7 +124,7 @@ def in_use(root: Path) -> list[str]:
         return []
     return [
         unit
-        for unit in SERVICES
+        for unit in ROLES.values()
         if any(
             subprocess.run(["systemctl", "--quiet", question, unit], check=False).returncode == 0  # noqa: S603, S607
             for question in ("is-active", "is-enabled")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import attrs
 import click
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
+from liqod.cli.console.options import Options
 from liqod.cli.console.session import Output
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.plan import Plan, plan_installation, plan_removal, settled
-from liqod.cli.setup.host.wanted import RECEIPT, Entry, wanted
+from liqod.cli.setup.host.wanted import CONFIGURATION, RECEIPT, ROLES, UNITS, Entry, users_of, wanted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -40,19 +42,55 @@ def host_options(what: str, dry_run: str = "With --host: only show each step.") 
     return add
 
 
-def refuse_host_options(root: Path, *, dry_run: bool = False) -> None:
+def refuse_host_options(root: Path, roles: Collection[str] = (), *, dry_run: bool = False) -> None:
     """Raise UsageError for options that need --host."""
-    if dry_run or root != Path("/"):
-        raise click.UsageError(f"{'--dry-run' if dry_run else '--root'} needs --host.")
+    for option, given in (("--role", bool(roles)), ("--dry-run", dry_run), ("--root", root != Path("/"))):
+        if given:
+            raise click.UsageError(f"{option} needs --host.")
 
 
-def install_host(output: Output, program: click.Command, *, root: Path, dry_run: bool, prefix: str = "") -> None:
-    """Write liqod's files to a host, create its user, and show each step; a second run changes nothing.
+def role_option(command: Command) -> Command:
+    """Add --role, which arrives as ``roles``."""
+    option = click.option(
+        "--role",
+        "roles",
+        multiple=True,
+        type=click.Choice(list(ROLES)),
+        help="With --host: the process to run there; repeatable. By default the role in the configuration.",
+    )
+    return option(command)
+
+
+def roles_of(options: Options, root: Path, given: Collection[str]) -> list[str]:
+    """Return the roles of the processes of a host: those given, else that of the host's configuration.
+
+    Raises UsageError for roles that exclude each other, CliError for a configuration that cannot be used.
+    """
+    if "all" in given and {"control", "network"} & {*given}:
+        raise click.UsageError("A process with the role all does what control and network do: use it, or the two.")
+    if given:
+        return [role for role in ROLES if role in given]
+    configuration = root / CONFIGURATION.lstrip("/")
+    if not options.config and configuration.exists():
+        options = attrs.evolve(options, config=str(configuration))
+    return [options.settings(look_at_files=False).daemon.role]
+
+
+def install_host(
+    output: Output,
+    program: click.Command,
+    roles: Collection[str] = ("all",),
+    *,
+    root: Path,
+    dry_run: bool,
+    prefix: str = "",
+) -> None:
+    """Write liqod's files to a host, create its users, and show each step; a second run changes nothing.
 
     Raises CliError before anything was changed, where something is in the way.
     """
     prefix = prefix or sys.prefix
-    entries, plan = planned(program, root, prefix)
+    entries, plan = planned(program, root, prefix, roles)
     refuse(plan, apply.preflight(root, prefix, plan))
     steps = lines(plan)
     for line in steps:
@@ -66,10 +104,17 @@ def install_host(output: Output, program: click.Command, *, root: Path, dry_run:
     output.publish({"steps": steps, "done": not dry_run})
 
 
-def planned(program: click.Command, root: Path, prefix: str) -> tuple[Sequence[Entry], Plan]:
-    """Return what belongs on the host and what has to be done for it. Raises CliError."""
-    entries = wanted(prefix, program, polkit=apply.has_polkit(root))
-    return entries, plan_installation(entries, apply.observe(root, [entry.path for entry in entries]))
+def planned(program: click.Command, root: Path, prefix: str, roles: Collection[str]) -> tuple[Sequence[Entry], Plan]:
+    """Return what belongs on the host and what has to be done for it. Raises CliError.
+
+    Roles whose units an earlier installation wrote stay: their processes may be running.
+    """
+    receipt = apply.read_receipt(root)
+    written = receipt.entries if receipt else {}
+    roles = {*roles, *(role for role, unit in ROLES.items() if f"{UNITS}/{unit}" in written)}
+    entries = wanted(prefix, program, roles, polkit=apply.has_polkit(root))
+    observed = apply.observe(root, [entry.path for entry in entries])
+    return entries, plan_installation(entries, observed, users_of(roles))
 
 
 def refuse(plan: Plan, obstacles: Sequence[str]) -> None:

@@ -70,19 +70,19 @@ class Plan:
     refusals: Sequence[str] = ()
 
 
-def plan_installation(entries: Sequence[Entry], observed: Observed) -> Plan:
-    """Return what has to be done so that all entries are there."""
+def plan_installation(entries: Sequence[Entry], observed: Observed, users: Sequence[str] = USERS) -> Plan:
+    """Return what has to be done so that all entries and users are there."""
     before = observed.receipt or Receipt()
     changes = [_installed(entry, observed.digests.get(entry.path, ABSENT), before) for entry in entries]
     refusals = [f"{change.path} {change.why}" for change in changes if change.verb == "conflict"]
-    refusals += filter(None, (_account_refusal(name, account) for name, account in sorted(observed.accounts.items())))
+    refusals += filter(None, (_account_refusal(*one) for one in sorted(observed.accounts.items()) if one[0] in users))
     ours = {
         entry.path: list(dict.fromkeys([entry.digest, *before.entries.get(entry.path, ())]))
         for entry, change in zip(entries, changes, strict=True)
         if change.verb in ("write", "replace") or (change.verb == "unchanged" and entry.path in before.entries)
     }
     missing = [path for path in parents([*ours, RECEIPT]) if path not in observed.directories]
-    create = [name for name in USERS if name not in observed.accounts]
+    create = [name for name in users if name not in observed.accounts]
     receipt = Receipt(
         # What an earlier release wrote and this one does not have stays in the receipt: uninstall removes it.
         {**before.entries, **ours},

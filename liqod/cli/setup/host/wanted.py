@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.resources import files
 from typing import Final
 
@@ -19,6 +19,16 @@ READERS: Final = {
     "/etc/liqod/names.kubeconfig": "liqod-names",
 }
 """The group that may read each kubeconfig of the units; no process reads another's credentials."""
+ROLES: Final = {
+    "all": "liqod.service",
+    "control": "liqod-control.service",
+    "network": "liqod-network.service",
+    "names": "liqod-names.service",
+}
+"""The unit of a process with each role (``[daemon] role``)."""
+_USER_OF_ROLE: Final = {"all": "liqod", "control": "liqod", "network": "liqod-network", "names": "liqod-names"}
+_TUNNEL: Final = "liqod-tunnel"
+"""How the names of the tunnel's unit and of its polkit rule begin; only what changes the network needs them."""
 CONFIGURATION: Final = "/etc/liqod/liqod.toml"
 UNITS: Final = "/etc/systemd/system"
 SYSUSERS: Final = "/etc/sysusers.d/liqod.conf"
@@ -59,21 +69,44 @@ def digest_of(content: bytes, target: str = "") -> str:
     return f"link:{target}" if target else f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def wanted(prefix: str, program: click.Command, *, polkit: bool) -> Sequence[Entry]:
-    """Return the entries for an environment at ``prefix``; ``program`` is the command that completions are for."""
+def users_of(roles: Collection[str]) -> list[str]:
+    """Return the users that processes with some roles run as."""
+    users = {_USER_OF_ROLE[role] for role in roles}
+    return [user for user in USERS if user in users]
+
+
+def wanted(prefix: str, program: click.Command, roles: Collection[str], *, polkit: bool) -> Sequence[Entry]:
+    """Return the entries for processes with some roles, in an environment at ``prefix``.
+
+    ``program`` is the command that completions are for.
+    """
     shipped = files("liqod.cli.setup.host") / "files"
+    units = {ROLES[role] for role in roles}
+    tunnel = not units.isdisjoint((ROLES["all"], ROLES["network"]))
+    users = users_of(roles)
     entries = [Entry(CONFIGURATION, (shipped / "liqod.toml").read_bytes(), configuration=True)]
     for unit in sorted((shipped / "systemd").iterdir(), key=lambda file: file.name):
         content = unit.read_bytes().replace(f"{SHIPPED_PREFIX}/".encode(), f"{prefix}/".encode())
-        if unit.name.endswith(".service"):
+        if unit.name.startswith(_TUNNEL) and not tunnel:
+            continue
+        if unit.name.startswith(_TUNNEL) and "all" not in roles:
+            # The agent of its own opens the socket of wireguard-go, which only the same user may.
+            content = content.replace(b"User=liqod\nGroup=liqod\n", b"User=liqod-network\nGroup=liqod-network\n")
+        if unit.name.endswith(".service") and (unit.name in units or unit.name.startswith(_TUNNEL)):
             entries.append(Entry(f"{UNITS}/{unit.name}", content))
         elif unit.name.endswith(".rules") and polkit:
             entries.append(Entry(f"{POLKIT}/rules.d/{unit.name}", content))
         elif unit.name.endswith(".sysusers"):
-            entries.append(Entry(SYSUSERS, content))
+            entries.append(Entry(SYSUSERS, _only(content, users)))
     for path, shell in _COMPLETIONS.items():
         script = shell(program, {}, "liqodctl", "_LIQODCTL_COMPLETE").source()
         entries.append(Entry(path, f"{script}\n".encode(), optional=True))
     if prefix not in ("/usr", "/usr/local"):
         entries += [Entry(f"/usr/local/bin/{name}", target=f"{prefix}/bin/{name}", optional=True) for name in _PROGRAMS]
     return entries
+
+
+def _only(sysusers: bytes, users: Collection[str]) -> bytes:
+    """Return a file of sysusers.d(5) with its comments, and of its users only some."""
+    lines = sysusers.decode().splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("u ") or line.split()[1] in users).encode()
