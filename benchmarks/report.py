@@ -1,0 +1,136 @@
+"""The tables of a benchmark of offloading, and its figures as JSON."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from benchmarks.measure import per_pod, table
+
+HEAD = (
+    "QPS",
+    "where",
+    "pods",
+    "all Ready s",
+    "CPU ms/pod until Ready",
+    "cores busy",
+    "until quiet",
+    "liqod CPU s",
+    "liqod peak MiB",
+    "req/pod home",
+    "lender",
+)
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """One Deployment, created and deleted again.
+
+    ``busy`` is the CPU of every process until the last pod is Ready; ``cpu`` goes on until all is quiet again, and so
+    holds what is left to be done then, and what control planes spend at rest for as long.
+    """
+
+    qps: int
+    where: str
+    pods: int
+    ready: float
+    busy: dict[str, float]
+    cpu: dict[str, float]
+    peak: dict[str, float]
+    created: dict[str, Counter[tuple[str, str]]]
+    deleted: dict[str, Counter[tuple[str, str]]]
+    delete_cpu: dict[str, float]
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What is compared: seconds, CPU milliseconds and requests of each pod, MiB."""
+        calls = {name: sum(n for _, _, n in per_pod(counted, self.pods)) for name, counted in self.created.items()}
+        return {
+            "seconds": self.ready,
+            "CPU ms/pod": 1000 * sum(self.busy.values()) / self.pods,
+            "CPU ms/pod until quiet": 1000 * sum(self.cpu.values()) / self.pods,
+            "liqod CPU ms/pod": 1000 * _ours(self.cpu) / self.pods,
+            "peak MiB": max(self.peak.values(), default=0.0),
+            "requests/pod home": calls.get("c1", 0.0),
+            "requests/pod lender": calls.get("c2", 0.0),
+        }
+
+
+def text(runs: Sequence[Run], peering: Mapping[str, Any], rest: Mapping[str, Any]) -> str:
+    """Render everything as Markdown."""
+    parts = [table(HEAD, map(_row, runs)), "\nMedians (least to most), and the ratio of the medians:\n", ratios(runs)]
+    parts += [f"\nPeering: {json.dumps(peering)}\n", f"Idle: {json.dumps(rest)}\n"]
+    largest = max((one.pods for one in runs), default=0)
+    seen = set()
+    for one in runs:
+        if one.pods != largest or one.where == "local" or (one.qps, one.where) in seen:
+            continue
+        seen.add((one.qps, one.where))
+        rate = f"{one.where}, {one.pods} pods, QPS {one.qps or 'stock'}"
+        for title, counts in (("create", one.created), ("delete", one.deleted)):
+            for cluster, counted in counts.items():
+                parts.append(f"\n{title}, {cluster}, {rate}\n")
+                parts.append(table(["verb", "resource", "per pod"], per_pod(counted, one.pods)))
+        parts.append(f"\nCPU seconds by process, {rate}\n")
+        parts.append(
+            table(["process", "create", "delete"], ([n, v, one.delete_cpu.get(n, 0.0)] for n, v in one.cpu.items()))
+        )
+    return "\n".join(parts)
+
+
+def _row(one: Run) -> Iterable[object]:
+    figures = one.figures
+    return [
+        *(one.qps or "stock", one.where, one.pods, one.ready, figures["CPU ms/pod"]),
+        sum(one.busy.values()) / one.ready,
+        *(figures["CPU ms/pod until quiet"], _ours(one.cpu)),
+        "/".join(f"{value:.0f}" for value in one.peak.values()),
+        *(figures["requests/pod home"], figures["requests/pod lender"]),
+    ]
+
+
+def _ours(cpu: Mapping[str, float]) -> float:
+    return sum(value for name, value in cpu.items() if name.endswith("/liqod"))
+
+
+def ratios(runs: Sequence[Run]) -> str:
+    """Render time and CPU of each place, and how many times those of the local pods and of the floor they are."""
+    rows = []
+    for qps, pods in sorted({(one.qps, one.pods) for one in runs}):
+        for figure in ("seconds", "CPU ms/pod"):
+            found = {
+                where: [one.figures[figure] for one in runs if (one.qps, one.pods, one.where) == (qps, pods, where)]
+                for where in ("local", "floor", "offloaded")
+            }
+            medians = {where: statistics.median(values) for where, values in found.items() if values}
+            shown = [
+                f"{medians[where]:.3g} ({min(values):.3g} to {max(values):.3g})" if values else "-"
+                for where, values in found.items()
+            ]
+            times = [
+                f"{medians['offloaded'] / medians[where]:.2f}" if {where, "offloaded"} <= medians.keys() else "-"
+                for where in ("local", "floor")
+            ]
+            rows.append([qps or "stock", pods, figure, *shown, *times])
+    head = ("QPS", "pods", "figure", "local", "floor", "offloaded", "times local", "times the floor")
+    return table(head, rows)
+
+
+def save(file: Path, runs: Sequence[Run]) -> None:
+    """Write the figures of every run, with the commit and the machine that they are of."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    kept = {
+        "commit": commit.stdout.strip(),
+        "machine": {"processor": platform.machine(), "kernel": platform.release(), "python": platform.python_version()},
+        "runs": [{"qps": one.qps, "where": one.where, "pods": one.pods, **one.figures} for one in runs],
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(kept, indent=1) + "\n")

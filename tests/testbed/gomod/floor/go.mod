@@ -1,0 +1,3 @@
+module liqod.invalid/testbed/floor
+
+go 1.26.0
