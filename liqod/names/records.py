@@ -27,7 +27,7 @@ from liqod.model.names import (
     TENANT_NAMESPACE_LABEL,
     tenant_namespace,
 )
-from liqod.model.objects.granted_namespace import tenant_of
+from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
 from liqod.model.objects.meta import Object, to_dict
 from liqod.model.records.name_service import (
     DOMAIN_ANNOTATION,
@@ -104,7 +104,7 @@ class NameServices(Controller[str]):
     async def reconcile(self, key: str) -> After | None:
         """Write what differs for one tenant; look again when a Lease may have run out."""
         namespace = self._namespaces.get(Key("", tenant_namespace(key)))
-        if namespace is None or not _is_of(namespace, key) or namespace.metadata.deleting:
+        if namespace is None or not is_tenant_namespace(namespace, key) or namespace.metadata.deleting:
             self._domains.pop(key, None)
             return None
         now = self.clock.seconds()
@@ -288,11 +288,6 @@ def slice_body(tenant: str, slot: int, wanted: NameSlice) -> dict[str, Any]:
         # The protocol is sent also where it is the default, which the encoder would omit.
         "ports": [{"name": one.name, "port": one.port, "protocol": one.protocol} for one in wanted.ports or ()],
     }
-
-
-def _is_of(namespace: Object, tenant: str) -> bool:
-    labels = namespace.metadata.labels
-    return TENANT_NAMESPACE_LABEL in labels and labels.get(REMOTE_CLUSTER_LABEL) == tenant
 
 
 def _said(lease: NameLease) -> tuple[tuple[str, ...], frozenset[int]]:

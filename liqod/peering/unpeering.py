@@ -17,7 +17,8 @@ from liqod.flow.controller import After
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES
 from liqod.model.ids import ClusterID
-from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, advertisement_name, tenant_namespace
+from liqod.model.names import advertisement_name, tenant_namespace
+from liqod.model.objects.granted_namespace import is_tenant_namespace
 from liqod.model.objects.meta import Object
 from liqod.model.records.unpeering import FINALIZER, JOINED, ORDER, Kind, Order, Tombstone, is_trust_withdrawn, order_of
 from liqod.model.records.views import ForeignCluster
@@ -177,8 +178,7 @@ class UnpeeringController(PeerController):
             found = await self._client.get(NAMESPACES, name, view=Object)
         except NotFound:
             return True
-        labels = found.metadata.labels
-        if labels.get(REMOTE_CLUSTER_LABEL) != peer or TENANT_NAMESPACE_LABEL not in labels:
+        if not is_tenant_namespace(found, peer):
             return True  # a namespace that is not ours
         if not found.metadata.deleting:
             # It terminates asynchronously: the namespace controller deletes the content before it removes the

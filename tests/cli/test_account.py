@@ -11,6 +11,7 @@ import yaml
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
@@ -19,10 +20,19 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.setup.account import kubeconfig, write_private
 from liqod.config.load import parse
 from liqod.demo.access import client_config
+from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig, load
 from liqod.kube.errors import Forbidden
-from liqod.kube.resources import CLUSTERROLEBINDINGS, NODES, ROLES, SECRETS, SERVICEACCOUNTS
+from liqod.kube.resources import (
+    CLUSTERROLEBINDINGS,
+    FOREIGNCLUSTERS,
+    NAMESPACES,
+    NODES,
+    ROLES,
+    SECRETS,
+    SERVICEACCOUNTS,
+)
 from tests.cli.fork_server import warm
 
 REACTOR: Any = reactor
@@ -126,3 +136,31 @@ class AccountTests(TestCase):
         before = self.cluster.store.version
         await self.install(f"--config={config}")
         self.assertEqual(self.cluster.store.version, before)
+
+    async def test_prepared_namespaces(self) -> None:
+        """What somebody labelled before the policy is no tenant's, but for peers' and what was made since."""
+        tenant = {"liqo.io/tenant-namespace": "true"}
+
+        async def make(name: str, peer: str, **labels: str) -> None:
+            body = {"metadata": {"name": name, "labels": {"liqo.io/remote-cluster-id": peer, "a": "b", **labels}}}
+            await self.client.create(NAMESPACES, body)
+
+        await manifests.ensure(self.client)
+        for peer, key in (("rome", f"sha256:{64 * chr(48)}"), ("stranger", "")):
+            spec = {"clusterID": peer, "fingerprint": key}
+            await self.client.create(FOREIGNCLUSTERS, {"metadata": {"name": peer}, "spec": spec})
+        await make("liqo-tenant-rome", "rome", **tenant)
+        await make("liqo-tenant-stranger", "stranger", **tenant)
+        await make("shop-unheard-of", "unheard-of")
+        out = await self.install()
+        for name in ("liqo-tenant-stranger", "shop-unheard-of"):
+            self.assertIn(f"namespace {name}: labels of a tenant removed", out)
+            found = await self.client.get(NAMESPACES, name)
+            self.assertEqual(found["metadata"]["labels"].get("a"), "b")
+            self.assertFalse([label for label in found["metadata"]["labels"] if label.startswith("liqo.io/")])
+        kept = await self.client.get(NAMESPACES, "liqo-tenant-rome")
+        self.assertEqual(kept["metadata"]["labels"]["liqo.io/remote-cluster-id"], "rome")
+
+        await deferLater(REACTOR, 1.1)  # timestamps of Kubernetes are whole seconds
+        await make("liqo-tenant-later", "later", **tenant)
+        self.assertNotIn("liqo-tenant-later", await self.install())

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import celpy
 from attrs import frozen
+from celpy import celtypes
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
@@ -29,6 +30,8 @@ class Request:
     group: str = ""
     namespace: str = "shop"
     namespace_labels: Mapping[str, str] = {}
+    rights: frozenset[str] = frozenset()
+    """What the user has the right to, across the cluster: ``verb resource.group``."""
 
 
 def refusals(policies: Iterable[Mapping[str, Any]], request: Request) -> list[str]:
@@ -47,10 +50,12 @@ def _is_constrained(constraints: Mapping[str, Any], request: Request) -> bool:
     labels = request.namespace_labels
     if request.resource == "namespaces":
         labels = ((request.new or request.old or {}).get("metadata") or {}).get("labels") or {}
-    for term in (constraints.get("namespaceSelector") or {}).get("matchExpressions", ()):
-        assert term["operator"] == "DoesNotExist", "no policy selects otherwise"
-        if term["key"] in labels:
-            return False
+    if not _selects(constraints.get("namespaceSelector"), labels):
+        return False
+    # "matches if either the object or the old one is selected" (API reference, MatchResources).
+    both = [((one.get("metadata") or {}).get("labels") or {}) for one in (request.new, request.old) if one is not None]
+    if not any(_selects(constraints.get("objectSelector"), one) for one in both):
+        return False
     return any(
         request.group in rule["apiGroups"]
         and request.operation in rule["operations"]
@@ -58,6 +63,23 @@ def _is_constrained(constraints: Mapping[str, Any], request: Request) -> bool:
         and ("v1beta1" if request.group == "offloading.liqo.io" else "v1") in rule["apiVersions"]
         for rule in constraints["resourceRules"]
     )
+
+
+def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    for term in (selector or {}).get("matchExpressions", ()):
+        key, values = term["key"], term.get("values", ())
+        match term["operator"]:
+            case "DoesNotExist":
+                selected = key not in labels
+            case "Exists":
+                selected = key in labels
+            case "NotIn":
+                selected = labels.get(key) not in values
+            case operator:
+                raise AssertionError(f"no policy selects by {operator}")
+        if not selected:
+            return False
+    return True
 
 
 def _holds(expression: str, request: Request) -> bool:
@@ -72,6 +94,7 @@ def _holds(expression: str, request: Request) -> bool:
             "namespace": request.namespace,
             "userInfo": {"username": request.user},
         },
+        "authorizer": {"rights": sorted(request.rights)},
     }
     try:
         return bool(
@@ -85,4 +108,24 @@ def _holds(expression: str, request: Request) -> bool:
 def _program(expression: str) -> celpy.Runner:
     # The library does not compare a map with null.
     plain = expression.replace("oldObject == null", "created").replace("oldObject != null", "!created")
-    return _CEL.program(_CEL.compile(plain))
+    return _CEL.program(_CEL.compile(plain), functions=_AUTHORIZER)
+
+
+def _with(field: str) -> Any:
+    """Return a step of the builder of a check (Kubernetes, "CEL in Kubernetes", authorizer library)."""
+
+    def step(check: Any, value: Any) -> Any:
+        return celtypes.MapType({**check, celtypes.StringType(field): value})
+
+    return step
+
+
+def _allowed(check: Any) -> Any:
+    asked = celtypes.StringType(f"{check['check']} {check['resource']}.{check['group']}")
+    return celtypes.BoolType(asked in list(check["rights"]))
+
+
+_AUTHORIZER: Any = {
+    **{name: _with(name) for name in ("group", "resource", "check")},
+    "allowed": _allowed,
+}

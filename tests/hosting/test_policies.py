@@ -320,3 +320,59 @@ class PolicyScopeTests(SynchronousTestCase):
             wanted = {"policyName": binding["metadata"]["name"], "validationActions": ["Deny"]}
             self.assertEqual(binding["spec"], wanted)
         self.assertEqual({policy["spec"]["failurePolicy"] for policy in policies()}, {"Fail"})
+
+
+class TenantNamespacesTests(SynchronousTestCase):
+    """Whose word it is that a namespace is a tenant's: the daemon's, and of those who may decide about peers."""
+
+    PEERS = frozenset({"patch foreignclusters.discovery.liqo.io"})
+    KEYS = ("liqo.io/remote-cluster-id", "liqo.io/tenant-namespace")
+
+    def tried(
+        self,
+        labels: dict[str, str] | None,
+        old: dict[str, str] | None = None,
+        *,
+        name: str = "own",
+        rights: frozenset[str] = frozenset(),
+        resource: str = "namespaces",
+        update: bool = False,
+    ) -> bool:
+        """Return whether a namespace may be made, or changed, like this."""
+
+        def space(given: dict[str, str] | None) -> dict[str, Any]:
+            return {"metadata": {"name": name, **({} if given is None else {"labels": given})}}
+
+        operation = "UPDATE" if update else "CREATE"
+        before = space(old) if update else None
+        request = Request("somebody", operation, resource, space(labels), before, rights=rights)
+        return not refusals(policies(), request)
+
+    def test_nobody_prepares_a_namespace(self) -> None:
+        """Neither label is set by who may only make namespaces, whatever its value, nor is the name taken."""
+        for key in self.KEYS:
+            for value in ("rome", "true", ""):
+                self.assertFalse(self.tried({key: value}), (key, value))
+                self.assertTrue(self.tried({key: value}, rights=self.PEERS), (key, value))
+        for labels in (None, {}, {"a": "b"}):
+            self.assertFalse(self.tried(labels, name="liqo-tenant-rome"))
+            self.assertTrue(self.tried(labels, name="liqo-tenant-rome", rights=self.PEERS))
+            self.assertTrue(self.tried(labels, name="shop"))
+
+    def test_nobody_labels_what_exists(self) -> None:
+        """No label is added, changed or taken away later, by any of the ways in which labels are written."""
+        for resource in ("namespaces", "namespaces/status", "namespaces/finalize"):
+            for key in self.KEYS:
+                for old, new in (({}, "a"), (None, ""), ({key: "a"}, "b"), ({key: "a"}, None), ({key: ""}, None)):
+                    labels = None if new is None else {key: new}
+                    case = {"resource": resource, "update": True}
+                    self.assertFalse(self.tried(labels, old, **case), (resource, old, labels))  # type: ignore[arg-type]
+                    allowed = self.tried(labels, old, rights=self.PEERS, **case)  # type: ignore[arg-type]
+                    self.assertTrue(allowed, (resource, old, labels))
+
+    @given(st.dictionaries(st.sampled_from([*KEYS, "a", "b"]), st.sampled_from(["", "x"])), st.booleans())
+    @STEADILY
+    def test_all_else_is_free(self, labels: dict[str, str], other: bool) -> None:
+        """A namespace of a tenant is changed by those who have the right, but for these labels."""
+        changed = {**labels, **({"c": "d"} if other else {})}
+        self.assertTrue(self.tried(changed, labels, update=True, name="liqo-tenant-rome"))

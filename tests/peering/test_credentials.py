@@ -11,8 +11,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.errors import NotFound, from_status
+from liqod.kube.resources import NAMESPACES
 from liqod.model.ids import ClusterID
-from liqod.model.records.offer import AccessGrant
+from liqod.model.objects.meta import Object, ObjectMeta
+from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.views import Lent
 from liqod.peering.changes import Queue
 from liqod.peering.exchange.credentials import MIN_LIFETIME, CredentialIssuer, CredentialStore
@@ -26,6 +28,7 @@ from liqod.wire.framing import Limits
 from tests.peering.clusters import FakeLender, context_of
 
 PEER = ClusterID("beta")
+TENANT = {"liqo.io/remote-cluster-id": "beta", "liqo.io/tenant-namespace": "true"}
 
 
 class FakeSession:
@@ -206,8 +209,11 @@ class RecordingClient:
         self.deleted = 0
         self.read = 0
         self.busy: Deferred[None] | None = None
+        self.namespace: dict[str, str] | None = None
 
     async def create(self, resource: Any, body: dict[str, Any], **_: Any) -> None:
+        if resource is NAMESPACES and self.namespace is not None:
+            raise from_status(409, b'{"reason": "AlreadyExists", "message": "it exists"}')
         if self.busy is not None:
             await self.busy
         self._note(body.get("data"))
@@ -215,10 +221,14 @@ class RecordingClient:
     async def delete(self, resource: Any, name: str, *_: Any, **__: Any) -> None:
         self.deleted += 1
 
-    async def get(self, *_: Any, **__: Any) -> None:
+    async def get(self, resource: Any, *_: Any, **__: Any) -> Object | None:
+        if resource is NAMESPACES:
+            labels = {**TENANT} if self.namespace is None else self.namespace
+            return Object(metadata=ObjectMeta(name="liqo-tenant-beta", labels=labels))
         self.read += 1
         if not self.tokens:
             raise cast(NotFound, from_status(404, b'{"message": "no such object"}'))
+        return None
 
     async def patch(self, resource: Any, name: str, patch: dict[str, Any], *_: Any, **__: Any) -> None:
         self._note(patch.get("data"))
@@ -262,6 +272,24 @@ class StoreTests(SynchronousTestCase):
                 found = Deferred.fromCoroutine(self.credential_store.exists(self.peer))
                 self.assertEqual(self.successResultOf(found), stored)
             self.assertEqual(self.client.read, 1)
+
+    def test_none_is_kept_in_a_namespace_of_somebody_else(self) -> None:
+        """Who made a namespace of the name beforehand reads no credential, and none that lies there is used."""
+        for labels in ({}, {"liqo.io/remote-cluster-id": "beta"}, {**TENANT, "liqo.io/remote-cluster-id": "other"}):
+            self.setUp()
+            self.client.namespace = labels
+            credential = Credential("https://milan:6443", "", "secret", 3600, "tenant", False)
+            self.credential_store.received(self.peer, credential, accepted=True)
+            failed = self.failureResultOf(Deferred.fromCoroutine(self.credential_store.reconcile(PEER)), Refusal)
+            self.assertEqual(failed.value.reason, "NamespaceTaken")
+            self.assertEqual(self.client.tokens, [])
+            self.client.tokens = ["planted"]
+            self.failureResultOf(Deferred.fromCoroutine(self.credential_store.exists(self.peer)), Refusal)
+            self.assertFalse(self.peer.credential)
+        self.setUp()
+        self.client.namespace = {**TENANT}
+        self.reported("mine", accepted=True)
+        self.assertEqual(self.client.tokens, ["mine"])
 
     def test_one_that_comes_before_the_offer_is_accepted_waits(self) -> None:
         """It is not written while the offer is not accepted, and written once when it is."""

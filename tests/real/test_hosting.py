@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from liqod.kube.errors import ApiError
+from liqod.kube.client import Client
+from liqod.kube.connection.config import from_grant
+from liqod.kube.errors import ApiError, Forbidden
 from liqod.kube.resources import (
+    CLUSTERROLEBINDINGS,
+    CLUSTERROLES,
     CONFIGMAPS,
     INGRESSES,
+    NAMESPACES,
     PERSISTENTVOLUMECLAIMS,
     SECRETS,
+    SERVICEACCOUNTS,
     SERVICES,
     SHADOWENDPOINTSLICES,
     SHADOWPODS,
@@ -84,3 +90,60 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         ]
         for resource, meta, body in fine:
             self.assertEqual(await refused(resource, meta, body), "")
+
+    async def user(self, name: str, *rules: dict[str, Any]) -> Client:
+        """Return a client of an account with these rights across the cluster, and no others."""
+        await self.admin.create(SERVICEACCOUNTS, {"metadata": {"name": name}}, "default")
+        await self.admin.create(CLUSTERROLES, {"metadata": {"name": name}, "rules": list(rules)})
+        binding = {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+        }
+        await self.admin.create(CLUSTERROLEBINDINGS, binding)
+        request = {"spec": {"expirationSeconds": 3600}}
+        answer = await self.admin.create(SERVICEACCOUNTS, request, "default", name=name, subresource="token")
+        return self.having(answer["status"]["token"])
+
+    def having(self, token: str) -> Client:
+        from twisted.internet import reactor
+
+        config = self.admin.config
+        client = Client(from_grant(config.server, config.ca_pem or b"", lambda: token), reactor)
+        self.addCleanup(client.close)
+        return client
+
+    async def test_nobody_prepares_the_namespace_of_a_tenant(self) -> None:
+        """Who may make and change namespaces sets no label by which the daemon goes, on any of the ways to labels."""
+        everything = {"apiGroups": [""], "resources": ["namespaces", "namespaces/*"], "verbs": ["*"]}
+        somebody = await self.user(f"somebody-{self.peer}", everything)
+        await self.tenant()  # the policies are there
+        labels = {"liqo.io/remote-cluster-id": "prey", "liqo.io/tenant-namespace": "true"}
+        own, prepared = f"own-{self.peer}", "liqo-tenant-prey"
+
+        async def refused(body: dict[str, Any]) -> bool:
+            try:
+                await somebody.create(NAMESPACES, body)
+            except Forbidden as error:
+                return "patch foreignclusters" in error.message
+            await self.admin.delete(NAMESPACES, body["metadata"]["name"])
+            return False
+
+        for body in ({"name": prepared}, {"name": f"x-{self.peer}", "labels": labels}):
+
+            async def in_force(body: dict[str, Any] = body) -> bool:
+                return await refused({"metadata": body})
+
+            await self.becomes(in_force, f"{body} is refused")
+        await somebody.create(NAMESPACES, {"metadata": {"name": own, "labels": {"a": "b"}}})
+        for key, value in labels.items():
+            patch = {"metadata": {"labels": {key: value}}}
+            for subresource in ("", "status"):
+                with self.assertRaises(Forbidden, msg=f"{key} {subresource}"):
+                    await somebody.patch(NAMESPACES, own, patch, subresource=subresource)
+        whole = await somebody.get(NAMESPACES, own)
+        whole["metadata"]["labels"].update(labels)
+        with self.assertRaises(Forbidden):
+            await somebody.replace(NAMESPACES, whole, own, subresource="finalize")
+        await somebody.patch(NAMESPACES, own, {"metadata": {"labels": {"a": "c"}}})
+        await self.admin.delete(NAMESPACES, own)

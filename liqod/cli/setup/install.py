@@ -19,6 +19,7 @@ from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.console.terminal import confirm, echo_document
 from liqod.cli.main import cli
 from liqod.cli.network.plan import leave_host
+from liqod.cli.setup import prepared_namespaces
 from liqod.cli.setup.account import (
     ensure_account,
     installed,
@@ -160,7 +161,7 @@ async def ensure_objects(session: Session) -> AsyncIterator[str]:
     except AlreadyExists:
         pass
     await ensure_borrower_role(session.client, Contract.of(session.settings))
-    for part in (ensure_policies, ensure_account, ensure_offloadable):
+    for part in (prepared_namespaces.disown, ensure_policies, ensure_account, ensure_offloadable):
         async for line in part(session):
             yield line
 

@@ -30,13 +30,11 @@ from liqod.kube.writing.ensure import ensure
 from liqod.model.names import (
     CREDENTIAL_SECRET,
     MAX_NAME,
-    REMOTE_CLUSTER_LABEL,
-    TENANT_NAMESPACE_LABEL,
     tenant_namespace,
 )
-from liqod.model.objects.granted_namespace import tenant_of
+from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
 from liqod.model.objects.meta import Object, View
-from liqod.model.records.offer import AccessGrant, Refusal
+from liqod.model.records.offer import AccessGrant, Refusal, tenant_namespace_taken
 
 _log = Logger()
 
@@ -182,9 +180,7 @@ class Access:
         tenant = tenant_namespace(peer)
         present = (await self._client.list(NAMESPACES, labels=selector(peer), view=Object)).items
         granted = [namespace for namespace in present if tenant_of(namespace) == peer]
-        own = next(
-            (n for n in present if n.metadata.name == tenant and TENANT_NAMESPACE_LABEL in n.metadata.labels), None
-        )
+        own = next((n for n in present if n.metadata.name == tenant and is_tenant_namespace(n, peer)), None)
         if own is not None:
             # Tokens of a deleted account are invalid at once: the API server looks the account up (Kubernetes:
             # "Managing Service Accounts", bound tokens).
@@ -225,13 +221,8 @@ class Access:
                 present = await self._client.get(NAMESPACES, name, view=Object)
             else:
                 return name
-        labels = present.metadata.labels
-        if labels.get(REMOTE_CLUSTER_LABEL) != peer or TENANT_NAMESPACE_LABEL not in labels:
-            raise Refusal(
-                "NamespaceTaken",
-                f"namespace {name} exists here without the labels of a tenant namespace of {peer}; "
-                "remove it, or label it, to lend to that cluster",
-            )
+        if not is_tenant_namespace(present, peer):
+            raise tenant_namespace_taken(peer)
         if present.metadata.deleting:
             raise Refusal("NamespaceTerminating", f"namespace {name} is being deleted here; try again when it is gone")
         return name

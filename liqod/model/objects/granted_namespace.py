@@ -1,9 +1,18 @@
-"""Which namespaces of this cluster were made for borrowers, and for which of their namespaces. Pure."""
+"""Which namespaces of this cluster were made for peers, and for which of their namespaces. Pure.
+
+The labels are the daemon's word: an admission policy keeps others from setting them (``hosting.tenants``).
+"""
 
 from __future__ import annotations
 
 from liqod.model.names import ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL
 from liqod.model.objects.meta import Object
+
+
+def is_tenant_namespace(namespace: Object, peer: str) -> bool:
+    """Return whether a namespace is the tenant namespace of a peer; one that merely has the name is not."""
+    labels = namespace.metadata.labels
+    return labels.get(REMOTE_CLUSTER_LABEL) == peer and TENANT_NAMESPACE_LABEL in labels
 
 
 def is_granted(namespace: Object) -> bool:

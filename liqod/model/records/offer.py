@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from liqod.model.names import tenant_namespace
+
 MAX_RESOURCES: Final = 128
 MAX_LABELS: Final = 64
 MAX_CLASSES: Final = 64
@@ -54,3 +56,13 @@ class Refusal(Exception):
 
 class PeerUnreachable(Exception):
     """There is no established session with the peer; try again when there is."""
+
+
+def tenant_namespace_taken(peer: str) -> Refusal:
+    """Return why nothing is kept in a namespace that has the name of a peer's tenant namespace, but not its labels."""
+    name = tenant_namespace(peer)
+    return Refusal(
+        "NamespaceTaken",
+        f"namespace {name} exists here without the labels of a tenant namespace of {peer}: somebody else made it; "
+        "delete it, or have an administrator label it, to peer with that cluster",
+    )

@@ -24,8 +24,10 @@ from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import NAMESPACES, SECRETS
 from liqod.model.ids import ClusterID
 from liqod.model.names import CREDENTIAL_SECRET, REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
+from liqod.model.objects.granted_namespace import is_tenant_namespace
+from liqod.model.objects.meta import Object
 from liqod.model.records.api_url import api_url_problem
-from liqod.model.records.offer import AccessGrant, Refusal
+from liqod.model.records.offer import AccessGrant, Refusal, tenant_namespace_taken
 from liqod.model.records.unpeering import is_trust_withdrawn, order_of
 from liqod.model.timestamps import rfc3339
 from liqod.peering.changes import Change, Queue
@@ -278,13 +280,17 @@ class CredentialStore(PeerController):
         return True
 
     async def exists(self, peer: Peer) -> bool:
-        """Return whether the peer's Secret exists; it is read from the API server once, then remembered."""
+        """Return whether the peer's Secret exists; it is read from the API server once, then remembered.
+
+        Raises Refusal (NamespaceTaken) where it lies in a namespace that somebody else made: it may be theirs.
+        """
         if peer.credential is None:
             try:
                 await self._client.get(SECRETS, CREDENTIAL_SECRET, tenant_namespace(peer.id), view=None)
             except NotFound:
                 peer.credential = False
             else:
+                await _check_namespace(self._client, peer.id)
                 peer.credential = True
         return peer.credential
 
@@ -312,14 +318,18 @@ def secret_data(credential: Credential, at: datetime) -> dict[str, str]:
 
 
 async def ensure_namespace(client: Client, peer: ClusterID) -> None:
-    """Create the tenant namespace of a peer unless it exists."""
-    body = {
-        "metadata": {
-            "name": tenant_namespace(peer),
-            "labels": {REMOTE_CLUSTER_LABEL: peer, TENANT_NAMESPACE_LABEL: "true"},
-        }
-    }
+    """Create the tenant namespace of a peer unless it exists.
+
+    Raises Refusal (NamespaceTaken) where somebody else made it, who might read or replace what lies in it.
+    """
+    name = tenant_namespace(peer)
+    body = {"metadata": {"name": name, "labels": {REMOTE_CLUSTER_LABEL: peer, TENANT_NAMESPACE_LABEL: "true"}}}
     try:
         await client.create(NAMESPACES, body, view=None)
     except AlreadyExists:
-        return
+        await _check_namespace(client, peer)
+
+
+async def _check_namespace(client: Client, peer: ClusterID) -> None:
+    if not is_tenant_namespace(await client.get(NAMESPACES, tenant_namespace(peer), view=Object), peer):
+        raise tenant_namespace_taken(peer)
