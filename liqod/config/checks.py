@@ -36,6 +36,7 @@ _GRANTED_KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,316})?")
 _SERVICE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?/[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?(?::([1-9][0-9]{0,4}))?")
 _SIGNER = re.compile(r"(?=.{1,571}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?")
 _VOLUME_KIND = re.compile(r"[a-z][A-Za-z]{0,62}")
+_NODE_PATH = re.compile(r"(/(\*|[A-Za-z0-9_.-]+)){2,16}")
 _PRIORITY = "must be the name of a PriorityClass, or empty for the cluster's default"
 _NAMESPACE_PATTERN = re.compile(r"[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?")
 
@@ -53,6 +54,7 @@ def problems(settings: Settings) -> list[str]:
         *_offer(settings),
         *_acceptance(settings),
         *_hosting(settings),
+        *_storage(settings),
         *_node(settings),
         *_webhook(settings),
         *_network(settings),
@@ -103,6 +105,14 @@ def _hosting(settings: Settings) -> Iterator[str]:
         for name in names:
             if not is_valid(name):
                 yield _complain(f"hosting.{key}", name, allowed)
+
+
+def _storage(settings: Settings) -> Iterator[str]:
+    for path in settings.storage.node_paths:
+        if not _NODE_PATH.fullmatch(path) or "/.." in path:
+            yield _complain(
+                "storage.node-paths", path, "must be a path with * for single parts, such as /opt/volumes/*, below a /"
+            )
 
 
 def _identity(settings: Settings) -> Iterator[str]:

@@ -248,17 +248,29 @@ class Reflection(Section, frozen=True):
     persistentvolumeclaim: Inherited = Inherited(workers=3)
 
 
+_NODE_PATHS: Final = (
+    "/opt/local-path-provisioner/*",
+    "/var/lib/rancher/k3s/storage/*",
+    "/var/local-path-provisioner/*",
+    "/var/snap/microk8s/common/default-storage/*",
+    "/tmp/hostpath-provisioner/*/*",  # noqa: S108 (a path of minikube's nodes)
+)
+"""Where the provisioners of common distributions have their volumes."""
+
+
 class Storage(Section, frozen=True):
     """Claims whose data is made, and stays, where their first pod runs.
 
     ``virtual-class`` is the storage class that is made for them (empty: none), ``real-class`` what stands behind it in
-    this cluster (empty: the cluster's default), with its claims in ``namespace``.
+    this cluster (empty: the cluster's default), with its claims in ``namespace``. Where its volumes are directories of
+    nodes, ``node_paths`` says which, each with ``*`` for one part of a path.
     """
 
     enabled: bool = True
     virtual_class: Name = "liqo"
     real_class: str = ""
     namespace: Name = "liqo-storage"
+    node_paths: Granted = msgspec.field(default_factory=lambda: list(_NODE_PATHS))
 
 
 class Offloading(Section, frozen=True):

@@ -8,13 +8,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.agent.account.admission_policies import policies
+from liqod.agent.account.admission_policies import policies as account_policies
+from liqod.config.load import parse
+from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.policies import policies as tenant_policies
+from liqod.kubelet.reflection.forge.claim import PLACEHOLDER
 from liqod.webhook.configuration import NAME
 from tests.hosting.admission import Request, refusals
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OWN = "liqo"
 DAEMON = "system:serviceaccount:liqo:liqod"
+SETTINGS = parse(f'[kubernetes]\nnamespace = "{OWN}"', {})
+POLICIES = [*account_policies(SETTINGS), *tenant_policies(Contract.of(SETTINGS))]
+PEERS = frozenset({"patch foreignclusters.discovery.liqo.io"})
+BASELINE = {
+    "pod-security.kubernetes.io/enforce": "baseline",
+    "pod-security.kubernetes.io/enforce-version": "latest",
+}
 TENANT = {"liqo.io/remote-cluster-id": "rome"}
 OFFLOADED = {"liqo.io/enabled": "true"}
 PLACES: dict[str, tuple[str, dict[str, str]]] = {
@@ -28,6 +39,7 @@ GROUPS = {
     "rolebindings": "rbac.authorization.k8s.io",
     "endpointslices": "discovery.k8s.io",
     "mutatingwebhookconfigurations": "admissionregistration.k8s.io",
+    "certificatesigningrequests/approval": "certificates.k8s.io",
 }
 OPERATIONS = ("CREATE", "UPDATE", "DELETE")
 places = st.sampled_from(sorted(PLACES))
@@ -35,13 +47,13 @@ places = st.sampled_from(sorted(PLACES))
 
 def may(resource: str, operation: str, place: str = "own", user: str = DAEMON, **objects: Any) -> bool:
     """Return whether a request is allowed; without ``new`` and ``old`` the objects say nothing."""
-    namespace, labels = PLACES[place]
+    space, labels = PLACES[place]
     thing: dict[str, Any] = {"metadata": {"name": "x"}}
     new = objects.get("new", thing) if operation != "DELETE" else None
     old = objects.get("old", thing) if operation != "CREATE" else None
     group = GROUPS.get(resource, "")
-    asked = Request(user, operation, resource, new, old, group, namespace=namespace, namespace_labels=labels)
-    return not refusals(policies(OWN), asked)
+    asked = Request(user, operation, resource, new, old, group, space, labels, PEERS)
+    return not refusals(POLICIES, asked)
 
 
 def pod(image: str = "a:1", init: str | None = None, **more: Any) -> dict[str, Any]:
@@ -55,7 +67,7 @@ class EverywhereTests(SynchronousTestCase):
     """Objects that the account writes in its own namespace and for its tenants."""
 
     @given(
-        st.sampled_from(["secrets", "serviceaccounts", "roles", "rolebindings", "endpointslices"]),
+        st.sampled_from(["secrets", "serviceaccounts", "endpointslices"]),
         st.sampled_from(OPERATIONS),
         places,
     )
@@ -63,6 +75,12 @@ class EverywhereTests(SynchronousTestCase):
     def test_objects_stay_at_home(self, resource: str, operation: str, place: str) -> None:
         """Nothing of the kind is made, changed or removed in any namespace but its own and its tenants'."""
         self.assertEqual(may(resource, operation, place), place in ("own", "tenant"))
+
+    @given(st.sampled_from(["roles", "rolebindings"]), st.sampled_from(OPERATIONS), places)
+    @STEADILY
+    def test_rights_are_for_tenants(self, resource: str, operation: str, place: str) -> None:
+        """No rights in its own namespace either: those of borrowers would lead into the pods of liqod itself."""
+        self.assertEqual(may(resource, operation, place), place == "tenant")
 
     @given(st.sampled_from(["CREATE", "UPDATE"]), st.sampled_from(["own", "tenant"]), st.booleans(), st.booleans())
     @STEADILY
@@ -90,7 +108,7 @@ class EverywhereTests(SynchronousTestCase):
             DAEMON, "CREATE", "serviceaccounts/token", {"spec": spec}, namespace=namespace, namespace_labels=where
         )
         allowed = place == "tenant" or (enabled == "true" and bound is not None and bound["kind"] == "Pod")
-        self.assertEqual(not refusals(policies(OWN), asked), allowed)
+        self.assertEqual(not refusals(POLICIES, asked), allowed)
 
 
 class PodsTests(SynchronousTestCase):
@@ -124,15 +142,166 @@ class NamespacesTests(SynchronousTestCase):
             return {"metadata": {"name": "x", **({} if labels is None else {"labels": labels})}}
 
         new, old = space(after), space(before)
-        self.assertEqual(may("namespaces", "CREATE", "other", new=new), after == TENANT)
+        self.assertFalse(may("namespaces", "CREATE", "other", new=new), "without a Pod Security level")
+        secured = space(None if after is None else {**after, **BASELINE})
+        self.assertEqual(may("namespaces", "CREATE", "other", new=secured), after == TENANT)
         self.assertEqual(may("namespaces", "DELETE", "other", old=old), before == TENANT)
         self.assertEqual(may("namespaces", "UPDATE", "other", new=new, old=old), before == after == TENANT)
+
+    def test_one_webhook_for_offloaded_namespaces(self) -> None:
+        """It sees the creation of pods in namespaces that are enabled, whatever else is changed of it."""
+        rule = {"operations": ["CREATE"], "resources": ["pods"], "scope": "Namespaced"}
+        enabled = {"matchLabels": OFFLOADED}
+        provider: dict[str, Any] = {
+            **enabled,
+            "matchExpressions": [{"key": "control-plane", "operator": "DoesNotExist"}],
+        }
+        odd: list[dict[str, Any]] = [
+            {"rules": [rule]},
+            {"rules": [rule], "namespaceSelector": {}},
+            {"rules": [rule], "namespaceSelector": {"matchLabels": {"liqo.io/enabled": "false"}}},
+            {"namespaceSelector": enabled},
+            {"rules": [{**rule, "resources": ["secrets"]}], "namespaceSelector": enabled},
+            {"rules": [{**rule, "resources": ["pods", "pods/*"]}], "namespaceSelector": enabled},
+            {"rules": [{**rule, "operations": ["*"]}], "namespaceSelector": enabled},
+            {"rules": [{**rule, "scope": "*"}], "namespaceSelector": enabled},
+            {"rules": [rule, {**rule, "resources": ["*"]}], "namespaceSelector": enabled},
+        ]
+        for selector in (enabled, provider):
+            fine: dict[str, Any] = {"rules": [rule], "namespaceSelector": selector}
+            self.assertTrue(self.hooks([fine]))
+            for one in odd:
+                self.assertFalse(self.hooks([one]), one)
+                self.assertFalse(self.hooks([fine, one]), one)
+
+    def hooks(self, webhooks: list[dict[str, Any]]) -> bool:
+        thing = {"metadata": {"name": NAME}, "webhooks": webhooks}
+        return all(
+            may("mutatingwebhookconfigurations", operation, "other", new=thing) for operation in ("CREATE", "UPDATE")
+        )
 
     def test_one_webhook(self) -> None:
         """A webhook sees every pod of the cluster: the account makes the daemon's, and no other."""
         for name in (NAME, "evil", f"{NAME}-2"):
             new = {"metadata": {"name": name}}
             self.assertEqual(may("mutatingwebhookconfigurations", "CREATE", "other", new=new), name == NAME)
+
+
+class RootTests(SynchronousTestCase):
+    """How somebody with the account's token would become root on a node."""
+
+    def space(self, **labels: str) -> dict[str, Any]:
+        names = {
+            "tenant": "liqo.io/tenant-namespace",
+            "level": "pod-security.kubernetes.io/enforce",
+            "version": "pod-security.kubernetes.io/enforce-version",
+        }
+        return {"metadata": {"name": "x", "labels": {**TENANT, **{names[key]: text for key, text in labels.items()}}}}
+
+    def test_a_namespace_without_pod_security(self) -> None:
+        """A tenant's namespace is of the configured level, from its beginning and for ever, of no older version."""
+        good = self.space(level="baseline", version="latest")
+        self.assertTrue(may("namespaces", "CREATE", new=good))
+        for bad in (
+            self.space(),
+            self.space(version="latest"),
+            self.space(level="privileged", version="latest"),
+            self.space(level="", version="latest"),
+            self.space(level="baseline"),
+            self.space(level="baseline", version="v1.0"),
+        ):
+            self.assertFalse(may("namespaces", "CREATE", new=bad), bad)
+            self.assertFalse(may("namespaces", "UPDATE", new=bad, old=good), bad)
+            # One from before the setting, or from an earlier release, stays as it is until it is put right.
+            self.assertTrue(may("namespaces", "UPDATE", new=bad, old=bad), bad)
+            self.assertTrue(may("namespaces", "UPDATE", new=good, old=bad), bad)
+        self.assertFalse(may("namespaces", "UPDATE", user="admin", new=self.space(level="privileged"), old=good))
+
+    def test_the_way_round_by_a_tenant_namespace(self) -> None:
+        """The namespace for credentials has no level: it never becomes another one, and has no pods."""
+        beside = self.space(tenant="true", level="privileged")
+        for old, new in (
+            (beside, self.space(level="privileged")),
+            (self.space(level="baseline", version="latest"), beside),
+        ):
+            self.assertFalse(may("namespaces", "UPDATE", new=new, old=old))
+        self.assertTrue(may("namespaces", "CREATE", new=self.space(tenant="true")))
+        where = {**TENANT, "liqo.io/tenant-namespace": "true"}
+        asked = Request(DAEMON, "CREATE", "pods", pod(), namespace="liqo-tenant-rome", namespace_labels=where)
+        self.assertTrue(refusals(POLICIES, asked))
+
+    def test_volumes_of_the_node(self) -> None:
+        """No path but the placeholder's and those of the cluster's own provisioner, each at its own depth."""
+        for kind in ("hostPath", "local"):
+            for path, fine in (
+                (PLACEHOLDER, True),
+                ("/opt/local-path-provisioner/pvc-1_shop_data", True),
+                ("/tmp/hostpath-provisioner/shop/data", True),
+                ("/", False),
+                ("/etc", False),
+                (f"{PLACEHOLDER}/x", False),
+                ("/opt/local-path-provisioner", False),
+                ("/opt/local-path-provisioner/", False),
+                ("/opt/local-path-provisioner/a/link", False),
+                ("/opt/local-path-provisioner/..", False),
+                ("/tmp/hostpath-provisioner/shop", False),
+                ("/tmp/hostpath-provisioner/../root", False),
+                ("/mnt/opt/local-path-provisioner/a", False),
+                ("/opt/local-path-provisioner/a\n", False),
+            ):
+                new = {"metadata": {"name": "pvc-1"}, "spec": {kind: {"path": path}}}
+                for operation in ("CREATE", "UPDATE"):
+                    mine = {"metadata": {"name": "pvc-1", "labels": {"liqo.io/managed-by": "liqod"}}}
+                    self.assertEqual(may("persistentvolumes", operation, new=new, old=mine), fine, (kind, path))
+        self.assertTrue(may("persistentvolumes", "CREATE", new={"spec": {"csi": {"driver": "d"}}}))
+        self.assertFalse(may("persistentvolumes", "CREATE", new={"spec": {"flexVolume": {"driver": "d"}}}))
+
+    def test_volumes_of_others(self) -> None:
+        """It removes what it made."""
+        for by, fine in (("", False), ("other", False), ("liqod", True)):
+            labels = {"labels": {"liqo.io/managed-by": by}} if by else {}
+            old = {"metadata": {"name": "v", **labels}, "spec": {}}
+            self.assertEqual(may("persistentvolumes", "DELETE", old=old), fine)
+
+    def node(self, **more: Any) -> dict[str, Any]:
+        return {
+            "metadata": {"name": "n", "labels": {"a": "b", **more.pop("labels", {})}, **more.pop("metadata", {})},
+            "spec": {"podCIDR": "10.0.0.0/24", **more},
+        }
+
+    def test_nodes(self) -> None:
+        """Of real nodes nothing is changed but the annotation of the overlay, by either account."""
+        taint = {"taints": [{"key": "a", "effect": "NoSchedule"}]}
+        virtual = {"labels": {"liqo.io/type": "virtual-node"}}
+        overlay = {"metadata": {"annotations": {"net.liqo.io/overlay": "192.0.2.1"}}}
+        changes = (
+            taint,
+            virtual,
+            {"labels": {"node-role.kubernetes.io/control-plane": ""}},
+            {"metadata": {"annotations": {"x": "y"}}},
+            {"metadata": {"finalizers": ["a/b"]}},
+            {"metadata": {"ownerReferences": [{"uid": "1"}]}},
+            {"unschedulable": True},
+        )
+        for user in (DAEMON, "system:serviceaccount:liqo:liqod-network"):
+            for change in changes:
+                for old, new in ((self.node(), self.node(**change)), (self.node(**change), self.node())):
+                    self.assertFalse(may("nodes", "UPDATE", user=user, new=new, old=old), change)
+            for old, new in ((self.node(), self.node(**overlay)), (self.node(**overlay), self.node())):
+                self.assertTrue(may("nodes", "UPDATE", user=user, new=new, old=old))
+                self.assertFalse(may("nodes/status", "UPDATE", user=user, new=new, old=old))
+            self.assertFalse(may("nodes", "CREATE", user=user, new=self.node()))
+            self.assertFalse(may("nodes", "DELETE", user=user, old=self.node()))
+        for operation in OPERATIONS:
+            new, old = self.node(**virtual, **taint), self.node(**virtual)
+            self.assertTrue(may("nodes", operation, new=new, old=old))
+        self.assertTrue(may("nodes/status", "UPDATE", new=self.node(**virtual), old=self.node(**virtual)))
+
+    def test_certificates_of_kubelets(self) -> None:
+        """It approves what it asked for itself, and no kubelet's request."""
+        for user, fine in ((DAEMON, True), ("system:node:worker", False)):
+            request = {"metadata": {"name": "csr"}, "spec": {"username": user}}
+            self.assertEqual(may("certificatesigningrequests/approval", "UPDATE", new=request, old=request), fine)
 
 
 class OthersTests(SynchronousTestCase):
@@ -142,6 +311,6 @@ class OthersTests(SynchronousTestCase):
     @STEADILY
     def test_nobody_but_the_account(self, user: str, place: str) -> None:
         """What it may not do others may, if they have the right."""
-        for resource in ("secrets", "pods", "namespaces", "mutatingwebhookconfigurations", "pods/resize"):
+        for resource in ("secrets", "pods", "namespaces", "mutatingwebhookconfigurations", "nodes"):
             for operation in OPERATIONS:
                 self.assertTrue(may(resource, operation, place, user=user), (resource, operation))

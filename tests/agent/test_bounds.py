@@ -8,16 +8,15 @@ from liqod.agent.account import admission_policies
 from liqod.agent.account.rights import required
 from liqod.config.load import parse
 
+SETTINGS = parse('[kubernetes]\nnamespace = "liqo"', {})
 HARMLESS = {
     "events": "they only inform",
     "pods/eviction": "an eviction honours budgets, and ends nothing that its owner does not replace",
-    "nodes": "a node that no kubelet serves runs nothing; the virtual ones are these",
     "tokenreviews": "nothing is stored",
     "subjectaccessreviews": "nothing is stored",
     "selfsubjectaccessreviews": "nothing is stored",
-    "certificatesigningrequests": "only the signer of kubelets' serving certificates may be approved",
+    "certificatesigningrequests": "only its own may be approved, for the signer of kubelets' serving certificates",
     "storageclasses": "a claim has to name it",
-    "persistentvolumes": "the virtual storage class's; a pod has to claim it to see it",
 }
 """Kinds that the account may create anywhere, and why nothing more has to be said about them."""
 
@@ -27,7 +26,7 @@ class BoundsTests(SynchronousTestCase):
         """A kind that the account may create in every namespace is bound by a policy, or there is a reason why not."""
         rules = [
             rule
-            for policy in admission_policies.policies("liqo")
+            for policy in admission_policies.policies(SETTINGS)
             for rule in policy["spec"]["matchConstraints"]["resourceRules"]
         ]
         bound = {(group, what) for rule in rules for group in rule["apiGroups"] for what in rule["resources"]}
@@ -39,7 +38,7 @@ class BoundsTests(SynchronousTestCase):
 
     def test_whatever_changes_running_pods_is_bound(self) -> None:
         """Parts of pods that the account may change in every namespace are bound by a policy, but for the status."""
-        policies = admission_policies.policies("liqo")
+        policies = admission_policies.policies(SETTINGS)
         bound = {w for p in policies for r in p["spec"]["matchConstraints"]["resourceRules"] for w in r["resources"]}
         changed = {
             right.what
@@ -51,7 +50,7 @@ class BoundsTests(SynchronousTestCase):
 
     def test_names(self) -> None:
         """Policies and bindings go by the same names, and are about the account of the namespace in question."""
-        policies, bindings = admission_policies.policies("liqo"), admission_policies.bindings("liqo")
+        policies, bindings = admission_policies.policies(SETTINGS), admission_policies.bindings(SETTINGS)
         names = [policy["metadata"]["name"] for policy in policies]
         self.assertEqual([binding["spec"]["policyName"] for binding in bindings], names)
         self.assertEqual(len(set(names)), len(names))
@@ -67,8 +66,12 @@ class BoundsTests(SynchronousTestCase):
             policy["metadata"]["name"].removeprefix(admission_policies.PREFIX): policy["spec"]["matchConstraints"][
                 "namespaceSelector"
             ]
-            for policy in admission_policies.policies("liqo")
+            for policy in admission_policies.policies(SETTINGS)
         }
         free = {name for name, selector in selectors.items() if selector == outside}
-        self.assertEqual(free, {"objects", "tokens", "pods", "parts-of-pods"})
-        self.assertEqual({name for name, selector in selectors.items() if not selector}, set(selectors) - free)
+        self.assertEqual(free, {"objects", "roles", "tokens", "pods", "parts-of-pods"})
+        there = {"matchExpressions": [{"key": "liqo.io/tenant-namespace", "operator": "Exists"}]}
+        beside = {name for name, selector in selectors.items() if selector == there}
+        self.assertEqual(beside, {"pods-beside-credentials"})
+        everywhere = {name for name, selector in selectors.items() if not selector}
+        self.assertEqual(everywhere, set(selectors) - free - beside)

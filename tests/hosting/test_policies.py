@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.schema import Hosting
 from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.namespace_policy import namespace_policy
 from liqod.hosting.tenants.policies import bindings, policies
 from liqod.model.ids import ClusterID
 from liqod.model.objects.portable_metadata import is_allowed
@@ -346,7 +347,7 @@ class TenantNamespacesTests(SynchronousTestCase):
         operation = "UPDATE" if update else "CREATE"
         before = space(old) if update else None
         request = Request("somebody", operation, resource, space(labels), before, rights=rights)
-        return not refusals(policies(), request)
+        return not refusals([namespace_policy()], request)
 
     def test_nobody_prepares_a_namespace(self) -> None:
         """Neither label is set by who may only make namespaces, whatever its value, nor is the name taken."""

@@ -6,7 +6,7 @@ import json
 from functools import partial
 from typing import Any
 
-from liqod.model.names import remote_namespace
+from liqod.model.names import remote_namespace, tenant_namespace
 from tests.real.pair import PairTests
 from tests.real.path import (
     condition,
@@ -334,8 +334,12 @@ class NamespaceTests(PairTests):
             }
             for where in ("liqo-system", tenants[0].removeprefix("namespace/"))
         ]
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "loot", "namespace": "kube-system"}}
-        pod = {
+        secret: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "loot", "namespace": "kube-system"},
+        }
+        pod: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "loot", "namespace": "kube-system"},
@@ -348,8 +352,36 @@ class NamespaceTests(PairTests):
             "metadata": {"name": "loot"},
             "webhooks": [],
         }
+        privileged = {
+            "liqo.io/remote-cluster-id": "me",
+            "pod-security.kubernetes.io/enforce": "privileged",
+            "pod-security.kubernetes.io/enforce-version": "latest",
+        }
+        unsafe = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "loot", "labels": privileged}}
+        beside = tenant_namespace(peer_of(self.rome.cluster, "milan")["metadata"]["name"])
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "liqod-borrower", "namespace": "liqo-system"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "liqod-borrower"},
+            "subjects": [{"kind": "ServiceAccount", "name": "liqod", "namespace": "liqo-system"}],
+        }
+        volume: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "loot"},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "hostPath": {"path": "/etc"},
+            },
+        }
         for body, words in (
             *((token, "no tokens made for service accounts") for token in tokens),
+            (unsafe, "of the Pod Security level baseline"),
+            ({**pod, "metadata": {"name": "loot", "namespace": beside}}, "pods in namespaces that were granted"),
+            (binding, "gives rights in namespaces of its tenants only"),
+            (volume, "node-paths"),
             (secret, "in its own namespace and in those of its tenants only"),
             (pod, "pods in namespaces of its tenants only"),
             (space, "namespaces for its tenants only"),
@@ -359,6 +391,13 @@ class NamespaceTests(PairTests):
         labels = '{"metadata": {"labels": {"liqo.io/remote-cluster-id": "me"}}}'
         self.assertIn("changes and removes", self._as_daemon("patch", "namespace", "kube-system", "-p", labels))
         self.assertIn("changes and removes", self._as_daemon("delete", "namespace", "plain"))
+        real = self.rome.cluster.get("nodes", "-l", "liqo.io/type!=virtual-node")["items"][0]["metadata"]["name"]
+        for change in ({"metadata": {"labels": {"liqo.io/type": "virtual-node"}}}, {"spec": {"unschedulable": True}}):
+            self.assertIn("nothing else", self._as_daemon("patch", "node", real, "-p", json.dumps(change)))
+        self.assertIn("virtual nodes only", self._as_daemon("delete", "node", real))
+        widened = '[{"op": "replace", "path": "/webhooks/0/namespaceSelector", "value": {}}]'
+        hooked = self._as_daemon("patch", "mutatingwebhookconfiguration", "liqod", "--type=json", "-p", widened)
+        self.assertIn("in offloaded namespaces only", hooked)
         (name, *_) = live_pods(self.rome.cluster, "plain")
         image = '{"spec": {"containers": [{"name": "main", "image": "localhost/evil:1"}]}}'
         self.assertIn("changes no images", self._as_daemon("patch", "pod", name, "-n", "plain", "-p", image))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from liqod.hosting.tenants.authorizer import user_of
+from liqod.hosting.tenants.grants import security_labels
 from liqod.hosting.tenants.rights import BORROWER_ROLE
 from liqod.model.names import remote_namespace, tenant_namespace
 from tests.real.daemons import Daemon
@@ -285,7 +286,7 @@ class RelayTests(PairTests):
 
     def trespass(self, headers: dict[str, str], certificate: str) -> dict[str, Any]:
         """Try every verb of every kind in namespaces that are not rome's, and across all; nothing may be let in."""
-        other = {"liqo.io/remote-cluster-id": "venice"}
+        other = {"liqo.io/remote-cluster-id": "venice", **security_labels("baseline")}
         for name in ("shop-venice", tenant_namespace("venice")):
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": other}}
             self.milan.cluster.apply(body)

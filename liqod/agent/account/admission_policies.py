@@ -4,18 +4,33 @@ Tenants' namespaces come and go, so the account's rights in them are cluster-wid
 the namespaces that were made for peers and to its own: a thief of its token cannot run a pod in ``kube-system``,
 have a token made for another account, or turn a namespace of the cluster's into a tenant's.
 
-What may be done in tenants' namespaces anyhow is not looked at there at all (``namespaceSelector``): a policy that is
-evaluated costs the API server four conversions of the object, one that is not selected a look at a label.
+What is dangerous in a tenant's namespace is up to its Pod Security level, which is bound for everybody
+(``hosting.tenants.namespace_policy``). What may be done there anyhow is not looked at at all (``namespaceSelector``),
+nor are virtual nodes, whose status is written all the time (``objectSelector``): a policy that is evaluated costs the
+API server four conversions of the object, one that is not selected a look at a label.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from liqod.agent.account.names import ACCOUNT
+from liqod.agent.account.names import ACCOUNT, NETWORK_ACCOUNT
+from liqod.config.schema import Settings
 from liqod.hosting.tenants.policies import MAKES_A_TOKEN
-from liqod.model.names import ENABLED_LABEL, REMOTE_CLUSTER_LABEL
+from liqod.kubelet.reflection.forge.claim import PLACEHOLDER
+from liqod.model.names import (
+    ENABLED_LABEL,
+    FIELD_MANAGER,
+    MANAGED_BY_LABEL,
+    OVERLAY_ANNOTATION,
+    REMOTE_CLUSTER_LABEL,
+    TENANT_NAMESPACE_LABEL,
+    TYPE_LABEL,
+    VIRTUAL_NODE_TYPE,
+)
 from liqod.webhook.configuration import NAME as WEBHOOK
 
 _API: Final = "admissionregistration.k8s.io/v1"
@@ -23,11 +38,20 @@ PREFIX: Final = "liqod-daemon-"
 
 _LABELLED: Final = "has({0}.metadata.labels) && '{1}' in {0}.metadata.labels"
 _NOT_OF_TENANTS: Final = {"matchExpressions": [{"key": REMOTE_CLUSTER_LABEL, "operator": "DoesNotExist"}]}
+_TENANT_NAMESPACES: Final = {"matchExpressions": [{"key": TENANT_NAMESPACE_LABEL, "operator": "Exists"}]}
+_REAL_NODES: Final = {"matchExpressions": [{"key": TYPE_LABEL, "operator": "NotIn", "values": [VIRTUAL_NODE_TYPE]}]}
+_SAME: Final = "has(object.{0}) == has(oldObject.{0}) && (!has(object.{0}) || object.{0} == oldObject.{0})"
+_ANNOTATIONS_WITHIN: Final = (
+    "(!has({0}.metadata.annotations) || {0}.metadata.annotations.all(k, k == '" + OVERLAY_ANNOTATION + "' || "
+    "(has({1}.metadata.annotations) && k in {1}.metadata.annotations && "
+    "{1}.metadata.annotations[k] == {0}.metadata.annotations[k])))"
+)
 _SAME_IMAGES: Final = "object.spec.{0}.all(c, oldObject.spec.{0}.exists(o, o.name == c.name && o.image == c.image))"
 
 
-def policies(namespace: str) -> list[dict[str, Any]]:
-    """Return the policies for the account in ``namespace``; each is bound by a binding of its name."""
+def policies(settings: Settings) -> list[dict[str, Any]]:
+    """Return the policies for the accounts of a configuration; each is bound by a binding of its name."""
+    namespace = settings.kubernetes.namespace
     return [
         _policy(
             "objects",
@@ -35,7 +59,6 @@ def policies(namespace: str) -> list[dict[str, Any]]:
             [
                 _rule("", ["secrets", "serviceaccounts", "resourcequotas", "services"]),
                 _rule("networking.k8s.io", ["networkpolicies"]),
-                _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"]),
                 _rule("discovery.k8s.io", ["endpointslices"]),
             ],
             [
@@ -44,6 +67,14 @@ def policies(namespace: str) -> list[dict[str, Any]]:
                     "liqod writes such objects in its own namespace and in those of its tenants only",
                 )
             ],
+            tenants=False,
+        ),
+        _policy(
+            "roles",
+            namespace,
+            [_rule("rbac.authorization.k8s.io", ["roles", "rolebindings"])],
+            # Not in its own either: the role of borrowers lets one into pods, and the network agent's is privileged.
+            [("false", "liqod gives rights in namespaces of its tenants only")],
             tenants=False,
         ),
         _policy(
@@ -91,6 +122,14 @@ def policies(namespace: str) -> list[dict[str, Any]]:
             tenants=False,
         ),
         _policy(
+            "pods-beside-credentials",
+            namespace,
+            [_rule("", ["pods"], "CREATE")],
+            # These namespaces have no Pod Security level of their own.
+            [("false", "liqod makes pods in namespaces that were granted to tenants only")],
+            where=_TENANT_NAMESPACES,
+        ),
+        _policy(
             "namespaces",
             namespace,
             [_rule("", ["namespaces"])],
@@ -103,18 +142,110 @@ def policies(namespace: str) -> list[dict[str, Any]]:
                     f"request.operation == 'CREATE' || ({_LABELLED.format('oldObject', REMOTE_CLUSTER_LABEL)})",
                     f"liqod changes and removes namespaces of its tenants only (label {REMOTE_CLUSTER_LABEL})",
                 ),
+                (
+                    f"request.operation != 'UPDATE' || ({_LABELLED.format('object', TENANT_NAMESPACE_LABEL)}) == "
+                    f"({_LABELLED.format('oldObject', TENANT_NAMESPACE_LABEL)})",
+                    f"liqod keeps the label {TENANT_NAMESPACE_LABEL} as it is",
+                ),
             ],
         ),
         _policy(
             "webhooks",
             namespace,
-            [_rule("admissionregistration.k8s.io", ["mutatingwebhookconfigurations"], "CREATE")],
-            [(f"object.metadata.name == '{WEBHOOK}'", f"liqod has one webhook configuration, {WEBHOOK}")],
+            [_rule("admissionregistration.k8s.io", ["mutatingwebhookconfigurations"], "CREATE", "UPDATE")],
+            [
+                (f"object.metadata.name == '{WEBHOOK}'", f"liqod has one webhook configuration, {WEBHOOK}"),
+                (
+                    "!has(object.webhooks) || object.webhooks.all(w, has(w.namespaceSelector) && "
+                    "has(w.namespaceSelector.matchLabels) && "
+                    f"'{ENABLED_LABEL}' in w.namespaceSelector.matchLabels && "
+                    f"w.namespaceSelector.matchLabels['{ENABLED_LABEL}'] == 'true' && "
+                    "has(w.rules) && w.rules.all(r, r.resources == ['pods'] && r.operations == ['CREATE'] && "
+                    # An empty list of a rule is refused by the API itself; a namespace is in no enabled namespace.
+                    "has(r.scope) && r.scope == 'Namespaced'))",
+                    "liqod's webhook is for the creation of pods in offloaded namespaces only",
+                ),
+            ],
+        ),
+        _policy(
+            "nodes",
+            namespace,
+            [_rule("", ["nodes", "nodes/status"])],
+            [
+                (
+                    "request.operation == 'UPDATE' && !has(request.subResource)",
+                    f"liqod makes, removes and describes virtual nodes only (label {TYPE_LABEL}={VIRTUAL_NODE_TYPE})",
+                ),
+                (
+                    "request.operation != 'UPDATE' || ("
+                    + " && ".join(
+                        [
+                            *(
+                                f"({_SAME.format(field)})"
+                                for field in (
+                                    "spec",
+                                    "metadata.labels",
+                                    "metadata.finalizers",
+                                    "metadata.ownerReferences",
+                                )
+                            ),
+                            _ANNOTATIONS_WITHIN.format("object", "oldObject"),
+                            _ANNOTATIONS_WITHIN.format("oldObject", "object"),
+                        ]
+                    )
+                    + ")",
+                    f"of nodes that are not virtual liqod writes the annotation {OVERLAY_ANNOTATION}, and nothing else",
+                ),
+            ],
+            accounts=(ACCOUNT, NETWORK_ACCOUNT),
+            objects=_REAL_NODES,
+        ),
+        _policy(
+            "volumes",
+            namespace,
+            [_rule("", ["persistentvolumes"])],
+            [
+                (
+                    f"request.operation == 'CREATE' || ({_LABELLED.format('oldObject', MANAGED_BY_LABEL)} && "
+                    f"oldObject.metadata.labels['{MANAGED_BY_LABEL}'] == '{FIELD_MANAGER}')",
+                    "liqod changes and removes its own volumes only",
+                ),
+                (
+                    f"request.operation == 'DELETE' || ({_path_of_a_node(settings)})",
+                    "liqod makes volumes of paths of nodes only where [storage] node-paths allows them; name the "
+                    "directory of this cluster's provisioner there, and run `liqodctl install`",
+                ),
+                (
+                    "request.operation == 'DELETE' || !has(object.spec.flexVolume)",
+                    "liqod makes no volumes that a program of the node mounts",
+                ),
+            ],
+        ),
+        _policy(
+            "signing-requests",
+            namespace,
+            [_rule("certificates.k8s.io", ["certificatesigningrequests/approval"], "UPDATE")],
+            [("object.spec.username == request.userInfo.username", "liqod approves its own signing requests only")],
         ),
     ]
 
 
-def bindings(namespace: str) -> list[dict[str, Any]]:
+def _path_of_a_node(settings: Settings) -> str:
+    """Return the expression that a volume is at a path of a node that is granted, if it is at any.
+
+    A path has as many parts as its pattern: who writes in a volume may put a link there, but nothing beside it.
+    """
+    part = "[A-Za-z0-9_.:-]+"
+    patterns = [re.escape(one).replace(r"\*", part) for one in settings.storage.node_paths]
+    allowed = json.dumps(f"^({'|'.join([*patterns, re.escape(PLACEHOLDER)])})$")
+    return " && ".join(
+        f"(!has(object.spec.{kind}) || (object.spec.{kind}.path.matches({allowed}) && "
+        f"!object.spec.{kind}.path.contains('..')))"
+        for kind in ("hostPath", "local")
+    )
+
+
+def bindings(settings: Settings) -> list[dict[str, Any]]:
     """Return the bindings that put the policies in force."""
     return [
         {
@@ -123,7 +254,7 @@ def bindings(namespace: str) -> list[dict[str, Any]]:
             "metadata": {"name": policy["metadata"]["name"]},
             "spec": {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]},
         }
-        for policy in policies(namespace)
+        for policy in policies(settings)
     ]
 
 
@@ -143,14 +274,20 @@ def _policy(
     validations: list[tuple[str, str]],
     *,
     tenants: bool = True,
+    where: Mapping[str, Any] | None = None,
+    objects: Mapping[str, Any] | None = None,
     only: Sequence[tuple[str, str]] = (),
+    accounts: Sequence[str] = (ACCOUNT,),
 ) -> dict[str, Any]:
     """Return a policy that is in force everywhere, or, without ``tenants``, in all namespaces but those of tenants.
 
-    ``only`` are further conditions, by name, without which there is nothing to validate.
+    ``where`` and ``objects`` select namespaces and objects instead. ``only`` are further conditions, by name, without
+    which there is nothing to validate.
     """
-    user = f"system:serviceaccount:{namespace}:{ACCOUNT}"
-    conditions = [("by-the-daemon", f"request.userInfo.username == '{user}'"), *only]
+    users = [f"system:serviceaccount:{namespace}:{account}" for account in accounts]
+    by = " || ".join(f"request.userInfo.username == '{user}'" for user in users)
+    conditions = [("by-the-daemon", by), *only]
+    selected = where if where is not None else {} if tenants else _NOT_OF_TENANTS
     return {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicy",
@@ -159,7 +296,8 @@ def _policy(
             "failurePolicy": "Fail",
             "matchConstraints": {
                 "resourceRules": rules,
-                "namespaceSelector": {} if tenants else _NOT_OF_TENANTS,
+                "namespaceSelector": selected,
+                **({} if objects is None else {"objectSelector": objects}),
             },
             "matchConditions": [{"name": name, "expression": expression} for name, expression in conditions],
             "validations": [

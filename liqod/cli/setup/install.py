@@ -170,7 +170,7 @@ def _print_objects(output: Output, settings: Settings) -> None:
     """Print what ``install`` creates on an API server that has every kind."""
     home = settings.kubernetes.namespace
     own = [account(home, account_of(settings.daemon.role)), *(body for _, body in roles(settings))]
-    bounded = [*admission_policies.policies(home), *admission_policies.bindings(home)]
+    bounded = [*admission_policies.policies(settings), *admission_policies.bindings(settings)]
     borrowers = tenant_objects(Contract.of(settings))
     spaces = [namespace_object(home), *storage_objects(settings)]
     pods = [*offloadable.policies(), *offloadable.bindings()] if settings.webhook.enabled else []
@@ -183,10 +183,9 @@ def _print_objects(output: Output, settings: Settings) -> None:
 
 async def ensure_policies(session: Session) -> AsyncIterator[str]:
     """Restrict the daemon's account by admission policies; yields a line for each object that was written."""
-    namespace = session.settings.kubernetes.namespace
     for resource, bodies in (
-        (VALIDATINGPOLICIES, admission_policies.policies(namespace)),
-        (VALIDATINGPOLICYBINDINGS, admission_policies.bindings(namespace)),
+        (VALIDATINGPOLICIES, admission_policies.policies(session.settings)),
+        (VALIDATINGPOLICYBINDINGS, admission_policies.bindings(session.settings)),
     ):
         for body in bodies:
             try:
@@ -366,11 +365,10 @@ async def _remove_account(session: Session, *, keep_namespace: bool) -> list[str
 
 
 async def _remove_policies(session: Session) -> list[str]:
-    home = session.settings.kubernetes.namespace
     receipt: list[str] = []
     for resource, bodies in (
-        (VALIDATINGPOLICYBINDINGS, [*policies.bindings(), *admission_policies.bindings(home)]),
-        (VALIDATINGPOLICIES, [*policies.policies(), *admission_policies.policies(home)]),
+        (VALIDATINGPOLICYBINDINGS, [*policies.bindings(), *admission_policies.bindings(session.settings)]),
+        (VALIDATINGPOLICIES, [*policies.policies(), *admission_policies.policies(session.settings)]),
     ):
         for body in bodies:
             receipt += await _remove(session, resource, body["metadata"]["name"])

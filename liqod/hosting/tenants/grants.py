@@ -28,7 +28,8 @@ _RESERVED: Final = ("kube-", "openshift-", tenant_namespace(""))
 _OWN: Final = frozenset({"default", SYSTEM_NAMESPACE, Storage().namespace})
 # Add-ons' namespaces are named so, such as istio-system: a cluster chooses its ID, and all of them end with this one.
 _RESERVED_ID: Final = "system"
-_SECURITY: Final = "pod-security.kubernetes.io"
+ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+ENFORCE_VERSION: Final = f"{ENFORCE}-version"
 
 
 def check_name(peer: str, local: str, remote: str, allowed: Iterable[str] = ()) -> None:
@@ -72,7 +73,7 @@ def check_existing(existing: Object, peer: str, local: str) -> None:
 
 def security_labels(level: str) -> dict[str, str]:
     """Return the labels with which Pod Security admission enforces a level."""
-    return {f"{_SECURITY}/enforce": level, f"{_SECURITY}/enforce-version": "latest"}
+    return {ENFORCE: level, ENFORCE_VERSION: "latest"}
 
 
 def body(peer: str, local: str, remote: str, level: str) -> dict[str, Any]:

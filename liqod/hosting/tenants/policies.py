@@ -1,8 +1,8 @@
 """ValidatingAdmissionPolicies (CEL) for what RBAC cannot express about borrowers, bound for all of them.
 
 They are the contract of tenants where a borrower writes the object itself: metadata, services, ingresses, claims,
-secrets and slices. What a pod may be is decided where the daemon creates it (``shadowpods.pod_contract``). One more is
-about everybody: who may say that a namespace is a tenant's (``namespace_policy``).
+secrets and slices. What a pod may be is decided where the daemon creates it (``shadowpods.pod_contract``). Two are
+about everybody: who may say that a namespace is a tenant's, and at which level (``namespace_policy``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from liqod.hosting.tenants.contract import Contract
-from liqod.hosting.tenants.namespace_policy import NAMESPACE_POLICY, namespace_policy
+from liqod.hosting.tenants.namespace_policy import NAMESPACE_POLICY, SECURITY_POLICY, namespace_policy, security_policy
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.model.names import tenant_namespace
 from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY
@@ -43,6 +43,7 @@ _NAMES: Final = (
     CLAIM_POLICY,
     SLICE_POLICY,
     NAMESPACE_POLICY,
+    SECURITY_POLICY,
 )
 _CORE: Final = ("", "v1")
 _NETWORKING: Final = ("networking.k8s.io", "v1")
@@ -101,6 +102,7 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
             ],
         ),
         namespace_policy(),
+        security_policy(contract.granted.pod_security),
     ]
 
 
