@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 from attrs import field, frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -50,7 +51,7 @@ from liqod.kubelet.virtualnode_status import VirtualNodeStatusController
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import CONFIRM_ANNOTATION, advertisement_name
 from liqod.model.records.offer import Offer
-from liqod.model.records.views import Advertisement, VirtualNode
+from liqod.model.records.views import Advertisement, OffloadingPatch, VirtualNode, VirtualNodeSpec
 
 
 @frozen(kw_only=True)
@@ -336,6 +337,8 @@ class VirtualKubelet(MultiService):
             claims = self.home_api.claimed
             self._unsubscribe.append(claims.subscribe(lambda _: self._shared.networks.claims_changed()))
         self._refresh()
+        if (record := self._shared.records.virtual_nodes.get(self.record.metadata.key)) is not None:
+            self.context.patch.set(record.spec.offloading_patch)
         super().startService()
 
     def stopService(self) -> Deferred[Any]:
@@ -360,6 +363,7 @@ class VirtualKubelet(MultiService):
     def _record_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> None:
         if key == self.record.metadata.key and new is not None:
             self.gate.confirm(new.metadata.annotations.get(CONFIRM_ANNOTATION, ""))
+            self.context.patch.set(new.spec.offloading_patch)
 
     def _health_changed(self, health: Readiness) -> None:
         self._refresh()
@@ -402,6 +406,7 @@ def _context(shared: Shared, record: VirtualNode, services: _HomeServices) -> Co
         domain=shared.settings.cluster.domain,
         labels_not_reflected=frozenset((*patch.labels_not_reflected, *reflection.skip_labels)),
         annotations_not_reflected=frozenset((*patch.annotations_not_reflected, *reflection.skip_annotations)),
+        patch=Latest(patch),
         network=services.network,
         services=services,
     )
@@ -409,7 +414,16 @@ def _context(shared: Shared, record: VirtualNode, services: _HomeServices) -> Co
 
 def same_kubelet(left: VirtualNode, right: VirtualNode) -> bool:
     """Return whether a kubelet that runs for one record also serves the other."""
-    return left.spec == right.spec
+    return _fixed(left.spec) == _fixed(right.spec)
+
+
+def _fixed(spec: VirtualNodeSpec) -> VirtualNodeSpec:
+    """Return a spec without the part that a running kubelet follows: what its patch adds to pods."""
+    patch = spec.offloading_patch
+    metadata = OffloadingPatch(
+        labels_not_reflected=patch.labels_not_reflected, annotations_not_reflected=patch.annotations_not_reflected
+    )
+    return msgspec.structs.replace(spec, offloading_patch=metadata)
 
 
 def same_node(left: VirtualNode, right: VirtualNode) -> bool:

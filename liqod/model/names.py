@@ -58,6 +58,9 @@ HOME_API_LABEL: Final = "offloading.liqo.io/home-api"
 
 PROVISIONER: Final = "liqo.io/storage"
 
+RUNTIME_CLASS: Final = "liqo"
+"""The RuntimeClass by which a pod asks for a virtual node; it names no runtime, and never goes to a lender."""
+
 TAINT_KEY: Final = "virtual-node.liqo.io/not-allowed"
 TAINT_VALUE: Final = "true"
 TAINT_EFFECT: Final = "NoExecute"

@@ -11,6 +11,7 @@ from liqod.flow.observe import Latest
 from liqod.kubelet.common.network import LenderNetwork, NoNetwork
 from liqod.model.ids import ClusterID
 from liqod.model.records.name_service import DEFAULT_DOMAIN
+from liqod.model.records.views import OffloadingPatch
 
 ROOT_CA: Final = "kube-root-ca.crt"
 
@@ -68,7 +69,8 @@ class NoHomeServices:
 class Context:
     """The home cluster, the lender, the virtual node, and the labels and annotations excluded from reflection.
 
-    ``node_address`` becomes the host IP of offloaded pods; ``domain`` is the home cluster's own in DNS.
+    ``node_address`` becomes the host IP of offloaded pods; ``domain`` is the home cluster's own in DNS; ``patch`` is
+    what the virtual node adds to its pods, and changes while it runs.
     """
 
     home: ClusterID
@@ -78,6 +80,7 @@ class Context:
     domain: str = DEFAULT_DOMAIN
     labels_not_reflected: frozenset[str] = frozenset()
     annotations_not_reflected: frozenset[str] = frozenset()
+    patch: Latest[OffloadingPatch] = field(factory=lambda: Latest(OffloadingPatch()), eq=False)
     network: LenderNetwork = field(default=Factory(NoNetwork), eq=False)
     services: HomeServices = field(default=Factory(NoHomeServices), eq=False)
 

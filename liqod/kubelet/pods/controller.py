@@ -127,6 +127,7 @@ class PodController(Controller[Key]):
         yield observe(self._health.state, self._health_changed)
         yield observe(self._network_usable, lambda _: self._all_keys())
         yield observe(self._context.network.translation, lambda _: self._all_keys())
+        yield observe(self._context.patch, lambda _: self._patch_changed())
         yield observe(self._context.services.api_addresses, lambda _: self._postponed())
 
     def fair_by(self, key: Key) -> Hashable:
@@ -157,6 +158,12 @@ class PodController(Controller[Key]):
             if old is not None and old.metadata.deleting:
                 self._observe_deletion(key, old)
         return (key,)
+
+    def _patch_changed(self) -> Iterator[Key]:
+        """Look at every pod once more, at those at once that the lender refused with the old patch."""
+        for tracked in self._tracked.values():
+            tracked.reset_backoff()
+        return self._all_keys()
 
     def _observe_deletion(self, key: Key, pod: HomePod) -> None:
         self._gate.observe_deletion(SHADOWPODS.plural, key, pod.metadata.uid)

@@ -17,6 +17,7 @@ from liqod.kubelet.common.meta import FORGED_ANNOTATION, home_uid, is_of_node, i
 from liqod.kubelet.common.views import FINISHED, HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.pods.forge import digest_of, digest_of_spec, forge_patch, forge_shadow
 from liqod.kubelet.pods.generations import Generations
+from liqod.kubelet.pods.offloading_patch import PATCHED_ANNOTATION, contradiction, placement_digest
 from liqod.kubelet.pods.restarts import Tally
 from liqod.kubelet.pods.status import (
     ABORTED,
@@ -30,11 +31,17 @@ from liqod.kubelet.pods.status import (
     not_ready_status,
     refused_status,
 )
-from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION, HOME_SPEC_ANNOTATION
+from liqod.model.names import (
+    DELETION_GRACE_ANNOTATION,
+    FINISHED_ANNOTATION,
+    HOME_SPEC_ANNOTATION,
+    RUNTIME_CLASS,
+)
 from liqod.model.objects.pod_completion import is_to_return
 
 DEFAULT_GRACE: Final = 30
 """Grace period in seconds of a pod that names none. Source: Kubernetes API, PodSpec.terminationGracePeriodSeconds."""
+CONTRADICTS: Final = "PatchContradicts"
 GRACE_DEADLINE: Final = 10.0
 """Seconds within which a lender must start to delete a pod with the requested grace period."""
 
@@ -150,9 +157,7 @@ def decide(
             return step
         return _write_home(observed, home, remote, tally)
     if shadow is None:
-        if remote is not None:
-            return Keep("the pod that an earlier ShadowPod left at the lender is still going away")
-        return Create(forge_shadow(home.metadata, decoded(home.spec), namespace, context))
+        return _create(observed, home, namespace)
     if home_uid(shadow.metadata) != home.metadata.uid:
         return _delete(shadow)
     if remote is None and ended is not None and tally is not None and _has_ended(home, shadow, ended):
@@ -206,6 +211,8 @@ def decide_not_offloaded(home: HomePod | None, message: str, now: str) -> Decisi
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         return Keep("the pod has finished")
+    if decoded(home.spec).get("runtimeClassName") == RUNTIME_CLASS:
+        message += f" (its runtimeClassName {RUNTIME_CLASS} asks for virtual nodes: without it a pod can run here)"
     new = not_offloaded_status(status, message, now)
     return _write(status, new, Report(str(new.get("reason", BACK_OFF)), message))
 
@@ -223,10 +230,22 @@ def decide_refused(home: HomePod | None, reason: str, message: str, now: str) ->
     return _write(status, refused_status(status, reason, message, now), Report(reason, message))
 
 
+def _create(observed: _Observed, home: HomePod, namespace: str) -> Decision:
+    """Return the next step for a pod without a ShadowPod."""
+    if observed.remote is not None:
+        return Keep("the pod that an earlier ShadowPod left at the lender is still going away")
+    status, spec, context = decoded(home.status), decoded(home.spec), observed.context
+    if why := contradiction(spec, context.patch.value):
+        return _write(status, refused_status(status, CONTRADICTS, why, observed.now), Report(CONTRADICTS, why))
+    return Create(forge_shadow(home.metadata, spec, namespace, context))
+
+
 def _follow(observed: _Observed, home: HomePod, shadow: Shadow) -> Decision:
     """Return the next step for a pod that has its ShadowPod: bring that up to date, or write the remote status home."""
     status, remote, context, now = decoded(home.status), observed.remote, observed.context, observed.now
     spec = decoded(home.spec)
+    if _is_to_be_placed_again(shadow, remote, context):
+        return _delete(shadow)
     forged = shadow.metadata.annotations.get(FORGED_ANNOTATION)
     if not shadow.metadata.deleting and forged != digest_of(home.metadata, spec, context):
         return Patch(forge_patch(home.metadata, spec, shadow.metadata, context))
@@ -244,6 +263,20 @@ def _follow(observed: _Observed, home: HomePod, shadow: Shadow) -> Decision:
     if observed.tally is None:
         return Keep("the restarts of the remote pod are not counted yet")
     return _write_home(observed, home, remote, observed.tally)
+
+
+def _is_to_be_placed_again(shadow: Shadow, remote: RemotePod | None, context: Context) -> bool:
+    """Return whether a ShadowPod has an older offloading patch, and its pod never came to a node of the lender.
+
+    Such a pod waits for what the patch may have mended, and loses nothing by being created once more. One that runs
+    keeps what it was created with: Kubernetes changes neither nodes nor runtime of a pod.
+    """
+    if shadow.metadata.annotations.get(PATCHED_ANNOTATION, "") == placement_digest(context.patch.value):
+        return False
+    if remote is None:
+        return bool(shadow.status.reason) and shadow.status.phase not in FINISHED
+    conditions = decoded(remote.status).get("conditions") or []
+    return any(one.get("type") == "PodScheduled" and one.get("status") == "False" for one in conditions)
 
 
 def _write_home(observed: _Observed, home: HomePod, remote: RemotePod, tally: Tally) -> Decision:

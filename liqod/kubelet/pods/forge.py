@@ -16,8 +16,9 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import FORGED_ANNOTATION, remote_annotations, remote_labels
 from liqod.kubelet.node.tolerations import original_tolerations
 from liqod.kubelet.pods.affinity import preset_affinity, spread_constraints
+from liqod.kubelet.pods.offloading_patch import PATCHED_ANNOTATION, placement_digest
 from liqod.kubelet.tokens.projection import forge_access
-from liqod.model.names import HOME_SPEC_ANNOTATION, TAINT_KEY
+from liqod.model.names import HOME_SPEC_ANNOTATION, RUNTIME_CLASS, TAINT_KEY
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.name_service import DOMAIN_ANNOTATION
 
@@ -64,18 +65,23 @@ def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> d
             forged[kind] = [_container(container, bool(spec.get("hostNetwork"))) for container in forged[kind]]
     if forged.get("volumes"):
         forged["volumes"] = [_volume(volume, meta.name, context) for volume in forged["volumes"]]
+    patch = context.patch.value
     tolerations = forge_tolerations(meta, spec)
+    tolerations += [toleration for toleration in patch.tolerations if toleration not in tolerations]
     if tolerations:
         forged["tolerations"] = tolerations
     else:
         forged.pop("tolerations", None)
-    affinity = preset_affinity(spec, meta.labels, meta.annotations, context)
-    if affinity is not None:
+    affinity = preset_affinity(spec, meta.labels, meta.annotations, context) or {}
+    if patch.affinity.node_affinity:
+        affinity["nodeAffinity"] = patch.affinity.node_affinity
+    if affinity:
         forged["affinity"] = affinity
+    if patch.node_selector:
+        forged["nodeSelector"] = patch.node_selector
     if forged.get(_SPREAD):
         forged[_SPREAD] = spread_constraints(forged[_SPREAD], meta.annotations)
-    runtime_class = meta.annotations.get(REMOTE_RUNTIME_CLASS) or spec.get("runtimeClassName")
-    if runtime_class and runtime_class != "liqo":
+    if runtime_class := _runtime_class(meta, spec, patch.runtime_class_name):
         forged["runtimeClassName"] = runtime_class
     # In the node's Linux namespaces a pod would see the lender's processes and its network.
     for namespace in HOST_NAMESPACES:
@@ -90,6 +96,13 @@ def forge_tolerations(meta: ObjectMeta, spec: Mapping[str, Any]) -> list[dict[st
     """
     tolerations = original_tolerations(spec.get("tolerations") or [], meta.annotations)
     return [toleration for toleration in tolerations if toleration.get("key") != TAINT_KEY]
+
+
+def _runtime_class(meta: ObjectMeta, spec: Mapping[str, Any], patched: str) -> str:
+    """Return the runtime class at the lender: the annotation's, else the pod's own, else that of the patch."""
+    own = spec.get("runtimeClassName") or ""
+    chosen = meta.annotations.get(REMOTE_RUNTIME_CLASS) or (patched if own in ("", RUNTIME_CLASS) else own)
+    return "" if chosen == RUNTIME_CLASS else chosen
 
 
 def _volume(volume: dict[str, Any], pod: str, context: Context) -> dict[str, Any]:
@@ -121,6 +134,8 @@ def _container(container: dict[str, Any], host_network: bool) -> dict[str, Any]:
 def forge_shadow(meta: ObjectMeta, spec: Mapping[str, Any], namespace: str, context: Context) -> dict[str, Any]:
     """Return the ShadowPod of a home pod, to be created in the remote namespace."""
     labels, annotations = _metadata(meta, spec, context)
+    if patched := placement_digest(context.patch.value):
+        annotations[PATCHED_ANNOTATION] = patched
     forged = forge_spec(meta, spec, context)
     if forged.get(_AS_FQDN) and not _fits_as_hostname(meta.name, spec, namespace):
         del forged[_AS_FQDN]
@@ -145,8 +160,8 @@ def _fits_as_hostname(name: str, spec: Mapping[str, Any], namespace: str) -> boo
 
 def digest_of(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> str:
     """Return the digest (16 hex digits) of the fields whose changes at home are applied to an existing ShadowPod."""
-    annotations = remote_annotations(meta.annotations, meta.uid, context)
-    return _digest([remote_labels(meta.labels, context), annotations, *_mutable(meta, spec)])
+    labels, annotations = remote_labels(meta.labels, context), remote_annotations(meta.annotations, meta.uid, context)
+    return _digest_of_all(labels, annotations, _mutable(meta, spec), context)
 
 
 def digest_of_spec(meta: ObjectMeta, spec: Mapping[str, Any]) -> str:
@@ -160,6 +175,9 @@ def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, c
     Only fields that Kubernetes lets change in an existing pod are sent.
     """
     labels, annotations = _metadata(meta, spec, context)
+    if PATCHED_ANNOTATION in shadow.annotations:
+        # Where a pod may run and in what runtime never changes: it is what the ShadowPod was created with.
+        annotations[PATCHED_ANNOTATION] = shadow.annotations[PATCHED_ANNOTATION]
     whole = forge_spec(meta, spec, context)
     pod: dict[str, Any] = {kind: whole[kind] for kind in (*_CONTAINERS, "ephemeralContainers") if whole.get(kind)}
     pod["tolerations"] = whole.get("tolerations")
@@ -182,7 +200,7 @@ def _metadata(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> tu
     labels = remote_labels(meta.labels, context)
     annotations = remote_annotations(meta.annotations, meta.uid, context)
     mutable = _mutable(meta, spec)
-    annotations[FORGED_ANNOTATION] = _digest([labels, annotations, *mutable])
+    annotations[FORGED_ANNOTATION] = _digest_of_all(labels, annotations, mutable, context)
     annotations[HOME_SPEC_ANNOTATION] = _digest(mutable)
     # Not in the digest: it is for pods that are created, and of those that run nothing changes by it.
     annotations[DOMAIN_ANNOTATION] = context.domain
@@ -206,6 +224,14 @@ def _mutable(meta: ObjectMeta, spec: Mapping[str, Any]) -> list[Any]:
     mutable = [containers, ephemeral, tolerations, deadline]
     # Resources of the pod as a whole can be resized like those of containers (KEP-5419); most pods have none.
     return [*mutable, _resizable(spec["resources"])] if spec.get("resources") else mutable
+
+
+def _digest_of_all(
+    labels: Mapping[str, str], annotations: Mapping[str, str], mutable: list[Any], context: Context
+) -> str:
+    # Of the patch only tolerations can be added to a pod that exists; most patches have none.
+    tolerations = context.patch.value.tolerations
+    return _digest([labels, annotations, *mutable, *([{"patch": tolerations}] if tolerations else [])])
 
 
 def _digest(values: list[Any]) -> str:

@@ -44,6 +44,13 @@ def selects(terms: Sequence[Term], name: str, labels: Mapping[str, str]) -> bool
     return any(_holds(term, name, labels) for term in terms)
 
 
+def rules_out(terms: Sequence[Term], known: Mapping[str, str]) -> bool:
+    """Return whether no term can hold for a node with the ``known`` labels, whatever other labels it has."""
+    return bool(terms) and all(
+        any(one.key in known and not _fulfils(one, known) for one in term.match_expressions or ()) for term in terms
+    )
+
+
 def _holds(term: Term, name: str, labels: Mapping[str, str]) -> bool:
     if term.empty:
         return False

@@ -6,7 +6,7 @@ because a record may be older than the daemon that reads it.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -129,11 +129,25 @@ class Advertisement(Object, frozen=True):
     status: AdvertisementStatus = AdvertisementStatus()
 
 
+class PatchAffinity(View, frozen=True):
+    """The part of an affinity that a patch has: a NodeAffinity of the Kubernetes API."""
+
+    node_affinity: dict[str, Any] = {}
+
+
 class OffloadingPatch(View, frozen=True):
-    """Adjustments to what is reflected through one virtual node."""
+    """What is particular to the objects that go through one virtual node.
+
+    Nodes are the lender's: ``node_selector``, ``tolerations``, ``affinity`` and ``runtime_class_name`` are added to the
+    spec of pods there. Labels and annotations are keys of such that are left out.
+    """
 
     labels_not_reflected: list[str] = []
     annotations_not_reflected: list[str] = []
+    node_selector: dict[str, str] = {}
+    tolerations: list[dict[str, Any]] = []
+    affinity: PatchAffinity = PatchAffinity()
+    runtime_class_name: str = ""
 
 
 class VirtualNodeSpec(View, frozen=True):

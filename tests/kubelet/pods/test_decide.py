@@ -314,6 +314,11 @@ class DecideTests(SynchronousTestCase):
         decision = decide_not_offloaded(home(), OUTSIDE, NOW)
         assert isinstance(decision, WriteStatus) and decision.report is not None
         self.assertEqual(decision.report.reason, "OffloadingBackOff")
+        self.assertEqual(decision.report.message, OUTSIDE)
+        asking = msgspec.Raw(msgspec.json.encode({**SPEC, "runtimeClassName": "liqo"}))
+        asked = decide_not_offloaded(msgspec.structs.replace(home(), spec=asking), OUTSIDE, NOW)
+        assert isinstance(asked, WriteStatus) and asked.report is not None
+        self.assertIn("runtimeClassName liqo asks for virtual nodes", asked.report.message)
         self.assertIn("liqo.io/enabled=true", decision.report.message)
         self.assertIsInstance(decide_not_offloaded(home(decision.status), OUTSIDE, "later"), Keep)
         ran = decide_not_offloaded(home(RUNNING), OUTSIDE, NOW)
