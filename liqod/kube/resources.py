@@ -66,6 +66,7 @@ SERVICECIDRS: Final = Resource("networking.k8s.io", "v1", "servicecidrs", "Servi
 RESOURCEQUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", True)
 NETWORKPOLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True)
 PRIORITYCLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
+RUNTIMECLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
 STORAGECLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
 PERSISTENTVOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
 PERSISTENTVOLUMECLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)

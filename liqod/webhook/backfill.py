@@ -42,6 +42,7 @@ class Placement(View, frozen=True):
     tolerations: list[dict[str, Any]] = []
     affinity: dict[str, Any] | None = None
     node_name: str = ""
+    runtime_class_name: str | None = None
 
 
 class PlacedPod(Object, frozen=True):

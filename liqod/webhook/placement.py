@@ -1,6 +1,7 @@
 """What admission adds to a pod: the toleration of virtual nodes, and the node affinity that selects them (pure).
 
-    Local            no toleration; a pod that tolerates virtual nodes anyway is kept off them
+    Local            no toleration; a pod that tolerates virtual nodes anyway is kept off them; one that asks for them
+                     by its RuntimeClass is not, and learns there that its namespace stays home
     Remote           toleration; virtual nodes only, of the selected clusters
     LocalAndRemote   toleration; with a selector real nodes or virtual nodes of the selected clusters
 
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from liqod.model.names import TAINT_EFFECT, TAINT_KEY, TYPE_LABEL, VIRTUAL_NODE_TYPE
+from liqod.model.names import RUNTIME_CLASS, TAINT_EFFECT, TAINT_KEY, TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import to_dict
 from liqod.model.objects.tolerations import HELD, lengthened, limit_of
 from liqod.model.records.offloading import LOCAL, REMOTE, Policy
@@ -70,6 +71,9 @@ def mutations(pod: Mapping[str, Any], policy: Policy | None = None) -> list[dict
     if not isinstance(spec, Mapping):
         return []
     policy = policy or Policy()
+    if policy.placement == LOCAL and spec.get("runtimeClassName") == RUNTIME_CLASS:
+        # Real nodes alone and virtual nodes alone are no node at all, and the scheduler would not say why.
+        return []
     return [*_toleration(spec, policy), *_affinity(spec, policy)]
 
 

@@ -40,6 +40,7 @@ from liqod.kube.resources import (
     NETWORKCONFIGS,
     NODES,
     PODS,
+    RUNTIMECLASSES,
     SECRETS,
     TUNNELENDPOINTS,
     VIRTUALNODES,
@@ -119,6 +120,7 @@ class UsageTests(SynchronousTestCase):
             ("ServiceAccount", "liqod"),
             ("ClusterRole", "liqod"),
             ("ClusterRoleBinding", "liqod"),
+            ("RuntimeClass", "liqo"),
         ):
             self.assertIn((kind, name), rest)
 
@@ -179,13 +181,20 @@ class AgainstTests(TestCase):
         """install brings definitions and namespace, again without harm; uninstall takes everything and lists it."""
         self.assertIn("LQ1006", await self.liqodctl("status", status=1))
         self.assertIn("foreignclusters.discovery.liqo.io: installed", await self.liqodctl("install"))
-        self.assertNotIn("foreignclusters", await self.liqodctl("install"))
+        runtime = await self.client.get(RUNTIMECLASSES, "liqo")
+        self.assertEqual(runtime["scheduling"]["nodeSelector"], {"liqo.io/type": "virtual-node"})
+        self.assertNotIn("overhead", runtime)
+        again = await self.liqodctl("install")
+        self.assertNotIn("foreignclusters", again)
+        self.assertNotIn("RuntimeClass", again)
+        self.assertEqual(await self.client.get(RUNTIMECLASSES, "liqo"), runtime)
         await self.peer("c2", "milan")
         await self.client.create(MUTATINGWEBHOOKS, {"metadata": {"name": "liqod"}, "webhooks": []})
         receipt = await self.liqodctl("uninstall", "--yes")
         for line in (
             "removed MutatingWebhookConfiguration liqod",
             "removed ForeignCluster c2",
+            "removed RuntimeClass liqo",
             "removed Namespace liqo-system",
             "removed CustomResourceDefinition foreignclusters.discovery.liqo.io",
         ):
@@ -205,6 +214,14 @@ class AgainstTests(TestCase):
         self.assertIn(f"the CRD {name} is managed by the Helm release liqo", refused)
         self.assertEqual(await self.client.get(CRDS, name), before)
         await self.liqodctl("install", "--adopt")
+
+    async def test_a_runtime_class_of_another_installation(self) -> None:
+        """A RuntimeClass of that name that liqod did not make is neither changed nor removed, and said to be there."""
+        body = {"metadata": {"name": "liqo", "labels": {"app.kubernetes.io/managed-by": "Helm"}}, "handler": "liqo"}
+        made = await self.client.create(RUNTIMECLASSES, body)
+        self.assertIn("RuntimeClass liqo: another installation's", await self.liqodctl("install"))
+        self.assertNotIn("RuntimeClass", await self.liqodctl("uninstall", "--yes"))
+        self.assertEqual(await self.client.get(RUNTIMECLASSES, "liqo"), made)
 
     async def test_uninstall_in_use(self) -> None:
         """uninstall refuses while a peering exists, and removes its node with --force."""

@@ -10,13 +10,16 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.cli.console.errors import CliError
 from liqod.cli.status.explain_pod import Facts, findings
+from liqod.cli.workloads.dry_run import pod_rows
 from liqod.cli.workloads.offload import row_of, wanted_spec
 from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, PODS
+from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts
 from liqod.model.objects.meta import Object
-from liqod.model.records.offloading import NamespaceOffloading
+from liqod.model.objects.node import Node
+from liqod.model.records.offloading import NamespaceOffloading, Policy
 from liqod.model.records.views import NamespaceNattingTable, VirtualNode
 from tests.cli import test_commands
 
@@ -98,7 +101,37 @@ def table(phase: str, reason: str = "", message: str = "") -> dict[str, Namespac
     return {"c2": msgspec.convert(body, NamespaceNattingTable)}
 
 
+class DryRunTests(SynchronousTestCase):
+    def test_a_pod_that_asks_for_virtual_nodes(self) -> None:
+        """It runs at a lender or nowhere; another pod like it may run here, too."""
+        labels = {"liqo.io/type": "virtual-node"}
+        body = {"metadata": {"name": "liqo-milan", "labels": labels}, "status": {"allocatable": {"pods": "10"}}}
+        milan = msgspec.convert(body, Node)
+        facts = ClusterFacts(leader=LeaderFacts("one", alive=True, age=1.0), nodes=[milan])
+        asking = {"metadata": {"name": "web"}, "spec": {"runtimeClassName": "liqo", "nodeSelector": labels}}
+        other = {"metadata": {"name": "web"}, "spec": {}}
+        for given, placement, then in (
+            (asking, "LocalAndRemote", "a new one: liqo-milan"),
+            (other, "LocalAndRemote", "a new one: here or liqo-milan"),
+            (asking, "Remote", "a new one: liqo-milan"),
+            (asking, "Local", "a new one: nowhere"),
+            (other, "Local", "a new one: here"),
+        ):
+            (row,) = pod_rows(facts, Policy(placement), [given])
+            self.assertEqual(row["then"], then)
+            self.assertEqual("asks for virtual nodes" in row["why"], then.endswith("nowhere"))
+
+
 class FindingsTests(SynchronousTestCase):
+    def test_by_the_runtime_class(self) -> None:
+        """What lets a pod onto virtual nodes is its RuntimeClass, whatever its namespace says."""
+        body = pod()
+        body["spec"]["runtimeClassName"] = "liqo"
+        for more in ({"enabled": False}, {"enabled": True}, {"enabled": True, "offloading": offloading()}):
+            rows = findings(Facts(pod=body, **more))
+            (row,) = (row for row in rows if row["what"] == "toleration and affinity")
+            self.assertEqual(row["state"], "by its RuntimeClass liqo")
+
     def ask(self, body: dict[str, Any], **facts: Any) -> dict[str, str]:
         given = {"enabled": True, "records": [MILAN], "nodes": {"liqo-milan": {}}, "tables": table("Ready"), **facts}
         rows = findings(Facts(pod=body, **given))

@@ -13,11 +13,11 @@ from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.pods import controller as pods
 from liqod.kubelet.tokens import controller as tokens
 from liqod.model.ids import Key
-from tests.kubelet import cases
+from tests.kubelet import cases, patch_cases
 from tests.kubelet.reflection import sandboxes
 
 
-class KubeletTests(sandboxes.Sandboxes, cases.KubeletCase):
+class KubeletTests(sandboxes.Sandboxes, patch_cases.PatchCase, cases.KubeletCase):
     """The cases of virtual kubelets, each with two clusters of its own."""
 
     def way(self, server: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.kubelet import cases
+from tests.kubelet import cases, patch_cases
 from tests.real.sides import Pair
 
 
-class KubeletsOnRealClustersTests(Pair, cases.KubeletCase):
+class KubeletsOnRealClustersTests(Pair, patch_cases.PatchCase, cases.KubeletCase):
     """The cases of virtual kubelets, each with cluster IDs and namespaces of its own."""
 
     # On a busy machine the changes that one patch is to tell are further apart.

@@ -408,6 +408,81 @@ class NamespaceTests(PairTests):
         # What it may do is what all the steps before were done with.
         self.run_there("plain", 2)
 
+    def test_13_runtime_class(self) -> None:
+        """A pod with the RuntimeClass runs at milan, which never learns of it; where it may not, it says why."""
+        self.rome.cluster.apply(enabled_namespace("single"), enabled_namespace("stay"))
+        self.rome.cluster.apply(wish("stay", podOffloadingStrategy="Local"))
+        self.phase_is("stay", "NoClusterSelected", "Local")
+        for namespace in ("single", "stay", "default"):
+            body = anywhere(f"asks-{namespace}", 1, namespace)
+            body["spec"]["template"]["spec"]["runtimeClassName"] = "liqo"
+            self.rome.cluster.apply(body)
+        (pod,) = self.run_there("asks-single", 1).values()
+        self.assertEqual(pod["spec"]["nodeSelector"], {"liqo.io/type": "virtual-node"})
+        self.assertNotIn("overhead", pod["spec"])
+        (copy,) = live_pods(self.milan.cluster, "asks-single").values()
+        self.assertFalse({"runtimeClassName", "nodeSelector"} & copy["spec"].keys())
+
+        def waits(namespace: str) -> str:
+            (found,) = live_pods(self.rome.cluster, f"asks-{namespace}").values()
+            status = found["status"]
+            said = [one["message"] for one in status.get("conditions", ()) if one["type"] == "liqo.io/Offloaded"]
+            return str(*said) if (status.get("reason"), status["phase"]) == ("OffloadingBackOff", "Pending") else ""
+
+        for namespace, why in (("stay", "podOffloadingStrategy is Local"), ("default", "liqo.io/enabled=true")):
+            words = eventually(f"the pod in {namespace} says why", partial(waits, namespace))
+            self.assertIn(why, words)
+            self.assertIn("runtimeClassName liqo asks for virtual nodes", words)
+            self.rome.cluster.kubectl("delete", "deployment", f"asks-{namespace}", "-n", namespace)
+        metadata = {"name": "both", "namespace": "single"}
+        containers = [{"name": "main", "image": "localhost/busybox:1"}]
+        spec = {"containers": containers, "runtimeClassName": "liqo", "nodeSelector": {"liqo.io/type": "real"}}
+        refused = self.refused({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        self.assertIn("conflict", refused)
+
+    def test_14_offloading_patch(self) -> None:
+        """A patch without a node leaves pods waiting, which run once it is mended; the definition refuses nonsense."""
+        (record,) = self.rome.cluster.get("vn", "-A")["items"]
+        there = ("vn", record["metadata"]["name"], "-n", record["metadata"]["namespace"])
+
+        def patch(value: Any) -> str:
+            changed = json.dumps({"spec": {"offloadingPatch": value}})
+            try:
+                return str(self.rome.cluster.kubectl("patch", *there, "--type=merge", "-p", changed))
+            except CommandFailed as error:
+                return error.output
+
+        term = {"matchExpressions": [{"key": "disk", "operator": "In"}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        for value, words in (
+            ({"tolerations": [{"key": TAINT, "operator": "Exists"}]}, "do not run on virtual nodes of the lender"),
+            ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "Exists has no value"),
+            ({"tolerations": [{"value": "b"}]}, "tolerates every taint"),
+            ({"tolerations": [{"key": "a", "value": "b", "tolerationSeconds": 5}]}, "needs the effect NoExecute"),
+            ({"affinity": {"nodeAffinity": required}}, "In and NotIn need values"),
+        ):
+            self.assertIn(words, patch(value))
+        before = {name: pod["metadata"]["uid"] for name, pod in live_pods(self.milan.cluster, "plain").items()}
+        patch({"nodeSelector": {"disk": "none"}})
+        self.rome.cluster.apply(deployment("picked", 1, namespace="single"))
+
+        def waits() -> dict[str, Any] | None:
+            found = list(live_pods(self.rome.cluster, "picked").values())
+            scheduled = [
+                one for pod in found for one in pod["status"].get("conditions", ()) if one["status"] == "False"
+            ]
+            return found[0] if any("affinity/selector" in one.get("message", "") for one in scheduled) else None
+
+        waiting = eventually("the words of milan's scheduler are at the pod", waits)
+        patch({"nodeSelector": {"disk": None, "kubernetes.io/hostname": self.milan.cluster.node_name}})
+        (pod,) = self.run_there("picked", 1).values()
+        self.assertEqual(pod["metadata"]["uid"], waiting["metadata"]["uid"])
+        (copy,) = live_pods(self.milan.cluster, "picked").values()
+        self.assertEqual(copy["spec"]["nodeSelector"], {"kubernetes.io/hostname": self.milan.cluster.node_name})
+        after = {name: pod["metadata"]["uid"] for name, pod in live_pods(self.milan.cluster, "plain").items()}
+        self.assertEqual(after, before)
+        patch(None)
+
     def _as_daemon(self, *args: str, body: dict[str, Any] | None = None) -> str:
         """Return what the API server says against a request with the daemon's account; fails when it says nothing."""
         command = [str(program("kubectl")), f"--kubeconfig={self.rome.kubeconfig}", *args]

@@ -12,9 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kube.errors import Invalid, NotFound
 from liqod.kube.resources import PODS
 from liqod.model.objects.meta import Object
-from liqod.model.records.offloading import REMOTE, Policy
+from liqod.model.records.offloading import LOCAL, REMOTE, Policy
 from liqod.webhook import backfill
 from liqod.webhook.backfill import Backfill, PlacedPod
+from liqod.webhook.placement import TOLERATION
 
 
 def pod(name: str, version: str = "1", node: str = "") -> PlacedPod:
@@ -78,6 +79,18 @@ class BackfillTests(SynchronousTestCase):
         self.has(pod("web"))
         self.assertEqual(self.search(), 1)
         self.assertEqual((self.server.patched, self.reported), (["web"], []))
+
+    def test_a_pod_that_asks_for_a_virtual_node_at_home(self) -> None:
+        """Where the namespace stays home, a pod with the RuntimeClass waits at a virtual node."""
+        self.backfill = Backfill(cast(Any, self.server), cast(Any, self), lambda namespace: Policy(LOCAL))
+        spec = {"tolerations": [dict(TOLERATION)], "runtimeClassName": "liqo"}
+        for given, missed in ((spec, 0), ({**spec, "runtimeClassName": "gvisor"}, 1)):
+            self.has(
+                msgspec.convert(
+                    {"metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": given}, PlacedPod
+                )
+            )
+            self.assertEqual(self.search(), missed)
 
     def test_a_toleration_that_is_refused_is_one_event(self) -> None:
         """If it is still the pod that was read: one that changed or went meanwhile is left to the next search."""

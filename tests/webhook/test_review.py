@@ -17,6 +17,7 @@ from liqod.model.objects.node_selector import Requirement, Term, selects
 from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, Policy
 from liqod.webhook.placement import MAX_TERMS, TOLERATION, TooManyTerms, hold_tolerations, mutations, tolerates
 from liqod.webhook.review import MAX_BODY, Malformed, answer
+from liqod.webhook.runtime_class import runtime_class
 
 
 def review(pod: Any, **more: Any) -> bytes:
@@ -156,6 +157,25 @@ class AffinityTests(SynchronousTestCase):
             self.assertEqual(fits(patched(pod_with(None), policy)), expected, policy)
         everything = [{"operator": "Exists"}]
         self.assertEqual(fits(patched(pod_with(None, everything), Policy(LOCAL))), {"here", "there"})
+
+    def test_a_pod_that_asks_for_a_virtual_node(self) -> None:
+        """What its RuntimeClass gives a pod stays, a selector holds beside it, and only Local leaves it as it is."""
+        given = runtime_class()["scheduling"]
+        asking = {"spec": {"runtimeClassName": "liqo", **given}}
+        for policy in (Policy(LOCAL), Policy(LOCAL, (EU,)), Policy(BOTH)):
+            self.assertEqual(patch_of(review(asking), policy), [])
+        for policy, expected in (
+            (Policy(BOTH, (EU,)), {"liqo-milan"}),
+            (Policy(REMOTE), {"liqo-milan", "liqo-paris"}),
+            (Policy(REMOTE, (PARIS,)), {"liqo-paris"}),
+        ):
+            made = patched(asking, policy)
+            self.assertEqual((made["spec"]["nodeSelector"], made["spec"]["tolerations"]), (*given.values(),))
+            found = {name for name in fits(made) if NODES[name].get("liqo.io/type") == "virtual-node"}
+            self.assertEqual(found, expected, policy)
+        # Another runtime class, or none, does not excuse a pod that tolerates everything.
+        other = {"spec": {"runtimeClassName": "gvisor", "tolerations": [{"operator": "Exists"}]}}
+        self.assertTrue(patch_of(review(other), Policy(LOCAL)))
 
     @given(_TERMS, _POLICIES, st.sampled_from([None, [{"operator": "Exists"}]]))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

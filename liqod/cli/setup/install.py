@@ -59,6 +59,7 @@ from liqod.kube.resources import (
     NATTINGTABLES,
     NODES,
     PRIORITYCLASSES,
+    RUNTIMECLASSES,
     SEARCHDOMAINS,
     SHADOWPODS,
     STORAGECLASSES,
@@ -79,6 +80,7 @@ from liqod.model.names import (
 from liqod.model.objects.meta import Object
 from liqod.model.records.views import VirtualNode
 from liqod.webhook import offloadable
+from liqod.webhook.runtime_class import runtime_class
 
 RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS, SEARCHDOMAINS)
 """Kinds of records in the order of their removal: first those that cause effects in other clusters."""
@@ -161,7 +163,8 @@ async def ensure_objects(session: Session) -> AsyncIterator[str]:
     except AlreadyExists:
         pass
     await ensure_borrower_role(session.client, Contract.of(session.settings))
-    for part in (prepared_namespaces.disown, ensure_policies, ensure_account, ensure_offloadable):
+    parts = (prepared_namespaces.disown, ensure_policies, ensure_account, ensure_offloadable, ensure_runtime_class)
+    for part in parts:
         async for line in part(session):
             yield line
 
@@ -174,7 +177,7 @@ def _print_objects(output: Output, settings: Settings) -> None:
     borrowers = tenant_objects(Contract.of(settings))
     spaces = [namespace_object(home), *storage_objects(settings)]
     pods = [*offloadable.policies(), *offloadable.bindings()] if settings.webhook.enabled else []
-    objects = [*manifests.definitions(), *spaces, *own, *bounded, *borrowers, *pods]
+    objects = [*manifests.definitions(), *spaces, *own, *bounded, *borrowers, *pods, runtime_class()]
     if output.options.output == "json":
         output.publish(objects)
     else:
@@ -217,6 +220,25 @@ async def ensure_offloadable(session: Session) -> AsyncIterator[str]:
                 return  # before Kubernetes 1.36: the webhook does all of it
             if written:
                 yield f"{resource.kind} {body['metadata']['name']}: installed"
+
+
+async def ensure_runtime_class(session: Session) -> AsyncIterator[str]:
+    """Install the RuntimeClass by which pods ask for virtual nodes; yields a line if it was written, or is another's.
+
+    That of a Liqo installation means the same, and is left to it.
+    """
+    body = runtime_class()
+    name, ours = body["metadata"]["name"], body["metadata"]["labels"]
+    try:
+        found = await session.client.get(RUNTIMECLASSES, name, view=Object)
+    except NotFound:
+        pass
+    else:
+        if not ours.items() <= found.metadata.labels.items():
+            yield f"RuntimeClass {name}: another installation's, left as it is"
+            return
+    if await ensure(session.client, RUNTIMECLASSES, body, ["handler"], same=manifests.covers):
+        yield f"RuntimeClass {name}: installed"
 
 
 def namespace_object(name: str) -> dict[str, Any]:
@@ -336,8 +358,10 @@ async def remove_all(session: Session, *, keep_namespace: bool = False) -> list[
     for label in (REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL):
         for tenant in (await session.client.list(NAMESPACES, view=Object, labels=label)).items:
             receipt += await _remove(session, NAMESPACES, tenant.metadata.name)
-    # Only the StorageClass: its PersistentVolumes are the only reference to the users' data.
     ours_alone = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
+    for ours in (await session.client.list(RUNTIMECLASSES, view=Object, labels=ours_alone)).items:
+        receipt += await _remove(session, RUNTIMECLASSES, ours.metadata.name)
+    # Only the StorageClass: its PersistentVolumes are the only reference to the users' data.
     for ours in (await session.client.list(STORAGECLASSES, view=Object, labels=ours_alone)).items:
         receipt += await _remove(session, STORAGECLASSES, ours.metadata.name)
     receipt += await _remove_policies(session)

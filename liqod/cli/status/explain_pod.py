@@ -9,7 +9,7 @@ import attrs
 import msgspec
 
 from liqod.cli.console.render import join_reason
-from liqod.model.names import ENABLED_LABEL
+from liqod.model.names import ENABLED_LABEL, RUNTIME_CLASS
 from liqod.model.objects.node_selector import NodeSelector, selects
 from liqod.model.records.offloading import LOCAL, REMOTE, NamespaceOffloading, policy_of
 from liqod.model.records.views import NamespaceNattingTable, VirtualNode
@@ -96,6 +96,8 @@ def namespace_rows(facts: Facts) -> list[dict[str, str]]:
 def _webhook(facts: Facts, spec: Mapping[str, Any]) -> dict[str, str]:
     what = "toleration and affinity"
     tolerant = tolerates(spec.get("tolerations") or [])
+    if spec.get("runtimeClassName") == RUNTIME_CLASS and tolerant:
+        return as_row(what, f"by its RuntimeClass {RUNTIME_CLASS}", "it runs on virtual nodes only")
     if not facts.enabled:
         return as_row(
             what, "by the user" if tolerant else "none", "" if tolerant else "it does not tolerate virtual nodes"

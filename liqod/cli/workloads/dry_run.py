@@ -20,7 +20,7 @@ from liqod.kubelet.reflection.kinds import KINDS, Kind
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.diagnosis.cluster import ClusterFacts, name_of
 from liqod.model.ids import ClusterID
-from liqod.model.names import remote_namespace
+from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE, remote_namespace
 from liqod.model.objects import quantity
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import PodSpec, pod_requests
@@ -97,7 +97,11 @@ def _pod_row(pod: Mapping[str, Any], policy: Policy, nodes: Sequence[Node]) -> d
             reasons.append(f"{node.metadata.name} has too little {', '.join(lacking)}")
         else:
             fitting.append(node.metadata.name)
-    where = fitting if policy.placement == REMOTE else ["here", *fitting]
+    # A pod that asks for virtual nodes, by this selector or by the RuntimeClass that sets it, runs nowhere else.
+    away = policy.placement == REMOTE or (spec.get("nodeSelector") or {}).get(TYPE_LABEL) == VIRTUAL_NODE_TYPE
+    where = fitting if away else ["here", *fitting]
+    if policy.placement == LOCAL and away:
+        reasons.append("it asks for virtual nodes, and its namespace would stay in this cluster")
     why = "; ".join(reasons)
     if here and policy.placement != LOCAL:
         why = "; ".join(filter(None, ("it runs on where it is; a new one may go there", why)))
