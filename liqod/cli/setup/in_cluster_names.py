@@ -12,7 +12,7 @@ from liqod.flow.clocks import Reactor
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig
 from liqod.kube.errors import Unreachable
-from liqod.kubelet.tokens.projection import API_SERVER_NAMES
+from liqod.kubelet.tokens.projection import api_server_names
 
 
 async def in_cluster_names(session: Session) -> AsyncIterator[Finding]:
@@ -22,7 +22,8 @@ async def in_cluster_names(session: Session) -> AsyncIterator[Finding]:
         return
     if config.insecure or config.dial is not None:
         return
-    missing = [name for name in API_SERVER_NAMES if not await _is_named(config, name, session.reactor)]
+    names = api_server_names(settings.cluster.domain)
+    missing = [name for name in names if not await _is_named(config, name, session.reactor)]
     yield judge_names(config.server, missing)
 
 

@@ -29,8 +29,6 @@ SECRET_SUFFIX: Final = ".liqo-token"  # noqa: S105 (part of a name)
 _MAX_NAME: Final = 253
 """The name of a Secret is a DNS subdomain (RFC 1123)."""
 _HOST: Final = "kubernetes.default"
-API_SERVER_NAMES: Final = (_HOST, f"{_HOST}.svc", f"{_HOST}.svc.cluster.local", "kubernetes")
-"""The names of a cluster's API server for its pods. The last one is that of pods in the namespace ``default``."""
 _TOKEN_SOURCES: Final = ("serviceAccountToken", "podCertificate")
 _CONTAINERS: Final = ("containers", "initContainers")
 
@@ -53,6 +51,14 @@ def secret_name(pod: str) -> str:
     if len(pod) > room:
         pod = f"{pod[: room - 9].rstrip('-.')}-{hashlib.sha256(pod.encode()).hexdigest()[:8]}"
     return pod + SECRET_SUFFIX
+
+
+def api_server_names(domain: str) -> list[str]:
+    """Return the names by which the pods of a cluster with this domain call its API server.
+
+    The last one is that of pods in the namespace ``default`` (Kubernetes: "Accessing the Kubernetes API from a Pod").
+    """
+    return [_HOST, f"{_HOST}.svc", f"{_HOST}.svc.{domain}", "kubernetes"]
 
 
 def account_of(spec: Mapping[str, Any]) -> str:
@@ -99,7 +105,7 @@ def with_access(name: str, spec: Mapping[str, Any], context: Context, server: Ap
         if spec.get(kind):
             forged[kind] = [_container(container, environment, account, context) for container in spec[kind]]
     if tokens and not server.name:
-        aliases = [{"ip": ip, "hostnames": list(API_SERVER_NAMES)} for ip in server.addresses]
+        aliases = [{"ip": ip, "hostnames": api_server_names(context.domain)} for ip in server.addresses]
         forged["hostAliases"] = [*(spec.get("hostAliases") or ()), *aliases]
     return forged
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, cast
 
+import attrs
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -122,6 +123,13 @@ class SpecTests(SynchronousTestCase):
         self.assertEqual(init["KUBERNETES_PORT_6443_TCP_ADDR"], "kubernetes.default")
         names = ["kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "kubernetes"]
         self.assertEqual(forged["hostAliases"], [{"ip": ip, "hostnames": names} for ip in SERVER.addresses])
+
+    def test_the_domain_of_home(self) -> None:
+        """The longest name of the API server ends as the names of home's cluster do."""
+        context = attrs.evolve(CONTEXT, domain="home.example")
+        forged = forge_spec(ObjectMeta(name="web", namespace="shop"), spec(), context)
+        names = forged["hostAliases"][0]["hostnames"]
+        self.assertEqual([name for name in names if name.count(".") > 2], ["kubernetes.default.svc.home.example"])
 
     def test_a_server_with_a_name(self) -> None:
         """An API server that has a DNS name is spoken to by that name."""
