@@ -58,9 +58,7 @@ class FabricNetworks:
 
 
 class FabricNetwork:
-    """The network to one lender."""
-
-    is_managed = True
+    """The network to one lender; where it was decided that there is no tunnel, addresses stay as they are."""
 
     def __init__(self, fabric: Fabric, lender: ClusterID) -> None:
         self._fabric = fabric
@@ -68,6 +66,11 @@ class FabricNetwork:
         self.status: Latest[Readiness] = Latest(self._status())
         self.translation: Latest[int] = Latest(0)
         self._view = fabric.translation(lender)
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether there is a tunnel, or may be one."""
+        return self._fabric.has_tunnel(self._lender)
 
     def refresh(self) -> None:
         """Read the status again, and note where addresses may be translated to others."""
@@ -84,23 +87,23 @@ class FabricNetwork:
 
     def to_home(self, address: str) -> str:
         """Return the address by which a pod of the lender is reached from here; empty while it is not known."""
-        return self._fabric.map_address(self._lender, address)
+        return self._fabric.map_address(self._lender, address) if self.is_managed else address
 
     def to_lender(self, address: str) -> str:
         """Return the address by which the lender's pods reach a pod of this cluster; empty while it is not known."""
-        return self._fabric.export_address(self._lender, address)
+        return self._fabric.export_address(self._lender, address) if self.is_managed else address
 
     def endpoint_to_lender(self, address: str) -> str:
         """Return the address by which the lender's pods reach an endpoint of this cluster."""
-        return self._fabric.exports.seen(self._lender, address)
+        return self._fabric.exports.seen(self._lender, address) if self.is_managed else address
 
     def must_be_claimed(self, address: str) -> bool:
         """Tell whether an address is reached only where reflection claims it."""
-        return self._fabric.exports.is_single(self._lender, address)
+        return self.is_managed and self._fabric.exports.is_single(self._lender, address)
 
     def objection(self, address: str) -> str:
         """Return why an address that must be claimed will not be reached; or nothing."""
-        return self._fabric.exports.objection(self._lender, address)
+        return self._fabric.exports.objection(self._lender, address) if self.is_managed else ""
 
     def families(self) -> frozenset[str]:
         """Return the IP versions of the lender's pods; none while they are not known."""

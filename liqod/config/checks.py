@@ -235,7 +235,9 @@ def _webhook(settings: Settings) -> Iterator[str]:
 def _network(settings: Settings) -> Iterator[str]:
     network = settings.network
     if settings.daemon.role == "network" and network.mode == "none":
-        yield _complain("daemon.role", "network", 'needs mode = "wireguard" under [network]; with none it has no work')
+        yield _complain(
+            "daemon.role", "network", 'needs mode = "wireguard" or "auto" under [network]; with none it has no work'
+        )
     if settings.daemon.role == "control" and network.role == "node":
         yield _complain("daemon.role", "control", 'goes with role = "gateway" under [network]; nodes have no control')
     lists = {

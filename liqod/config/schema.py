@@ -301,7 +301,7 @@ _POOLS: Final = ("10.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fd4c:6971:6
 
 
 class Network(Section, frozen=True):
-    """Pod traffic between clusters: ``mode`` none leaves the network to others.
+    """Pod traffic between clusters: ``mode`` none leaves the network to others, auto decides that for each peering.
 
     ``pod-cidrs`` and ``service-cidrs`` empty: found out from the cluster. ``external-cidr-6`` counts beside an
     ``external-cidr`` of IPv4 where pods have IPv6 addresses. ``endpoints`` empty: this host's address and
@@ -312,7 +312,7 @@ class Network(Section, frozen=True):
     (ip-rule(8)); with an overlay the one before it is used too.
     """
 
-    mode: Literal["wireguard", "none"] = "none"
+    mode: Literal["auto", "wireguard", "none"] = "none"
     role: Literal["gateway", "node"] = "gateway"
     policy: Literal["closed", "open"] = "closed"
     device: Annotated[str, Meta(pattern=r"^[a-z][-a-z0-9]{0,13}$", description="at most 14 letters, digits, '-'")] = (

@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred
 from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
 from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.kernel.model import Step
+from liqod.fabric.agent.tunnel_status import Device
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.control.exported_addresses import ExportedAddresses, NetworkUser
 from liqod.fabric.control.network_control import NetworkControl
@@ -26,7 +27,7 @@ from liqod.fabric.control.recorded_agent import RecordedAgent
 from liqod.fabric.state.report import NetworkAgent, NetworkReport
 from liqod.flow.controller import Source, always
 from liqod.model.ids import ClusterID
-from liqod.model.records.network import AddressMap
+from liqod.model.records.network import UNDECIDED, AddressMap
 
 
 class Fabric(ConvergeLoop):
@@ -43,6 +44,7 @@ class Fabric(ConvergeLoop):
         client, informers, settings = host.client, host.informers, host.settings
         is_split = settings.daemon.role == "control"
         self._control = NetworkControl(client, host.reactor, informers, settings, is_split=is_split, wall=host.wall)
+        self._is_open = settings.network.mode == UNDECIDED
         self._local: GatewayAgent | None = None
         if is_split:
             self._remote = RecordedAgent(client, host.reactor, informers, self._control.tunnels, host.wall)
@@ -51,7 +53,8 @@ class Fabric(ConvergeLoop):
             self._local = GatewayAgent(host)
             self._local.setServiceParent(self)
             self._agent = self._local
-        self._statuses = TunnelStatuses(client, host.reactor, self._control.tunnels, host.wall, settings.network.device)
+        device = Device(settings.network.device, settings.network.listen_port)
+        self._statuses = TunnelStatuses(client, host.reactor, self._control.tunnels, host.wall, device)
 
     def attach(self, user: NetworkUser) -> None:
         """Export what ``user`` claims, and notify it when what is known about the network may have changed."""
@@ -85,6 +88,10 @@ class Fabric(ConvergeLoop):
         """Return a value that changes when an address of this cluster or of a peer may read otherwise at the other."""
         return self._control.translation(peer)
 
+    def has_tunnel(self, peer: ClusterID) -> bool:
+        """Return whether there is a tunnel to a peer, or may be one once that is decided."""
+        return self._control.has_tunnel(peer)
+
     def status(self, peer: ClusterID) -> tuple[bool | None, str]:
         """Return whether packets cross to a peer now (None: not known yet), and a sentence about it."""
         return self._control.status(peer, self._agent.report())
@@ -102,7 +109,7 @@ class Fabric(ConvergeLoop):
         await self._control.when_synced()
         if self._local is None:
             return ()
-        if not self._control.has_peers:
+        if not self._control.has_tunnels:
             return await self._local.preview_removal()
         host = await self._local.inspect_host()
         return await self._local.preview(await self._control.preview(host, await self._local.observe()))
@@ -122,9 +129,12 @@ class Fabric(ConvergeLoop):
         yield always(HOST)
 
     async def converge(self) -> None:
-        if not await self._control.sync_peers():
-            await self._agent.clear()
+        await self._control.sync_peers()
+        await self._control.settle(await self._agent.lacking() if self._control.is_deciding else "")
+        if not self._control.has_tunnels:
+            await self._leave_host()
             await self._control.record_no_peers()
+            self._control.exports.user.network_changed()
             return
         host = await self._agent.inspect_host()
         desired = await self._control.decide(host, self._agent.report())
@@ -133,6 +143,12 @@ class Fabric(ConvergeLoop):
         if self._local is not None:
             await self._statuses.write(desired.links, report)
         self._control.exports.user.network_changed()
+
+    async def _leave_host(self) -> None:
+        # A host may be without tunnels because it has nothing to make one with; then nothing of ours is there either.
+        if self._is_open and self._local is not None and not self._local.is_equipped():
+            return
+        await self._agent.clear()
 
     async def cleanup(self) -> None:
         # A pass in progress may have opened sockets. They would be held until the process exits, and the next leader on

@@ -42,7 +42,7 @@ from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites, Retry, refu
 from liqod.model.ids import Key
 from liqod.model.names import PATH_LOST_ANNOTATION
 from liqod.model.objects.meta import reference_to
-from liqod.model.records.network import TunnelEndpoint
+from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import ShadowEndpointSlice, SliceTemplate
 
 REFUSED: Final = Backoff(initial=4.0, cap=300.0)
@@ -109,6 +109,8 @@ class ShadowEndpointSlices(Controller[Key]):
         yield observe(self._lost, lambda _: [shadow.metadata.key for shadow in self._shadows.items()])
         if self._networks.tunnels is not None:
             yield watch(self._networks.tunnels, self._tunnel_changed)
+        if self._networks.decisions is not None:
+            yield watch(self._networks.decisions, self._decision_changed)
 
     async def prepare(self) -> None:
         """Await namespaces and networks.
@@ -205,8 +207,15 @@ class ShadowEndpointSlices(Controller[Key]):
     def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:
         if old is not None and new is not None and old.spec.remote_seen == new.spec.remote_seen:
             return
+        yield from self._of_tenant(key.name)
+
+    def _decision_changed(self, key: Key, old: NetworkConfig | None, new: NetworkConfig | None) -> Iterable[Key]:
+        if not self._networks.is_same_decision(old, new):
+            yield from self._of_tenant(key.name)
+
+    def _of_tenant(self, tenant: str) -> Iterable[Key]:
         for shadow in self._shadows.items():
-            if self._namespaces.known_tenant(shadow.metadata.namespace) == key.name:
+            if self._namespaces.known_tenant(shadow.metadata.namespace) == tenant:
                 yield shadow.metadata.key
 
     def _slice_changed(self, key: Key, old: EndpointSlice | None, new: EndpointSlice | None) -> Iterable[Key]:

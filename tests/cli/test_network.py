@@ -110,7 +110,7 @@ class LackingTests(SynchronousTestCase):
         """Return what was found, with all programs installed."""
         self.patch(shutil, "which", lambda name, path="": f"/usr/bin/{name}")
         settings = schema.Network(mode="wireguard", role="node" if role == "node" else "gateway")
-        work = preflight.check_host(kernel, settings, under_systemd=False, capable=capable)
+        work = preflight.check_host(kernel, settings, preflight.Means(capable=lambda: capable), under_systemd=False)
         return self.successResultOf(Deferred.fromCoroutine(work))
 
     def test_all_is_there(self) -> None:
@@ -144,7 +144,7 @@ class LackingTests(SynchronousTestCase):
         self.patch(shutil, "which", lambda name, path="": None)
         for role, count in (("gateway", 6), ("node", 4)):
             settings = schema.Network(role="node" if role == "node" else "gateway")
-            work = preflight.check_host(Poor(), settings, under_systemd=False, capable=True)
+            work = preflight.check_host(Poor(), settings, preflight.Means(capable=lambda: True), under_systemd=False)
             found = self.successResultOf(Deferred.fromCoroutine(work))
             self.assertEqual(len([one for one in found if one.hint.startswith("install the package")]), count)
 

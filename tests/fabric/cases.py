@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -10,6 +12,7 @@ from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.agent.kernel.host import apply, observe
 from liqod.fabric.agent.kernel.model import Desired
 from liqod.fabric.agent.kernel.plan import plan, removal
+from liqod.fabric.agent.kernel.preflight import Means
 from liqod.flow.clocks import installed_reactor
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -20,8 +23,10 @@ HERE = "192.0.2.1"
 """The address of the host in memory."""
 
 
-def fabric_host(client: Client, informers: Informers, settings: Settings, kernel: FakeKernel | None) -> FabricHost:
-    """Return a host in memory; without a kernel it is one that must not be touched."""
+def fabric_host(
+    client: Client, informers: Informers, settings: Settings, kernel: FakeKernel | None, missing: Collection[str] = ()
+) -> FabricHost:
+    """Return a host in memory; without a kernel it is one that must not be touched. ``missing`` are its programs."""
     return FabricHost(
         reactor=installed_reactor(),
         client=client,
@@ -30,6 +35,7 @@ def fabric_host(client: Client, informers: Informers, settings: Settings, kernel
         address=HERE,
         kernel=kernel,
         environ={},
+        means=Means(find=lambda name: name if name not in missing else None, capable=lambda: True),
     )
 
 

@@ -153,6 +153,8 @@ class FakeKernel:
         match words:
             case ["add", "dev", name, "type", kind]:
                 self._add_link(name, kind)
+            case ["add", "dev", "liqod-probe", "type", "vxlan", *_]:
+                self._add_link("liqod-probe", "vxlan")
             case ["add", "dev", name, "address", mac, "type", "vxlan", *words] if words[-1] == "nolearning":
                 self._add_link(name, "vxlan")
                 options = dict(zip(words[::2], words[1::2], strict=False))
@@ -333,6 +335,8 @@ class FakeKernel:
             if name not in self.tables:
                 raise Refused("Error: No such file or directory")
             return Output(0, json.dumps({"nftables": self._listed(self.tables[name])}), "")
+        if words == ["--check", "-f", "-"]:
+            return _OK
         if words != ["-f", "-"]:
             raise AssertionError(f"nft {' '.join(words)} is not understood")
         tables = json.loads(json.dumps(self.tables))  # all or nothing

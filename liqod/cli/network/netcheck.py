@@ -63,6 +63,9 @@ async def _hops(session: Session, cluster: ForeignCluster, count: int) -> AsyncI
     name, settings = cluster.metadata.name, session.settings.network
     try:
         config: NetworkConfig = await session.client.get(NETWORKCONFIGS, name, view=NetworkConfig)
+        if config.status.phase == "None":
+            yield bad("Agreement", f"{config.status.reason}: {config.status.message}", "there is no tunnel to check")
+            return
         tunnel: TunnelEndpoint = await session.client.get(TUNNELENDPOINTS, name, view=TunnelEndpoint)
     except NotFound as error:
         hint = 'the peering must be accepted, with `mode = "wireguard"` under [network] on both sides'

@@ -36,6 +36,7 @@ from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import NODES
 from liqod.model.objects.node import Node
 from liqod.model.records.facts import API_SERVER_ADDRESSES, values_of
+from liqod.model.records.network import TUNNEL, UNDECIDED
 
 FIRST_LISTS = 30.0
 """Timeout of the initial lists of the records, in seconds."""
@@ -120,6 +121,8 @@ async def leave_host(session: Session) -> list[str]:
     if network.mode == "none" or session.settings.daemon.role == "control":
         return []
     kernel = HostKernel(session.reactor)
+    if network.mode == UNDECIDED and preflight.Means().missing() and not _has_device(network.device):
+        return []
     try:
         if network.role == "node":
             over = device_name(network.device)
@@ -134,6 +137,10 @@ async def leave_host(session: Session) -> list[str]:
     return [f"from this host's network: {' '.join(step.argv)}" for step in steps]
 
 
+def _has_device(name: str) -> bool:
+    return Path("/sys/class/net", name).exists()
+
+
 async def host_findings(session: Session) -> list[Finding]:
     """Check the prerequisites of the network fabric on this host."""
     network = session.settings.network
@@ -144,8 +151,9 @@ async def host_findings(session: Session) -> list[Finding]:
     kernel: Any = HostKernel(session.reactor)
     capable = preflight.is_capable()
     under_systemd = is_under_systemd(dict(os.environ))
-    found = await preflight.check_host(kernel, network, under_systemd=under_systemd, capable=capable)
-    judged = bad if capable else warning
+    found = await preflight.check_host(kernel, network, preflight.Means(), under_systemd=under_systemd)
+    # With "auto" what is missing is a choice: peerings that are made now get no tunnel.
+    judged = bad if capable and network.mode == TUNNEL else warning
     shown = [judged("Network", one.text, one.hint) if one.hint else good("Network", one.text) for one in found]
     return shown if network.role == "node" else [*shown, *await _pool_findings(session, kernel)]
 

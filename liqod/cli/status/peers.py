@@ -14,6 +14,7 @@ from liqod.model.diagnosis.cluster import ClusterFacts, is_stranger
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.objects.node import Node
+from liqod.model.records.network import NO_TUNNEL, UNDECIDED, Decision
 from liqod.model.records.views import Advertisement, ForeignCluster
 
 STATUS_COLUMNS = {
@@ -133,7 +134,6 @@ def _status_row(
     node = facts.node(node_name)
     phase = cluster.status.phase or "Unknown"
     cordoned = node is not None and node.spec.unschedulable
-    tunnel = next((one.status for one in facts.tunnels if one.metadata.name == peer), None)
     offered = brief(offer.spec.offer.resources) if offer is not None else ""
     decision = offer.status.phase or "Pending" if offer is not None else ""
     lending = brief(lent.resources) if lent is not None else ""
@@ -152,10 +152,21 @@ def _status_row(
         "node": _node(node_name, node),
         "cordoned": cordoned,
         "api": cluster.status.api,
-        "tunnel": " ".join(filter(None, (tunnel.phase, tunnel.rtt))) if tunnel is not None else "",
+        "tunnel": _tunnel(peer, facts),
         "pods": pods.get(node_name, 0) if node_name else "",
         "stranger": is_stranger(cluster),
     }
+
+
+def _tunnel(peer: str, facts: ClusterFacts) -> str:
+    """Return the state of the tunnel to a peer, or that there is none, with the reason of that decision."""
+    tunnel = next((one.status for one in facts.tunnels if one.metadata.name == peer), None)
+    if tunnel is not None:
+        return " ".join(filter(None, (tunnel.phase, tunnel.rtt)))
+    decision = next((one.spec.decision for one in facts.networks if one.metadata.name == peer), Decision())
+    if decision.mode == NO_TUNNEL:
+        return f"none ({decision.reason})"
+    return "not decided yet" if decision.mode == UNDECIDED else ""
 
 
 def _share(resources: str, verdict: str) -> str:

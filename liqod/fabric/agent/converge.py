@@ -11,6 +11,7 @@ import attrs
 
 from liqod.config.schema import Settings
 from liqod.fabric.agent.kernel.host import Kernel
+from liqod.fabric.agent.kernel.preflight import Means
 from liqod.flow.clocks import Reactor, WallClock, utc_now
 from liqod.flow.controller import After, Controller
 from liqod.kube.cache.shared_informers import Informers
@@ -27,7 +28,7 @@ class FabricHost:
     """The host that a loop runs on, and the cluster whose records it follows.
 
     ``address`` is the host's among the cluster's nodes; ``kernel`` None is this process's own; ``environ`` tells
-    whether the process runs under systemd.
+    whether the process runs under systemd, ``means`` what it has for changing the network.
     """
 
     reactor: Reactor
@@ -37,6 +38,7 @@ class FabricHost:
     address: str
     kernel: Kernel | None = None
     environ: Mapping[str, str] = os.environ
+    means: Means = attrs.field(factory=Means)
     wall: WallClock = utc_now
 
 

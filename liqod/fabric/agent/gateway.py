@@ -18,6 +18,7 @@ from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, o
 from liqod.fabric.agent.kernel.host_facts import host_addresses, name_servers, tunnel_mtu, uplink_mtu
 from liqod.fabric.agent.kernel.model import INWARD, Desired, Observed, Overlay, Step
 from liqod.fabric.agent.kernel.plan import plan, removal, show
+from liqod.fabric.agent.kernel.preflight import find_lacks
 from liqod.fabric.agent.kernel.routes import host_networks, next_hops
 from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu
 from liqod.fabric.agent.key import TunnelKey
@@ -32,6 +33,8 @@ from liqod.flow.observe import Latest
 
 RESOLVERS: Final = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 """Where a host's name servers are: with systemd-resolved(8) the first has its stub, the second what stands behind."""
+LACKS_HOLD: Final = 60.0
+"""Seconds for which it holds what the host lacks."""
 
 
 class GatewayAgent(MultiService):
@@ -47,6 +50,8 @@ class GatewayAgent(MultiService):
         self._address = host.address
         self._keys = KeyRing(host.client, reactor, host.informers, host.settings.kubernetes.namespace)
         self._under_systemd = devices.is_under_systemd(dict(host.environ))
+        self._means = host.means
+        self._lacking: tuple[float, str] | None = None
         self._wall = host.wall
         self._prober = Prober(reactor)
         self._pinger = Pinger(reactor)
@@ -77,6 +82,21 @@ class GatewayAgent(MultiService):
         """Close the probes' sockets; another daemon that leads here needs the same ports."""
         self._prober.close()
         self._pinger.close()
+
+    async def lacking(self) -> str:
+        """Return what this host lacks for tunnels, and what to do; empty where it lacks nothing.
+
+        It is found out again after LACKS_HOLD at the earliest: devices are tried for it.
+        """
+        now = self._reactor.seconds()
+        if self._lacking is None or now - self._lacking[0] >= LACKS_HOLD:
+            found = await find_lacks(self._kernel, self._settings, self._means, under_systemd=self._under_systemd)
+            self._lacking = now, found
+        return self._lacking[1]
+
+    def is_equipped(self) -> bool:
+        """Return whether this process has the programs and the right to look at the host's network."""
+        return not self._means.missing()
 
     async def inspect_host(self) -> HostReport:
         """Return the host's own network: MTU, addresses, routes; raises KernelError."""

@@ -8,7 +8,7 @@ private key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
 from liqod.fabric.agent.desired import Derived, Limits, desired_network
 from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.kernel.model import Step
+from liqod.fabric.agent.tunnel_status import Device
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.state.network import parse_networks
 from liqod.fabric.state.report import HostReport
@@ -34,6 +35,7 @@ from liqod.model.objects.meta import View
 from liqod.model.records.network import (
     GATEWAY_NAME,
     MAX_HOST_NETWORKS,
+    UNDECIDED,
     NetworkGateway,
     NetworkGatewayStatus,
     TunnelEndpoint,
@@ -58,7 +60,8 @@ class RecordedFabric(ConvergeLoop):
         self._gateways = MutationCache(informers.of(NETWORKGATEWAYS, NetworkGateway), reactor)
         self._tunnels = MutationCache(informers.of(TUNNELENDPOINTS, TunnelEndpoint), reactor)
         self._status = StatusWriter(client, NETWORKGATEWAYS, NetworkGateway, self._gateways)
-        self._statuses = TunnelStatuses(client, reactor, self._tunnels, host.wall, self._settings.device)
+        device = Device(self._settings.device, self._settings.listen_port)
+        self._statuses = TunnelStatuses(client, reactor, self._tunnels, host.wall, device)
         self._refused: dict[str, str] = {}
         self.summary = "the first lists of the records are not complete"
         """The current state of this host, in one line."""
@@ -98,6 +101,13 @@ class RecordedFabric(ConvergeLoop):
         await self._agent.clear()
 
     async def converge(self) -> None:
+        lacking = await self._agent.lacking() if self._settings.mode == UNDECIDED and not self._tunnels.items() else ""
+        if lacking:
+            # Control makes no tunnel then; there is nothing that this host could be asked for.
+            self._summarize(f"network: no tunnels: {lacking}")
+            await self._write_status(lambda before: NetworkGatewayStatus(address=before.address, lacking=lacking))
+            self.ready.open()
+            return
         host = await self._agent.inspect_host()
         try:
             await self._follow(host)
@@ -150,6 +160,19 @@ class RecordedFabric(ConvergeLoop):
 
     async def _write_host(self, host: HostReport, *, ready: bool | None = None, message: str = "") -> None:
         """Write what there is of the host; ``ready`` None leaves whether the kernel follows the records as it is."""
+        await self._write_status(
+            lambda before: NetworkGatewayStatus(
+                address=host.address,
+                public_key=host.public_key,
+                next_key=host.next_key,
+                mtu=host.mtu,
+                networks=sorted(map(str, host.networks))[:MAX_HOST_NETWORKS],
+                ready=before.ready if ready is None else ready,
+                message=before.message if ready is None else message[:1024],
+            )
+        )
+
+    async def _write_status(self, status_after: Callable[[NetworkGatewayStatus], NetworkGatewayStatus]) -> None:
         record = self._gateways.get(Key("", GATEWAY_NAME))
         if record is None:
             body = {"metadata": {"name": GATEWAY_NAME}, "spec": {}}
@@ -158,17 +181,7 @@ class RecordedFabric(ConvergeLoop):
             except AlreadyExists:
                 return
             self._gateways.wrote(record.key, None, record)
-        before = record.status
-        status = NetworkGatewayStatus(
-            address=host.address,
-            public_key=host.public_key,
-            next_key=host.next_key,
-            mtu=host.mtu,
-            networks=sorted(map(str, host.networks))[:MAX_HOST_NETWORKS],
-            ready=before.ready if ready is None else ready,
-            message=before.message if ready is None else message[:1024],
-        )
-        await self._status.write(record, status)
+        await self._status.write(record, status_after(record.status))
 
     def _summarize(self, summary: str) -> None:
         if summary != self.summary:

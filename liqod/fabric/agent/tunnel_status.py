@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 import attrs
 import msgspec
@@ -21,6 +22,8 @@ from liqod.model.objects.meta import Condition, set_condition
 from liqod.model.records.network import TunnelEndpointStatus
 from liqod.model.timestamps import rfc3339
 
+UP_WITHIN: Final = 60.0
+"""Seconds without any handshake, from the first probe on, after which a port counts as closed."""
 PHASES: Mapping[str, str] = {"Connected": "True", "Connecting": "Unknown", "Error": "False"}
 
 
@@ -32,10 +35,18 @@ class Moment:
     date: datetime
 
 
+@attrs.frozen
+class Device:
+    """The tunnel's device on this host: its name, and the UDP port that it listens on."""
+
+    name: str
+    port: int
+
+
 def tunnel_status(
-    link: Link, report: NetworkReport, before: TunnelEndpointStatus, device: str, moment: Moment
+    link: Link, report: NetworkReport, before: TunnelEndpointStatus, device: Device, moment: Moment
 ) -> TunnelEndpointStatus:
-    """Return the whole status; ``before`` is the one that the record has, ``device`` the name of the tunnel's."""
+    """Return the whole status; ``before`` is the one that the record has."""
     peer = link.peer
     probes = report.probes.get(peer)
     tunnel = report.tunnels.get(link.public_key)
@@ -45,7 +56,11 @@ def tunnel_status(
     elif (reachable := _reachable(probes, report.paths_to(peer), moment.now, before.phase)) is not None:
         phase, reason, message, cut = reachable
     else:
-        phase, reason, message, cut = _unreachable(link, tunnel, age)
+        waited = moment.now - probes.since if probes is not None else 0.0
+        if age is None and waited >= UP_WITHIN:
+            phase, reason, message, cut = "Error", "PortClosed", _closed(link, device), "tunnel"
+        else:
+            phase, reason, message, cut = _unreachable(link, tunnel, age)
     conditions = set_condition(
         before.conditions,
         Condition(type="Connected", status=PHASES[phase], reason=reason, message=message),
@@ -56,7 +71,7 @@ def tunnel_status(
         reason=reason,
         message=message,
         cut=cut,
-        device=device,
+        device=device.name,
         implementation=report.implementation,
         handshake="never" if age is None else "fresh" if age < SESSION_LIFETIME else "stale",
         rtt=rtt_range(probes.rtt) if probes is not None and phase == "Connected" else "",
@@ -114,6 +129,21 @@ def _reachable(probes: ProbeResult | None, paths: Sequence[PodPath], now: float,
     if probes is None or probes.is_undecided(now):
         return "Connecting", "Probing", "the first packets are under way", ""
     return None
+
+
+def _closed(link: Link, device: Device) -> str:
+    """Return which port lets no packet in: with either of the two open, the tunnel would have come up."""
+    ours = f"UDP port {device.port} of this cluster's gateway"
+    if not link.endpoint:
+        return (
+            f"the tunnel has not come up within {UP_WITHIN:.0f} s: {ours} is closed; open it, because the peer "
+            "named no address of its own to be called at"
+        )
+    address, _, port = link.endpoint.rpartition(":")
+    return (
+        f"the tunnel has not come up within {UP_WITHIN:.0f} s: UDP port {port} of {address.strip('[]')}, the peer's "
+        f"gateway, is closed; open it there, or {ours}: one of the two is enough"
+    )
 
 
 def _unreachable(link: Link, tunnel: TunnelReport | None, age: float | None) -> Finding:

@@ -9,7 +9,7 @@ import msgspec
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from liqod.fabric.agent.tunnel_status import Moment, same_but_measurements, tunnel_status
+from liqod.fabric.agent.tunnel_status import Device, Moment, same_but_measurements, tunnel_status
 from liqod.fabric.state.network import Link
 from liqod.fabric.state.report import NetworkReport
 from liqod.flow.clocks import WallClock
@@ -34,7 +34,7 @@ class StatusRefused(ExpectedError):
 
 
 class TunnelStatuses:
-    """The statuses of all TunnelEndpoints. ``device`` is the name of the tunnel's."""
+    """The statuses of all TunnelEndpoints. ``device`` is the tunnel's."""
 
     _log = Logger()
 
@@ -44,7 +44,7 @@ class TunnelStatuses:
         clock: IReactorTime,
         tunnels: MutationCache[TunnelEndpoint],
         wall: WallClock,
-        device: str,
+        device: Device,
     ) -> None:
         self._clock = clock
         self._wall = wall
@@ -73,7 +73,7 @@ class TunnelStatuses:
             phase="Error",
             reason=reason,
             message=message,
-            device=self._device,
+            device=self._device.name,
             conditions=set_condition(record.status.conditions, condition, rfc3339(self._wall())),
         )
         await self._write(record, status)

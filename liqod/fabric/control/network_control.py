@@ -14,6 +14,8 @@ from twisted.logger import Logger
 from liqod.config.schema import Settings
 from liqod.fabric.control.agreed import AgreedPeer
 from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation, endpoint_networks
+from liqod.fabric.control.agreement.mode import decide as decide_mode
+from liqod.fabric.control.agreement.mode import refusal
 from liqod.fabric.control.cluster_networks import ClusterNetworks
 from liqod.fabric.control.exported_addresses import ExportedAddresses
 from liqod.fabric.control.records import Records
@@ -28,10 +30,14 @@ from liqod.kube.client import Client
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import (
+    NO_TUNNEL,
+    UNDECIDED,
     AddressMap,
+    Decision,
     Gateway,
     Network,
     NetworkConfig,
+    Side,
     Subnets,
     TunnelEndpoint,
     exported_addresses,
@@ -64,7 +70,7 @@ class NetworkControl:
         self._is_split = is_split
         self._gateway = ""
         self._networks = ClusterNetworks(client, informers, settings.network, settings.kubernetes.api_server_url)
-        self._records = Records(client, clock, informers, wall, is_detailed=is_split)
+        self._records = Records(client, clock, informers, wall, mode=settings.network.mode, is_detailed=is_split)
         self.exports = ExportedAddresses(self._records, closed=settings.network.policy == "closed")
         self._agreed: dict[ClusterID, AgreedPeer] = {}
         self._left_out: set[ClusterID] = set()
@@ -109,10 +115,21 @@ class NetworkControl:
         if config is None:
             return None
         maps = remote_addresses(config), own_addresses(config), exported_addresses(config)
-        return maps, self.exports.limits(peer)
+        return maps, self.exports.limits(peer), config.spec.decision.mode
+
+    def has_tunnel(self, peer: ClusterID) -> bool:
+        """Return whether there is a tunnel to a peer, or may be one: only what was decided against has none."""
+        config = self._records.config(peer)
+        return config is None or not self._is_without(config)
+
+    def _is_without(self, config: NetworkConfig) -> bool:
+        """Tell whether there is to be no tunnel; a setting that demands tunnels counts for all peers."""
+        return self._settings.mode == UNDECIDED and config.spec.decision.mode == NO_TUNNEL
 
     def status(self, peer: ClusterID, report: NetworkReport) -> tuple[bool | None, str]:
         """Return whether packets cross to a peer now (None: not known yet), and a sentence about it."""
+        if not self.has_tunnel(peer):
+            return True, "there is no tunnel to the peer: pods use the routes that are there"
         probes, config = report.probes.get(peer), self._records.config(peer)
         recorded = self._records.recorded_status(peer)
         if self._is_split and recorded.phase and not (config is not None and config.status.phase == "Refused"):
@@ -139,13 +156,34 @@ class NetworkControl:
         return bool(self._records.configs())
 
     @property
-    def has_peers(self) -> bool:
-        """Whether there is a network with any peer."""
-        return bool(self._records.configs())
+    def has_tunnels(self) -> bool:
+        """Whether there is a tunnel to any peer, or may be one."""
+        return bool(self._tunnelled())
+
+    @property
+    def is_deciding(self) -> bool:
+        """Whether it is to be decided for any peer, and was not yet said to it, whether this cluster can."""
+        return any(one.spec.decision.mode == UNDECIDED and one.spec.local == Side() for one in self._tunnelled())
+
+    async def settle(self, lacking: str) -> None:
+        """Decide about peers, as far as that can be done, and tell those without a tunnel that there is none."""
+        for config in self._records.configs():
+            if self._settings.mode != UNDECIDED:
+                # What was decided by itself ends where the settings say it: this is how it can be changed.
+                await self._records.write_decision(config, Decision())
+                continue
+            config = await self._records.write_decision(config, decide_mode(config, lacking))
+            if self._is_without(config):
+                decision = config.spec.decision
+                config = await self._records.write_spec(config, Side(), refusal(decision), ())
+                await self._records.write_phase(config, "None", decision.reason, decision.message)
+
+    def _tunnelled(self) -> list[NetworkConfig]:
+        return [one for one in self._records.configs() if not self._is_without(one)]
 
     async def decide(self, host: HostReport, report: NetworkReport) -> DesiredNetwork:
         """Negotiate with every peer by its record, and return the network that follows from all that is agreed."""
-        configs = self._records.configs()
+        configs = self._tunnelled()
         local = await self._local(host)
         avoided = [*(one for config in configs for one in endpoint_networks(config.status.remote.endpoints))]
         avoided += host.networks
@@ -160,7 +198,7 @@ class NetworkControl:
         """Return what ``decide`` would return now; nothing is written."""
         local = await self._local(host)
         self._agreed = {}
-        for config in sorted(self._records.configs(), key=_agreed_first):
+        for config in sorted(self._tunnelled(), key=_agreed_first):
             try:
                 found = agree(local, config, config.spec.remap, self._other_keys(), self._others(config))
             except Refusal:

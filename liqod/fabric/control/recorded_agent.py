@@ -7,7 +7,7 @@ status. Control reads no kernel and no private key.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -30,8 +30,15 @@ from liqod.model.records.network import (
     MAX_HOSTS,
     NetworkGateway,
     NetworkGatewaySpec,
+    NetworkGatewayStatus,
     OverlayHost,
     TunnelEndpoint,
+)
+
+REPORT_WITHIN: Final = 30.0
+"""Seconds that an agent has for its first report, before a peering is made as if there was none."""
+_NO_REPORT: Final = (
+    'the network agent has not reported its host and its key; is a daemon with role = "network" running?'
 )
 
 
@@ -51,6 +58,8 @@ class RecordedAgent:
         wall: WallClock,
     ) -> None:
         self._client = client
+        self._clock = clock
+        self._waits_since: float | None = None
         self._wall = wall
         self._tunnels = tunnels
         self._gateways = MutationCache(informers.of(NETWORKGATEWAYS, NetworkGateway), clock)
@@ -65,14 +74,29 @@ class RecordedAgent:
         """Return a Deferred that fires when the gateway's record was listed."""
         return self._gateways.informer.when_synced()
 
+    async def lacking(self) -> str:
+        """Return what the agent's host lacks for tunnels; raises NoReport while the agent may yet report.
+
+        One that has not done so in the time that it has is what is lacking.
+        """
+        record = self._gateways.get(Key("", GATEWAY_NAME))
+        status = record.status if record is not None else NetworkGatewayStatus()
+        if status.lacking or status.public_key:
+            self._waits_since = None
+            return status.lacking
+        now = self._clock.seconds()
+        if self._waits_since is None:
+            self._waits_since = now
+        if now - self._waits_since < REPORT_WITHIN:
+            raise NoReport(_NO_REPORT)
+        return _NO_REPORT
+
     async def inspect_host(self) -> HostReport:
         """Return what the agent wrote about its host; raises NoReport where it wrote nothing that can be used."""
         record = self._gateways.get(Key("", GATEWAY_NAME))
         status = record.status if record is not None else None
         if status is None or not (status.address and status.public_key and status.mtu):
-            raise NoReport(
-                'the network agent has not reported its host and its key; is a daemon with role = "network" running?'
-            )
+            raise NoReport((status.lacking if status is not None else "") or _NO_REPORT)
         return HostReport(
             mtu=status.mtu,
             networks=tuple(parse_networks(status.networks)),

@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.fabric.control.agreed import AgreedPeer, detailed, tunnel_spec
+from liqod.fabric.control.agreement.mode import first_decision
 from liqod.fabric.control.cluster_networks import when_changed
 from liqod.fabric.state.network import host_port
 from liqod.fabric.state.report import SESSION_LIFETIME, NetworkReport
@@ -33,6 +34,9 @@ from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition, to_dict
 from liqod.model.records.network import (
+    NO_TUNNEL,
+    TUNNEL,
+    Decision,
     Export,
     NetworkConfig,
     NetworkConfigSpec,
@@ -57,14 +61,23 @@ class StatusRefused(ExpectedError):
 class Records:
     """The NetworkConfigs and TunnelEndpoints of all peers.
 
-    ``is_detailed``: the tunnels' records have all that a network agent in another process needs.
+    ``mode`` is that of the settings. ``is_detailed``: the tunnels' records have all that a network agent in another
+    process needs.
     """
 
     _log = Logger()
 
     def __init__(
-        self, client: Client, clock: IReactorTime, informers: Informers, wall: WallClock, *, is_detailed: bool = False
+        self,
+        client: Client,
+        clock: IReactorTime,
+        informers: Informers,
+        wall: WallClock,
+        *,
+        mode: str = TUNNEL,
+        is_detailed: bool = False,
     ) -> None:
+        self._mode = mode
         self._is_detailed = is_detailed
         self._client = client
         self._clock = clock
@@ -114,23 +127,24 @@ class Records:
 
         A cluster of which it is not known whether it is a peer keeps what it has.
         """
-        peers = {record.metadata.name: is_peered(record) for record in self._peers.items()}
+        clusters = {record.metadata.name: record for record in self._peers.items()}
+        peers = {name: is_peered(record) for name, record in clusters.items()}
         known = {config.metadata.name: config for config in self.configs()}
         for name in sorted(peers):
             if peers[name] and name not in known:
-                await self._create(name)
+                await self._create(name, first_decision(self._mode, clusters[name], self._wall()))
         for name, config in sorted(known.items()):
             if peers.get(name, False) is False:
                 self._log.info("{peer} is not a peer any more: its networks are released", peer=name)
                 await self._client.delete(NETWORKCONFIGS, name)
                 self._configs.removed(config.key, config)
 
-    async def _create(self, name: str) -> None:
+    async def _create(self, name: str, decision: Decision) -> None:
         body = {
             "apiVersion": NETWORKCONFIGS.api_version,
             "kind": NETWORKCONFIGS.kind,
             "metadata": {"name": name},
-            "spec": to_dict(NetworkConfigSpec(cluster_id=name)),
+            "spec": to_dict(NetworkConfigSpec(cluster_id=name, decision=decision)),
         }
         try:
             made = await self._client.create(NETWORKCONFIGS, body, view=NetworkConfig)
@@ -138,11 +152,24 @@ class Records:
             return
         self._configs.wrote(made.key, None, made)
 
+    async def write_decision(self, config: NetworkConfig, decision: Decision) -> NetworkConfig:
+        """Write whether there is a tunnel to a peer; returns the record after that."""
+        if config.spec.decision == decision:
+            return config
+        if decision.mode == NO_TUNNEL:
+            self._log.info("no tunnel to {peer}: {message}", peer=str(config.key), message=decision.message)
+        patch = {"spec": {"decision": _all_fields(decision)}}
+        written = await self._client.patch(NETWORKCONFIGS, config.metadata.name, patch, view=NetworkConfig)
+        self._configs.wrote(config.key, config, written)
+        return written
+
     async def write_spec(
         self, config: NetworkConfig, side: Side, remap: Subnets, exports: Sequence[Export]
     ) -> NetworkConfig:
         """Write our parameters for the peer and its assignment; returns the record after that."""
-        spec = NetworkConfigSpec(cluster_id=config.metadata.name, local=side, remap=remap, exports=list(exports))
+        spec = msgspec.structs.replace(
+            config.spec, cluster_id=config.metadata.name, local=side, remap=remap, exports=list(exports)
+        )
         if config.spec == spec:
             return config
         # Whole parts are replaced: in a merge patch (RFC 7396) an absent field would stay.

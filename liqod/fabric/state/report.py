@@ -136,6 +136,13 @@ class NetworkReport:
 class NetworkAgent(Protocol):
     """Changes the gateway's host, in this process or another: the only interface between control and the agent."""
 
+    async def lacking(self) -> str:
+        """Return what the host lacks for tunnels, with what to do; empty where it lacks nothing.
+
+        Raises ExpectedError where that is not known yet.
+        """
+        ...
+
     async def inspect_host(self) -> HostReport:
         """Return what there is of the host's own network; raises ExpectedError where that cannot be found out."""
         ...

@@ -23,7 +23,7 @@ from liqod.model.ids import Key
 from liqod.model.objects.granted_namespace import tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
-from liqod.model.records.network import TunnelEndpoint
+from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 
 AGAIN: Final = 600.0
 """Seconds until a namespace is looked at again: the objects in it are not watched."""
@@ -64,6 +64,8 @@ class NamespaceBounds(Controller[Key]):
             yield observe(self._name_servers, self._of_tenant)
         if self._networks.tunnels is not None:
             yield watch(self._networks.tunnels, self._tunnel_changed)
+        if self._networks.decisions is not None:
+            yield watch(self._networks.decisions, self._decision_changed)
 
     async def prepare(self) -> None:
         """Await the networks and the offers."""
@@ -108,6 +110,9 @@ class NamespaceBounds(Controller[Key]):
     def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:
         same = old is not None and new is not None and old.spec.remote_seen == new.spec.remote_seen
         return () if same else self._of_tenant(key.name)
+
+    def _decision_changed(self, key: Key, old: NetworkConfig | None, new: NetworkConfig | None) -> Iterable[Key]:
+        return () if self._networks.is_same_decision(old, new) else self._of_tenant(key.name)
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
         if self._networks.is_same(old, new):

@@ -13,10 +13,10 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, NotFound
-from liqod.kube.resources import NODES, SERVICES, TUNNELENDPOINTS, Resource
+from liqod.kube.resources import NETWORKCONFIGS, NODES, SERVICES, TUNNELENDPOINTS, Resource
 from liqod.model.ids import Key
 from liqod.model.objects.node import Node
-from liqod.model.records.network import Network, TunnelEndpoint
+from liqod.model.records.network import NO_TUNNEL, Network, NetworkConfig, TunnelEndpoint
 
 SERVICE_CIDRS: Final = Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", False)
 _API_SERVICE: Final = "kubernetes"
@@ -64,10 +64,14 @@ def _of_node(node: Node | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(node.spec.pod_cidrs), tuple(one.address for one in node.status.addresses)
 
 
+def _is_without(config: NetworkConfig | None) -> bool:
+    return config is not None and config.spec.decision.mode == NO_TUNNEL
+
+
 class Networks:
     """This cluster's networks and those of its tenants, from nodes, settings and tunnels.
 
-    With ``[network] mode = "none"`` others connect the clusters, and a tenant's networks are not known.
+    Where there is no tunnel to a tenant others connect the clusters, and its networks are not known.
     """
 
     def __init__(self, client: Client, informers: Informers, settings: schema.Network) -> None:
@@ -77,8 +81,11 @@ class Networks:
         self._services: list[Network] | None = None
         self.nodes: Informer[Node] = informers.of(NODES, Node)
         self.tunnels: Informer[TunnelEndpoint] | None = None
-        if settings.mode == "wireguard":
+        self.decisions: Informer[NetworkConfig] | None = None
+        if settings.mode != "none":
             self.tunnels = informers.of(TUNNELENDPOINTS, TunnelEndpoint)
+        if settings.mode == "auto":
+            self.decisions = informers.of(NETWORKCONFIGS, NetworkConfig)
         self._own: list[Network] | None = None
         self._unsubscribe = self.nodes.subscribe(self._node_changed)
 
@@ -89,8 +96,9 @@ class Networks:
     async def prepare(self) -> None:
         """Wait until nodes and tunnels are known, and find out the networks of services. Raises KubeError."""
         await self.nodes.when_synced()
-        if self.tunnels is not None:
-            await self.tunnels.when_synced()
+        for records in (self.tunnels, self.decisions):
+            if records is not None:
+                await records.when_synced()
         if self._services is None:
             self._services = parse_networks(await self._service_networks())
             self._own = None
@@ -104,12 +112,20 @@ class Networks:
         """Return whether a change of a node leaves the networks as they are."""
         return _of_node(old) == _of_node(new)
 
+    @staticmethod
+    def is_same_decision(old: NetworkConfig | None, new: NetworkConfig | None) -> bool:
+        """Return whether a change of a record leaves it as it is whether there is a tunnel to the tenant."""
+        return _is_without(old) == _is_without(new)
+
     def objection(self, tenant: str, address: str) -> str:
         """Return why an endpoint of a tenant may not have an address; empty if it may."""
         return objection(address, self._networks(), self._of(tenant))
 
     def _of(self, tenant: str) -> list[Network] | None:
         if self.tunnels is None:
+            return None
+        config = self.decisions.get(Key("", tenant)) if self.decisions is not None else None
+        if _is_without(config):
             return None
         tunnel = self.tunnels.get(Key("", tenant))
         return [] if tunnel is None else peer_networks(tunnel)

@@ -176,6 +176,10 @@ _UNDECIDED = (
 def _network(peer: ForeignCluster, facts: ClusterFacts) -> Iterator[Problem]:
     config = next((one for one in facts.networks if one.metadata.name == peer.metadata.name), None)
     tunnel = next((one for one in facts.tunnels if one.metadata.name == peer.metadata.name), None)
+    if config is not None and config.status.phase == "None":
+        # This was decided when the peering was made, and is nothing that is wrong.
+        yield _about(peer, config.status.reason, f"there is no tunnel: {config.status.message}", "info", kind="tunnel")
+        return
     if config is not None and config.status.phase not in ("", "Agreed"):
         waits = config.status.reason in ("", "WaitingForPeer", "Pending")
         message = config.status.message or "the networks are not agreed on yet"

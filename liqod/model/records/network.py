@@ -64,6 +64,24 @@ class Export(View, frozen=True):
     ports: list[str] = []
 
 
+class Decision(View, frozen=True):
+    """Whether there is a tunnel to a peer, and why: decided once with ``[network] mode = "auto"``, and kept.
+
+    ``mode`` is one of ``UNDECIDED``, ``TUNNEL`` and ``NO_TUNNEL``; empty where the settings alone say it.
+    """
+
+    mode: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+UNDECIDED: Final = "auto"
+TUNNEL: Final = "wireguard"
+NO_TUNNEL: Final = "none"
+NO_TUNNEL_HERE: Final = "NoTunnel"
+"""The reason in a cluster's answer (``NetworkAck``) by which it says that it has no tunnel."""
+
+
 class NetworkConfigSpec(View, frozen=True):
     """Written by the fabric: what is sent to the peer about both clusters' networks, and the exported addresses."""
 
@@ -71,13 +89,18 @@ class NetworkConfigSpec(View, frozen=True):
     local: Side = Side()
     remap: Subnets = Subnets()
     exports: list[Export] = []
+    decision: Decision = Decision()
 
 
 class NetworkConfigStatus(View, frozen=True):
-    """``remote`` and ``ack`` are received from the peer; phase, reason and message are set by the fabric."""
+    """``remote`` and ``ack`` are received from the peer; phase, reason and message are set by the fabric.
+
+    ``silent``: the peer announced no network in the time that it has while ``mode = "auto"`` decides.
+    """
 
     remote: Side = Side()
     ack: Subnets = Subnets()
+    silent: bool = False
     phase: str = ""
     reason: str = ""
     message: str = ""
@@ -180,7 +203,7 @@ class NetworkGatewayStatus(View, frozen=True):
     """Written by the network agent: its host, as far as control decides from it, and the public halves of its keys.
 
     ``networks`` are what the host itself needs or reaches, which no peer may be given; ``ready`` is whether the kernel
-    is as the records say, ``message`` why not.
+    is as the records say, ``message`` why not. ``lacking`` is why that host can hold no tunnel, and what to do.
     """
 
     address: str = ""
@@ -190,6 +213,7 @@ class NetworkGatewayStatus(View, frozen=True):
     networks: list[str] = []
     ready: bool = False
     message: str = ""
+    lacking: str = ""
 
 
 class NetworkGateway(Object, frozen=True):

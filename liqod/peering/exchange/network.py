@@ -8,18 +8,18 @@ exists are kept in memory until it does.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import msgspec
 
-from liqod.flow.controller import Source, watch
+from liqod.flow.controller import After, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NETWORKCONFIGS
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import to_dict
-from liqod.model.records.network import NetworkConfig, Side, Subnets
+from liqod.model.records.network import NO_TUNNEL_HERE, UNDECIDED, NetworkConfig, Side, Subnets
 from liqod.peering.changes import Queue
 from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.session.peer import Peer
@@ -31,13 +31,28 @@ SETTLE = 0.02
 """Seconds for which events of a peer are collected into one write."""
 
 
+ANSWER_WITHIN: Final = 60.0
+"""Seconds of a session in which a peer tells of its network; from then on one that did not counts as without tunnel."""
+
+
 @attrs.define
 class _Exchange:
-    """The last parameters received from one peer, and those sent to it, with the session."""
+    """The last parameters received from one peer, and those sent to it, with the session.
+
+    ``answered_in``: the session of the last answer; ``waits``: the one in which we wait for it, and since when.
+    """
 
     remote: Side | None = None
     ack: Subnets | None = None
-    sent: tuple[PeerConnection, Network, NetworkAck | None] | None = None
+    answered_in: PeerConnection | None = None
+    sent: tuple[PeerConnection, Network | None, NetworkAck | None] | None = None
+    waits: tuple[PeerConnection, float] | None = None
+
+    def restart(self) -> None:
+        """Send everything again, and do not rely on it that the peer had no tunnel: our record of it is gone."""
+        self.sent = self.waits = None
+        if self.ack is not None and self.ack.reason == NO_TUNNEL_HERE:
+            self.ack = None
 
 
 class NetworkExchange(PeerController):
@@ -54,7 +69,13 @@ class NetworkExchange(PeerController):
     def sources(self) -> Iterable[Source[ClusterID]]:
         """Return the changes of peers, and the NetworkConfigs."""
         yield from super().sources()
-        yield watch(self._configs, lambda key, old, new: (ClusterID(key.name),))
+        yield watch(self._configs, self._config_changed)
+
+    def _config_changed(self, key: Key, old: NetworkConfig | None, new: NetworkConfig | None) -> Iterable[ClusterID]:
+        peer = ClusterID(key.name)
+        if new is None and (exchange := self._exchanges.get(peer)) is not None:
+            exchange.restart()
+        return (peer,)
 
     def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
         """Store the parameters that a peer sent; newer ones replace older ones."""
@@ -78,6 +99,7 @@ class NetworkExchange(PeerController):
                 known_key=event.known_key,
                 external_six=event.external_six,
             )
+            exchange.answered_in = peer.session
         self.enqueue(peer.id, SETTLE)
 
     def forget(self, peer: ClusterID) -> None:
@@ -85,16 +107,21 @@ class NetworkExchange(PeerController):
         super().forget(peer)
         self._exchanges.pop(peer, None)
 
-    async def reconcile(self, peer_id: ClusterID) -> None:
-        """Send changed parameters to a peer, and record those that it sent."""
+    async def reconcile(self, peer_id: ClusterID) -> After | None:
+        """Send changed parameters to a peer, and record those that it sent, or that it sends none."""
         config = self._configs.get(Key("", peer_id))
         if config is None or config.metadata.deleting:
-            return
-        self._send(peer_id, config)
-        exchange = self._exchanges.get(peer_id)
-        if exchange is None:
-            return
+            return None
+        exchange = self._exchanges.setdefault(peer_id, _Exchange())
+        self._send(peer_id, config, exchange)
+        peer = self._peers.get(peer_id)
+        session = peer.session if peer is not None else None
+        if exchange.ack is not None and exchange.ack.reason == NO_TUNNEL_HERE and exchange.answered_in is not session:
+            exchange.ack = None  # of an earlier session: what holds now is sent in this one
         changes: dict[str, Any] = {}
+        wait = self._silence(config, exchange, session)
+        if wait is not None and wait <= 0:
+            changes["silent"] = True
         if exchange.remote is not None and exchange.remote != config.status.remote:
             changes["remote"] = _whole(exchange.remote)
         if exchange.ack is not None and exchange.ack != config.status.ack:
@@ -106,18 +133,29 @@ class NetworkExchange(PeerController):
                     NETWORKCONFIGS, config.metadata.name, {"status": changes}, subresource="status", view=None
                 )
             except NotFound:
-                return  # the watch enqueues the peer when the record exists
+                return None  # the watch enqueues the peer when the record exists
+        return After(wait) if wait is not None and wait > 0 else None
 
-    def _send(self, peer_id: ClusterID, config: NetworkConfig) -> None:
+    def _silence(self, config: NetworkConfig, exchange: _Exchange, session: PeerConnection | None) -> float | None:
+        """Return in how many seconds a peer counts as silent; None where nothing depends on it."""
+        is_open = config.spec.decision.mode == UNDECIDED and not config.status.silent
+        if session is None or not is_open or exchange.ack is not None:
+            exchange.waits = None
+            return None
+        if exchange.waits is None or exchange.waits[0] is not session:
+            exchange.waits = session, self._clock.seconds()
+        return exchange.waits[1] + ANSWER_WITHIN - self._clock.seconds()
+
+    def _send(self, peer_id: ClusterID, config: NetworkConfig, exchange: _Exchange) -> None:
         peer = self._peers.get(peer_id)
         session = peer.session if peer is not None else None
-        if session is None or config.spec.local == Side():
+        network = _network(config.spec.local) if config.spec.local != Side() else None
+        ack = _ack(config.spec.remap)
+        if session is None or (network is None and (ack is None or ack.reason != NO_TUNNEL_HERE)):
             return
-        exchange = self._exchanges.setdefault(peer_id, _Exchange())
-        network, ack = _network(config.spec.local), _ack(config.spec.remap)
         before = exchange.sent if exchange.sent is not None and exchange.sent[0] is session else None
         events: list[Event] = []
-        if before is None or before[1] != network:
+        if network is not None and (before is None or before[1] != network):
             events.append(network)
         if ack is not None and (before is None or before[2] != ack):
             events.append(ack)
@@ -125,6 +163,24 @@ class NetworkExchange(PeerController):
             if not session.send(event):
                 return  # sent when the next session opens
         exchange.sent = (session, network, ack)
+
+
+class NoTunnels(PeerController):
+    """Tells every peer, with ``[network] mode = "none"``, that there is no tunnel here; theirs are ignored."""
+
+    name = "networks"
+    queue = Queue.NETWORK
+
+    def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
+        """Ignore what a peer sent."""
+
+    async def reconcile(self, peer_id: ClusterID) -> None:
+        """Tell a peer, in the session that has just been opened."""
+        peer = self._peers.get(peer_id)
+        if peer is not None and peer.session is not None:
+            peer.session.send(
+                NetworkAck([], reason=NO_TUNNEL_HERE, message='mode = "none" under [network] is set there')
+            )
 
 
 def _network(side: Side) -> Network:

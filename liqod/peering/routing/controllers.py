@@ -27,7 +27,7 @@ from liqod.peering.borrowing.virtual_nodes import VirtualNodes
 from liqod.peering.controller import PeeringContext
 from liqod.peering.exchange.credentials import CredentialIssuer, CredentialStore
 from liqod.peering.exchange.namespaces import NamespaceRequests, NamespaceResponses
-from liqod.peering.exchange.network import NetworkExchange
+from liqod.peering.exchange.network import NetworkExchange, NoTunnels
 from liqod.peering.lending.advertiser import Advertiser
 from liqod.peering.lending.capacity import Capacity
 from liqod.peering.lending.cluster_info import ClusterInfo
@@ -55,16 +55,6 @@ class Networks(Protocol):
 
     def forget(self, peer: ClusterID) -> None:
         """Drop the state of a peer."""
-
-
-class NoNetworks:
-    """Networks for ``[network] mode = none``: peers' network parameters are ignored."""
-
-    def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
-        """Ignore the event."""
-
-    def forget(self, peer: ClusterID) -> None:
-        """Do nothing."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -292,7 +282,7 @@ def make_trust(
 
 
 def make_networks(context: PeeringContext, informers: Informers, settings: Settings) -> Networks:
-    """Return the exchange of networks, or the null object where this cluster has none to exchange."""
+    """Return the exchange of networks, or what tells peers that this cluster has none to exchange."""
     if settings.network.mode == "none":
-        return NoNetworks()
+        return NoTunnels(context)
     return NetworkExchange(context, informers.of(NETWORKCONFIGS, NetworkConfig))

@@ -6,6 +6,7 @@ Nothing is changed by it: rules are only checked (``nft --check``), and the devi
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -35,18 +36,54 @@ class HostCheck:
     hint: str = ""
 
 
-async def check_host(
-    kernel: Kernel, settings: schema.Network, *, under_systemd: bool, capable: bool
-) -> list[HostCheck]:
-    """Return what there is and what is missing; ``capable``: whether this process may change the network."""
+INCAPABLE: Final = HostCheck(
+    "this process may not change the network: what the kernel can do is not known",
+    "run it as root; the daemon needs the capability CAP_NET_ADMIN, which systemd/liqod.service gives it",
+)
+LONGEST: Final = 900
+"""Characters that a record has room for."""
+
+
+def find_program(name: str) -> str | None:
+    """Return the path of a program, as the daemon finds it; None where it is not installed."""
+    return shutil.which(name, path=PATHS)
+
+
+def is_capable(status: str = "") -> bool:
+    """Return whether a process, by its /proc/PID/status, may change the network; by default this one."""
+    text = status or Path("/proc/self/status").read_text()
+    mask = next((line.split()[1] for line in text.splitlines() if line.startswith("CapEff:")), "0")
+    return bool(int(mask, 16) >> NET_ADMIN & 1)
+
+
+@attrs.frozen(kw_only=True)
+class Means:
+    """What a process has for changing its host's network; by default this process on this host."""
+
+    find: Callable[[str], str | None] = find_program
+    capable: Callable[[], bool] = is_capable
+
+    def missing(self) -> list[HostCheck]:
+        """Return the programs and the right that a gateway lacks."""
+        found = [_tool(name, package, self.find) for name, package in TOOLS.items()]
+        return [*(one for one in found if one.hint), *([] if self.capable() else [INCAPABLE])]
+
+
+async def find_lacks(kernel: Kernel, settings: schema.Network, means: Means, *, under_systemd: bool) -> str:
+    """Return in one sentence what a host lacks to be a gateway, and what to do; empty where it lacks nothing."""
+    lacks = means.missing() or await check_host(kernel, settings, means, under_systemd=under_systemd)
+    return "; ".join(f"{one.text}: {one.hint}" for one in lacks if one.hint)[:LONGEST]
+
+
+async def check_host(kernel: Kernel, settings: schema.Network, means: Means, *, under_systemd: bool) -> list[HostCheck]:
+    """Return what there is and what is missing."""
     node = settings.role == "node"
-    found = [_tool(name, package) for name, package in TOOLS.items() if not (node and name in ("wg", "conntrack"))]
+    programs = [name for name in TOOLS if not (node and name in ("wg", "conntrack"))]
+    found = [_tool(name, TOOLS[name], means.find) for name in programs]
     if any(check.hint for check in found):
         return found
-    if not capable:
-        why = "this process may not change the network: what the kernel can do is not known"
-        hint = "run it as root; the daemon needs the capability CAP_NET_ADMIN, which systemd/liqod.service gives it"
-        return [*found, HostCheck(why, hint)]
+    if not means.capable():
+        return [*found, INCAPABLE]
     if not node:
         found.append(await _tunnel(kernel, settings.device, under_systemd=under_systemd))
     found.append(await _overlay(kernel))
@@ -61,15 +98,8 @@ async def check_host(
     return found
 
 
-def is_capable(status: str = "") -> bool:
-    """Return whether a process, by its /proc/PID/status, may change the network; by default this one."""
-    text = status or Path("/proc/self/status").read_text()
-    mask = next((line.split()[1] for line in text.splitlines() if line.startswith("CapEff:")), "0")
-    return bool(int(mask, 16) >> NET_ADMIN & 1)
-
-
-def _tool(name: str, package: str) -> HostCheck:
-    if shutil.which(name, path=PATHS) is not None:
+def _tool(name: str, package: str, find: Callable[[str], str | None]) -> HostCheck:
+    if find(name) is not None:
         return HostCheck(f"{name} is there")
     return HostCheck(f"the program {name} is missing", f"install the package {package}")
 

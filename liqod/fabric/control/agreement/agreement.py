@@ -23,7 +23,7 @@ from liqod.fabric.state.validation import (
     network,
 )
 from liqod.model.ids import ClusterID
-from liqod.model.records.network import Network, NetworkConfig, Side, Subnets
+from liqod.model.records.network import NO_TUNNEL_HERE, Network, NetworkConfig, Side, Subnets
 from liqod.model.records.offer import Refusal
 
 
@@ -145,6 +145,8 @@ def agree(
     ``other_keys`` are those of the other peers, ``others`` what those have.
     """
     status = config.status
+    if status.ack.reason == NO_TUNNEL_HERE:
+        raise Refusal("PeerHasNone", f"the peer has no tunnel: {status.ack.message or 'it did not say why'}")
     if status.remote == Side():
         return None
     remote = check_side(status.remote, own.public_key, other_keys)
