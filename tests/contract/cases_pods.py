@@ -143,6 +143,31 @@ class PodCase(ContractCase):
             f'error looking up service account {self.namespace}/none: serviceaccount "none" not found', error.message
         )
 
+    async def test_runtime_class(self) -> None:
+        """A RuntimeClass gives its pods a node selector and tolerations, and refuses those that select otherwise."""
+        name, base = self.unique("runtime"), "/apis/node.k8s.io/v1/runtimeclasses"
+        self.leave(f"{base}/{name}")
+        kept = {"key": "kept", "operator": "Exists", "effect": "NoExecute"}
+        scheduling = {"nodeSelector": {"pool": "a"}, "tolerations": [kept, {"key": "wide", "operator": "Exists"}]}
+        await self.call("POST", base, {"metadata": {"name": name}, "handler": "x", "scheduling": scheduling})
+        own = [
+            {"key": "own", "operator": "Exists"},
+            {"key": "wide", "operator": "Equal", "value": "v", "effect": "NoSchedule"},
+            {"key": "kept", "operator": "Equal", "value": "v", "effect": "NoSchedule"},
+        ]
+        asking = {"schedulerName": "nobody", "runtimeClassName": name}
+        spec = (await self.pod("p", {**asking, "nodeSelector": {"disk": "b"}, "tolerations": own}))["spec"]
+        self.assertEqual(spec["nodeSelector"], {"disk": "b", "pool": "a"})
+        added = [each for each in spec["tolerations"] if not each["key"].startswith("node.kubernetes.io/")]
+        self.assertEqual(added, [own[0], own[2], *scheduling["tolerations"]])
+        for changed, words in (
+            ({**asking, "nodeSelector": {"pool": "b"}}, "conflict: runtimeClass.scheduling.nodeSelector[pool] = a; "),
+            ({**asking, "runtimeClassName": "none"}, 'pod rejected: RuntimeClass "none" not found'),
+        ):
+            body = {"metadata": {"name": "q"}, "spec": pod_spec() | changed}
+            error = await self.refused(403, "Forbidden", "POST", f"{self.space}/pods", body)
+            self.assertIn(words, error.message)
+
     async def test_status_is_apart(self) -> None:
         """A pod's status is written on its own path; the pod's path leaves it."""
         await self.pod("p", {"schedulerName": "nobody"})

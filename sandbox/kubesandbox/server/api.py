@@ -12,9 +12,19 @@ from typing import Final
 import attrs
 
 from kubesandbox.auth.tokens import User
-from kubesandbox.kinds import defaults, schema, statuses, validation
+from kubesandbox.kinds import defaults, runtime_class, schema, statuses, validation
 from kubesandbox.kinds.catalog import Catalog
-from kubesandbox.kinds.kinds import NAMESPACES, NODES, PODS, SERVICEACCOUNTS, SERVICES, Json, Key, Kind
+from kubesandbox.kinds.kinds import (
+    NAMESPACES,
+    NODES,
+    PODS,
+    RUNTIMECLASSES,
+    SERVICEACCOUNTS,
+    SERVICES,
+    Json,
+    Key,
+    Kind,
+)
 from kubesandbox.kinds.pod_security import violations
 from kubesandbox.kinds.statuses import ApiStatus, Cause
 from kubesandbox.server.requests import Caller, DeleteOptions, Review, Webhooks
@@ -95,6 +105,8 @@ class Api:
             raise ApiStatus(500, "", "resourceVersion should not be set on objects to be created")
         space = self._namespace_of(kind, namespace, metadata.get("name", ""))
         prepared = self._prepared_to_create(kind, namespace, body)
+        if kind.resource == PODS:
+            prepared = self._with_runtime_class(prepared)
         key = Key(namespace, prepared["metadata"].get("name", ""))
         review = Review("CREATE", kind, key, "", new=prepared, old=None, caller=caller, namespace=space)
         prepared = await self._mutated(review)
@@ -142,6 +154,19 @@ class Api:
         elif kind.has_status:
             result.pop("status", None)
         return self._filled(kind, result)
+
+    def _with_runtime_class(self, body: Json) -> Json:
+        spec, name = body["spec"], body["metadata"].get("name", "")
+        wanted = spec.get("runtimeClassName")
+        if wanted is None:
+            return body
+        found = self.store.get(RUNTIMECLASSES, Key("", wanted))
+        if found is None:
+            raise statuses.forbidden(PODS, name, f'pod rejected: RuntimeClass "{wanted}" not found')
+        try:
+            return body | {"spec": runtime_class.scheduled(spec, found.object)}
+        except runtime_class.Conflict as error:
+            raise statuses.forbidden(PODS, name, str(error)) from None
 
     def _with_account(self, body: Json) -> Json:
         spec, metadata = body["spec"], body["metadata"]
