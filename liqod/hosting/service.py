@@ -23,6 +23,7 @@ from liqod.hosting.home_paths import HomePaths
 from liqod.hosting.shadowpods.controller import ShadowPods
 from liqod.hosting.tenants import authorizer
 from liqod.hosting.tenants.access import Access, ApiAccess
+from liqod.hosting.tenants.closing import ClosingNamespaces
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespace_bounds import NamespaceBounds
@@ -163,6 +164,7 @@ class Hosting(MultiService):
         for controller in (
             BorrowerRole(clock, self._access, metrics=metrics),
             bounds,
+            ClosingNamespaces(client, clock, namespaces, metrics=metrics),
             self._shadowpods,
             endpointslices,
         ):

@@ -38,6 +38,7 @@ GROUPS = {
     "roles": "rbac.authorization.k8s.io",
     "rolebindings": "rbac.authorization.k8s.io",
     "endpointslices": "discovery.k8s.io",
+    "ingresses": "networking.k8s.io",
     "mutatingwebhookconfigurations": "admissionregistration.k8s.io",
     "certificatesigningrequests/approval": "certificates.k8s.io",
 }
@@ -67,7 +68,7 @@ class EverywhereTests(SynchronousTestCase):
     """Objects that the account writes in its own namespace and for its tenants."""
 
     @given(
-        st.sampled_from(["secrets", "serviceaccounts", "endpointslices"]),
+        st.sampled_from(["secrets", "serviceaccounts", "endpointslices", "services", "ingresses"]),
         st.sampled_from(OPERATIONS),
         places,
     )

@@ -58,7 +58,7 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             namespace,
             [
                 _rule("", ["secrets", "serviceaccounts", "resourcequotas", "services"]),
-                _rule("networking.k8s.io", ["networkpolicies"]),
+                _rule("networking.k8s.io", ["networkpolicies", "ingresses"]),
                 _rule("discovery.k8s.io", ["endpointslices"]),
             ],
             [

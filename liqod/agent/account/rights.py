@@ -172,6 +172,9 @@ def _hosting(contract: Contract) -> Iterator[Right]:
     yield from _record(kinds.SHADOWPODS, "get")
     yield from _verbs(kinds.SHADOWENDPOINTSLICES, "list", "watch")
     yield from _verbs(kinds.ENDPOINTSLICES, "list", "watch", "create", "patch", "delete")
+    # What is left in a namespace that is being deleted takes no traffic; a policy keeps this to tenants' namespaces.
+    for resource in (kinds.SERVICES, kinds.INGRESSES):
+        yield from _verbs(resource, "list", "patch")
     # This cluster's networks: no tenant's endpoints are in them.
     yield from _verbs(SERVICE_CIDRS, "list")
     yield from _verbs(kinds.SERVICES, "get", names=["kubernetes"], namespace="default")

@@ -1,0 +1,142 @@
+"""Puts services and ingresses of namespaces that are being deleted out of force.
+
+Finalizers keep an object, and with it the namespace, as long as their owners like: those of controllers of this cluster
+that are slow or gone. What takes traffic must not do that any longer when its tenant has left; the finalizers stay,
+since somebody's resources may depend on them. A load balancer whose service needs none any more is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any, Final
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
+from liqod.kube.cache.informer import Informer
+from liqod.kube.client import Client
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import INGRESSES, SERVICES, Resource
+from liqod.model.ids import Key
+from liqod.model.objects.granted_namespace import tenant_of
+from liqod.model.objects.meta import Object, View
+
+AGAIN: Final = 30.0
+"""Seconds until a namespace that is still being deleted is looked at again: the objects in it are not watched."""
+CLOSED: Final = "offloading.liqo.io/closed"
+"""In the selector of a service: a label of no pod of this release."""
+NOWHERE: Final = "closed.invalid"
+"""A host that no client asks for (RFC 6761)."""
+CLASS: Final = "liqod-closed"
+_OLD_CLASS: Final = "kubernetes.io/ingress.class"
+
+
+class ServiceSpec(View, frozen=True):
+    """What decides where a service leads, and who else works for it."""
+
+    type: str = "ClusterIP"
+    selector: dict[str, str] = {}
+    external_name: str = ""
+
+
+class Service(Object, frozen=True):
+    """A service, as far as it is put out of force."""
+
+    spec: ServiceSpec = ServiceSpec()
+
+
+class IngressRule(View, frozen=True):
+    """The host of a rule; empty for all."""
+
+    host: str = ""
+
+
+class IngressSpec(View, frozen=True):
+    """Which hosts an ingress takes, and which controller's it is."""
+
+    ingress_class_name: str = ""
+    rules: list[IngressRule] = []
+
+
+class Ingress(Object, frozen=True):
+    """An ingress, as far as it is put out of force."""
+
+    spec: IngressSpec = IngressSpec()
+
+
+def close_service(service: Service) -> dict[str, Any] | None:
+    """Return the merge patch after which a service leads nowhere, at no port of nodes or load balancer; None if so.
+
+    The API server drops what belongs to the former type (registry/core/service, ``dropTypeDependentFields``).
+    """
+    if service.spec.type == "ExternalName":
+        return None if service.spec.external_name == NOWHERE else {"spec": {"externalName": NOWHERE}}
+    if service.spec.type == "ClusterIP" and CLOSED in service.spec.selector:
+        return None
+    return {"spec": {"type": "ClusterIP", "selector": {CLOSED: "true"}, "externalIPs": None}}
+
+
+def close_ingress(ingress: Ingress) -> dict[str, Any] | None:
+    """Return the merge patch after which an ingress is of no controller and takes no host; None if it is so."""
+    hosts = [rule.host for rule in ingress.spec.rules]
+    if ingress.spec.ingress_class_name == CLASS and hosts == [NOWHERE]:
+        return None
+    return {
+        "metadata": {"annotations": {_OLD_CLASS: None}},
+        "spec": {"ingressClassName": CLASS, "rules": [{"host": NOWHERE}], "tls": None, "defaultBackend": None},
+    }
+
+
+class ClosingNamespaces(Controller[Key]):
+    """Reconciles each granted namespace that is being deleted with what must not take traffic any more."""
+
+    name = "closing-namespaces"
+    workers = 2
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        namespaces: Informer[Object],
+        *,
+        metrics: ReconcileMetrics = NO_METRICS,
+    ) -> None:
+        super().__init__(clock, metrics=metrics)
+        self._client = client
+        self._namespaces = namespaces
+
+    def sources(self) -> Iterable[Source[Key]]:
+        """Namespaces that begin to be deleted; how that goes on is in their conditions, and not of interest."""
+        yield watch(self._namespaces, self._changed)
+
+    def fair_by(self, key: Key) -> Hashable:
+        """Return the tenant of a namespace."""
+        found = self._namespaces.get(key)
+        return tenant_of(found) if found is not None else ""
+
+    async def reconcile(self, key: Key) -> After | None:
+        """Put what is left in one namespace out of force."""
+        found = self._namespaces.get(key)
+        if found is None or not found.metadata.deleting or not tenant_of(found):
+            return None
+        for service in (await self._client.list(SERVICES, key.name, view=Service)).items:
+            await self._patch(SERVICES, service, close_service(service))
+        for ingress in (await self._client.list(INGRESSES, key.name, view=Ingress)).items:
+            await self._patch(INGRESSES, ingress, close_ingress(ingress))
+        return After(AGAIN)
+
+    def _changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[Key]:
+        begins = new is not None and new.metadata.deleting and (old is None or not old.metadata.deleting)
+        return (key,) if begins else ()
+
+    async def _patch(self, resource: Resource, found: Object, patch: dict[str, Any] | None) -> None:
+        if patch is None:
+            return
+        meta = found.metadata
+        try:
+            await self._client.patch(resource, meta.name, patch, meta.namespace, view=None)
+        except NotFound:
+            return
+        self._log.info("put the {kind} {name} out of force", kind=resource.kind, name=meta.key)
