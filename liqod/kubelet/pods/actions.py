@@ -18,7 +18,7 @@ from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kube.writing.refusals import READ_AGAIN
 from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.common.meta import is_ours
+from liqod.kubelet.common.meta import home_uid, is_ours
 from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning, meaning_of
 from liqod.kubelet.common.views import HomePod, Shadow, decoded
 from liqod.kubelet.lender.failed_writes import failed_write
@@ -33,6 +33,9 @@ from liqod.model.timestamps import rfc3339
 
 FLOOD_INTERVAL: Final = 60.0
 """Seconds between two events about a lender that changes too many statuses."""
+AGAIN_AFTER: Final = 1.0
+"""Seconds between the deletion of a ShadowPod for its patch and the next one of that pod. A lender that does not keep
+its annotation would otherwise have it deleted and created as fast as it answers."""
 DELETION_TIMEOUT: Final = 10.0
 """Seconds after which a deletion that the watch has not shown is requested again."""
 
@@ -69,7 +72,7 @@ class TrackedPod:
     attempts: Attempts = Factory(Attempts)
     """Failed writes at the lender."""
     retry_at: float = 0.0
-    """Until then no ShadowPod is created, because the lender refused it."""
+    """Until then no ShadowPod is created, because the lender refused it, or the last one was just deleted."""
     shadow_deletion: Deletion | None = None
     home_deletion: Deletion | None = None
 
@@ -181,6 +184,9 @@ class PodActions:
         if pod.home is None and await self._exists_at_home(key):
             return DELETION_TIMEOUT
         tracked.shadow_deletion = Deletion(uid, now)
+        shadow = remote.shadow(key.name)
+        if pod.home is not None and shadow is not None and home_uid(shadow.metadata) == pod.home.metadata.uid:
+            tracked.retry_at = max(tracked.retry_at, now + AGAIN_AFTER)
         try:
             # The UID: the ShadowPod of a namesake that was created meanwhile is not this one.
             await remote.client.delete(SHADOWPODS, key.name, remote.namespace, uid=uid)

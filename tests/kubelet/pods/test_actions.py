@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.errors import Unreachable
-from liqod.kubelet.common.views import HomePod
-from liqod.kubelet.pods.actions import DELETION_TIMEOUT, PodActions, TrackedPod
+from liqod.kubelet.common.views import HomePod, Shadow
+from liqod.kubelet.pods.actions import AGAIN_AFTER, DELETION_TIMEOUT, PodActions, Seen, TrackedPod
 from liqod.kubelet.pods.controller import _count_restarts
 from liqod.model.ids import Key
+from liqod.model.names import HOME_POD_UID_ANNOTATION
 from liqod.model.objects.meta import ObjectMeta
 
 WEB = Key("shop", "web")
@@ -67,6 +69,61 @@ class DeleteHomeTests(SynchronousTestCase):
         self.server.answers = True
         self.assertIsNone(self.successResultOf(self.delete("a")))
         self.assertEqual(self.server.uids, ["a", "a"])
+
+
+@attrs.define
+class Lender:
+    """A remote namespace that has one ShadowPod, counts requests, and accepts all."""
+
+    has: Shadow | None
+    requests: list[str] = attrs.Factory(list)
+    namespace: str = "shop-home"
+
+    @property
+    def client(self) -> Any:
+        return self
+
+    @property
+    def mutations(self) -> Any:
+        return self
+
+    def shadow(self, name: str) -> Shadow | None:
+        return self.has
+
+    async def delete(self, resource: Any, name: str, namespace: str, *, uid: str) -> None:
+        self.requests.append("delete")
+
+    async def create(self, resource: Any, body: Any, namespace: str, *, view: Any) -> Shadow:
+        self.requests.append("create")
+        return Shadow()
+
+    def forget(self, name: str) -> None:
+        self.has = None
+
+    def wrote(self, name: str, before: Any, after: Any) -> None:
+        self.has = after
+
+    def request_succeeded(self) -> None:
+        """The lender answers."""
+
+
+class AgainTests(SynchronousTestCase):
+    def test_a_pod_is_created_again_after_a_pause(self) -> None:
+        """A lender can have a pod created once in a second, not faster; a successor of the name does not wait."""
+        for owner, pause in (("u1", AGAIN_AFTER), ("another pod", 0.0)):
+            clock, unused = Clock(), cast(Any, None)
+            annotations = {HOME_POD_UID_ANNOTATION: owner}
+            there: Any = Lender(Shadow(metadata=ObjectMeta(name="web", uid="s1", annotations=annotations)))
+            actions = PodActions(clock, unused, context=unused, grants=unused, health=there, recorder=unused)
+            home = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1"))
+            seen = Seen(WEB, home, there, TrackedPod())
+            self.successResultOf(Deferred.fromCoroutine(actions.delete_shadow(seen, there, "s1")))
+            if pause:
+                left = self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, {})))
+                self.assertEqual((left, there.requests), (pause, ["delete"]))
+                clock.advance(pause)
+            self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, {})))
+            self.assertEqual(there.requests, ["delete", "create"])
 
 
 class TrackedPodTests(SynchronousTestCase):
