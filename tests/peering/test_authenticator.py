@@ -88,6 +88,7 @@ class Shown:
     seen: Fingerprint | None = None
     status_written_at: float = 0.0
     called_at: float = 0.0
+    network: str | None = None
     name: str = ""
     life: list[str] = attrs.field(factory=list)
 
@@ -134,7 +135,7 @@ class Around:
         finalizers = [FINALIZER] if self.world.record == "withdrawn" else []
         return ForeignCluster(metadata=ObjectMeta(name=peer, finalizers=finalizers))
 
-    def has_room_for(self, peer: ClusterID) -> bool:
+    def has_room_for(self, peer: ClusterID, network: str) -> bool:
         return self.room
 
     def is_sighted(self, peer: ClusterID) -> bool:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.endpoints import TCP4ClientEndpoint, wrapClientTLS
+from twisted.internet.protocol import Factory
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import Settings, Sharing
+from liqod.identity.tls import PeerTLS
 from liqod.kube.resources import FOREIGNCLUSTERS, NODES
+from liqod.model.ids import ClusterID
 from liqod.model.records.views import Advertisement, ForeignClusterStatus
 from liqod.peering.records import record_gc
 from liqod.peering.records.events import transition
+from liqod.peering.records.stranger_places import NAMED, Place, makes_way
 from tests.peering.clusters import FakeSighting, PairCase, PeerCluster, keypair, settings
+from tests.peering.test_hostile import HostileCase, Speaker
 
 
 def lending(**sharing: object) -> Settings:
@@ -95,6 +104,72 @@ class RecordCollectionTests(PairCase):
         await self.becomes(left, "the passer-by is forgotten")
         await self.pause(2.0)
         self.assertTrue(await left())
+
+
+class PlacesTests(SynchronousTestCase):
+    """Who makes way for whom."""
+
+    @given(st.lists(st.sampled_from("abcdef"), max_size=12), st.sampled_from(["a", "b", "new", NAMED]))
+    def test_places_are_shared_by_network(self, networks: list[str], newcomer: str) -> None:
+        """The longest unseen of a network with most places makes way, where that makes the shares more even."""
+        places = {ClusterID(f"c{number}"): Place(one, float(number)) for number, one in enumerate(networks)}
+        victim = makes_way(places, newcomer)
+        most = max(map(networks.count, networks), default=0)
+        if newcomer == NAMED:
+            self.assertEqual(victim is not None, bool(networks))
+        else:
+            self.assertEqual(victim is not None, most >= networks.count(newcomer) + 2)
+        if victim is not None:
+            own = places[victim].network
+            self.assertEqual(networks.count(own), most)
+            tied = [one for one in places.values() if networks.count(one.network) == most]
+            self.assertEqual(min(one.last for one in tied), places[victim].last)
+
+    def test_nobody_takes_the_place_of_the_named(self) -> None:
+        """A stranger at an address of the configuration stays."""
+        places = {ClusterID("a"): Place(NAMED, 0.0), ClusterID("b"): Place(NAMED, 1.0)}
+        self.assertIsNone(makes_way(places, "new"))
+        self.assertIsNone(makes_way(places, NAMED))
+
+
+class CrowdTests(HostileCase):
+    """Keys without number that keep calling."""
+
+    async def call(self, alpha: PeerCluster, name: str, source: str) -> None:
+        """Show a key that nobody trusts, from an address."""
+        speaker = Speaker(name)
+        plain: Any = TCP4ClientEndpoint(alpha.reactor, "127.0.0.1", alpha.peering.port, bindAddress=(source, 0))
+        endpoint = wrapClientTLS(PeerTLS(keypair(name)).client_creator(), plain)
+        await endpoint.connect(Factory.forProtocol(lambda: speaker))
+        speaker.hello()
+        await speaker.lost
+
+    async def test_a_crowd_of_one_address_keeps_nobody_out(self) -> None:
+        """With all places taken by keys of one address a newcomer from another one is shown, and stays."""
+        alpha = await self.side("alpha", settings(max_untrusted=4, autojoin_untrusted=False))
+        names = [f"crowd-{number}" for number in range(6)]
+
+        async def shown() -> set[str]:
+            return {one["metadata"]["name"] for one in (await alpha.admin.list(FOREIGNCLUSTERS)).items}
+
+        for name in names:
+            await self.call(alpha, name, "127.0.0.2")
+
+        async def full() -> bool:
+            return len(await shown()) == 4
+
+        await self.becomes(full, "all places are taken")
+        await self.call(alpha, "newcomer", "127.0.0.3")
+
+        async def is_shown() -> bool:
+            return "newcomer" in await shown()
+
+        await self.becomes(is_shown, "the newcomer is shown")
+        for name in names:
+            await self.call(alpha, name, "127.0.0.2")
+        await self.pause(0.5)
+        found = await shown()
+        self.assertEqual(("newcomer" in found, len(found)), (True, 4))
 
 
 class EventTests(PairCase):

@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from liqod.config.schema import Peering as PeeringSettings
 from liqod.flow.clocks import wall_clock
+from liqod.flow.connections.admission import source_of
 from liqod.flow.controller import After
 from liqod.identity.fingerprint_words import words
 from liqod.kube.cache.informer import Informer
@@ -34,8 +35,10 @@ from liqod.peering.changes import Queue
 from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.events import reference, transition
-from liqod.peering.records.record_gc import collected_at
+from liqod.peering.records.record_gc import collected_at, is_wanted
 from liqod.peering.records.status import MAX_ENDPOINTS, Facts, describe
+from liqod.peering.records.stranger_places import Place, makes_way
+from liqod.peering.session.dial import split_address
 from liqod.peering.session.lifecycle import Disconnected, NoRoom, Stranger, Withdrawing, ever_connected
 from liqod.peering.session.liveness import assess_liveness
 from liqod.peering.session.peer import Peer, addresses
@@ -94,10 +97,24 @@ class ForeignClusters(PeerController):
         """Enqueue the status of a peer, by default after its changes were collected for a moment."""
         super().enqueue(key, after)
 
-    def has_room_for(self, peer: ClusterID) -> bool:
-        """Return whether one more untrusted cluster may have a record; records about to be created are counted."""
+    def has_room_for(self, peer: ClusterID, network: str) -> bool:
+        """Return whether one more untrusted cluster may have a record; records about to be created are counted.
+
+        ``network`` is where it comes from: the record of a stranger from a more crowded one makes way.
+        """
         awaited = {other.id for other in self._peers.values() if other.state == Stranger(recorded=False)}
-        return self._fits(peer, awaited)
+        if self._fits(peer, awaited):
+            return True
+        return len(awaited) < self._max_strangers and makes_way(self._places(), network) is not None
+
+    def _places(self) -> dict[ClusterID, Place]:
+        """Return the records of strangers that nobody configured."""
+        places = {}
+        for record in self.clusters.items():
+            peer = self._peers.get(ClusterID(record.metadata.name))
+            if peer is not None and not is_wanted(record) and not record.metadata.deleting:
+                places[peer.id] = Place(_network_of(peer), _last_sign(peer))
+        return places
 
     def _fits(self, peer: ClusterID, awaited: Collection[ClusterID]) -> bool:
         recorded = {record.metadata.name for record in self.clusters.items() if not record.spec.fingerprint}
@@ -206,7 +223,7 @@ class ForeignClusters(PeerController):
     async def _create_for_stranger(self, peer: Peer) -> float | None:
         """Create the record of a stranger; returns when to retry while the limit is reached and it is in sight."""
         if self.get(peer.id) is None:
-            if not self._fits(peer.id, self._creating):
+            if not self._fits(peer.id, self._creating) and not await self._make_room(_network_of(peer)):
                 peer.advance(NoRoom(sighted=bool(peer.sightings)))
                 return NO_ROOM
             self._creating.add(peer.id)
@@ -216,14 +233,28 @@ class ForeignClusters(PeerController):
                 self._creating.discard(peer.id)
         return None
 
+    async def _make_room(self, network: str) -> bool:
+        """Delete the record of a stranger from a crowded network; returns False if none makes way."""
+        victim = makes_way(self._places(), network)
+        record = self.get(victim) if victim is not None else None
+        if victim is None or record is None:
+            return False
+        meta = record.metadata
+        try:
+            await self._client.delete(FOREIGNCLUSTERS, victim, uid=meta.uid, version=meta.resource_version)
+        except Conflict:
+            return False  # 409: somebody changes it at this moment, perhaps to trust it
+        self.clusters.removed(Key("", victim), record)
+        self._log.info("{peer}, which nobody trusted, made way for another stranger", peer=victim)
+        return True
+
     async def _collect(self, peer: Peer) -> float | None:
         """Delete the record of a stranger that was not seen for a long time; returns the seconds until that."""
         record = self.get(peer.id)
         if record is None:
             return None
         in_sight = bool(peer.sightings) or peer.session is not None
-        last = max(peer.called_at, peer.sighted_at, peer.broken_at)
-        moment = collected_at(record, in_sight=in_sight, last=last)
+        moment = collected_at(record, in_sight=in_sight, last=_last_sign(peer))
         if moment is None:
             return None
         if (wait := moment - self._clock.seconds()) > 0:
@@ -325,6 +356,17 @@ class ForeignClusters(PeerController):
             retry_within=peer.dialer.retry_within if not connected else 0,
         )
         return facts, view.until
+
+
+def _last_sign(peer: Peer) -> float:
+    return max(peer.called_at, peer.sighted_at, peer.broken_at)
+
+
+def _network_of(peer: Peer) -> str:
+    """Return where a stranger comes from: it called from there, or is said to be there."""
+    if peer.network is not None:
+        return peer.network
+    return source_of(split_address(peer.sightings[0].address)[0]) if peer.sightings else "unknown"
 
 
 def _pin_metadata(joined: bool, finalizers: Sequence[str] = ()) -> dict[str, Any]:

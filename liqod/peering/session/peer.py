@@ -53,6 +53,7 @@ class Peer:
     ``state``: its state in the life cycle; ``advance`` changes it. ``lending``: what we lend to it; ``received`` and
     ``credential``: what it lends to us, and whether its credential is stored, None until the Secret was read.
     ``called_at``: when it last showed an untrusted key; ``sighted_at``: when what discovery shows of it last changed;
+    ``network``: where it called from then (``stranger_places``), None if it did not.
     ``status_written_at``: when its status was last written. ``knows_key``: the newest key of ours that it acknowledged.
     """
 
@@ -66,6 +67,7 @@ class Peer:
     seen: Fingerprint | None = None
     status_written_at: float = 0.0
     called_at: float = 0.0
+    network: str | None = None
     sighted_at: float = 0.0
     knows_key: str = ""
     problem: ConnectionProblem | None = None

@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from liqod.audit.events import NO_AUDIT, Audit, AuditEvent
 from liqod.config.schema import Settings
+from liqod.flow.connections.admission import source_of
 from liqod.flow.tasks import Tasks
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pins import Mismatch, Trusted, judge
@@ -23,7 +24,9 @@ from liqod.model.records.offer import Refusal
 from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.peering.ports import OwnCluster
 from liqod.peering.records.foreignclusters import STRANGER_WRITE_INTERVAL, ForeignClusters
+from liqod.peering.records.stranger_places import NAMED
 from liqod.peering.records.tombstones import Tombstones
+from liqod.peering.session.dial import split_address
 from liqod.peering.session.lifecycle import UntrustedKeyShown
 from liqod.peering.session.peer import ConnectionProblem, Peer
 from liqod.peering.session.protocol import PeerConnection
@@ -87,6 +90,7 @@ class Authenticator:
         self._subscriber = subscriber
         self._audit = audit
         self._redeemed: dict[PeerConnection, str] = {}
+        self._named = {peer.address for peer in settings.discovery.peers}
         self._by_hand = {peer.fingerprint for peer in settings.discovery.peers if peer.fingerprint}
 
     def check_identity(
@@ -280,14 +284,16 @@ class Authenticator:
             "TrustPending", f"your key is not trusted here yet; your words are {key_words}", 0.0
         )
         record = self._records.get(claimed)
+        network = NAMED if connection.address in self._named else source_of(split_address(connection.address)[0])
         if record is None:
-            if not self._records.has_room_for(claimed):
+            if not self._records.has_room_for(claimed, network):
                 self._refusals.record("TooManyUntrusted", connection.address, f"no room to show {claimed} to the user")
                 if not self._records.is_sighted(claimed):
                     return bye
             self._directory.peer(claimed).advance(UntrustedKeyShown())
             self._records.enqueue(claimed)
         peer = self._directory.peer(claimed)
+        peer.network = network
         now = peer.called_at = self._clock.seconds()
         if (
             peer.seen is None
