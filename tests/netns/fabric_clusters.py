@@ -26,6 +26,7 @@ from liqod.kube.client import Client  # noqa: E402
 from liqod.kube.connection.config import load  # noqa: E402
 from liqod.kube.errors import AlreadyExists, NotFound  # noqa: E402
 from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, NETWORKCONFIGS, NODES  # noqa: E402
+from liqod.model.records.network import NO_TUNNEL_HERE  # noqa: E402
 
 
 async def furnish(client: Client, own: str, nodes: list[str], everyone: list[str]) -> None:
@@ -63,8 +64,9 @@ async def carry(clients: dict[str, Client], held: Path) -> None:
             for config in (await client.list(NETWORKCONFIGS)).items:
                 peer = clients.get(config["metadata"]["name"])
                 spec: dict[str, Any] = config.get("spec", {})
-                if peer is not None and spec.get("local"):
-                    await deliver(peer, own, spec["local"], spec.get("remap") or {})
+                remap = spec.get("remap") or {}
+                if peer is not None and (spec.get("local") or remap.get("reason") == NO_TUNNEL_HERE):
+                    await deliver(peer, own, spec.get("local") or {}, remap)
         await deferLater(reactor, 0.1)
 
 
@@ -72,7 +74,7 @@ async def deliver(client: Client, sender: str, remote: dict[str, Any], ack: dict
     """Write what a cluster said into the other's record."""
     try:
         before = (await client.get(NETWORKCONFIGS, sender)).get("status", {})
-        wanted = {"remote": remote, **({"ack": ack} if ack else {})}
+        wanted = {**({"remote": remote} if remote else {}), **({"ack": ack} if ack else {})}
         if all(before.get(key) == value for key, value in wanted.items()):
             return
         patch = [{"op": "add", "path": "/status", "value": {**before, **wanted}}]

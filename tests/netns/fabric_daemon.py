@@ -66,7 +66,7 @@ def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
     informers = Informers(client, reactor)
     said = json.loads(options)
     daemon = Daemon(role=said.pop("process", "all"))
-    settings = Settings(daemon=daemon, network=Network(mode="wireguard", **said))
+    settings = Settings(daemon=daemon, network=Network(**{"mode": "wireguard", **said}))
     fabric: NodeFabric | RecordedFabric | Fabric
     host = FabricHost(
         reactor=installed_reactor(), client=client, informers=informers, settings=settings, address=address

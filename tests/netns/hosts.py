@@ -95,6 +95,8 @@ class Hosts:
         self.nodes = nodes or {}
         self.lan = Lan(*names, *self.nodes, mtu=mtu)
         self.options = options or {"policy": "open"}
+        self.hidden: dict[str, str] = {}
+        """By host, the path of a program that its fabric does not find."""
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._stack = contextlib.ExitStack()
         self._known: set[str] = set()
@@ -205,7 +207,9 @@ class Hosts:
 
     def inside(self, name: str, *command: str) -> list[str]:
         """Return a command line that runs on a host."""
-        script = f'mkdir -p /run/wireguard && mount --bind {self.directory}/{name}-run /run/wireguard && exec "$@"'
+        hidden = f"mount --bind /dev/null {self.hidden[name]} && " if name in self.hidden else ""
+        sockets = f"mkdir -p /run/wireguard && mount --bind {self.directory}/{name}-run /run/wireguard && "
+        script = f'{sockets}{hidden}exec "$@"'
         return [*self.lan.inside(name), "unshare", "--mount", "sh", "-c", script, "sh", *command]
 
     def in_pod(self, name: str, *command: str) -> list[str]:
