@@ -162,3 +162,10 @@ class FirstDecisionTests(SynchronousTestCase):
             self.assertEqual(first_decision(setting, self.peer(*since), NOW).mode, mode, (setting, since))
         self.assertEqual(first_decision("auto", self.peer(old, status="False"), NOW).mode, UNDECIDED)
         self.assertEqual(first_decision("auto", self.peer(old), NOW).reason, "KeptFromBefore")
+
+    def test_an_offer_that_expired(self) -> None:
+        """A lender that was away while this mode was set comes back to the peering that there was."""
+        expired = Condition(type="Accepted", status="False", reason="OfferExpired", last_transition_time=rfc3339(NOW))
+        peer = self.peer()
+        peer = msgspec.structs.replace(peer, status=ForeignClusterStatus(conditions=[expired]))
+        self.assertEqual(first_decision("auto", peer, NOW).reason, "KeptFromBefore")

@@ -11,11 +11,12 @@ import msgspec
 from liqod.acceptance.stages import Rules
 from liqod.config.schema import Discovery, Sharing
 from liqod.config.schema import Peer as PeerSettings
+from liqod.fabric.control.records import is_peered
 from liqod.kube.errors import ApiError
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name
-from liqod.model.objects.meta import find_condition
+from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.records.offer import PeerUnreachable, Refusal
 from liqod.peering.records import foreignclusters as records
 from tests.identity.tls_pair import DAY, Authority
@@ -496,9 +497,14 @@ class LostTests(PairCase):
         await self.pause(1.5)
         self.assertEqual((await alpha.offer_record(beta)).status.phase, "Accepted")
         await beta.stop()
-        await self.phase(alpha, beta, "Lost")
+        record = await self.phase(alpha, beta, "Lost")
         self.assertEqual((await alpha.offer_record(beta)).status.phase, "Expired")
         self.assertEqual((await alpha.virtual_node(beta)).metadata.uid, node.metadata.uid)
+        # Also where nothing is lent in the other direction the networks stay.
+        one_way = [one for one in record.status.conditions if one.type != "Lending"]
+        one_way.append(Condition(type="Lending", status="False", reason="PeeringDisabled"))
+        status = msgspec.structs.replace(record.status, conditions=one_way)
+        self.assertIsNone(is_peered(msgspec.structs.replace(record, status=status)))
         await beta.start()
         alpha.sees(beta)
         beta.sees(alpha)

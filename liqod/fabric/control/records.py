@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.fabric.control.agreed import AgreedPeer, detailed, tunnel_spec
-from liqod.fabric.control.agreement.mode import first_decision
+from liqod.fabric.control.agreement.mode import ACCEPTED_BEFORE, first_decision, was_accepted
 from liqod.fabric.control.cluster_networks import when_changed
 from liqod.fabric.state.network import host_port
 from liqod.fabric.state.report import SESSION_LIFETIME, NetworkReport
@@ -36,6 +36,7 @@ from liqod.model.objects.meta import find_condition, to_dict
 from liqod.model.records.network import (
     NO_TUNNEL,
     TUNNEL,
+    UNDECIDED,
     Decision,
     Export,
     NetworkConfig,
@@ -52,6 +53,8 @@ ENDPOINT_TIMEOUT: Final = 15.0
 """Seconds that one endpoint of a peer is tried before the next: WireGuard repeats a handshake every 5 s."""
 CACHE_TTL: Final = 10.0
 """Seconds that our last write counts against a watch that does not show it: one pass of the converge loop."""
+EXPIRED: Final = ("Expired", ACCEPTED_BEFORE)
+"""Reasons of the condition Accepted while an offer is not renewed: nothing follows from that alone."""
 
 
 class StatusRefused(ExpectedError):
@@ -131,7 +134,8 @@ class Records:
         peers = {name: is_peered(record) for name, record in clusters.items()}
         known = {config.metadata.name: config for config in self.configs()}
         for name in sorted(peers):
-            if peers[name] and name not in known:
+            is_from_before = self._mode == UNDECIDED and peers[name] is None and was_accepted(clusters[name])
+            if (peers[name] or is_from_before) and name not in known:
                 await self._create(name, first_decision(self._mode, clusters[name], self._wall()))
         for name, config in sorted(known.items()):
             if peers.get(name, False) is False:
@@ -261,7 +265,7 @@ def is_peered(record: ForeignCluster | None) -> bool | None:
     if any(state is not None and state.status == "True" for state in states):
         return True
     # An offer expires when its lender is silent: its pods may run on, and their traffic with them.
-    if any(state is None or state.status != "False" or state.reason == "Expired" for state in states):
+    if any(state is None or state.status != "False" or state.reason in EXPIRED for state in states):
         return None
     return False
 

@@ -71,7 +71,7 @@ class Means:
 
 async def find_lacks(kernel: Kernel, settings: schema.Network, means: Means, *, under_systemd: bool) -> str:
     """Return in one sentence what a host lacks to be a gateway, and what to do; empty where it lacks nothing."""
-    lacks = means.missing() or await check_host(kernel, settings, means, under_systemd=under_systemd)
+    lacks = await check_host(kernel, settings, means, under_systemd=under_systemd)
     return "; ".join(f"{one.text}: {one.hint}" for one in lacks if one.hint)[:LONGEST]
 
 

@@ -27,6 +27,8 @@ from liqod.model.timestamps import parse_rfc3339
 
 NEW: Final = timedelta(seconds=60)
 """How long a peering is new: one that is older and has no record of a network was made without a tunnel."""
+ACCEPTED_BEFORE: Final = "OfferExpired"
+"""The reason of the condition Accepted of an offer that was accepted, and was not renewed since."""
 _AGAIN: Final = "; a peering that is made again is decided again"
 
 
@@ -39,10 +41,16 @@ def first_decision(setting: str, record: ForeignCluster, now: datetime) -> Decis
         for kind in ("Accepted", "Lending")
         if (state := find_condition(record.status.conditions, kind)) is not None and state.status == "True"
     ]
-    if any(time is not None and now - time > NEW for time in times):
+    if was_accepted(record) or any(time is not None and now - time > NEW for time in times):
         message = "the peering was made before this cluster decided about tunnels by itself" + _AGAIN
         return Decision(mode=NO_TUNNEL, reason="KeptFromBefore", message=message)
     return Decision(mode=UNDECIDED)
+
+
+def was_accepted(record: ForeignCluster) -> bool:
+    """Return whether a peer's offer was accepted and expired: such a peering is older than its conditions."""
+    state = find_condition(record.status.conditions, "Accepted")
+    return state is not None and state.status == "False" and state.reason == ACCEPTED_BEFORE
 
 
 def decide(config: NetworkConfig, lacking: str) -> Decision:
