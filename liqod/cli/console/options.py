@@ -32,6 +32,7 @@ class Options:
     context: str = ""
     config: str = ""
     output: Format = "table"
+    dry_run: bool = False
 
     @property
     def is_document(self) -> bool:
@@ -56,6 +57,12 @@ def cluster_options(command: Command) -> Command:
     return decorated
 
 
+def record_options(command: Command) -> Command:
+    """Add the options of commands that write records: those of ``cluster_options``, and --dry-run."""
+    decorated: Command = _with(command, (_DRY_RUN, *_CLUSTER, *_OUTPUT))
+    return decorated
+
+
 def output_options(command: Command) -> Command:
     """Add the options of commands that use no cluster; they arrive as one argument ``options``."""
     decorated: Command = _with(command, _OUTPUT)
@@ -77,7 +84,8 @@ def _with(command: Any, options: tuple[Any, ...]) -> Any:
     def gather(**given: Any) -> Any:
         context = click.get_current_context()
         inherited = context.find_object(Options) or Options()
-        own = {name: given.pop(name) for name in ("kubeconfig", "context", "config", "output") if name in given}
+        own: dict[str, Any] = {"dry_run": given.pop("records", False)}
+        own |= {name: given.pop(name) for name in ("kubeconfig", "context", "config", "output") if name in given}
         context.obj = attrs.evolve(inherited, **{name: value for name, value in own.items() if value})
         return command(options=context.obj, **given)
 
@@ -92,6 +100,9 @@ _OUTPUT = (
     click.option(
         "-o", "--output", type=click.Choice(FORMATS), help="Output format; wide is a table with more columns [table]."
     ),
+)
+_DRY_RUN = click.option(
+    "--dry-run", "records", is_flag=True, help="Change nothing; with -o yaml or json print the records to apply."
 )
 _CLUSTER = (
     click.option("--config", metavar="FILE", help=f"Configuration of the daemon [{CONFIGURATION_FILE}]."),

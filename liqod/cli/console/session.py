@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
+import click
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferTimeout
 
@@ -15,6 +16,7 @@ from liqod.cli.console import errors, terminal
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
 from liqod.cli.console.progress import Progress
+from liqod.cli.console.records import EndOfDryRun, RecordingClient, print_records
 from liqod.cli.console.render import Row, as_text
 from liqod.cli.console.run import run
 from liqod.cli.console.table import layout
@@ -33,21 +35,25 @@ class Output:
 
     options: Options
 
+    @property
+    def _for_people(self) -> bool:
+        return not (self.options.is_document or self.options.dry_run)
+
     def say(self, text: str, style: str = "") -> None:
         """Print a line for people."""
-        if not self.options.is_document:
+        if self._for_people:
             terminal.echo_wrapped(text, style, hanging="  ")
 
     def print_line(self, text: str) -> None:
-        """Print a line for people as it is, to be copied or piped."""
-        if not self.options.is_document:
-            terminal.echo(text)
+        """Print a line for people as it is, to be copied or piped; in a dry run beside the records."""
+        if self._for_people or self.options.dry_run:
+            terminal.echo(text, err=self.options.dry_run)
 
     def table(
         self, rows: Sequence[Row], columns: Mapping[str, str], *, beneath: Sequence[str] = (), empty: str = ""
     ) -> None:
         """Print rows for people; ``empty`` is printed instead of an empty table, ``beneath`` as in ``layout``."""
-        if self.options.is_document:
+        if not self._for_people:
             return
         if not rows:
             if empty:
@@ -58,7 +64,7 @@ class Output:
 
     def publish(self, result: Any) -> None:
         """Print the result of the command for programs; called once by every command."""
-        if self.options.is_document:
+        if self.options.is_document and not self.options.dry_run:
             ascii_only = not terminal.is_unicode(sys.stdout)
             terminal.echo_document(as_text(result, self.options.output, ascii_only=ascii_only))
 
@@ -82,6 +88,16 @@ class Session(Output):
     reactor: Reactor = attrs.field(kw_only=True)
     client: Client = attrs.field(kw_only=True)
     settings: Settings = attrs.field(kw_only=True)
+
+    def confirm(self, question: str) -> None:
+        """Ask for confirmation; not in a dry run. Raises CliError as ``terminal.confirm``."""
+        if not self.options.dry_run:
+            terminal.confirm(question)
+
+    def to_be_waited_for(self) -> None:
+        """Say that the command waits now for what it wrote: a dry run ends here."""
+        if self.options.dry_run:
+            raise EndOfDryRun
 
     async def within(
         self, seconds: float, waiting: Deferred[T], what: str, why: Callable[[], Awaitable[str]] | None = None
@@ -109,19 +125,29 @@ def in_cluster(
 ) -> T:
     """Run a command against the own cluster; a KubeError becomes a CliError.
 
+    With --dry-run nothing is written: what would be is printed.
+
     Files named in the settings are not opened: they are the daemon's, and the user may have no permission for them.
     """
     settings = settings or options.settings(look_at_files=False)
     config = client_config(options, settings)
 
     async def command(reactor: Reactor) -> T:
-        client = Client(config, reactor, user_agent="liqodctl")
+        recorded = RecordingClient(config, reactor, user_agent="liqodctl") if options.dry_run else None
+        client = recorded or Client(config, reactor, user_agent="liqodctl")
         try:
-            return await work(Session(options, reactor=reactor, client=client, settings=settings))
+            result = await work(Session(options, reactor=reactor, client=client, settings=settings))
+        except EndOfDryRun:
+            if recorded is not None:
+                print_records(options, recorded)
+            raise click.exceptions.Exit(0) from None
         except KubeError as error:
             raise errors.from_kube(error, config.server) from error
         finally:
             await client.close()
+        if recorded is not None:
+            print_records(options, recorded)
+        return result
 
     return run(command)
 

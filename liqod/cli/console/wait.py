@@ -20,7 +20,11 @@ T = TypeVar("T", bound=Object)
 def until(
     session: Session, resource: Resource, view: type[T], key: Key, wanted: Callable[[T | None], bool]
 ) -> Deferred[None]:
-    """Return a Deferred that fires when ``wanted`` is true of the object, None being one that does not exist."""
+    """Return a Deferred that fires when ``wanted`` is true of the object, None being one that does not exist.
+
+    What is waited for comes of what the command wrote: a dry run ends here.
+    """
+    session.to_be_waited_for()
     informer: Informer[T] = Informer(
         session.client, resource, view, session.reactor, namespace=key.namespace, fields=f"metadata.name={key.name}"
     )

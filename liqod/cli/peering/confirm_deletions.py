@@ -6,7 +6,7 @@ import click
 
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.options import Options, record_options
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.status.peers import find, label
 from liqod.kube.resources import FOREIGNCLUSTERS, VIRTUALNODES
@@ -17,7 +17,7 @@ from liqod.model.records.views import ForeignCluster, VirtualNode
 
 @click.command()
 @click.argument("name", metavar="PEER", shell_complete=complete.peers)
-@cluster_options
+@record_options
 def confirm_deletions(options: Options, name: str) -> None:
     """Confirm that what is missing here may be deleted at a peer.
 

@@ -6,7 +6,7 @@ import click
 
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options, cluster_options, wait_options
+from liqod.cli.console.options import Options, record_options, wait_options
 from liqod.cli.console.render import join_reason
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
@@ -21,7 +21,7 @@ from liqod.model.records.views import Advertisement, Decision, ForeignCluster
 @click.command()
 @click.argument("name", metavar="PEER", shell_complete=complete.peers)
 @wait_options(default=False, seconds=30)
-@cluster_options
+@record_options
 def accept(options: Options, name: str, wait: bool, timeout: float) -> None:
     """Accept a peer's offer: its virtual node is created.
 
@@ -35,7 +35,7 @@ def accept(options: Options, name: str, wait: bool, timeout: float) -> None:
 @click.command()
 @click.argument("name", metavar="PEER", shell_complete=complete.peers)
 @wait_options(default=False, seconds=30)
-@cluster_options
+@record_options
 def refuse(options: Options, name: str, wait: bool, timeout: float) -> None:
     """Refuse a peer's offer: its virtual node is drained and removed.
 
@@ -57,7 +57,7 @@ async def _decide(session: Session, name: str, decision: Decision, phase: str, s
             f"{label(cluster)} has made no offer yet",
             "`liqodctl status` shows the state of the peering; both sides must trust each other",
         ) from None
-    if offer.spec.decision != decision:
+    if offer.spec.decision != decision or session.options.dry_run:
         await session.client.patch(ADVERTISEMENTS, record, {"spec": {"decision": decision}}, view=None)
     resources = offer.spec.offer.resources
     session.say(f"{label(cluster)}: {brief(resources) or 'nothing'}: {decision.lower()}")

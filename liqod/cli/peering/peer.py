@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options, cluster_options, wait_options
+from liqod.cli.console.options import Options, record_options, wait_options
 from liqod.cli.console.render import printable
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
@@ -37,7 +37,7 @@ _REFUSALS = ("TokenRefused", "UnexpectedKey", "ClusterIDRepetition", "KeyInUse")
 @click.command()
 @click.argument("target", metavar="TOKEN|HOST")
 @wait_options(default=True, seconds=30)
-@cluster_options
+@record_options
 def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
     """Peer with the issuer of a pairing token, or add the cluster at an address.
 

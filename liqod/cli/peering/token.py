@@ -16,7 +16,7 @@ from liqod.agent.host.address import own_address
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.group import Group
-from liqod.cli.console.options import Options, cluster_options, group_options
+from liqod.cli.console.options import Options, cluster_options, group_options, record_options
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import echo_wrapped
 from liqod.cli.status.own_facts import own_facts
@@ -64,7 +64,7 @@ def parse_ttl(context: click.Context, option: click.Parameter, text: str) -> tim
     metavar="HOST[:PORT]",
     help="Address at which the other cluster reaches this daemon; repeatable.",
 )
-@cluster_options
+@record_options
 def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None:
     """Print a new token. Its bearer may peer with this cluster, once: treat it like a password.
 

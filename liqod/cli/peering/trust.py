@@ -6,7 +6,7 @@ import click
 
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options, cluster_options, timeout_option, wait_options, yes_option
+from liqod.cli.console.options import Options, record_options, timeout_option, wait_options, yes_option
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import confirm
 from liqod.cli.console.wait import until
@@ -25,7 +25,7 @@ from liqod.model.records.views import ForeignCluster
 @click.option("--words", "spoken", default="", metavar="WORDS", help="Require these words.")
 @yes_option
 @wait_options(default=False, seconds=30)
-@cluster_options
+@record_options
 def trust(options: Options, *, name: str, fingerprint: str, spoken: str, yes: bool, wait: bool, timeout: float) -> None:
     """Trust a peer: pin its key.
 
@@ -44,7 +44,7 @@ def trust(options: Options, *, name: str, fingerprint: str, spoken: str, yes: bo
         session.say(f"{label(cluster)} ({cluster.metadata.name})")
         session.say(f"  key    {key}")
         session.say(f"  words  {words(key)}")
-        if cluster.spec.fingerprint == key:
+        if cluster.spec.fingerprint == key and not options.dry_run:
             session.say("already trusted")
         else:
             if not (yes or fingerprint or spoken):
@@ -68,7 +68,7 @@ def trust(options: Options, *, name: str, fingerprint: str, spoken: str, yes: bo
 @click.argument("name", metavar="PEER", shell_complete=complete.peers)
 @yes_option
 @timeout_option(30, "How long to wait until its access has ended.")
-@cluster_options
+@record_options
 def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
     """Revoke the trust in a peer: its access ends at once, and no resources are lent in either direction.
 
@@ -83,7 +83,7 @@ def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
     async def work(session: Session) -> None:
         cluster = find(name, (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
         if not yes:
-            confirm(f"Distrust {label(cluster)} ({cluster.metadata.name})? Its pods here and ours there end.")
+            session.confirm(f"Distrust {label(cluster)} ({cluster.metadata.name})? Its pods here and ours there end.")
         # The last seen key may be the compromised one; `trust` pins the key of the next session.
         unseen = {"status": {"seenFingerprint": None, "words": None}}
         await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, unseen, subresource="status", view=None)

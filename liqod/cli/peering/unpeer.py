@@ -10,10 +10,9 @@ from twisted.internet.task import deferLater
 
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options, cluster_options, timeout_option, yes_option
+from liqod.cli.console.options import Options, record_options, timeout_option, yes_option
 from liqod.cli.console.render import plural
 from liqod.cli.console.session import Session, in_cluster
-from liqod.cli.console.terminal import confirm
 from liqod.cli.console.wait import until
 from liqod.cli.peering.removal_report import REPORT_COLUMNS, FoundObject, objects_of, report_rows
 from liqod.cli.status.peers import find, label
@@ -37,7 +36,7 @@ OWN_WORK = 130.0
     PATIENCE, "How long to wait until the peer has released what it borrows.", click.FloatRange(0, MAX_PATIENCE)
 )
 @yes_option
-@cluster_options
+@record_options
 def unpeer(options: Options, name: str, dead: bool, timeout: float, yes: bool) -> None:
     """End a peering: both sides drain their virtual nodes, release what they borrow, and delete each other's records.
 
@@ -60,7 +59,7 @@ def unpeer(options: Options, name: str, dead: bool, timeout: float, yes: bool) -
                 "start it (systemctl start liqod), or remove everything with `liqodctl uninstall --force`",
             )
         if not yes:
-            confirm(f"End the peering with {label(cluster)} ({peer})? Its pods here and ours there end.")
+            session.confirm(f"End the peering with {label(cluster)} ({peer})? Its pods here and ours there end.")
         before = await objects_of(session, peer)
         order = Order("dead") if dead else Order("asked", timeout)
         await _order(session, cluster, order)

@@ -10,7 +10,7 @@ from twisted.internet.task import deferLater
 
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options, cluster_options, timeout_option
+from liqod.cli.console.options import Options, cluster_options, record_options, timeout_option
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import echo_wrapped
 from liqod.cli.status.peers import find, label
@@ -36,7 +36,7 @@ class _Pod(Object, frozen=True):
 
 @click.command()
 @click.argument("name", metavar="NODE|PEER", shell_complete=complete.peers)
-@cluster_options
+@record_options
 def cordon(options: Options, name: str) -> None:
     """Mark a virtual node as unschedulable; its pods keep running.
 
@@ -49,7 +49,7 @@ def cordon(options: Options, name: str) -> None:
 
 @click.command()
 @click.argument("name", metavar="NODE|PEER", shell_complete=complete.peers)
-@cluster_options
+@record_options
 def uncordon(options: Options, name: str) -> None:
     """Mark a virtual node as schedulable.
 

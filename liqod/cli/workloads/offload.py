@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import attrs
 import click
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.group import Group
-from liqod.cli.console.options import Options, cluster_options, group_options, wait_options
+from liqod.cli.console.options import Options, group_options, record_options, wait_options
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.status.facts import cluster_facts
@@ -81,11 +82,8 @@ def unoffload() -> None:
     metavar="LABELS",
     help="Clusters, by labels of their virtual nodes: 'region=eu,tier in (gold)'; repeatable, ORed; '' is all [all].",
 )
-@click.option(
-    "--dry-run", "preview", is_flag=True, help="Change nothing; show what would become of each pod and object."
-)
 @wait_options(default=False, seconds=60)
-@cluster_options
+@record_options
 def offload_namespace(
     options: Options,
     *,
@@ -94,13 +92,13 @@ def offload_namespace(
     strategy: str | None,
     remote_name: str,
     selectors: tuple[str, ...],
-    preview: bool,
     wait: bool,
     timeout: float,
 ) -> None:
     """Allow the pods of a namespace to run in other clusters; by default in all of them, and in this one.
 
-    With --wait, return when every selected cluster has the namespace, or needs none before the first pod.
+    With --wait, return when every selected cluster has the namespace, or needs none before the first pod. With
+    --dry-run and without -o, show what would become of each cluster, pod and object.
 
     \b
     Examples:
@@ -112,15 +110,15 @@ def offload_namespace(
     spec = wanted_spec(placement, strategy, remote_name, selectors)
 
     async def work(session: Session) -> None:
-        if preview:
-            await _preview(session, name, spec)
-            return
         await _enable(session, name, spec)
         if wait:
             await _settled(session, name, timeout)
         session.show([await _row(session, name)], COLUMNS, beneath=["why"])
 
-    in_cluster(options, work)
+    if options.dry_run and not options.is_document:
+        in_cluster(attrs.evolve(options, dry_run=False), lambda session: _preview(session, name, spec))
+    else:
+        in_cluster(options, work)
 
 
 async def _preview(session: Session, name: str, spec: dict[str, Any]) -> None:
@@ -131,7 +129,6 @@ async def _preview(session: Session, name: str, spec: dict[str, Any]) -> None:
     rows = await dry_run.preview(session, facts, name, spec, me.cluster_id)
     session.table(rows, dry_run.COLUMNS, beneath=["why"])
     session.say("nothing was changed; quota, Pod Security and policies of a lender are decided there, when a pod comes")
-    session.publish({"namespace": name, "dryRun": True, "plan": rows})
 
 
 def _refuse_system(name: str) -> None:
@@ -199,7 +196,7 @@ async def _enable(session: Session, name: str, spec: dict[str, Any]) -> None:
             await session.client.create(NAMESPACEOFFLOADINGS, body, name, view=None)
         except AlreadyExists:
             await session.client.patch(NAMESPACEOFFLOADINGS, NAME, {"spec": spec}, name, view=None)
-    if found.metadata.labels.get(ENABLED_LABEL) != "true":
+    if found.metadata.labels.get(ENABLED_LABEL) != "true" or session.options.dry_run:
         await session.client.patch(NAMESPACES, name, {"metadata": {"labels": {ENABLED_LABEL: "true"}}}, view=None)
 
 
@@ -278,7 +275,7 @@ def row_of(namespace: Object, found: Offloading) -> dict[str, Any]:
 @unoffload.command("namespace")
 @click.argument("name", metavar="NAME", shell_complete=complete.namespaces)
 @wait_options(default=False, seconds=120)
-@cluster_options
+@record_options
 def unoffload_namespace(options: Options, name: str, wait: bool, timeout: float) -> None:
     """Stop offloading a namespace: its remote pods are evicted, so that their controllers re-create them here.
 
@@ -292,7 +289,7 @@ def unoffload_namespace(options: Options, name: str, wait: bool, timeout: float)
     async def work(session: Session) -> None:
         await _namespace(session, name)
         await session.client.patch(NAMESPACES, name, {"metadata": {"labels": {ENABLED_LABEL: None}}}, view=None)
-        if wait:
+        if wait and not options.dry_run:
             await session.within(timeout, _unmapped(session, name), f"the pods of {name} to leave the other clusters")
         await session.client.delete(NAMESPACEOFFLOADINGS, NAME, name)
         session.show([await _row(session, name)], COLUMNS, beneath=["why"])

@@ -1,0 +1,212 @@
+"""What a command would write, as records for ``kubectl apply``: the client of commands with ``--dry-run``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import msgspec
+
+from liqod.cli.console import terminal
+from liqod.cli.console.options import Options
+from liqod.cli.console.render import as_documents, as_text
+from liqod.kube.bodies import Content, encoded, identity
+from liqod.kube.client import Client, PatchKind
+from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.resources import SECRETS, Resource
+from liqod.kube.writing.merge_patch import apply_merge_patch
+
+T = TypeVar("T")
+_DICT: Any = dict
+Body = dict[str, Any]
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""The annotation by which ``kubectl apply`` knows what it wrote; what is missing in the next record it removes."""
+
+
+class EndOfDryRun(Exception):
+    """The command would wait now for what it wrote: everything that it writes is known."""
+
+
+@attrs.define
+class _Planned:
+    """One object that would be written: as it is (None: it would be created), and the merge patches so far."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    live: Body | None
+    patch: Body
+
+    def record(self) -> Body:
+        """Return the record for ``kubectl apply``."""
+        metadata = {"name": self.name} | ({"namespace": self.namespace} if self.namespace else {})
+        head = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": metadata}
+        if self.live is None:
+            return apply_merge_patch(head, self.patch)
+        return _overlaid(head, applicable(_last_applied(self.live), self.live, self.patch))
+
+    def line(self) -> str:
+        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"would {'create' if self.live is None else 'change'} {self.resource.kind} {where}"
+
+
+class RecordingClient(Client):
+    """Reads like its base; what is created and patched is kept as records, and nothing is sent.
+
+    ``notes`` say what the command does beside that, in sentences.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.notes: list[str] = []
+        self._planned: dict[tuple[Resource, str, str], _Planned] = {}
+
+    @property
+    def planned(self) -> list[_Planned]:
+        """What would be written, in the order in which the command begins with it."""
+        return list(self._planned.values())
+
+    async def create(
+        self, resource: Resource, body: Content, namespace: str = "", *, view: type[T] | None = _DICT, **more: Any
+    ) -> T:
+        """Keep an object that would be created; raise AlreadyExists if it is there."""
+        if more.get("subresource"):
+            raise NotImplementedError(f"{resource.kind}/{more['subresource']} is no record")
+        namespace, name = namespace or identity(body)[0], identity(body)[1]
+        key = (resource, namespace, name)
+        if key in self._planned or await self._live(*key) is not None:
+            raise AlreadyExists(409, "AlreadyExists", f"{resource} {name} exists")
+        self._planned[key] = _Planned(*key, None, msgspec.json.decode(encoded(body)))
+        if resource == SECRETS:
+            self.notes.append(f"keep the Secret {name} out of git, or encrypt it")
+        return self._shown(self._planned[key].record(), view)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Content | list[Any],
+        namespace: str = "",
+        *,
+        kind: PatchKind = "merge",
+        subresource: str = "",
+        manager: str = "",
+        view: type[T] | None = _DICT,
+    ) -> T:
+        """Keep a merge patch of an object; raise NotFound if there is no such object."""
+        key = (resource, namespace, name)
+        known = self._planned.get(key)
+        live = known.live if known is not None else await self._live(*key)
+        if known is None and live is None:
+            raise NotFound(404, "NotFound", f"{resource} {name} not found")
+        if subresource:
+            fields = ", ".join(msgspec.json.decode(encoded(patch)).get(subresource, {}))
+            self.notes.append(f"the command also changes the {subresource} of {resource.kind} {name} ({fields})")
+        elif kind == "merge":
+            planned = self._planned.setdefault(key, known or _Planned(*key, live, {}))
+            planned.patch = _overlaid(planned.patch, msgspec.json.decode(encoded(patch)))
+        else:
+            raise NotImplementedError(f"a {kind} patch is no record")
+        kept = self._planned.get(key)
+        return self._shown(apply_merge_patch(live or {}, kept.patch if kept is not None else {}), view)
+
+    async def delete(
+        self, resource: Resource, name: str, namespace: str = "", *, missing_ok: bool = True, **more: Any
+    ) -> None:
+        """Note a deletion, which no record expresses."""
+        if await self._live(resource, namespace, name) is not None:
+            place = f" -n {namespace}" if namespace else ""
+            self.notes.append(f"the command also deletes an object: kubectl delete {resource} {name}{place}")
+        elif not missing_ok:
+            raise NotFound(404, "NotFound", f"{resource} {name} not found")
+
+    async def replace(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: no command with --dry-run replaces objects."""
+        raise NotImplementedError("a replaced object is no record")
+
+    async def apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: no command with --dry-run uses server-side apply."""
+        raise NotImplementedError("server-side apply is not recorded")
+
+    async def _live(self, resource: Resource, namespace: str, name: str) -> Body | None:
+        try:
+            found: Body = await self.get(resource, name, namespace)
+        except NotFound:
+            return None
+        return found
+
+    def _shown(self, body: Body, view: type[T] | None) -> T:
+        return self._decoded(encoded(body), view)
+
+
+def applicable(before: Mapping[str, Any], live: Mapping[str, Any], patch: Mapping[str, Any]) -> Body:
+    """Return what ``kubectl apply`` turns into a merge patch of the live object, and into nothing else. Pure.
+
+    ``before`` is what was applied last: a field of it that is left out would be removed. Null removes a field; it is
+    kept where the live object has the field. Annotations are set to "" instead, since kubectl reads null as "".
+    """
+    merged = _overlaid(before, patch)
+    return _without_vain_nulls(merged, live)
+
+
+def _overlaid(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Body:
+    """Return ``target`` with ``patch`` laid over it: like a merge patch, except that nulls stay."""
+    result = dict(target)
+    for name, value in patch.items():
+        if isinstance(value, Mapping):
+            old = result.get(name)
+            value = _overlaid(old if isinstance(old, Mapping) else {}, value)
+        result[name] = value
+    return result
+
+
+def _without_vain_nulls(body: Mapping[str, Any], live: Mapping[str, Any], *, text: bool = False) -> Body:
+    result: Body = {}
+    for name, value in body.items():
+        there = live.get(name)
+        if isinstance(value, Mapping):
+            inner = _without_vain_nulls(value, there if isinstance(there, Mapping) else {}, text=name == "annotations")
+            if inner or not value:
+                result[name] = inner
+        elif value is not None:
+            result[name] = value
+        elif there is not None:
+            result[name] = "" if text else None
+    return result
+
+
+def _last_applied(live: Mapping[str, Any]) -> Body:
+    """Return what ``kubectl apply`` wrote last; empty where it did not, or where that cannot be read."""
+    text = (live.get("metadata", {}).get("annotations") or {}).get(LAST_APPLIED, "")
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    found.pop("status", None)
+    return found
+
+
+def print_records(options: Options, client: RecordingClient) -> None:
+    """Print what a command would do: records for programs, a line for each for people; notes on standard error."""
+    planned = client.planned
+    if options.is_document:
+        terminal.echo_document(_documents(options, [one.record() for one in planned]) if planned else "")
+    else:
+        for one in planned:
+            terminal.echo(one.line())
+        if planned:
+            terminal.echo_wrapped("nothing was changed; -o yaml prints this for `kubectl apply -f -`")
+    notes = client.notes if planned or client.notes else ["nothing would be changed"]
+    for note in notes:
+        terminal.echo_wrapped(f"note: {note}", hanging="  ", err=True)
+
+
+def _documents(options: Options, records: Sequence[Body]) -> str:
+    if options.output == "yaml":
+        return as_documents(records)
+    return as_text({"apiVersion": "v1", "kind": "List", "items": list(records)}, "json")
