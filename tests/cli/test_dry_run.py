@@ -284,6 +284,9 @@ class CommandTests(TestCase):
 
     async def test_token_and_peer(self) -> None:
         """A token is printed beside its Secret, works when that is applied, and the other side's records hold it."""
+        people, notes = await self.liqodctl("token", "create", "--address", "192.0.2.1", "--dry-run")
+        self.assertNotIn(PREFIX, people + notes, "a token whose Secret is never applied")
+        self.assertNotIn("valid", people + notes)
         out, err = await self.liqodctl("token", "create", "--address", "192.0.2.1", "--dry-run", "-o", "yaml")
         token = next(line for line in err.splitlines() if line.startswith(PREFIX))
         self.assertNotIn(token, out)
@@ -299,3 +302,7 @@ class CommandTests(TestCase):
         self.assertEqual(kinds["ForeignCluster"]["spec"]["endpoints"][0]["address"], "192.0.2.1:5872")
         self.assertIn("keep the Secret", err)
         self.assertNotIn(token, err)
+        for record in kinds.values():
+            await self.apply(record)
+        _, err = await self.liqodctl("peer", token, "--dry-run", "-o", "yaml")
+        self.assertIn("keep the Secret", err, "a Secret that is there already")

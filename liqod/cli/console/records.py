@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import attrs
 import msgspec
 
-from liqod.cli.console import terminal
+from liqod.cli.console import errors, terminal
+from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
 from liqod.cli.console.render import as_documents, as_text
 from liqod.kube.bodies import Content, encoded, identity
@@ -74,14 +75,12 @@ class RecordingClient(Client):
     ) -> T:
         """Keep an object that would be created; raise AlreadyExists if it is there."""
         if more.get("subresource"):
-            raise NotImplementedError(f"{resource.kind}/{more['subresource']} is no record")
+            raise _no_record(f"{resource.kind}/{more['subresource']}")
         namespace, name = namespace or identity(body)[0], identity(body)[1]
         key = (resource, namespace, name)
         if key in self._planned or await self._live(*key) is not None:
             raise AlreadyExists(409, "AlreadyExists", f"{resource} {name} exists")
         self._planned[key] = _Planned(*key, None, msgspec.json.decode(encoded(body)))
-        if resource == SECRETS:
-            self.notes.append(f"keep the Secret {name} out of git, or encrypt it")
         return self._shown(self._planned[key].record(), view)
 
     async def patch(
@@ -109,7 +108,7 @@ class RecordingClient(Client):
             planned = self._planned.setdefault(key, known or _Planned(*key, live, {}))
             planned.patch = _overlaid(planned.patch, msgspec.json.decode(encoded(patch)))
         else:
-            raise NotImplementedError(f"a {kind} patch is no record")
+            raise _no_record(f"a {kind} patch")
         kept = self._planned.get(key)
         return self._shown(apply_merge_patch(live or {}, kept.patch if kept is not None else {}), view)
 
@@ -125,11 +124,11 @@ class RecordingClient(Client):
 
     async def replace(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse: no command with --dry-run replaces objects."""
-        raise NotImplementedError("a replaced object is no record")
+        raise _no_record("a replaced object")
 
     async def apply(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse: no command with --dry-run uses server-side apply."""
-        raise NotImplementedError("server-side apply is not recorded")
+        raise _no_record("server-side apply")
 
     async def _live(self, resource: Resource, namespace: str, name: str) -> Body | None:
         try:
@@ -140,6 +139,10 @@ class RecordingClient(Client):
 
     def _shown(self, body: Body, view: type[T] | None) -> T:
         return self._decoded(encoded(body), view)
+
+
+def _no_record(what: str) -> CliError:
+    return CliError(errors.DEFECT, f"{what} is no record for kubectl apply", "run the command without --dry-run")
 
 
 def applicable(before: Mapping[str, Any], live: Mapping[str, Any], patch: Mapping[str, Any]) -> Body:
@@ -169,7 +172,8 @@ def _without_vain_nulls(body: Mapping[str, Any], live: Mapping[str, Any], *, tex
         there = live.get(name)
         if isinstance(value, Mapping):
             inner = _without_vain_nulls(value, there if isinstance(there, Mapping) else {}, text=name == "annotations")
-            if inner or not value:
+            # An object in a merge patch takes the place of a value that is none, also when it only removes (RFC 7396).
+            if inner or not value or not (there is None or isinstance(there, Mapping)):
                 result[name] = inner
         elif value is not None:
             result[name] = value
@@ -201,7 +205,8 @@ def print_records(options: Options, client: RecordingClient) -> None:
             terminal.echo(one.line())
         if planned:
             terminal.echo_wrapped("nothing was changed; -o yaml prints this for `kubectl apply -f -`")
-    notes = client.notes if planned or client.notes else ["nothing would be changed"]
+    secrets = [f"keep the Secret {one.name} out of git, or encrypt it" for one in planned if one.resource == SECRETS]
+    notes = [*secrets, *client.notes] if planned or client.notes else ["nothing would be changed"]
     for note in notes:
         terminal.echo_wrapped(f"note: {note}", hanging="  ", err=True)
 

@@ -14,6 +14,7 @@ from twisted.internet.defer import TimeoutError as DeferTimeout
 
 from liqod.cli.console import errors, terminal
 from liqod.cli.console.errors import CliError
+from liqod.cli.console.findings import Finding, lines
 from liqod.cli.console.options import Options
 from liqod.cli.console.progress import Progress
 from liqod.cli.console.records import EndOfDryRun, RecordingClient, print_records
@@ -45,8 +46,8 @@ class Output:
             terminal.echo_wrapped(text, style, hanging="  ")
 
     def print_line(self, text: str) -> None:
-        """Print a line for people as it is, to be copied or piped; in a dry run beside the records."""
-        if self._for_people or self.options.dry_run:
+        """Print a line for people as it is, to be copied or piped; in a dry run only beside printed records."""
+        if self.options.is_document == self.options.dry_run:
             terminal.echo(text, err=self.options.dry_run)
 
     def table(
@@ -61,6 +62,15 @@ class Output:
             return
         for line in layout(rows, columns, terminal.width(), beneath):
             terminal.echo_parts(line)
+
+    def report(self, findings: Sequence[Finding]) -> None:
+        """Print findings: grouped with marks for people, as plain values for programs."""
+        if self._for_people:
+            for text, style in lines(findings):
+                stripped = text.lstrip()
+                indent = " " * (len(text) - len(stripped))
+                terminal.echo_wrapped(stripped, style, indent=indent, hanging=indent + "  ")
+        self.publish([finding.as_row() for finding in findings])
 
     def publish(self, result: Any) -> None:
         """Print the result of the command for programs; called once by every command."""

@@ -12,8 +12,7 @@ from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.findings import Finding, bad, failed, good, warning
 from liqod.cli.console.options import Options, cluster_options
-from liqod.cli.console.report import report
-from liqod.cli.console.session import Session, in_cluster
+from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status.peers import find, label
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, observe
 from liqod.fabric.agent.kernel.model import Observed
@@ -53,7 +52,7 @@ def netcheck(options: Options, peer: str, count: int) -> None:
         return [finding async for finding in _hops(session, cluster, count)]
 
     findings = in_cluster(options, work)
-    report(options, findings)
+    Output(options).report(findings)
     if failed(findings):
         first = next(finding for finding in findings if finding.verdict == "bad")
         raise CliError(errors.CHECK, f"the path fails at: {first.group}", first.hint or "see above")

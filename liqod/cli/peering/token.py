@@ -107,7 +107,7 @@ def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None
         await _delete_expired(session)
         await session.client.create(SECRETS, body, view=None)
         session.print_line(made.text)
-        if not options.is_document:
+        if not (options.is_document or options.dry_run):
             until = f"{expires:%Y-%m-%d %H:%M:%S} UTC"
             echo_wrapped(f"valid for one cluster until {until}; there run: liqodctl peer TOKEN", err=True)
         row = {"id": made.id, "token": made.text, "expires": expires.isoformat(), "addresses": made.addresses}

@@ -20,9 +20,8 @@ from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.findings import Finding, bad, failed, good, warning
 from liqod.cli.console.options import Options, cluster_options
-from liqod.cli.console.report import report
 from liqod.cli.console.run import run
-from liqod.cli.console.session import Session, client_config
+from liqod.cli.console.session import Output, Session, client_config
 from liqod.cli.network.plan import host_findings
 from liqod.cli.setup.foreign import foreign_findings
 from liqod.cli.setup.in_cluster_names import in_cluster_names
@@ -82,7 +81,7 @@ def check(options: Options, pre: bool) -> None:
                 await client.close()
 
         run(work)
-    report(options, findings)
+    Output(options).report(findings)
     if failed(findings):
         raise CliError(errors.CHECK, "some checks failed", "follow the hints above")
 

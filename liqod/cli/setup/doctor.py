@@ -19,8 +19,7 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.findings import Finding, bad, failed, good, warning
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.render import join_reason
-from liqod.cli.console.report import report
-from liqod.cli.console.session import Session, in_cluster
+from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.peering.token import row_of
 from liqod.cli.status.facts import advice_of, cluster_facts
 from liqod.kube import manifests
@@ -65,7 +64,7 @@ def doctor(options: Options, fix: bool) -> None:
         return found
 
     findings = in_cluster(options, work)
-    report(options, findings)
+    Output(options).report(findings)
     if failed(findings):
         raise CliError(errors.CHECK, "something is wrong", "follow the hints above; `liqodctl explain CODE` says more")
 
