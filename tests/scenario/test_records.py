@@ -75,10 +75,11 @@ class RecordTests(ScenarioCase):
         scene = self.scene(seed)
         rome, milan = self.sides(scene)
         steps = [(rome, one) for one in self.records("borrower", f"{milan.address}:{PEER_PORT}")]
+        steps += [(rome, one) for one in self.records("offloading")]
         steps += [(milan, one) for one in self.records("lender")]
         chance = random.Random(seed)
         chance.shuffle(steps)
-        # Kubernetes refuses an object whose namespace is missing, and whoever applies tries again.
+        # Kubernetes refuses an object whose namespace is missing, and the tool that applies it tries again.
         steps.sort(key=lambda step: step[1]["kind"] == "NamespaceOffloading")
         started = chance.randrange(len(steps))
         for number, (side, record) in enumerate(steps):
