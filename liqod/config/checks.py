@@ -161,6 +161,9 @@ def _acceptance(settings: Settings) -> Iterator[str]:
         label_selector.parse(acceptance.selector)
     except ValueError as error:
         yield _complain("acceptance.selector", acceptance.selector, f"must be a label selector: {error}")
+    for text in acceptance.labels:
+        if not _GRANTED_KEY.fullmatch(text):
+            yield _complain("acceptance.labels", text, "must be a key, or a prefix such as example.com/")
     for index, text in enumerate(acceptance.hours):
         try:
             hours.parse(text)

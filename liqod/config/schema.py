@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from liqod.model.objects.tenant_nodes import ControlPlane
+from liqod.model.records.offer_rules import SHOWN
 from liqod.model.records.views import Switch
 
 Seconds = Annotated[float, Meta(gt=0, le=86400 * 365, description="seconds, more than 0")]
@@ -129,11 +130,16 @@ class Sharing(Section, frozen=True):
     threshold: Percentage = 5
 
 
+Granted = Annotated[list[Annotated[str, Meta(min_length=1, max_length=317)]], Meta(max_length=64)]
+"""Names that tenants are granted; the longest is a label's key, with a domain of 253 characters."""
+
+
 class Acceptance(Section, frozen=True):
     """Whether offers are accepted without being asked, and what a new one must fulfil for it.
 
     ``quota``: the most that all accepted offers lend together, by resource; ``price_ceiling``: the highest price of a
-    resource; ``selector``: a label selector for the offer's labels; ``hours``: times of the week, in UTC.
+    resource; ``selector``: a label selector for the offer's labels; ``hours``: times of the week, in UTC. ``labels``:
+    which labels of offers virtual nodes get, by key, or by prefix with a slash or dot at its end.
     """
 
     policy: Literal["Manual", "AutoAcceptAll", "AutoAcceptMax"] = "AutoAcceptMax"
@@ -142,10 +148,9 @@ class Acceptance(Section, frozen=True):
     price_ceiling: dict[str, str] = {}
     selector: str = ""
     hours: list[str] = []
+    labels: Granted = msgspec.field(default_factory=lambda: list(SHOWN))
 
 
-Granted = Annotated[list[Annotated[str, Meta(min_length=1, max_length=317)]], Meta(max_length=64)]
-"""Names that tenants are granted; the longest is a label's key, with a domain of 253 characters."""
 _SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 
 

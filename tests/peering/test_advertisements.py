@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.config.schema import Acceptance
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import Offer
 from liqod.peering.borrowing.advertisements import Advertisements
@@ -38,7 +39,7 @@ class OrderTests(SynchronousTestCase):
         """One that is older than what is known, or of another life than the session's, is counted and not taken."""
         context = context_of(Clock())
         stale = context.refusals.counts
-        intake = Advertisements(context, cast(Any, None), cast(Any, None))
+        intake = Advertisements(context, cast(Any, None), cast(Any, None), Acceptance())
         lender = Lender()
         newest: int | None = None
         for epoch, seq in sent:
@@ -61,10 +62,42 @@ class OrderTests(SynchronousTestCase):
 
     def test_a_peer_that_began_again_counts_from_the_start(self) -> None:
         """Its sequence begins again with each epoch; what it said before does not outrank it."""
-        intake = Advertisements(context_of(Clock()), cast(Any, None), cast(Any, None))
+        intake = Advertisements(context_of(Clock()), cast(Any, None), cast(Any, None), Acceptance())
         lender = Lender()
         intake.offer_received(cast(Any, lender), Advertise(EPOCH, 9, 1800, Offer(resources={"cpu": "1"})))
         lender.epoch = EPOCH + 1
         intake.offer_received(cast(Any, lender), Advertise(EPOCH + 1, 0, 1800, Offer(resources={"cpu": "2"})))
         assert lender.received is not None
         self.assertEqual((lender.received.epoch, lender.received.seq), (EPOCH + 1, 0))
+
+
+class LabelTests(SynchronousTestCase):
+    """Which labels a lender sets on a node of this cluster."""
+
+    def shown(self, offered: dict[str, str], **settings: Any) -> dict[str, str]:
+        intake = Advertisements(context_of(Clock()), cast(Any, None), cast(Any, None), Acceptance(**settings))
+        lender = Lender()
+        intake.offer_received(cast(Any, lender), Advertise(EPOCH, 1, 1800, Offer(labels=offered)))
+        assert lender.received is not None
+        self.assertEqual(lender.received.problem, "")
+        return lender.received.offer.labels
+
+    def test_a_label_that_pods_choose_their_node_by_is_left_out(self) -> None:
+        """By name or by the domain of a provider; what the configuration names is shown, and nothing like it."""
+        place = {"region": "eu", "topology.kubernetes.io/zone": "a", "kubernetes.io/arch": "arm64"}
+        lures = {
+            "dedicated": "payments",
+            "compliance": "pci",
+            "eks.amazonaws.com/nodegroup": "prod",
+            "cloud.google.com/gke-nodepool": "prod",
+            "region.example": "x",
+            "Region": "x",
+        }
+        self.assertEqual(self.shown({**place, **lures}), place)
+        granted = self.shown({**place, **lures}, labels=["dedicated", "eks.amazonaws.com/"])
+        self.assertEqual(set(granted) - set(place), {"dedicated", "eks.amazonaws.com/nodegroup"})
+        self.assertNotIn("region", granted)
+
+    def test_the_selector_sees_what_it_names(self) -> None:
+        """A label that offers must not have does not escape it by being left out."""
+        self.assertEqual(self.shown({"spot": "yes", "other": "x"}, selector="!spot"), {"spot": "yes"})

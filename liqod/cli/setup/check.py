@@ -36,6 +36,7 @@ from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import CRDS, MUTATINGWEBHOOKS, NAMESPACES
 from liqod.model.objects.meta import Object
 from liqod.model.records.facts import API_SERVER, values_of
+from liqod.model.records.offer_rules import SHOWN, granted_labels
 from liqod.webhook.configuration import NAME as WEBHOOK
 
 Part = Callable[[Session], AsyncIterator[Finding]]
@@ -104,6 +105,13 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
             "API server",
             f"{advertised} would be advertised to borrowers, who cannot reach it",
             "set kubernetes.api-server-url to an address that other clusters reach, or peering.api to auto",
+        )
+    offered = session.settings.sharing.labels
+    if unseen := sorted(offered.keys() - granted_labels(offered, SHOWN).keys()):
+        yield warning(
+            "Offered labels",
+            f"borrowers show {', '.join(unseen)} on their virtual nodes only if their configuration names them",
+            "have them name these keys in labels under [acceptance], or offer topology.kubernetes.io/region",
         )
     for finding in fact_findings(record, advertised):
         yield finding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 RESERVED: Final = ("kubernetes.io", "k8s.io", "liqo.io")
@@ -18,6 +19,9 @@ WELL_KNOWN: Final = frozenset(
 )
 """Labels under a reserved prefix that may be offered: they describe where a node is and what it is ("Well-Known Labels,
 Annotations and Taints"), and no component of Kubernetes grants anything by them."""
+SHOWN: Final = ("region", "zone", "provider")
+"""Labels that a borrower shows on virtual nodes, beside ``WELL_KNOWN``, unless its settings say otherwise. Any other
+name may be one by which pods of the borrower choose their node, such as ``dedicated``."""
 MAX_TTL: Final = 86400 * 7
 """Seconds of the longest time to live: the offer of a lender that vanished expires within a week."""
 
@@ -49,6 +53,16 @@ def is_reserved(label: str) -> bool:
     if not slash or label in WELL_KNOWN:
         return False
     return any(prefix == domain or prefix.endswith("." + domain) for domain in RESERVED)
+
+
+def granted_labels(labels: Mapping[str, str], granted: Sequence[str]) -> dict[str, str]:
+    """Return the labels that a virtual node may have; ``granted`` are keys, or prefixes that end in a slash or dot."""
+    prefixes = tuple(one for one in granted if one.endswith(("/", ".")))
+    return {
+        key: value
+        for key, value in labels.items()
+        if key in WELL_KNOWN or key in granted or (prefixes and key.startswith(prefixes))
+    }
 
 
 def reserved_message() -> str:

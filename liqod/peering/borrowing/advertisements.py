@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Final
 
 import attrs
+import msgspec
 
 from liqod.acceptance.check import check, check_ttl
+from liqod.config.schema import Acceptance
 from liqod.flow.controller import After
 from liqod.kube.errors import AlreadyExists, Conflict
 from liqod.kube.resources import ADVERTISEMENTS
@@ -21,8 +23,10 @@ from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.object_writer import ObjectWriter
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, advertisement_name
+from liqod.model.objects import label_selector
 from liqod.model.objects.meta import to_dict
 from liqod.model.records.offer import Offer, Refusal
+from liqod.model.records.offer_rules import granted_labels
 from liqod.model.records.views import Advertisement, AdvertisementSpec
 from liqod.peering.changes import Change, Queue
 from liqod.peering.controller import PeerController, PeeringContext
@@ -53,8 +57,17 @@ class Advertisements(PeerController):
     name = "advertisements"
     queue = Queue.ADVERTISEMENT
 
-    def __init__(self, context: PeeringContext, offers: MutationCache[Advertisement], leftovers: Leftovers) -> None:
+    def __init__(
+        self,
+        context: PeeringContext,
+        offers: MutationCache[Advertisement],
+        leftovers: Leftovers,
+        settings: Acceptance,
+    ) -> None:
         super().__init__(context)
+        # What the selector names it has to see: "!spot" would hold for any offer without it.
+        self._granted = (*settings.labels, *(term.key for term in label_selector.parse(settings.selector)))
+        self._left_out: dict[ClusterID, list[str]] = {}
         self._offers = offers
         self._objects = ObjectWriter(context.client, ADVERTISEMENTS, Advertisement, offers)
         self._leftovers = leftovers
@@ -69,7 +82,7 @@ class Advertisements(PeerController):
             return
         offer, problem = Offer(), ""
         try:
-            offer, ttl = check(event.offer), check_ttl(event.ttl)
+            offer, ttl = self._shown(peer.id, check(event.offer)), check_ttl(event.ttl)
         except Refusal as refusal:
             problem, ttl = refusal.message, 0
             self._refusals.record(refusal.reason, peer.id, refusal.message)
@@ -85,6 +98,20 @@ class Advertisements(PeerController):
         )
         self.enqueue(peer.id)
 
+    def _shown(self, peer: ClusterID, offer: Offer) -> Offer:
+        """Return an offer with the labels that virtual nodes may have."""
+        labels = granted_labels(offer.labels, self._granted)
+        left_out = sorted(offer.labels.keys() - labels.keys())
+        if left_out != self._left_out.get(peer, []):
+            self._left_out[peer] = left_out
+            self._log.info(
+                "labels of the offer of {peer} that its node gets only if `labels` under [acceptance] names them: "
+                "{labels}",
+                peer=peer,
+                labels=", ".join(left_out) or "none",
+            )
+        return msgspec.structs.replace(offer, labels=labels)
+
     def offer_withdrawn(self, peer: Peer, reason: str) -> None:
         """Store that the peer withdrew its offer."""
         peer.received = None
@@ -96,6 +123,7 @@ class Advertisements(PeerController):
         super().forget(peer)
         self._sent.pop(peer, None)
         self._withdrawn.pop(peer, None)
+        self._left_out.pop(peer, None)
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Write the Advertisement of one peer if it is outdated, and send the verdict."""

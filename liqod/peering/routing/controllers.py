@@ -168,6 +168,7 @@ def make_controllers(
     )
     leftovers = Leftovers(watches.virtual_nodes, watches.nodes, watches.tables)
     trust = make_trust(context, informers, settings, cluster, records)
+    advertisements = Advertisements(context, offers, leftovers, settings.acceptance)
     return Controllers(
         records=records,
         offers=offers,
@@ -184,7 +185,7 @@ def make_controllers(
             epoch=cluster.epoch,
             tasks=tasks,
         ),
-        borrowing=make_borrowing(context, watches, records, offers, leftovers),
+        borrowing=make_borrowing(context, watches, records, advertisements, leftovers),
         unpeering=UnpeeringController(
             context, records=records, leftovers=leftovers, trust=trust.records, distrust=trust.distrust
         ),
@@ -233,13 +234,13 @@ def make_borrowing(
     context: PeeringContext,
     watches: Watches,
     records: ForeignClusters,
-    offers: MutationCache[Advertisement],
+    advertisements: Advertisements,
     leftovers: Leftovers,
 ) -> Borrowing:
     """Return the parts of the borrower's side."""
     credential_store = CredentialStore(context)
     return Borrowing(
-        advertisements=Advertisements(context, offers, leftovers),
+        advertisements=advertisements,
         credential_store=credential_store,
         virtual_nodes=VirtualNodes(
             context,
