@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from types import SimpleNamespace
+from typing import cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
-from liqod.fabric.agent.converge import HOST, ConvergeLoop
+from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
 from liqod.flow.controller import Source, always
 
 
@@ -18,8 +19,8 @@ class Host(ConvergeLoop):
 
     name = "testing"
 
-    def __init__(self, clock: Any) -> None:
-        super().__init__(clock)
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(cast(FabricHost, SimpleNamespace(reactor=clock)))
         self.begun: Deferred[None] = Deferred()
         self.go_on: Deferred[None] = Deferred()
         self.holds = False

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
 from liqod.peering.changes import ENQUEUED, Change, Changes, Queue
-from liqod.peering.routing.controllers import Borrowing, Controllers, Lending, NoNetworks, Trust
+from liqod.peering.routing.controllers import Borrowing, Controllers, Lending, Trust
 
 ROME = ClusterID("rome")
 
@@ -78,7 +78,6 @@ class NotificationTests(SynchronousTestCase):
                     "trust": Trust(**cast(Any, groups[Trust])),
                     "lending": Lending(**cast(Any, groups[Lending])),
                     "borrowing": Borrowing(**cast(Any, groups[Borrowing])),
-                    "networks": NoNetworks(),
                 },
             )
         )
