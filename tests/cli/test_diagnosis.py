@@ -77,6 +77,14 @@ class CausesTests(SynchronousTestCase):
         away = {**facts, "peers": [peer("Suspect", "Unreachable", "no answer")]}
         self.assertEqual(codes(**away), [("host", "LocalRouteMissing"), ("peer", "Unreachable")])
 
+    def test_no_tunnel_was_decided(self) -> None:
+        """That there is no tunnel by decision is shown with its reason, and is nothing that is wrong."""
+        status = {"phase": "None", "reason": "HostLacks", "message": "the program wg is missing"}
+        without = msgspec.convert({"metadata": {"name": "c2"}, "status": status}, NetworkConfig)
+        (found,) = diagnose(ClusterFacts(leader=LEADS, peers=[peer("Ready")], networks=[without]))
+        self.assertEqual((found.code, found.severity), ("HostLacks", "info"))
+        self.assertIn("wg is missing", found.cause)
+
     def test_peer_away(self) -> None:
         """Of a peer that is away neither tunnel nor node is a problem of its own."""
         facts = {"tunnels": [tunnel("Error", "NoHandshake")], "virtual_nodes": [RECORD], "nodes": [node("False")]}

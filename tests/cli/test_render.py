@@ -23,6 +23,7 @@ from liqod.cli.status.peers import STATUS_COLUMNS, STATUS_WIDE, brief, discover_
 from liqod.model.diagnosis.cluster import ClusterFacts
 from liqod.model.objects.meta import Condition, ObjectMeta
 from liqod.model.objects.node import Node, NodeSpec, NodeStatus
+from liqod.model.records.network import Decision, NetworkConfig, NetworkConfigSpec
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import (
     Advertisement,
@@ -99,6 +100,18 @@ class FindingTests(SynchronousTestCase):
 
 
 class StatusTests(SynchronousTestCase):
+    def test_a_peer_without_tunnel(self) -> None:
+        """Where it was decided that there is none, the row says so, and why; while it is open, that as well."""
+        for mode, reason, shown in (
+            ("none", "HostLacks", "none (HostLacks)"),
+            ("auto", "", "not decided yet"),
+            ("", "", ""),
+        ):
+            spec = NetworkConfigSpec(decision=Decision(mode=mode, reason=reason))
+            config = NetworkConfig(metadata=ObjectMeta(name="c2"), spec=spec)
+            (row,) = status_rows(facts(cluster("c2", "milan"), networks=[config]), {})
+            self.assertEqual(row["tunnel"], shown)
+
     def test_full_row(self) -> None:
         """A row puts together what the records of one peer say."""
         peer = cluster("c2", "milan", phase="Ready", lent=Lent(resources={"cpu": "2"}, verdict="Accepted"), api="relay")

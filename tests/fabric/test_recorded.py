@@ -15,6 +15,7 @@ from liqod.config.schema import Daemon, Network, Settings
 from liqod.demo.access import client_config
 from liqod.fabric.agent.key import generate, load_or_create
 from liqod.fabric.agent.recorded import RecordedFabric
+from liqod.fabric.control import recorded_agent
 from liqod.fabric.control.recorded_agent import NoReport
 from liqod.fabric.service import Fabric
 from liqod.kube import manifests
@@ -32,7 +33,7 @@ from liqod.kube.resources import (
 )
 from liqod.model.ids import ClusterID
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, REMOTE_CLUSTER_LABEL
-from liqod.model.records.network import NetworkConfig, NetworkGateway, TunnelEndpoint
+from liqod.model.records.network import Decision, NetworkConfig, NetworkGateway, TunnelEndpoint
 from tests.fabric.cases import fabric_host
 from tests.fabric.fake_kernel import FakeKernel, public_key
 
@@ -83,15 +84,15 @@ class SplitTests(TestCase):
         status = {"phase": "Running", "podIP": "10.201.0.9", "podIPs": [{"ip": "10.201.0.9"}]}
         await client.patch(PODS, "guest", {"status": status}, "shop-milan", subresource="status")
 
-    def settings(self, role: str) -> Settings:
+    def settings(self, role: str, mode: Any = "wireguard") -> Settings:
         """Return the settings of a process with a role."""
-        network = Network(mode="wireguard", service_cidrs=["10.96.0.0/12"], pod_cidrs=["10.201.0.0/16"])
+        network = Network(mode=mode, service_cidrs=["10.96.0.0/12"], pod_cidrs=["10.201.0.0/16"])
         return Settings(daemon=Daemon(role=role), network=network)  # type: ignore[arg-type]
 
-    def run_one(self, kind: Any, client: Client, role: str, kernel: FakeKernel | None) -> Any:
+    def run_one(self, kind: Any, client: Client, role: str, kernel: FakeKernel | None, **other: Any) -> Any:
         """Start a fabric with watches of its own, as a process has them; return it."""
-        informers = Informers(client, REACTOR)
-        fabric = kind(fabric_host(client, informers, self.settings(role), kernel))
+        informers, settings = Informers(client, REACTOR), self.settings(role, other.pop("mode", "wireguard"))
+        fabric = kind(fabric_host(client, informers, settings, kernel, **other))
         for service in (informers, fabric):
             service.startService()
             self.addCleanup(service.stopService)
@@ -144,6 +145,48 @@ class SplitTests(TestCase):
         self.assertEqual((await client.list(SECRETS, "liqo-system")).items, [])
         config = await client.get(NETWORKCONFIGS, MILAN, view=NetworkConfig)
         self.assertEqual(config.spec.local.public_key, "")
+
+    async def decision(self, client: Client, wanted: str) -> Decision:
+        """Have it decided about the peer, and wait for that."""
+        patch = {"spec": {"decision": {"mode": "auto"}}}
+        await client.patch(NETWORKCONFIGS, MILAN, patch)
+        while True:
+            config: NetworkConfig = await client.get(NETWORKCONFIGS, MILAN, view=NetworkConfig)
+            if config.spec.decision.mode == wanted:
+                return config.spec.decision
+            await deferLater(REACTOR, 0.02)
+
+    async def test_the_agents_host_lacks_a_program(self) -> None:
+        """With ``mode = "auto"`` control decides by what the agent lacks, which stands in the gateway's record."""
+        client = await self.cluster()
+        kernel = FakeKernel()
+        before = kernel.state()
+        self.run_one(RecordedFabric, client, "network", kernel, mode="auto", missing=["nft"])
+        self.run_one(Fabric, client, "control", None, mode="auto")
+        decision = await self.decision(client, "none")
+        self.assertEqual(decision.reason, "HostLacks")
+        gateway: NetworkGateway = await client.get(NETWORKGATEWAYS, "gateway", view=NetworkGateway)
+        for message in (decision.message, gateway.status.lacking):
+            self.assertIn("the program nft is missing: install the package nftables", message)
+        self.assertEqual((await client.list(TUNNELENDPOINTS)).items, [])
+        self.assertEqual(kernel.state(), before)
+
+    async def test_the_agents_host_can(self) -> None:
+        """With ``mode = "auto"`` an agent that lacks nothing makes the tunnel that control decided for."""
+        client = await self.cluster()
+        kernel = FakeKernel()
+        self.run_one(RecordedFabric, client, "network", kernel, mode="auto")
+        self.run_one(Fabric, client, "control", None, mode="auto")
+        self.assertEqual((await self.decision(client, "wireguard")).reason, "BothCan")
+        await self.until_peer(kernel)
+
+    async def test_no_agent_at_all(self) -> None:
+        """With ``mode = "auto"`` control waits for an agent's first report, and then does without a tunnel."""
+        self.patch(recorded_agent, "REPORT_WITHIN", 0.2)
+        client = await self.cluster()
+        self.run_one(Fabric, client, "control", None, mode="auto")
+        decision = await self.decision(client, "none")
+        self.assertIn('is a daemon with role = "network" running?', decision.message)
 
     async def test_a_record_that_control_did_not_check(self) -> None:
         """Who may write records writes what is not the peer's: the agent refuses it, says so, and keeps the rest."""
