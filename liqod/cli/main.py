@@ -37,6 +37,7 @@ COMMANDS = {
         "explain": ("liqod.cli.status.explain:explain", "Explain a pod, peer, node, ..., or a code"),
         "check": ("liqod.cli.setup.check:check", "Check the installation"),
         "doctor": ("liqod.cli.setup.doctor:doctor", "Find what is wrong or will break"),
+        "web": ("liqod.cli.web.command:web", "Show a live page in a browser"),
         "who-has": ("liqod.cli.workloads.who_has:who_has", "List which clusters hold copies"),
     },
     "Peer": {

@@ -57,6 +57,7 @@ RUNS: dict[tuple[str, ...], list[str]] = {
     ("explain",): ["web"],
     ("check",): [],
     ("doctor",): [],
+    ("web",): ["--for=0.1"],
     ("gather",): ["--file=GATHERED"],
     ("who-has",): ["secret/key"],
     ("demo",): [],

@@ -16,6 +16,8 @@ from typing import ClassVar, Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.cli.web.server import STATIC
+
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = ("liqod", "twisted", "setup.cfg", "pyproject.toml", "LICENSE", "README.md")
 # The script of that name belongs to the environment that Twisted is installed in, which is another one.
@@ -119,6 +121,13 @@ class InstalledTests(SynchronousTestCase):
         assert environment is not None
         (found,) = (environment / "environment").rglob("command_tree.json")
         self.assertIn("rotate-key", found.read_text())
+
+    def test_files_of_the_page(self) -> None:
+        """The package has what the browser loads with the page of ``liqodctl web``."""
+        environment = InstalledTests.place
+        assert environment is not None
+        for name in STATIC:
+            self.assertEqual(len(list((environment / "environment").rglob(f"web/files/{name}"))), 1, name)
 
     def test_installs_a_host(self) -> None:
         """The package alone has all that a host needs: configuration, units, user and completions."""

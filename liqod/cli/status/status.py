@@ -94,7 +94,7 @@ async def pods_by_node(session: Session, facts: ClusterFacts) -> dict[str, int]:
 def _show_all(session: Session, facts: ClusterFacts, pods: dict[str, int]) -> None:
     rows = status_rows(facts, pods)
     problems = diagnose(facts)
-    session.say(_daemon(facts))
+    session.say(daemon_line(facts))
     show_peers(session, facts, rows)
     show_problems(session, problems)
     leads = facts.leader
@@ -107,7 +107,8 @@ def _show_all(session: Session, facts: ClusterFacts, pods: dict[str, int]) -> No
     )
 
 
-def _daemon(facts: ClusterFacts) -> str:
+def daemon_line(facts: ClusterFacts) -> str:
+    """Return who leads, in one line."""
     leads = facts.leader
     if leads is None:
         return "no daemon is running"

@@ -1,0 +1,1 @@
+"""The page of ``liqodctl web``: what ``status`` and ``explain`` say, for a browser; live and read-only."""

@@ -1,0 +1,304 @@
+"""What the page shows, as values: from the same records, by the same deciders, as ``status`` and ``explain``. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+import attrs
+
+from liqod.cli.console.render import join_reason, plural
+from liqod.cli.status.explain_other import explain_peer
+from liqod.cli.status.facts import advice_of
+from liqod.cli.status.peers import discover_rows, status_rows
+from liqod.cli.status.status import daemon_line
+from liqod.model.diagnosis.cluster import ClusterFacts, diagnose, problems_of
+from liqod.model.diagnosis.problem import Problem
+from liqod.model.names import advertisement_name
+from liqod.model.objects import quantity
+from liqod.model.objects.meta import Condition
+from liqod.model.objects.pod import Pod, pod_requests
+from liqod.model.records.network import TunnelEndpoint
+from liqod.model.records.views import ForeignCluster
+
+Tone = Literal["broken", "attention", "good", "quiet", "stranger"]
+
+TONES: Final[Mapping[Tone, str]] = {
+    "broken": "broken",
+    "attention": "needs attention",
+    "good": "in order",
+    "quiet": "not in use",
+    "stranger": "not trusted",
+}
+"""How a peer is, in words; the order is that of the page, the worst first."""
+SHOWN_PEERS: Final = 200
+SHOWN_PODS: Final = 200
+SHOWN_MOMENTS: Final = 60
+FINISHED: Final = ("Succeeded", "Failed")
+
+
+@attrs.frozen(kw_only=True)
+class Records:
+    """What was read from the cluster at one moment; ``pods`` by virtual node, ``events`` as the API has them."""
+
+    home: str
+    facts: ClusterFacts
+    pods: Mapping[str, Sequence[Pod]] = {}
+    events: Sequence[Mapping[str, Any]] = ()
+
+
+@attrs.frozen
+class Step:
+    """Something that is wrong and what to do about it."""
+
+    severity: str
+    text: str
+    advice: str
+    since: str
+
+
+@attrs.frozen
+class Share:
+    """How much of a resource of a virtual node is requested by pods."""
+
+    resource: str
+    used: str
+    whole: str
+    percent: int
+
+
+@attrs.frozen(kw_only=True)
+class Peer:
+    """One peer as the map and the table show it; ``row`` is the one of ``liqodctl status``."""
+
+    row: Mapping[str, Any]
+    tone: Tone
+    traffic: str
+    shares: Sequence[Share]
+    next: str
+
+    @property
+    def id(self) -> str:
+        """The cluster ID, which names its page."""
+        return str(self.row["id"])
+
+    @property
+    def name(self) -> str:
+        """The cluster name, which the peer chose; its ID where it has none."""
+        return str(self.row["name"])
+
+
+@attrs.frozen(kw_only=True)
+class Overview:
+    """The first page; ``hidden`` is the number of peers that are not shown."""
+
+    home: str
+    daemon: str
+    summary: str
+    peers: Sequence[Peer]
+    hidden: int
+    steps: Sequence[Step]
+
+
+@attrs.frozen
+class Moment:
+    """An entry of the timeline; ``at`` is RFC 3339."""
+
+    at: str
+    what: str
+    state: str
+    why: str
+
+
+@attrs.frozen(kw_only=True)
+class PeerPage:
+    """The page of one peer."""
+
+    home: str
+    peer: Peer
+    details: Sequence[tuple[str, str]]
+    steps: Sequence[Step]
+    result: str
+    timeline: Sequence[Moment]
+    offers: Sequence[tuple[str, str, str]]
+    pods: Sequence[tuple[str, str, str]]
+    hidden_pods: int
+
+
+def overview(records: Records) -> Overview:
+    """Return the first page."""
+    facts = records.facts
+    order = list(TONES)
+    peers = sorted(_peers(records, facts.peers), key=lambda peer: (order.index(peer.tone), peer.name, peer.id))
+    return Overview(
+        home=records.home,
+        daemon=daemon_line(facts),
+        summary=_summary(peers),
+        peers=peers[:SHOWN_PEERS],
+        hidden=max(0, len(peers) - SHOWN_PEERS),
+        steps=[step_of(problem) for problem in diagnose(facts)],
+    )
+
+
+def peer_page(records: Records, peer_id: str) -> PeerPage | None:
+    """Return the page of the peer with a cluster ID, None where there is no such peer."""
+    facts = records.facts
+    cluster = next((one for one in facts.peers if one.metadata.name == peer_id), None)
+    if cluster is None:
+        return None
+    (peer,) = _peers(records, [cluster])
+    result = explain_peer(facts, cluster)[-1]
+    pods = sorted(
+        (one for node in _nodes(facts, peer_id) for one in records.pods.get(node, ())), key=lambda one: one.key
+    )
+    known = discover_rows([cluster])[0]
+    details = {
+        "Cluster ID": peer.id,
+        "State": peer.row["state"],
+        "Fingerprint words": known["words"],
+        "Found by": ", ".join(known["found"]),
+        "Addresses": ", ".join(known["addresses"]),
+        "Virtual node": peer.row["node"],
+        "API route": peer.row["api"],
+        "Traffic": peer.traffic,
+    }
+    return PeerPage(
+        home=records.home,
+        peer=peer,
+        details=[(what, str(value)) for what, value in details.items() if value],
+        steps=[step_of(problem) for problem in problems_of(facts, peer_id)],
+        result=": ".join(filter(None, (result["state"], result["why"]))),
+        timeline=_timeline(records, cluster)[:SHOWN_MOMENTS],
+        offers=_offers(peer.row),
+        pods=[(pod.metadata.namespace, pod.metadata.name, pod.status.phase) for pod in pods[:SHOWN_PODS]],
+        hidden_pods=max(0, len(pods) - SHOWN_PODS),
+    )
+
+
+def step_of(problem: Problem) -> Step:
+    """Return a problem with the advice that every command gives about it."""
+    text = f"{problem.kind} {problem.name}: {join_reason(problem.code, problem.cause)}"
+    return Step(problem.severity, text, advice_of(problem), problem.since)
+
+
+def _peers(records: Records, clusters: Sequence[ForeignCluster]) -> list[Peer]:
+    facts = records.facts
+    counts = {node: len(pods) for node, pods in records.pods.items()}
+    rows = status_rows(attrs.evolve(facts, peers=clusters), counts)
+    by_id = {cluster.metadata.name: cluster for cluster in clusters}
+    return [_peer(records, by_id[row["id"]], row) for row in rows]
+
+
+def _peer(records: Records, cluster: ForeignCluster, row: Mapping[str, Any]) -> Peer:
+    facts, peer = records.facts, cluster.metadata.name
+    problems = problems_of(facts, peer)
+    tunnel = next((one for one in facts.tunnels if one.metadata.name == peer), None)
+    first = next((advice for one in problems if (advice := advice_of(one))), "")
+    if row["stranger"]:
+        first = explain_peer(facts, cluster)[-1]["why"]
+    return Peer(
+        row=row,
+        tone=_tone(row, problems),
+        traffic=traffic(tunnel),
+        shares=[share for node in _nodes(facts, peer) for share in _shares(records, node)],
+        next=first,
+    )
+
+
+def _tone(row: Mapping[str, Any], problems: Sequence[Problem]) -> Tone:
+    if row["stranger"]:
+        return "stranger"
+    severities = {problem.severity for problem in problems}
+    if "error" in severities:
+        return "broken"
+    if "warning" in severities:
+        return "attention"
+    return "quiet" if "info" in severities else "good"
+
+
+def traffic(tunnel: TunnelEndpoint | None) -> str:
+    """Return what is known of the packets to a peer: state of the tunnel, round trip, loss; empty without a tunnel."""
+    if tunnel is None:
+        return ""
+    status = tunnel.status
+    parts = (
+        status.phase or "not measured yet",
+        status.rtt and f"round trip {status.rtt}",
+        status.loss and f"loss {status.loss}",
+        status.path_mtu and f"MTU {status.path_mtu}",
+    )
+    return ", ".join(str(part) for part in parts if part)
+
+
+def _nodes(facts: ClusterFacts, peer: str) -> list[str]:
+    return [one.spec.node_name for one in facts.virtual_nodes if one.spec.cluster_id == peer]
+
+
+def _shares(records: Records, name: str) -> list[Share]:
+    node = records.facts.node(name)
+    if node is None:
+        return []
+    try:
+        whole = quantity.parse_all(node.status.allocatable)
+        pods = [pod for pod in records.pods.get(name, ()) if pod.status.phase not in FINISHED]
+        used = quantity.add(pod_requests(pod.spec) for pod in pods)
+    except ValueError:
+        return []
+    return [
+        Share(
+            resource,
+            quantity.render(used.get(resource, Fraction(0)), resource=resource),
+            quantity.render(whole[resource], resource=resource),
+            min(100, round(100 * used.get(resource, Fraction(0)) / whole[resource])),
+        )
+        for resource in ("cpu", "memory", "pods")
+        if whole.get(resource)
+    ]
+
+
+def _summary(peers: Sequence[Peer]) -> str:
+    counts = [(words, sum(peer.tone == tone for peer in peers)) for tone, words in TONES.items()]
+    found = ", ".join(f"{count} {words}" for words, count in counts if count)
+    return f"{plural(len(peers), 'cluster')}: {found}" if found else "no peers yet"
+
+
+def _offers(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    offers = [
+        ("borrowed from it", row["offer"], f"{row['decision']} by this cluster"),
+        ("lent to it", row["lent"], f"{row['verdict'] or 'Offered'}, as it answered"),
+    ]
+    return [(what, str(resources), verdict) for what, resources, verdict in offers if resources]
+
+
+def _timeline(records: Records, cluster: ForeignCluster) -> list[Moment]:
+    """Return the changes of a peer's conditions and the events about it, the newest first."""
+    facts, peer = records.facts, cluster.metadata.name
+    nodes = _nodes(facts, peer)
+    found = list(_of_conditions("peer", cluster.status.conditions))
+    for offer in facts.offers:
+        if offer.metadata.name == advertisement_name(peer):
+            found += _of_conditions("offer", offer.status.conditions)
+    for record in facts.virtual_nodes:
+        if record.spec.cluster_id == peer:
+            found += _of_conditions("virtual node", record.status.conditions)
+    for node in facts.nodes:
+        if node.metadata.name in nodes:
+            found += _of_conditions("node", node.status.conditions)
+    for tunnel in facts.tunnels:
+        if tunnel.metadata.name == peer:
+            found += _of_conditions("tunnel", tunnel.status.conditions)
+    for event in records.events:
+        about = event.get("involvedObject") or {}
+        if about.get("name") == peer:
+            at = event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or ""
+            why = str(event.get("message") or "")
+            found.append(Moment(str(at), "event", str(event.get("reason") or ""), why))
+    return sorted(found, key=lambda moment: moment.at, reverse=True)
+
+
+def _of_conditions(what: str, conditions: Iterable[Condition]) -> Iterable[Moment]:
+    for one in conditions:
+        if one.last_transition_time:
+            why = join_reason(one.reason, one.message)
+            yield Moment(one.last_transition_time, what, f"{one.type} {one.status}", why)
