@@ -45,6 +45,9 @@ class Audience(Protocol):
     def note(self, text: str) -> None:
         """Additional information."""
 
+    async def started(self, sides: tuple[Side, Side]) -> None:
+        """Both clusters and daemons run; say where they can be watched."""
+
     async def discovered(self, side: Side) -> None:
         """Show what a side knows of others."""
 
@@ -87,6 +90,7 @@ class Demo:
     async def _show(self) -> None:
         rome, milan, audience = self.rome, self.milan, self._audience
         await self._step("two clusters come up, each with its daemon", self._start(), "both daemons are ready")
+        await audience.started((rome, milan))
         await self._step("they discover each other", self._meet(), "each has seen the other's key")
         await audience.discovered(rome)
         await self._step("the administrators compare words and trust", self._trust(), "one session, TLS 1.3, both sure")

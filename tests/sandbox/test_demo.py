@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,6 +43,9 @@ class Silent:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    async def started(self, sides: tuple[Side, Side]) -> None:
+        pass
 
     async def discovered(self, side: Side) -> None:
         pass
@@ -78,6 +82,36 @@ class CommandTests(SynchronousTestCase):
         self.assertNotIn("\x1b", done.stdout)
         self.assertEqual(done.stderr, "")
         self.assertLessEqual(set(glob.glob(f"{tempfile.gettempdir()}/liqod-demo-*")), before)
+
+    def test_web(self) -> None:
+        """With --web both clusters have a page, which shows the other one as soon as the demonstration has borrowed."""
+        with subprocess.Popen(
+            [*COMMAND, "--web"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            env=environment(),
+        ) as process:
+            try:
+                assert process.stdout is not None
+                pages = {}
+                for line in process.stdout:
+                    if "http://127.0.0.1:" in line:
+                        name, url = line.split()
+                        pages[name] = url
+                    if "log:" in line:
+                        break
+                self.assertEqual(set(pages), {"rome", "milan"})
+                for name, other in (("rome", "milan"), ("milan", "rome")):
+                    with urllib.request.urlopen(pages[name], timeout=60) as answer:
+                        shown = answer.read().decode()
+                    self.assertIn(f"<h1>{name}</h1>", shown)
+                    self.assertRegex(shown, f">{other}</a>")
+            finally:
+                process.send_signal(signal.SIGINT)
+            rest = process.stdout.read()
+            self.assertEqual(process.wait(60), 0, rest)
 
     def test_stays(self) -> None:
         """With --stay both clusters answer until Ctrl-C, and then everything goes."""

@@ -18,12 +18,14 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, output_options
 from liqod.cli.console.run import run
 from liqod.cli.console.session import Output
+from liqod.flow.clocks import Reactor
 
 
 @click.command()
 @click.option("--stay", is_flag=True, help="Keep both clusters running until Ctrl-C, to try kubectl on them.")
+@click.option("--web", is_flag=True, help="Give each cluster a page in the browser, and keep both running.")
 @output_options
-def demo(options: Options, stay: bool) -> None:
+def demo(options: Options, stay: bool, web: bool) -> None:
     """Show two clusters that discover each other, and run pods of one in the other.
 
     Everything runs in this process and on 127.0.0.1: nothing is installed, no other cluster is changed.
@@ -32,6 +34,7 @@ def demo(options: Options, stay: bool) -> None:
     Examples:
       liqodctl demo
       liqodctl demo --stay
+      liqodctl demo --web
     """
     try:
         from liqod.cli.setup.narrator import Narrator
@@ -41,11 +44,19 @@ def demo(options: Options, stay: bool) -> None:
             raise
         hint = "install them: pip install 'liqod[demo]'; in a checkout run `make demo`"
         raise CliError(errors.DEMO, "the simulated clusters (kubesandbox) are not installed", hint) from None
+
+    async def show(reactor: Reactor) -> None:
+        narrator = Narrator(reactor, output, directory, steps, web=web)
+        try:
+            await Demo(reactor, narrator, stay=stay or web).run()
+        finally:
+            await narrator.close()
+
     with _log_directory() as directory:
         try:
             output = Output(options)
             steps: list[dict[str, Any]] = []
-            run(lambda reactor: Demo(reactor, Narrator(reactor, output, directory, steps), stay=stay).run())
+            run(show)
             output.publish({"steps": steps})
         except DemoFailed as error:
             kept = Path(tempfile.gettempdir()) / "liqod-demo.log"

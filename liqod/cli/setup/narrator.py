@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.interfaces import IListeningPort
 
 from liqod.cli.console import terminal
 from liqod.cli.console.options import Options
@@ -14,6 +15,7 @@ from liqod.cli.console.session import Output, Session
 from liqod.cli.status.facts import cluster_facts
 from liqod.cli.status.peers import DISCOVER_COLUMNS, discover_rows, status_rows
 from liqod.cli.status.status import pods_by_node, show_peers
+from liqod.cli.web.command import serve
 from liqod.demo.side import Side
 from liqod.demo.story import shop_pods
 from liqod.flow.clocks import Reactor
@@ -22,14 +24,21 @@ POD_COLUMNS = {"cluster": "CLUSTER", "namespace": "NAMESPACE", "name": "POD", "p
 
 
 class Narrator:
-    """The Audience of the demonstration that prints to a terminal; each step is added to ``steps`` as well."""
+    """The Audience of the demonstration that prints to a terminal; each step is added to ``steps`` as well.
 
-    def __init__(self, reactor: Reactor, output: Output, directory: Path, steps: list[dict[str, Any]]) -> None:
+    With ``web`` each cluster has a page in the browser, until ``close``.
+    """
+
+    def __init__(
+        self, reactor: Reactor, output: Output, directory: Path, steps: list[dict[str, Any]], *, web: bool = False
+    ) -> None:
         self._reactor = reactor
         self._output = output
         self._directory = directory
         self._steps = steps
         self._step = ""
+        self._web = web
+        self._pages: list[IListeningPort] = []
 
     def begin(self, text: str) -> None:
         self._step = text
@@ -42,6 +51,23 @@ class Narrator:
     def note(self, text: str) -> None:
         self._output.say(f"  {text}")
 
+    async def started(self, sides: tuple[Side, Side]) -> None:
+        if not self._web:
+            return
+        self._output.say("  each has a page; open one to watch:")
+        for side in sides:
+            page, url = serve(self._session(side))
+            self._pages.append(page)
+            self._output.print_line(f"  {side.name}  {url}")
+
+    async def close(self) -> None:
+        """End the pages."""
+        for page in self._pages:
+            await maybeDeferred(page.stopListening)
+
+    def _session(self, side: Side) -> Session:
+        return Session(Options(), reactor=self._reactor, client=side.client, settings=side.settings)
+
     async def discovered(self, side: Side) -> None:
         self._command(side, "liqodctl discover")
         rows = discover_rows(side.peers.items())
@@ -49,7 +75,7 @@ class Narrator:
 
     async def status(self, side: Side) -> None:
         self._command(side, "liqodctl status")
-        session = Session(Options(), reactor=self._reactor, client=side.client, settings=side.settings)
+        session = self._session(side)
         facts = await cluster_facts(session)
         show_peers(self._output, facts, status_rows(facts, await pods_by_node(session, facts)))
 
