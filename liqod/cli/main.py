@@ -71,6 +71,8 @@ COMMANDS = {
         "rotate-tunnel-key": ("liqod.cli.network.plan:rotate_tunnel_key", "Replace the WireGuard key"),
     },
     "Set up": {
+        "up": ("liqod.cli.setup.up.commands:up", "Set liqod up on this host, and start it"),
+        "down": ("liqod.cli.setup.up.commands:down", "Take back what up did"),
         "install": ("liqod.cli.setup.install:install", "Install liqod in this cluster"),
         "uninstall": ("liqod.cli.setup.install:uninstall", "Remove liqod from this cluster"),
         "gather": ("liqod.cli.setup.gather:gather", "Write an archive for a problem report"),

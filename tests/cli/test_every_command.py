@@ -21,6 +21,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from liqod.agent.account.objects import token_secret
 from liqod.cli.main import COMMANDS, cli
 from liqod.demo.access import client_config
 from liqod.identity.certs import generate
@@ -84,6 +85,8 @@ RUNS: dict[tuple[str, ...], list[str]] = {
     ("bench",): ["milan", "latency", "--timeout=1"],
     ("distrust",): ["milan", "--yes"],
     ("unpeer",): ["milan", "--yes"],
+    ("up",): ["--root=ROOT", "--yes"],
+    ("down",): ["--root=ROOT", "--yes", "--force"],
     ("install",): [],
     ("version",): [],
     ("completion",): ["bash"],
@@ -145,7 +148,7 @@ class TreeTests(SynchronousTestCase):
     def test_questions(self) -> None:
         """A command that can be made not to ask has the same option for it."""
         asking = {path for path, command in leaves() if any(one.name == "yes" for one in command.params)}
-        self.assertEqual(asking, {("trust",), ("distrust",), ("unpeer",), ("uninstall",)})
+        self.assertEqual(asking, {("trust",), ("distrust",), ("unpeer",), ("uninstall",), ("up",), ("down",)})
 
 
 class EveryCase(TestCase):
@@ -162,6 +165,11 @@ class EveryCase(TestCase):
         self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
         self.kubeconfig = Path(self.mktemp()).absolute()
         self.kubeconfig.write_text(self.cluster.kubeconfig())
+        self.root = Path(self.mktemp()).absolute()
+        for directory in ("etc", "usr/lib/systemd", "usr/local/bin"):
+            (self.root / directory).mkdir(parents=True)
+        (self.root / "usr/lib/systemd/systemd").touch()
+        (self.root / "etc/passwd").write_text("liqod:x:200:200::/var/lib/liqod:/usr/sbin/nologin\n")
         await manifests.ensure(self.client)
         await self.populate()
 
@@ -187,6 +195,14 @@ class EveryCase(TestCase):
         held = {"status": {"deletionsObservation": "0a1b2c"}}
         await self.client.patch(VIRTUALNODES, "c2", held, "liqo-tenant-c2", subresource="status", view=None)
         await create(SECRETS, {"metadata": {"name": "key"}, "data": {}}, "default")
+        # As Kubernetes' token controller fills it in.
+        token = {**token_secret("liqo-system", "liqod"), "data": {"token": "eA=="}}
+        await create(SECRETS, token, "liqo-system")
+
+    def named(self, words: list[str]) -> list[str]:
+        """Return the words of a run with the files of this test in them."""
+        gathered = str(self.kubeconfig) + ".tar.gz"
+        return [word.replace("GATHERED", gathered).replace("ROOT", str(self.root)) for word in words]
 
     async def liqodctl(self, *argv: str, **request: Any) -> tuple[str, str, int]:
         environ = {"KUBECONFIG": str(self.kubeconfig), **request.pop("env", {})}
@@ -202,7 +218,7 @@ class DocumentTests(EveryCase):
         for number, (path, more) in enumerate(RUNS.items()):
             if path not in {one for one, _ in leaves()}:
                 continue
-            more = [word.replace("GATHERED", str(self.kubeconfig) + ".tar.gz") for word in more]
+            more = self.named(more)
             argv = ["-o", "json", *path, *more] if number % 2 else [*path, *more, "--output=json"]
             out, err, status = await self.liqodctl(*argv)
             self.assertNotIn("Traceback", err, path)
@@ -280,7 +296,7 @@ class InterruptTests(EveryCase):
         for path, command in leaves():
             if not any(one.name == "yes" for one in command.params):
                 continue
-            argv = [word for word in (*path, *RUNS[path]) if word != "--yes"]
+            argv = [word for word in (*path, *self.named(RUNS[path])) if word != "--yes"]
             pin = "" if path == ("trust",) else KEY
             await self.client.patch(FOREIGNCLUSTERS, "c2", {"spec": {"fingerprint": pin}})
             before = self.cluster.store.version

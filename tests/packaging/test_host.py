@@ -29,29 +29,37 @@ NOT_COMPARED = ("passwd-", "group-", "shadow-", "gshadow-", ".pwd.lock")
 OPT = "/opt/liqod"
 
 
+def bare_root(root: Path) -> Path:
+    """Make a root directory with what a bare Debian has of the files that matter; skips the test without root."""
+    require("" if shutil.which("systemd-sysusers") and shutil.which("userdel") else "no systemd-sysusers, or userdel")
+    require("" if os.geteuid() == 0 else "creating users in a root directory needs root")
+    for directory in ("etc/systemd/system", "etc/polkit-1/rules.d", "usr/lib/systemd", "usr/local/bin"):
+        (root / directory).mkdir(parents=True)
+    (root / "usr/lib/systemd/systemd").touch()
+    for name, text in ACCOUNTS.items():
+        (root / "etc" / name).write_text(text)
+    return root
+
+
+def listing_of(root: Path) -> dict[str, tuple[int, str]]:
+    """Return mode and content of everything in a directory."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        if path.name not in NOT_COMPARED:
+            content = str(path.readlink()) if path.is_symlink() else path.read_text() if path.is_file() else ""
+            found[str(path.relative_to(root))] = (path.lstat().st_mode, content)
+    return found
+
+
 class HostCase(SynchronousTestCase):
-    """A root directory with what a bare Debian has of the files that matter."""
+    """A bare root directory."""
 
     def setUp(self) -> None:
-        require(
-            "" if shutil.which("systemd-sysusers") and shutil.which("userdel") else "no systemd-sysusers, or userdel"
-        )
-        require("" if os.geteuid() == 0 else "creating users in a root directory needs root")
-        self.root = Path(self.mktemp()).absolute()
-        for directory in ("etc/systemd/system", "etc/polkit-1/rules.d", "usr/lib/systemd", "usr/local/bin"):
-            (self.root / directory).mkdir(parents=True)
-        (self.root / "usr/lib/systemd/systemd").touch()
-        for name, text in ACCOUNTS.items():
-            (self.root / "etc" / name).write_text(text)
+        self.root = bare_root(Path(self.mktemp()).absolute())
 
     def listing(self) -> dict[str, tuple[int, str]]:
         """Return mode and content of everything in the root directory."""
-        found = {}
-        for path in sorted(self.root.rglob("*")):
-            if path.name not in NOT_COMPARED:
-                content = str(path.readlink()) if path.is_symlink() else path.read_text() if path.is_file() else ""
-                found[str(path.relative_to(self.root))] = (path.lstat().st_mode, content)
-        return found
+        return listing_of(self.root)
 
     def install(self, *roles: str, dry_run: bool = False) -> None:
         """Install with the environment of the packages."""

@@ -52,17 +52,10 @@ def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
     """
 
     async def with_token(session: Session) -> None:
-        token = _read(target)
-        if token.issuer == (await own_cluster(session)).cluster_id:
-            raise CliError(errors.BAD_TOKEN, "this token was issued by this cluster", "use it in the other cluster")
-        await _invite(session, token)
-        await _record(session, token.issuer, token.addresses, {"fingerprint": token.fingerprint})
-        session.say(f"invited by {token.name or token.issuer} at {', '.join(token.addresses)}")
+        token = pairing_token(target)
+        await join(session, token)
         if wait:
-            settled = _settled(session, token.issuer)
-            what = f"a session with {token.issuer}"
-            await session.within(timeout, settled, what, lambda: peer_hint(session, token.issuer))
-            await _check_outcome(session, token.issuer)
+            await joined(session, token, timeout)
         result = {"peer": token.issuer, "name": token.name, "addresses": token.addresses, "connected": wait}
         session.publish({**result, "fingerprint": token.fingerprint, "trusted": True})
 
@@ -97,7 +90,25 @@ def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
     in_cluster(options, with_token if target.strip().startswith(PREFIX) else at_address)
 
 
-def _read(text: str) -> Token:
+async def join(session: Session, token: Token) -> None:
+    """Have the daemon peer with the issuer of a token. Raises CliError for a token of our own, or a doubtful key."""
+    if token.issuer == (await own_cluster(session)).cluster_id:
+        raise CliError(errors.BAD_TOKEN, "this token was issued by this cluster", "use it in the other cluster")
+    await _invite(session, token)
+    await _record(session, token.issuer, token.addresses, {"fingerprint": token.fingerprint})
+    session.say(f"invited by {token.name or token.issuer} at {', '.join(token.addresses)}")
+
+
+async def joined(session: Session, token: Token, timeout: float) -> None:
+    """Wait for the session with the issuer of a token. Raises CliError where it refuses the token, or time is over."""
+    settled = _settled(session, token.issuer)
+    what = f"a session with {token.issuer}"
+    await session.within(timeout, settled, what, lambda: peer_hint(session, token.issuer))
+    await _check_outcome(session, token.issuer)
+
+
+def pairing_token(text: str) -> Token:
+    """Return the pairing token in a text. Raises CliError."""
     try:
         return read_token(text)
     except BadToken as error:
@@ -127,8 +138,21 @@ async def _record(session: Session, peer: ClusterID, addresses: list[str], more:
         body = {"metadata": {"name": peer}, "spec": {"clusterID": peer, "endpoints": endpoints, **more}}
         await session.client.create(FOREIGNCLUSTERS, body, view=None)
         return
-    pinned, wanted = before.spec.fingerprint, more.get("fingerprint", "")
-    if pinned and wanted and pinned != wanted:
+    wanted = more.get("fingerprint", "")
+    refuse_key(before, wanted)
+    known = [{"address": each.address, "source": each.source} for each in before.spec.endpoints]
+    new = [address for address in addresses if address not in {each["address"] for each in known}]
+    endpoints = [*({"address": address, "source": "Manual"} for address in new), *known]
+    spec = {"clusterID": peer, "endpoints": endpoints[:32], **more}
+    if before.spec.outgoing_peering == before.spec.incoming_peering == "No" and wanted:
+        spec |= {"outgoingPeering": "Auto", "incomingPeering": "Auto"}
+    await session.client.patch(FOREIGNCLUSTERS, peer, {"spec": spec}, view=None)
+
+
+def refuse_key(before: ForeignCluster, wanted: str) -> None:
+    """Raise CliError where a peer's key is pinned to another one than a token has, or was distrusted."""
+    peer = before.spec.cluster_id
+    if before.spec.fingerprint and wanted and before.spec.fingerprint != wanted:
         raise CliError(
             errors.OTHER_KEY,
             f"the key pinned for {peer} differs from the one in the token",
@@ -140,13 +164,6 @@ async def _record(session: Session, peer: ClusterID, addresses: list[str], more:
             f"the key of {peer} in the token was distrusted in this cluster",
             f"to trust it again: `liqodctl trust {peer} --fingerprint {wanted}`",
         )
-    known = [{"address": each.address, "source": each.source} for each in before.spec.endpoints]
-    new = [address for address in addresses if address not in {each["address"] for each in known}]
-    endpoints = [*({"address": address, "source": "Manual"} for address in new), *known]
-    spec = {"clusterID": peer, "endpoints": endpoints[:32], **more}
-    if before.spec.outgoing_peering == before.spec.incoming_peering == "No" and wanted:
-        spec |= {"outgoingPeering": "Auto", "incomingPeering": "Auto"}
-    await session.client.patch(FOREIGNCLUSTERS, peer, {"spec": spec}, view=None)
 
 
 def _settled(session: Session, peer: ClusterID) -> Deferred[None]:

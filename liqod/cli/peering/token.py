@@ -7,6 +7,7 @@ import ipaddress
 import re
 import secrets
 import socket
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -75,45 +76,52 @@ def create(options: Options, ttl: timedelta, addresses: tuple[str, ...]) -> None
     """
 
     async def work(session: Session) -> None:
-        mine = await own_cluster(session)
-        if not mine.fingerprint:
-            raise CliError(
-                errors.NO_IDENTITY, "this cluster has no key yet", "start the daemon, which creates it, and try again"
-            )
-        port = listening_port(session.settings)
-        where = list(addresses) or await daemon_addresses(session)
-        secret = secrets.token_bytes(SECRET_BYTES)
-        made = Token(
-            id=secrets.token_hex(8),
-            issuer=ClusterID(mine.cluster_id),
-            name=session.settings.cluster.name,
-            fingerprint=Fingerprint(mine.fingerprint),
-            addresses=[with_port(each, port) for each in where[:MAX_ADDRESSES]],
-            secret=secret,
-        )
-        expires = datetime.now(UTC) + ttl
-        body = {
-            "metadata": {
-                "name": token_name(made.id),
-                "namespace": session.settings.kubernetes.namespace,
-                "labels": {TOKEN_LABEL: "true"},
-            },
-            "type": "Opaque",
-            "data": {
-                VERIFIER: base64.b64encode(verifier(secret)).decode(),
-                EXPIRES: base64.b64encode(expires.strftime("%Y-%m-%dT%H:%M:%SZ").encode()).decode(),
-            },
-        }
-        await _delete_expired(session)
-        await session.client.create(SECRETS, body, view=None)
-        session.print_line(made.text)
-        if not (options.is_document or options.dry_run):
-            until = f"{expires:%Y-%m-%d %H:%M:%S} UTC"
-            echo_wrapped(f"valid for one cluster until {until}; there run: liqodctl peer TOKEN", err=True)
-        row = {"id": made.id, "token": made.text, "expires": expires.isoformat(), "addresses": made.addresses}
-        session.publish([row])
+        session.publish([await new_token(session, ttl, addresses)])
 
     in_cluster(options, work)
+
+
+async def new_token(session: Session, ttl: timedelta, addresses: Sequence[str] = ()) -> dict[str, Any]:
+    """Create a token, print it and return its row; the addresses are by default those of the daemon. Raises CliError.
+
+    The row: ``id``, ``token``, ``expires``, ``addresses``.
+    """
+    mine = await own_cluster(session)
+    if not mine.fingerprint:
+        raise CliError(
+            errors.NO_IDENTITY, "this cluster has no key yet", "start the daemon, which creates it, and try again"
+        )
+    port = listening_port(session.settings)
+    where = list(addresses) or await daemon_addresses(session)
+    secret = secrets.token_bytes(SECRET_BYTES)
+    made = Token(
+        id=secrets.token_hex(8),
+        issuer=ClusterID(mine.cluster_id),
+        name=session.settings.cluster.name,
+        fingerprint=Fingerprint(mine.fingerprint),
+        addresses=[with_port(each, port) for each in where[:MAX_ADDRESSES]],
+        secret=secret,
+    )
+    expires = datetime.now(UTC) + ttl
+    body = {
+        "metadata": {
+            "name": token_name(made.id),
+            "namespace": session.settings.kubernetes.namespace,
+            "labels": {TOKEN_LABEL: "true"},
+        },
+        "type": "Opaque",
+        "data": {
+            VERIFIER: base64.b64encode(verifier(secret)).decode(),
+            EXPIRES: base64.b64encode(expires.strftime("%Y-%m-%dT%H:%M:%SZ").encode()).decode(),
+        },
+    }
+    await _delete_expired(session)
+    await session.client.create(SECRETS, body, view=None)
+    session.print_line(made.text)
+    if not (session.options.is_document or session.options.dry_run):
+        until = f"{expires:%Y-%m-%d %H:%M:%S} UTC"
+        echo_wrapped(f"valid for one cluster until {until}; there run: liqodctl peer TOKEN", err=True)
+    return {"id": made.id, "token": made.text, "expires": expires.isoformat(), "addresses": made.addresses}
 
 
 async def daemon_addresses(session: Session) -> list[str]:

@@ -7,7 +7,7 @@ import contextlib
 import grp
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -138,8 +138,8 @@ async def token_of(session: Session) -> str:
     deadline = session.reactor.seconds() + TOKEN_TIMEOUT
     while True:
         secret: dict[str, Any] = await session.client.get(SECRETS, token_secret_of(name), namespace)
-        if token := (secret.get("data") or {}).get("token", ""):
-            return base64.b64decode(token).decode("ascii")
+        if token := decoded_token(secret):
+            return token
         if session.reactor.seconds() > deadline:
             raise CliError(
                 errors.TIMED_OUT,
@@ -148,6 +148,11 @@ async def token_of(session: Session) -> str:
                 "this is done by kube-controller-manager; check that it is running",
             )
         await deferLater(session.reactor, POLL_INTERVAL)
+
+
+def decoded_token(secret: Mapping[str, Any]) -> str:
+    """Return the token in the Secret of an account, empty while the cluster has put none in it."""
+    return base64.b64decode((secret.get("data") or {}).get("token", "")).decode("ascii")
 
 
 def kubeconfig(config: ClientConfig, token: str) -> str:

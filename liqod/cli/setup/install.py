@@ -10,7 +10,7 @@ import click
 
 from liqod.agent.account import admission_policies
 from liqod.agent.account.names import account_of
-from liqod.agent.account.objects import account, roles
+from liqod.agent.account.objects import LABELS, account, roles
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, cluster_options, yes_option
@@ -242,8 +242,8 @@ async def ensure_runtime_class(session: Session) -> AsyncIterator[str]:
 
 
 def namespace_object(name: str) -> dict[str, Any]:
-    """Return the namespace for liqod's own objects."""
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    """Return the namespace for liqod's own objects; the labels say that it was not there before."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(LABELS)}}
 
 
 @click.command()
@@ -292,7 +292,7 @@ def uninstall(
             _show_removed(session, await leave_host(session), "nothing of liqod was found on this host")
             return
         if dry_run:
-            await _refuse_peerings(session)
+            await refuse_peerings(session)
             session.say("no peerings are left; nothing was removed")
             session.publish({"removed": []})
             return
@@ -323,10 +323,11 @@ async def _refuse_if_in_use(session: Session, force: bool) -> None:
             f"the daemon {leads.holder} is running and would create its records again",
             "stop it first (systemctl stop liqod), or add --force",
         )
-    await _refuse_peerings(session)
+    await refuse_peerings(session)
 
 
-async def _refuse_peerings(session: Session) -> None:
+async def refuse_peerings(session: Session) -> None:
+    """Raise CliError where virtual nodes or tenants are left."""
     try:
         nodes = (await session.client.list(VIRTUALNODES, view=VirtualNode)).items
     except NotFound:

@@ -163,7 +163,7 @@ class ApiServer(Resource):
         target = resolve(self.api.catalog, parts)
         method = (request.method or b"").decode()
         verb = verb_of(method, target, watching=query.get("watch") in ("1", "true"))
-        access = target.access(verb)
+        access = target.access(verb, query.get("fieldSelector", ""))
         if not self._roles.allow(user, access):
             why = f'User "{user.name}" {access.describe()}'
             raise statuses.forbidden(target.kind.resource, target.name, why)

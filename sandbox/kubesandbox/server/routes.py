@@ -19,10 +19,15 @@ class Target:
     name: str = ""
     subresource: str = ""
 
-    def access(self, verb: str) -> Access:
-        """Return the authorization attributes of a verb on this target."""
+    def access(self, verb: str, selected: str = "") -> Access:
+        """Return the authorization attributes of a verb on this target.
+
+        A list or watch that a field selector restricts to one name is a request for that name (RequestInfoFactory).
+        """
         what = (self.kind.group, self.kind.plural, self.subresource)
-        return Access(verb, *what, namespace=self.namespace, name=self.name)
+        only = [part for part in selected.split(",") if part.startswith("metadata.name=")]
+        named = only[0].removeprefix("metadata.name=").removeprefix("=") if only else ""
+        return Access(verb, *what, namespace=self.namespace, name=self.name or named)
 
 
 def resolve(catalog: Catalog, parts: list[str]) -> Target:

@@ -165,6 +165,16 @@ def save_receipt(root: Path, receipt: Receipt) -> None:
         raise _failure(error) from None
 
 
+def group_in(root: Path, name: str) -> int | None:
+    """Return the ID of a group of the host in ``root``, by its group(5), or None where there is none."""
+    try:
+        text = _at(root, "/etc/group").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    fields = (line.split(":") for line in text.splitlines())
+    return next((int(one[2]) for one in fields if one[0] == name and len(one) > 2 and one[2].isdigit()), None)
+
+
 def _write(path: Path, entry: Entry) -> None:
     """Write a file or link at once or not at all."""
     scratch = _scratch(path)

@@ -29,6 +29,13 @@ ROLES: Final = {
 _USER_OF_ROLE: Final = {"all": "liqod", "control": "liqod", "network": "liqod-network", "names": "liqod-names"}
 _TUNNEL: Final = "liqod-tunnel"
 """How the names of the tunnel's unit and of its polkit rule begin; only what changes the network needs them."""
+KUBECONFIGS: Final = {
+    "all": "/etc/liqod/kubeconfig",
+    "control": "/etc/liqod/kubeconfig",
+    "network": "/etc/liqod/network.kubeconfig",
+    "names": "/etc/liqod/names.kubeconfig",
+}
+"""The kubeconfig that each of these units names."""
 CONFIGURATION: Final = "/etc/liqod/liqod.toml"
 UNITS: Final = "/etc/systemd/system"
 SYSUSERS: Final = "/etc/sysusers.d/liqod.conf"

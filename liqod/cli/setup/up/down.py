@@ -1,0 +1,123 @@
+"""Takes back what ``up`` did, in the opposite order: service, cluster, files."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+import attrs
+from twisted.internet.task import deferLater
+
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.render import plural
+from liqod.cli.console.session import Session
+from liqod.cli.console.terminal import confirm
+from liqod.cli.network.plan import leave_host
+from liqod.cli.setup.host import apply
+from liqod.cli.setup.host.commands import lines
+from liqod.cli.setup.host.plan import plan_removal
+from liqod.cli.setup.host.wanted import ROLES, UNITS
+from liqod.cli.setup.install import refuse_peerings, remove_all
+from liqod.cli.setup.up.looking import LookingClient
+from liqod.cli.setup.up.observe import Place, namespace_is_ours
+from liqod.cli.setup.up.plan import Service
+from liqod.cli.status.whoami import leader
+from liqod.kube import manifests
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import CRDS, NAMESPACES
+from liqod.model.objects.meta import Object
+
+PATIENCE: Final = 60.0
+"""Seconds for the API server to delete the namespace with what is in it."""
+POLL: Final = 0.5
+
+
+async def take_down(session: Session, place: Place, *, force: bool, dry_run: bool, yes: bool) -> None:
+    """Show what is removed, ask, remove it, and list what was removed. Raises CliError, or KubeError."""
+    _refuse_without_rights(place)
+    services = place.services
+    used = [unit for unit in ROLES.values() if services is not None and _is_used(services.look(unit))]
+    if not force:
+        await _refuse_others(session, used)
+        await refuse_peerings(session)
+    kept = not await namespace_is_ours(session)
+    objects = await _objects(session, keep_namespace=kept)
+    observed = apply.observe(place.root, [])
+    files = plan_removal(observed)
+    written = observed.receipt.entries if observed.receipt and services else {}
+    units = list(dict.fromkeys([*used, *(unit for unit in ROLES.values() if f"{UNITS}/{unit}" in written)]))
+    steps = [f"stop and disable {unit}, and remove its state" for unit in units]
+    steps += [*(f"remove {one}" for one in objects), *lines(files)]
+    if not steps:
+        session.say("nothing of liqod was found")
+        session.publish({"removed": [], "done": True})
+        return
+    for line in steps:
+        session.say(line)
+    if dry_run:
+        session.publish({"removed": [], "would": steps, "done": False})
+        return
+    if not yes:
+        confirm("Remove liqod, its records and the cluster's key?")
+    removed: list[str] = []
+    if services is not None:
+        await services.stop(units)
+        # The host's network before the records that it is derived from.
+        removed += [*units, *await leave_host(session)]
+    removed += await remove_all(session, keep_namespace=kept)
+    left = await _until_gone(session, keep_namespace=kept)
+    removed += apply.remove(place.root, files)
+    apply.reload_systemd(place.root)
+    session.say(f"{plural(len(removed), 'object')} removed", "green")
+    if left:
+        session.say(f"the API server is still deleting {left}; before the next `up` it has to be gone", "yellow")
+    session.publish({"removed": removed, "done": not left})
+
+
+def _is_used(service: Service) -> bool:
+    return service.running or service.enabled
+
+
+def _refuse_without_rights(place: Place) -> None:
+    if place.root == Path("/") and os.geteuid() != 0:
+        raise CliError(errors.HOST, "only root may remove a service", "run it as root, or with sudo")
+
+
+async def _refuse_others(session: Session, units: list[str]) -> None:
+    """Raise CliError where a daemon leads that is none of this host's units: it would create its records again."""
+    try:
+        leads = await leader(session)
+    except NotFound:
+        return
+    if leads is None or not leads.alive or (units and leads.holder.startswith(f"{socket.gethostname()}-")):
+        return
+    raise CliError(errors.IN_USE, f"the daemon {leads.holder} is running", "stop it first, or add --force")
+
+
+async def _objects(session: Session, *, keep_namespace: bool) -> list[str]:
+    client = LookingClient(session.client.config, session.reactor)
+    try:
+        return await remove_all(attrs.evolve(session, client=client), keep_namespace=keep_namespace)
+    finally:
+        await client.close()
+
+
+async def _until_gone(session: Session, *, keep_namespace: bool) -> str:
+    """Wait until the API server has deleted namespace and CRDs; returns what it has not after a while, or ""."""
+    deadline = session.reactor.seconds() + PATIENCE
+    wanted = [(CRDS, one["metadata"]["name"]) for one in manifests.definitions()]
+    if not keep_namespace:
+        wanted.append((NAMESPACES, session.settings.kubernetes.namespace))
+    for resource, name in wanted:
+        while True:
+            try:
+                await session.client.get(resource, name, view=Object)
+            except NotFound:
+                break
+            if session.reactor.seconds() > deadline:
+                return f"{resource.kind} {name}"
+            await deferLater(session.reactor, POLL)
+    return ""

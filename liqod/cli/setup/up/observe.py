@@ -1,0 +1,261 @@
+"""Looks at a host and its cluster for ``up``; changes nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import click
+
+from liqod.agent.account.names import account_of, token_secret_of
+from liqod.agent.account.rights import Right, may
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.session import Session
+from liqod.cli.peering.peer import refuse_key
+from liqod.cli.peering.probe_peer import probe_peer
+from liqod.cli.peering.token import with_port
+from liqod.cli.setup.account import decoded_token, kubeconfig
+from liqod.cli.setup.check import examine
+from liqod.cli.setup.host import apply
+from liqod.cli.setup.host.commands import lines, planned
+from liqod.cli.setup.host.plan import Plan, plan_installation
+from liqod.cli.setup.host.wanted import KUBECONFIGS, ROLES, UNITS, Entry, digest_of
+from liqod.cli.setup.install import ensure_objects
+from liqod.cli.setup.up.looking import LookingClient
+from liqod.cli.setup.up.plan import Credentials, Found, Invitation, Kubeconfig, Service
+from liqod.cli.setup.up.service import Services
+from liqod.cli.status.peers import is_true, label
+from liqod.cli.status.whoami import own_cluster
+from liqod.identity.pairing import Token
+from liqod.kube.client import Client
+from liqod.kube.connection import config as kube_config
+from liqod.kube.connection.config import ClientConfig
+from liqod.kube.errors import KubeError, NotFound, Unauthorized
+from liqod.kube.resources import (
+    CLUSTERROLEBINDINGS,
+    CLUSTERROLES,
+    CRDS,
+    FOREIGNCLUSTERS,
+    NAMESPACES,
+    SECRETS,
+    SERVICEACCOUNTS,
+)
+from liqod.model.objects.meta import Object
+from liqod.model.records.views import ForeignCluster
+
+PROBE_TIMEOUT: Final = 5.0
+"""Seconds that the other cluster may take to answer at one of the addresses in its token."""
+PACKAGED_UNITS: Final = ("/lib/systemd/system", "/usr/lib/systemd/system")
+"""Where packages put their units (file-hierarchy(7)); one in /etc would hide it."""
+_NEEDED: Final = (CRDS, NAMESPACES, CLUSTERROLES, CLUSTERROLEBINDINGS, SERVICEACCOUNTS, SECRETS)
+"""What the administrator must be allowed to create."""
+_HERE: Final = ("Ports", "Network")
+"""The checks of this host, which a daemon that runs and another host's directory do not pass."""
+
+
+@attrs.frozen
+class Place:
+    """The host that is set up: root directory, environment of liqod, and what runs services where it is this host."""
+
+    program: click.Command
+    root: Path = Path("/")
+    prefix: str = sys.prefix
+    services: Services | None = None
+
+    def at(self, path: str) -> Path:
+        """Return a path of the host as it is reached from here."""
+        return self.root / path.lstrip("/")
+
+
+@attrs.frozen
+class Sight:
+    """What was found, with the files that belong on the host and the plan for them."""
+
+    found: Found
+    entries: Sequence[Entry]
+    files: Plan
+
+
+def kubeconfig_path(session: Session) -> str:
+    """Return where the daemon reads its kubeconfig: as configured, else as its unit says."""
+    configured = session.settings.kubernetes.kubeconfig
+    return configured or KUBECONFIGS[session.settings.daemon.role]
+
+
+async def look(session: Session, place: Place, token: Token | None) -> Sight:
+    """Return what there is of an installation. Raises CliError where the host cannot be read, or KubeError."""
+    role = session.settings.daemon.role
+    packaged = any(place.at(f"{units}/{ROLES[role]}").exists() for units in PACKAGED_UNITS)
+    entries: Sequence[Entry] = []
+    if packaged:
+        files = plan_installation([], apply.observe(place.root, []), [])
+    else:
+        entries, files = planned(place.program, place.root, place.prefix, [role])
+    obstacles = [*apply.preflight(place.root, place.prefix, files), *files.refusals]
+    unit = ROLES[role]
+    service = place.services.look(unit) if place.services is not None else None
+    only_cluster = place.services is None or (service is not None and service.running)
+    failed = [
+        f"{one.group}: {one.text}; {one.hint}"
+        async for one in examine(session, pre=True)
+        if one.verdict == "bad" and not (only_cluster and one.group in _HERE)
+    ]
+    if failed:
+        there = Kubeconfig(kubeconfig_path(session))
+        return Sight(Found(there, failed, obstacles, lines(files), service=service), entries, files)
+    changed = {change.path for change in files.changes if change.verb == "replace"}
+    found = Found(
+        kubeconfig=await _kubeconfig(session, place),
+        failed=[*await _lacking(session), *await _leaving(session)],
+        obstacles=obstacles,
+        files=lines(files),
+        objects=await _objects(session),
+        packaged=packaged,
+        outdated=f"{UNITS}/{unit}" in changed or _is_outdated(session, place, service),
+        service=service,
+        keyed=bool((await own_cluster(session)).fingerprint),
+        invitation=await _invitation(session, token) if token is not None else None,
+    )
+    return Sight(found, entries, files)
+
+
+def _is_outdated(session: Session, place: Place, service: Service | None) -> bool:
+    """Return whether the unit or the kubeconfig was written after the process was started."""
+    if service is None or not service.running:
+        return False
+    files = [place.at(path) for path in (f"{UNITS}/{service.unit}", kubeconfig_path(session))]
+    written = max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
+    return time.time() - written < service.age
+
+
+async def _objects(session: Session) -> list[str]:
+    """Return what `install` would write to the cluster."""
+    client = LookingClient(session.client.config, session.reactor)
+    try:
+        async for _ in ensure_objects(attrs.evolve(session, client=client)):
+            pass
+    finally:
+        await client.close()
+    return client.noted
+
+
+async def _lacking(session: Session) -> list[str]:
+    wanted = [Right("create", resource) for resource in _NEEDED]
+    return [
+        f"this kubeconfig's user may not create {right.resource}; use an administrator's with --kubeconfig"
+        for right in wanted
+        if not await may(session.client, right)
+    ]
+
+
+async def _leaving(session: Session) -> list[str]:
+    """Return a line where the namespace of an earlier installation is being deleted."""
+    name = session.settings.kubernetes.namespace
+    try:
+        there = await session.client.get(NAMESPACES, name)
+    except NotFound:
+        return []
+    if not there["metadata"].get("deletionTimestamp"):
+        return []
+    return [f"the namespace {name} is still being deleted; run this again when it is gone"]
+
+
+async def _kubeconfig(session: Session, place: Place) -> Kubeconfig:
+    path = kubeconfig_path(session)
+    file = place.at(path)
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return Kubeconfig(path)
+    except OSError:
+        return Kubeconfig(path, "unreadable")
+    receipt = apply.read_receipt(place.root)
+    ours = receipt is not None and digest_of(content) in receipt.entries.get(path, ())
+    return Kubeconfig(path, await _judged(session, file, content), ours)
+
+
+async def _judged(session: Session, file: Path, content: bytes) -> Credentials:
+    try:
+        there = kube_config.load(str(file))
+    except kube_config.ConfigError:
+        return "unreadable"
+    config = session.client.config
+    if not is_same_cluster(there, config):
+        return "foreign"
+    token = await _present_token(session)
+    if token and content.decode("utf-8", "replace") == kubeconfig(config, token):
+        return "current"
+    client = Client(there, session.reactor, user_agent="liqodctl")
+    try:
+        await client.raw("GET", "/version")
+    except Unauthorized:
+        return "rejected"
+    except KubeError:
+        pass  # Out of reach is not rejected: the daemon waits for its API server, and says so.
+    finally:
+        await client.close()
+    return "usable"
+
+
+def is_same_cluster(one: ClientConfig, other: ClientConfig) -> bool:
+    """Return whether two kubeconfigs are for one cluster: by its authority, which its addresses share. Pure."""
+    if one.ca_pem and other.ca_pem:
+        return one.ca_pem.strip() == other.ca_pem.strip()
+    return one.server == other.server
+
+
+async def _present_token(session: Session) -> str:
+    name = token_secret_of(account_of(session.settings.daemon.role))
+    try:
+        return decoded_token(await session.client.get(SECRETS, name, session.settings.kubernetes.namespace))
+    except NotFound:
+        return ""
+
+
+async def _invitation(session: Session, token: Token) -> Invitation:
+    """Return whether the token of another cluster can be used: its issuer answers there, with the key in the token."""
+    shown = token.name or token.issuer
+    if token.issuer == (await own_cluster(session)).cluster_id:
+        return Invitation(shown, problem="this token was issued by this cluster; use it in the other cluster")
+    try:
+        record = await session.client.get(FOREIGNCLUSTERS, token.issuer, view=ForeignCluster)
+    except NotFound:
+        record = None
+    if record is not None:
+        try:
+            refuse_key(record, token.fingerprint)
+        except CliError as error:
+            return Invitation(shown, problem=f"{error.message}; {error.hint}")
+        if record.spec.fingerprint and is_true(record.status.conditions, "Authenticated"):
+            return Invitation(label(record), trusted=True)
+    return Invitation(shown, problem=await _unreachable(session, token))
+
+
+async def _unreachable(session: Session, token: Token) -> str:
+    problem = ""
+    for address in token.addresses:
+        try:
+            seen = await probe_peer(session.reactor, with_port(address, 5872), PROBE_TIMEOUT)
+        except CliError as error:
+            problem = problem or f"{error.message}; {error.hint}"
+            continue
+        if (seen.cluster_id, seen.fingerprint) == (token.issuer, token.fingerprint):
+            return ""
+        problem = (
+            f"at {address} is {seen.cluster_id or 'another program'}, with another key than the token has; ask the "
+            "other admin for a new token, and whether the key was changed"
+        )
+    return problem
+
+
+async def namespace_is_ours(session: Session) -> bool:
+    """Return whether liqod's namespace was made by `install`; one that was there before stays."""
+    try:
+        there = await session.client.get(NAMESPACES, session.settings.kubernetes.namespace, view=Object)
+    except NotFound:
+        return True
+    return there.metadata.labels.get("app.kubernetes.io/managed-by") == "liqodctl"

@@ -1,0 +1,170 @@
+"""What ``up`` has to do, in its order, by what was found. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import attrs
+
+State = Literal["done", "needed", "refused"]
+Credentials = Literal["absent", "current", "usable", "rejected", "unreadable", "foreign"]
+"""A kubeconfig on the host: none; as it would be written now; of this cluster, and accepted or rejected by it; of no
+use at all; of another cluster."""
+MARKS: Final = {"done": ("✓", "green"), "needed": ("+", ""), "refused": ("✗", "red")}
+
+
+@attrs.frozen
+class Kubeconfig:
+    """The daemon's kubeconfig; ``ours`` if this program wrote it, and nobody changed it since."""
+
+    path: str
+    found: Credentials = "absent"
+    ours: bool = False
+
+
+@attrs.frozen
+class Service:
+    """The daemon's unit; ``age`` in seconds is that of its process; ``problem`` is why no service can be run here."""
+
+    unit: str
+    enabled: bool = False
+    running: bool = False
+    age: float = 0.0
+    problem: str = ""
+
+
+@attrs.frozen
+class Invitation:
+    """The token of another cluster; ``problem`` is why it cannot be used, or ""."""
+
+    issuer: str
+    trusted: bool = False
+    problem: str = ""
+
+
+@attrs.frozen
+class Found:
+    """What was found; a sequence has one line for each thing.
+
+    ``failed``: checks; ``obstacles``: what is in the way of files; ``files`` and ``objects``: what has to be written on
+    the host, and in the cluster. ``packaged``: the host's files are a package's. ``outdated``: the unit is to be
+    replaced, or unit or kubeconfig is younger than the process. ``service`` is None in a directory that is not this
+    host's root. ``keyed`` says whether the cluster has its key, which the daemon makes at its first start.
+    """
+
+    kubeconfig: Kubeconfig
+    failed: Sequence[str] = ()
+    obstacles: Sequence[str] = ()
+    files: Sequence[str] = ()
+    objects: Sequence[str] = ()
+    packaged: bool = False
+    outdated: bool = False
+    service: Service | None = None
+    keyed: bool = False
+    invitation: Invitation | None = None
+
+
+@attrs.frozen
+class Step:
+    """One step: what it is about, whether it is done already, needed or refused, and why; ``lines`` are its details."""
+
+    name: str
+    state: State
+    why: str
+    lines: Sequence[str] = ()
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the step as plain values."""
+        return {"step": self.name, "state": self.state, "why": self.why, "lines": list(self.lines)}
+
+
+def plan(found: Found) -> list[Step]:
+    """Return the steps in their order; if one is refused, none may be carried out."""
+    steps = [_checks(found), _host(found), _cluster(found), credentials(found.kubeconfig)]
+    if found.service is not None:
+        service = _service(found.service, changed=found.outdated or steps[-1].state == "needed")
+        steps += [service, _ready(found, service)]
+    if found.invitation is not None:
+        steps.append(_peering(found.invitation))
+    return steps
+
+
+def refused(steps: Sequence[Step]) -> list[str]:
+    """Return why the steps cannot be carried out."""
+    return [line for step in steps if step.state == "refused" for line in (step.lines or (step.why,))]
+
+
+def is_needed(steps: Sequence[Step]) -> bool:
+    """Return whether anything is left to do."""
+    return any(step.state == "needed" for step in steps)
+
+
+def _checks(found: Found) -> Step:
+    if found.failed:
+        return Step("check", "refused", "prerequisites are missing", found.failed)
+    return Step("check", "done", "the prerequisites are there")
+
+
+def _host(found: Found) -> Step:
+    if found.obstacles:
+        return Step("host", "refused", "something is in the way", found.obstacles)
+    if found.files:
+        return Step("host", "needed", "configuration, user, unit and completions", found.files)
+    by = " by the package" if found.packaged else ""
+    return Step("host", "done", f"configuration, user, unit and completions are there{by}")
+
+
+def _cluster(found: Found) -> Step:
+    if not found.objects:
+        return Step("cluster", "done", "records, rights and policies are as they should be")
+    kinds = Counter(line.split(" ")[0] for line in found.objects)
+    shown = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return Step("cluster", "needed", f"missing, or not as needed: {shown}", found.objects)
+
+
+def credentials(file: Kubeconfig) -> Step:
+    """Return the step for the daemon's kubeconfig."""
+    match (file.found, file.ours):
+        case ("absent", _):
+            return Step("kubeconfig", "needed", f"write {file.path}, for the daemon's own account")
+        case ("foreign", _):
+            why = f"{file.path} is for another cluster; move it away, or choose that cluster with --kubeconfig"
+            return Step("kubeconfig", "refused", why)
+        case ("current", _):
+            return Step("kubeconfig", "done", f"{file.path} is of the daemon's own account")
+        case ("usable", False):
+            return Step("kubeconfig", "done", f"{file.path} is yours, and this cluster accepts it")
+        case (_, True):
+            return Step("kubeconfig", "needed", f"replace {file.path}: the daemon's account has another token")
+        case ("rejected", _):
+            return Step("kubeconfig", "refused", f"{file.path} is rejected by the API server; move it away")
+    return Step("kubeconfig", "refused", f"{file.path} cannot be used as a kubeconfig; move it away")
+
+
+def _service(service: Service, *, changed: bool) -> Step:
+    if service.problem:
+        return Step("service", "refused", service.problem)
+    if not service.running:
+        verb = "start" if service.enabled else "enable and start"
+        return Step("service", "needed", f"{verb} {service.unit}")
+    if changed:
+        return Step("service", "needed", f"restart {service.unit}, to use what is new")
+    if not service.enabled:
+        return Step("service", "needed", f"enable {service.unit}, which runs, for the next boot")
+    return Step("service", "done", f"{service.unit} is enabled and runs")
+
+
+def _ready(found: Found, service: Step) -> Step:
+    if found.keyed and service.state == "done":
+        return Step("ready", "done", "the daemon is ready")
+    return Step("ready", "needed", "wait until the daemon is ready")
+
+
+def _peering(invitation: Invitation) -> Step:
+    if invitation.problem:
+        return Step("peering", "refused", invitation.problem)
+    if invitation.trusted:
+        return Step("peering", "done", f"{invitation.issuer} and this cluster trust each other")
+    return Step("peering", "needed", f"peer with {invitation.issuer}")

@@ -1,0 +1,328 @@
+"""``liqodctl up`` and ``down``: a cluster of the sandbox, a temporary root directory, and a daemon as its service."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import attrs
+from kubesandbox.cluster import SandboxCluster
+from msgspec.structs import replace
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+from twisted.trial.unittest import TestCase
+
+from liqod.agent.service import Agent
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.options import Options
+from liqod.cli.console.session import Session
+from liqod.cli.main import cli
+from liqod.cli.peering.token import listening_port
+from liqod.cli.setup.up.commands import set_up
+from liqod.cli.setup.up.down import take_down
+from liqod.cli.setup.up.observe import Place
+from liqod.cli.setup.up.plan import Service
+from liqod.cli.setup.up.service import Run
+from liqod.config.schema import Settings
+from liqod.demo.access import client_config
+from liqod.demo.side import settings as side_settings
+from liqod.identity.pairing import Token, read_token
+from liqod.kube.client import Client
+from liqod.kube.connection.config import load
+from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, SECRETS, SERVICEACCOUNTS
+from liqod.model.ids import ClusterID, Fingerprint
+from tests.packaging.test_host import OPT, bare_root, listing_of
+from tests.waiting import becomes
+
+REACTOR: Any = reactor
+KUBECONFIG = "etc/liqod/kubeconfig"
+CEILING = 60.0
+
+
+class DaemonHere:
+    """Runs the daemon of a root directory in this process, as systemd runs its unit."""
+
+    def __init__(self, root: Path, settings: Settings) -> None:
+        self._root = root
+        self._settings = settings
+        self.agent: Agent | None = None
+        self.log: list[str] = []
+        self.broken = False
+        self._since = 0.0
+
+    def look(self, unit: str) -> Service:
+        mine = unit == "liqod.service" and self.agent is not None
+        return Service(unit, enabled=mine, running=mine, age=REACTOR.seconds() - self._since)
+
+    def run_of(self, unit: str) -> Run:
+        if self.broken:
+            return Run("failed")
+        ready = self.agent is not None and self.agent.ready.is_open
+        return Run(
+            "active" if ready else "activating", "leading" if ready else str(self.agent and self.agent.state.value)
+        )
+
+    def start(self, unit: str, *, again: bool) -> None:
+        self.log.append("restart" if again else "start")
+        if self.broken:
+            return
+        assert not again and self.agent is None
+        config = load(str(self._root / KUBECONFIG))
+        self.agent = Agent(REACTOR, self._settings, client_config=config, hostname=socket.gethostname())
+        self.agent.startService()
+        self._since = REACTOR.seconds()
+
+    async def stop(self, units: Sequence[str]) -> None:
+        self.log.append("stop")
+        agent, self.agent = self.agent, None
+        if agent is not None:
+            await agent.stopService()
+
+    def journal(self, unit: str) -> str:
+        return "the reason, from its log"
+
+
+@attrs.frozen
+class World:
+    """A cluster with an administrator's session, and a host."""
+
+    cluster: SandboxCluster
+    session: Session
+    services: DaemonHere
+    place: Place
+
+    @property
+    def root(self) -> Path:
+        return self.place.root
+
+    def objects(self) -> set[str]:
+        """Return kind, namespace and name of everything in the cluster but events."""
+        store = self.cluster.store
+        return {
+            f"{kind} {stored.object['metadata'].get('namespace', '')}/{stored.object['metadata']['name']}"
+            for kind in store.resources()
+            for stored in store.items(kind)
+            if stored.object.get("kind") != "Event"
+        }
+
+
+class UpCase(TestCase):
+    timeout = 300
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        self.rome = self.world("rome")
+
+    def world(self, name: str) -> World:
+        """Return a bare host with a bare cluster."""
+        root = bare_root(Path(self.mktemp()).absolute())
+        cluster = SandboxCluster(REACTOR, name)
+        cluster.listen(REACTOR)
+        cluster.startService()
+        self.addCleanup(lambda: Deferred.fromCoroutine(cluster.stop()))
+        client = Client(client_config(cluster), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        settings = side_settings(name, f"{name}-{os.getpid()}")
+        listen = f"tcp:{free_port()}:interface=127.0.0.1"
+        settings = replace(settings, peering=replace(settings.peering, listen=listen))
+        session = Session(Options(output="json"), reactor=REACTOR, client=client, settings=settings)
+        services = DaemonHere(root, settings)
+        self.addCleanup(lambda: Deferred.fromCoroutine(services.stop([])))
+        filling = LoopingCall(lambda: Deferred.fromCoroutine(fill_tokens(client)))
+        filling.clock = REACTOR
+        self.addCleanup(filling.stop)
+        filling.start(0.1)
+        return World(cluster, session, services, Place(cli, root, OPT, services))
+
+    async def up(self, world: World, token: Token | None = None, **options: Any) -> dict[str, Any]:
+        """Run `up -o json --yes`; returns its document."""
+        with redirect_stdout(io.StringIO()) as output:
+            await set_up(world.session, world.place, token, **{"yes": True, "timeout": CEILING, **options})
+        found: dict[str, Any] = json.loads(output.getvalue())
+        return found
+
+    async def down(self, world: World, **options: Any) -> dict[str, Any]:
+        """Run `down -o json --yes`; returns its document."""
+        with redirect_stdout(io.StringIO()) as output:
+            await take_down(world.session, world.place, **{"force": False, "dry_run": False, "yes": True, **options})
+        found: dict[str, Any] = json.loads(output.getvalue())
+        return found
+
+
+async def fill_tokens(client: Client) -> None:
+    """Do what Kubernetes' token controller does with Secrets for the tokens of service accounts."""
+    for secret in (await client.list(SECRETS)).items:
+        meta = secret["metadata"]
+        if secret.get("type") == "kubernetes.io/service-account-token" and not secret.get("data"):
+            name = meta["annotations"]["kubernetes.io/service-account.name"]
+            request = {"spec": {"expirationSeconds": 3600}}
+            answer = await client.create(SERVICEACCOUNTS, request, meta["namespace"], name=name, subresource="token")
+            data = {"data": {"token": base64.b64encode(answer["status"]["token"].encode()).decode()}}
+            await client.patch(SECRETS, meta["name"], data, meta["namespace"])
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def states(document: dict[str, Any]) -> dict[str, str]:
+    """Return the state of each step."""
+    return {step["step"]: step["state"] for step in document["steps"]}
+
+
+class LifeTests(UpCase):
+    async def test_before_and_after(self) -> None:
+        """`up` runs a daemon with an account of its own, `down` leaves host and cluster as they were."""
+        rome = self.rome
+        before, objects = listing_of(rome.root), rome.objects()
+        shown = await self.up(rome, dry_run=True)
+        self.assertEqual((listing_of(rome.root), rome.objects()), (before, objects))
+        self.assertFalse(shown["done"])
+        document = await self.up(rome)
+        self.assertEqual(states(document), states(shown))
+        self.assertEqual(len(document["words"].split("-")), 10)
+        self.assertEqual(rome.services.log, ["start"])
+        config = load(str(rome.root / KUBECONFIG))
+        assert config.token is not None
+        self.assertEqual((rome.root / KUBECONFIG).stat().st_mode & 0o777, 0o640)
+        removed = await self.down(rome)
+        self.assertTrue(removed["done"])
+        self.assertIn("Namespace liqo-system", removed["removed"])
+        self.assertEqual(listing_of(rome.root), before)
+        self.assertEqual(rome.objects(), objects)
+        self.assertEqual((await self.down(rome))["removed"], [])
+
+    async def test_again(self) -> None:
+        """A second run finds everything done, and writes nothing."""
+        await self.up(self.rome)
+        files = listing_of(self.rome.root)
+        document = await self.up(self.rome, yes=False)
+        self.assertEqual(set(states(document).values()), {"done"})
+        self.assertEqual((listing_of(self.rome.root), self.rome.services.log), (files, ["start"]))
+
+    async def test_interrupted(self) -> None:
+        """A run that ended after any step is completed by the next one, which does only what is missing."""
+        rome = self.rome
+        rome.services.broken = True
+        with self.assertRaises(CliError) as caught:
+            await self.up(rome)
+        self.assertIn("the reason, from its log", caught.exception.message)
+        rome.services.broken = False
+        document = await self.up(rome)
+        self.assertEqual([name for name, state in states(document).items() if state == "needed"], ["service", "ready"])
+        (rome.root / "usr/local/bin/liqodctl").unlink()
+        document = await self.up(rome)
+        self.assertEqual([name for name, state in states(document).items() if state == "needed"], ["host"])
+
+    async def test_join(self) -> None:
+        """With the token of one cluster the other one is set up and peers in the same run; then it is done."""
+        milan = self.world("milan")
+        made = (await self.up(self.rome, invite=True))["invitation"]
+        token = read_token(made["token"])
+        await self.up(milan, token)
+        peer = await milan.session.client.get(FOREIGNCLUSTERS, token.issuer)
+        self.assertEqual(peer["spec"]["fingerprint"], token.fingerprint)
+        self.assertEqual(states(await self.up(milan, token))["peering"], "done")
+
+    async def test_namespace_of_others(self) -> None:
+        """A namespace that was there before stays, without anything of liqod in it."""
+        await self.rome.session.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        await becomes(self.has_account, "the namespace's own account", CEILING)
+        objects = self.rome.objects()
+        await self.up(self.rome)
+        await self.down(self.rome)
+        self.assertEqual(self.rome.objects(), objects)
+
+    async def test_package(self) -> None:
+        """Where a package has the host's files only the kubeconfig is written, and `down` leaves the package's."""
+        units = self.rome.root / "usr/lib/systemd/system"
+        units.mkdir()
+        (units / "liqod.service").touch()
+        (self.rome.root / "etc/liqod").mkdir()
+        before = listing_of(self.rome.root)
+        await self.up(self.rome)
+        new = {path for path in listing_of(self.rome.root) if path not in before}
+        self.assertEqual(new, {KUBECONFIG, "etc/liqod/host-installation.json"})
+        await self.down(self.rome)
+        self.assertEqual(listing_of(self.rome.root), before)
+
+    async def has_account(self) -> bool:
+        client = self.rome.session.client
+        return bool((await client.list(SERVICEACCOUNTS, "liqo-system")).items)
+
+
+class RefusalTests(UpCase):
+    """What is in the way is said before anything was changed."""
+
+    async def assert_refused(self, reason: str, token: Token | None = None, **options: Any) -> None:
+        rome = self.rome
+        files, objects = listing_of(rome.root), rome.objects()
+        with self.assertRaises(CliError) as caught:
+            await self.up(rome, token, **options)
+        self.assertRegex(f"{caught.exception.message}\n{caught.exception.hint}", reason)
+        self.assertEqual((listing_of(rome.root), rome.objects(), rome.services.log), (files, objects, []))
+
+    async def test_no_question(self) -> None:
+        """Without a terminal and without --yes."""
+        self.patch(sys, "stdin", io.StringIO())
+        await self.assert_refused("confirmation is required.*\n.*--yes", yes=False)
+
+    async def test_foreign_unit(self) -> None:
+        """A unit that somebody else wrote."""
+        (self.rome.root / "etc/systemd/system/liqod.service").write_text("[Service]\nExecStart=/bin/true\n")
+        await self.assert_refused("liqod.service exists, and was not written by this command")
+
+    async def test_user_who_may_log_in(self) -> None:
+        """A person's account of the daemon's name."""
+        with (self.rome.root / "etc/passwd").open("a") as file:
+            file.write("liqod:x:1001:1001::/var/lib/liqod:/bin/bash\n")
+        await self.assert_refused("there is a user liqod who may log in")
+
+    async def test_no_systemd(self) -> None:
+        """A host without systemd."""
+        (self.rome.root / "usr/lib/systemd/systemd").unlink()
+        await self.assert_refused("there is no systemd here")
+
+    async def test_other_cluster(self) -> None:
+        """What is left of the installation in another cluster, even if this program wrote it."""
+        milan = self.world("milan")
+        (self.rome.root / "etc/liqod").mkdir()
+        (self.rome.root / KUBECONFIG).write_text(milan.cluster.kubeconfig())
+        await self.assert_refused("is for another cluster; move it away")
+
+    async def test_damaged_kubeconfig(self) -> None:
+        """A file that is no kubeconfig."""
+        (self.rome.root / "etc/liqod").mkdir()
+        (self.rome.root / KUBECONFIG).write_text("nonsense")
+        await self.assert_refused("cannot be used as a kubeconfig; move it away")
+
+    async def test_occupied_port(self) -> None:
+        """A port that another program has."""
+        port = listening_port(self.rome.session.settings)
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", port))
+            other.listen()
+            await self.assert_refused(rf"port {port} \(peering.listen\) is not available")
+
+    async def test_token(self) -> None:
+        """The token of a cluster that does not answer."""
+        token = Token("ab", ClusterID("milan"), "milan", Fingerprint("sha256:" + "0" * 64), ["127.0.0.1:1"], b"x" * 32)
+        await self.assert_refused("no liqod answers at 127.0.0.1:1", token)
+
+    async def test_token_of_another_key(self) -> None:
+        """A token whose address has a cluster with another key."""
+        milan = self.world("milan")
+        made = (await self.up(milan, invite=True))["invitation"]
+        token = replace(read_token(made["token"]), fingerprint=Fingerprint("sha256:" + "0" * 64))
+        await self.assert_refused("with another key than the token has", token)
