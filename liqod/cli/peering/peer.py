@@ -136,8 +136,12 @@ async def _record(session: Session, peer: ClusterID, addresses: list[str], more:
     except NotFound:
         endpoints = [{"address": address, "source": "Manual"} for address in addresses]
         body = {"metadata": {"name": peer}, "spec": {"clusterID": peer, "endpoints": endpoints, **more}}
-        await session.client.create(FOREIGNCLUSTERS, body, view=None)
-        return
+        try:
+            await session.client.create(FOREIGNCLUSTERS, body, view=None)
+            return
+        except AlreadyExists:
+            # The daemon has found the peer in the meantime.
+            before = await session.client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
     wanted = more.get("fingerprint", "")
     refuse_key(before, wanted)
     known = [{"address": each.address, "source": each.source} for each in before.spec.endpoints]
