@@ -14,7 +14,7 @@ from liqod.cli.setup.up.plan import Credentials, Found, Invitation, Kubeconfig, 
 from liqod.kube.connection.config import ClientConfig
 
 DONE = Found(
-    Kubeconfig("/etc/liqod/kubeconfig", "current", ours=True),
+    kubeconfig=Kubeconfig("/etc/liqod/kubeconfig", "current", ours=True),
     service=Service("liqod.service", enabled=True, running=True),
     keyed=True,
 )
@@ -26,6 +26,7 @@ BARE = attrs.evolve(
     service=Service("liqod.service"),
     keyed=False,
 )
+LINES = st.lists(st.just("Kind name"), max_size=2)
 NAMES = ["check", "host", "cluster", "kubeconfig", "service", "ready"]
 
 
@@ -90,8 +91,11 @@ class StepTests(SynchronousTestCase):
     @given(
         st.builds(
             Found,
-            st.builds(Kubeconfig, st.just("/k"), st.sampled_from(get_args(Credentials)), st.booleans()),
-            *(st.lists(st.just("Kind name"), max_size=2) for _ in range(4)),
+            kubeconfig=st.builds(Kubeconfig, st.just("/k"), st.sampled_from(get_args(Credentials)), st.booleans()),
+            failed=LINES,
+            obstacles=LINES,
+            files=LINES,
+            objects=LINES,
             outdated=st.booleans(),
             service=st.none()
             | st.builds(Service, st.just("u"), st.booleans(), st.booleans(), problem=st.sampled_from(["", "x"])),

@@ -106,7 +106,8 @@ async def look(session: Session, place: Place, token: Token | None) -> Sight:
     ]
     if failed:
         there = Kubeconfig(kubeconfig_path(session))
-        return Sight(Found(there, failed, obstacles, lines(files), service=service), entries, files)
+        found = Found(kubeconfig=there, failed=failed, obstacles=obstacles, files=lines(files), service=service)
+        return Sight(found, entries, files)
     changed = {change.path for change in files.changes if change.verb == "replace"}
     found = Found(
         kubeconfig=await _kubeconfig(session, place),

@@ -44,7 +44,7 @@ class Invitation:
     problem: str = ""
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Found:
     """What was found; a sequence has one line for each thing.
 
