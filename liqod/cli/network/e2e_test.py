@@ -125,7 +125,9 @@ def preflight(facts: ClusterFacts, peer: str, *, needs_tunnel: bool) -> str:
     if not any(record.spec.cluster_id == peer for record in facts.virtual_nodes):
         return "there is no virtual node for the peer: nothing is borrowed from it"
     if needs_tunnel and not any(tunnel.metadata.name == peer for tunnel in facts.tunnels):
-        return 'there is no network with the peer: it needs `mode = "wireguard"` under [network] on both sides'
+        return (
+            'there is no network with the peer: it needs `mode = "wireguard"` or "auto" under [network] on both sides'
+        )
     return ""
 
 
