@@ -66,6 +66,7 @@ PARTS: Final = (
         "unit", ("tests.run", "--unit", "--patience=10", f"--junit={JUNIT}"), 6 * HOUR, {"LIQOD_SCENARIO_FACTOR": "10"}
     ),
     Part("alerts", ("tests.run", "--only", "tests.packaging.alert_rules", f"--junit={JUNIT}"), HOUR),
+    Part("browser", ("tests.run", "--only", "tests.cli.web.browser", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("conformance", ("tests.e2e",), 8 * HOUR),

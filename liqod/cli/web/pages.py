@@ -51,7 +51,7 @@ def peer_html(page: PeerPage, trouble: str = "") -> str:
         _shares_table(peer.shares),
     )
     more = page.hidden_pods and tag("p", f"and {page.hidden_pods} more")
-    heads = ("Namespace", "Pod", "Phase")
+    heads = ("Pod", "Namespace", "Phase")
     pods = section("pods", "Pods", _table("Pods that run there", heads, page.pods, "No pod runs there."), more or None)
     body = [about, steps_section(page.steps), offers, pods, _timeline(page.timeline)]
     title = f"{peer.name} · {page.home} · liqod"

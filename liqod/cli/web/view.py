@@ -171,7 +171,7 @@ def peer_page(records: Records, peer_id: str) -> PeerPage | None:
         result=": ".join(filter(None, (result["state"], result["why"]))),
         timeline=_timeline(records, cluster)[:SHOWN_MOMENTS],
         offers=_offers(peer.row),
-        pods=[(pod.metadata.namespace, pod.metadata.name, pod.status.phase) for pod in pods[:SHOWN_PODS]],
+        pods=[(pod.metadata.name, pod.metadata.namespace, pod.status.phase) for pod in pods[:SHOWN_PODS]],
         hidden_pods=max(0, len(pods) - SHOWN_PODS),
     )
 
