@@ -201,11 +201,18 @@ class Kubelets(Controller[Key]):
 
     def sources(self) -> Iterable[Source[Key]]:
         records = self._records
-        yield watch(records.virtual_nodes)
+        yield watch(records.virtual_nodes, self._record_changed)
         yield watch(records.peers, self._peer_changed)
         # Kubelets decide from these caches: workers start only when all sources have synced.
         for informer in (records.offers, records.tables, records.enabled):
             yield watch(informer, lambda key, old, new: ())
+
+    def _record_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> Iterable[Key]:
+        """Remember a record that goes before its kubelet was started: its node may be left of an earlier run."""
+        if old is not None and new is None and key not in self._kubelets and _is_whole(old):
+            known = {orphan.spec.node_name for orphan in self._orphans.values()}
+            self._orphans |= {} if old.spec.node_name in known else {key: old}
+        return (key,)
 
     def _peer_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> Iterable[Key]:
         """Notify the kubelets of a lender whose session was resumed, so that they probe the API server at once."""
@@ -239,7 +246,8 @@ class Kubelets(Controller[Key]):
         """Enqueue our nodes and natting tables whose record was deleted while no daemon ran, to remove them."""
         ours = {TYPE_LABEL: VIRTUAL_NODE_TYPE, MANAGED_BY_LABEL: FIELD_MANAGER}
         nodes = await self._home.client.list(NODES, view=Node, labels=label_selector(ours))
-        known = {record.spec.node_name for record in self._records.virtual_nodes.items()}
+        recorded = (*self._records.virtual_nodes.items(), *self._orphans.values())
+        known = {record.spec.node_name for record in recorded}
         for node in nodes.items:
             name, cluster_id = node.metadata.name, node.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")
             if name not in known and is_dns_label(cluster_id):
@@ -286,15 +294,15 @@ class Kubelets(Controller[Key]):
 
     async def _remove_orphan(self, key: Key, orphan: VirtualNode) -> After | None:
         if all(record.spec.node_name != orphan.spec.node_name for record in self._records.virtual_nodes.items()):
-            if key not in self._kubelets and await self._is_held(orphan):
+            if key not in self._kubelets and key not in self._removed and await self._is_held(orphan):
                 return After(HELD_INTERVAL)
             # After a failed removal its kubelet still runs and is used for the next attempt.
             await self._retire(key, self._kubelets.get(key) or self._start_kubelet(key, orphan))
         del self._orphans[key]
-        return None
+        return After(0.0)  # for a record that has the key by now
 
     def _start_checked(self, key: Key, record: VirtualNode) -> None:
-        if not record.spec.node_name or not is_dns_label(record.spec.cluster_id):
+        if not _is_whole(record):
             self._log.warn("the VirtualNode {key} has no nodeName or no clusterID: it is ignored", key=str(key))
             return
         self._start_kubelet(key, record)
@@ -349,6 +357,10 @@ class Kubelets(Controller[Key]):
             await maybeDeferred(kubelet.stopService)
         if self.api is not None:
             await self.api.ports.release(key)
+
+
+def _is_whole(record: VirtualNode) -> bool:
+    return bool(record.spec.node_name) and is_dns_label(record.spec.cluster_id)
 
 
 @frozen

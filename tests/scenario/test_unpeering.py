@@ -216,6 +216,25 @@ class UnpeeringTests(ScenarioCase):
         rome.door.fault = None
         pair.well(300)
 
+    def test_ended_while_the_daemons_start(self) -> None:
+        """A record that goes before the kubelet of its node was started leaves no node behind."""
+        pair = self.pair(short_offers)
+        for side in pair.scene.sides:
+            side.kill(power=False)
+        for side in pair.scene.sides:
+            side.start()
+        pair.scene.network.part(pair.rome.address, pair.milan.api_address)
+        for side in pair.scene.sides:
+            side.door.fault = Fault(500, "InternalError")
+            for stream in list(side.cluster.server.streams):
+                stream.stop()
+        end(pair, 1, Order(patience=60.0))
+        pair.scene.world.run(150.0)
+        pair.scene.network.heal()
+        for side in pair.scene.sides:
+            side.door.fault = None
+        self.ends_and_begins_again(pair)
+
     def test_in_any_order_with_failures(self) -> None:
         """Ended by either side, patient or not, amid failures: only what was asked for goes, and all of that."""
         EndingTrouble.ended = 0
