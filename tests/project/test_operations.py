@@ -47,6 +47,9 @@ _OF_KUBERNETES = """
 """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
 
+_OF_SYSTEMD = "ActiveState ExecMainStartTimestampMonotonic StatusText UnitFileState"
+"""Properties of a unit, as systemctl(1) shows them."""
+
 _OF_OURS = """
     AllowList AutoAcceptAll AutoAcceptMax CRDs CSafeLoader ClusterID DefaultName DenyList EndOfMessage EnforceSameName
     FallbackNTP HomeAPI
@@ -90,7 +93,7 @@ class ReasonsTests(SynchronousTestCase):
         """Each reason in the code stands in a table of docs/operations.md."""
         kinds = {one.kind for one in vars(resources).values() if isinstance(one, Resource)}
         names = {value for value in vars(facts).values() if isinstance(value, str)}
-        known = reported() | kinds | names | {*_OF_KUBERNETES.split(), *_OF_OURS.split()}
+        known = reported() | kinds | names | {*_OF_KUBERNETES.split(), *_OF_SYSTEMD.split(), *_OF_OURS.split()}
         unknown = {
             word: str(path.relative_to(ROOT))
             for path in sources()
