@@ -89,7 +89,7 @@ def withdrawn(pod: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Mapping[str
     """Return the JSON patch that takes the policy's toleration from a pod, and the pod without it."""
     spec = pod.get("spec")
     tolerations = spec.get("tolerations") if isinstance(spec, Mapping) else None
-    if not isinstance(spec, Mapping) or not isinstance(tolerations, list) or TOLERATION not in tolerations:
+    if not isinstance(spec, Mapping) or not isinstance(tolerations, list):
         return [], pod
     # From the last one on: each removal moves those behind it.
     places = [place for place, one in enumerate(tolerations) if one == TOLERATION][::-1]

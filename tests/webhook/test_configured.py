@@ -10,14 +10,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Settings
+from liqod.config.schema import Settings, Webhook
 from liqod.identity.serving import generate
 from liqod.kube.errors import NotFound
 from liqod.model.ids import Key
 from liqod.model.records.offloading import REMOTE, NamespaceOffloading, NamespaceOffloadingSpec, Policy
-from liqod.webhook.configuration import Configuration
+from liqod.webhook.configuration import Configuration, forge
 from liqod.webhook.server import PATH, Mutate
-from liqod.webhook.service import AdmissionWebhook
+from liqod.webhook.service import AdmissionWebhook, ListenFailed
 from tests.identity.test_serving import NOW
 
 STRATEGIES = ("Local", "Remote")
@@ -137,3 +137,61 @@ class WriteTests(SynchronousTestCase):
             self.successResultOf(Deferred.fromCoroutine(webhook._configure(given)))
             self.assertEqual(server.applied, applied)
             self.assertTrue(webhook.configured)
+
+
+class Namespaces:
+    """An informer of the enabled namespaces: of one, when it is synced."""
+
+    def __init__(self, synced: bool) -> None:
+        self.synced = synced
+
+    def get(self, key: Key) -> object | None:
+        return object() if self.synced and key == Key("", "shop") else None
+
+
+class KnownTests(SynchronousTestCase):
+    """What is said and asked by what is known."""
+
+    def test_a_namespace_counts_as_enabled_until_it_is_known_not_to_be(self) -> None:
+        webhook = made(Server())
+        for known, enabled in (
+            (None, (True, True)),
+            (Namespaces(False), (True, True)),
+            (Namespaces(True), (True, False)),
+        ):
+            webhook._enabled = cast(Any, known)
+            self.assertEqual((webhook.is_enabled("shop"), webhook.is_enabled("other")), enabled)
+
+    def test_the_url_of_the_settings_is_the_one_to_call(self) -> None:
+        """With the usual path where it has none."""
+        webhook = made(Server())
+        for url, called in (
+            ("https://liqod.example", f"https://liqod.example{PATH}"),
+            ("https://liqod.example/", f"https://liqod.example{PATH}"),
+            ("https://liqod.example/own", "https://liqod.example/own"),
+            ("", f"https://192.0.2.1:0{PATH}"),
+        ):
+            webhook._settings = Settings(webhook=Webhook(url=url))
+            self.assertEqual(webhook.url, called)
+
+    def test_why_it_cannot_listen_is_said_also_without_an_error_of_a_socket(self) -> None:
+        webhook = made(Server())
+        webhook._settings = Settings(webhook=Webhook(listen="nonsense"))
+        why = str(self.failureResultOf(Deferred.fromCoroutine(webhook._listen()), ListenFailed).value)
+        cause = self._cause(webhook)
+        self.assertTrue(cause)
+        self.assertIn(cause, why)
+
+    def _cause(self, webhook: AdmissionWebhook) -> str:
+        """Return what the endpoint itself says."""
+        failure = self.failureResultOf(Deferred.fromCoroutine(webhook._listen()), ListenFailed)
+        return str(failure.value.__cause__)
+
+    def test_requirements_of_others_are_kept_only_of_the_one_webhook_that_is_ours(self) -> None:
+        """A configuration with none, or with several, is not the one that this daemon wrote."""
+        other = {"key": "team", "operator": "Exists"}
+        theirs = {"namespaceSelector": {"matchExpressions": [other]}}
+        for webhooks, kept in (([], None), ([theirs], [other]), ([theirs, theirs], None)):
+            found = msgspec.convert({"metadata": {"name": "liqod"}, "webhooks": webhooks}, Configuration, strict=False)
+            selector = forge("https://192.0.2.1/mutate", b"", None, found)["webhooks"][0]["namespaceSelector"]
+            self.assertEqual(selector.get("matchExpressions"), kept)
