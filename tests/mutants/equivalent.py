@@ -52,6 +52,12 @@ EQUIVALENT: Final = (
         "a spec without containers was refused when it was read; the type alone says that there may be none",
     ),
     Equivalent(
+        "liqod.hosting.shadowpods.forge",
+        "record_of",
+        "images = [(c.name, c.image) for c in (*(spec.containers), *(spec.init_containers or ()))]",
+        "a spec without containers was refused when it was read; the type alone says that there may be none",
+    ),
+    Equivalent(
         "liqod.hosting.shadowpods.controller",
         "ShadowPods._pod_changed",
         "elif (known := self._pods.get(key)) is not None and known.metadata.uid == old.metadata.uid:",

@@ -122,6 +122,7 @@ class Around:
         self.trace: list[str] = []
         self.written: ForeignCluster | Exception | None = record(KEY)
         self.room = True
+        self.sent_away_meanwhile = False
         self.seen_there = False
 
     # ForeignClusters.
@@ -166,6 +167,7 @@ class Around:
 
     async def redeem(self, join: Join, binding: bytes, key: str, peer: ClusterID) -> None:
         self.trace.append("redeemed")
+        self.world.sent_away = self.world.sent_away or self.sent_away_meanwhile
         if self.world.token == "bad":
             raise Refusal("TokenRefused", "it was not proven")
 
@@ -324,6 +326,18 @@ class AuthenticatorTests(AuthenticatorCase):
             self.begin(world)
             self.answer()
             self.assertNotIn("redeemed", self.around.trace)
+
+    def test_who_is_sent_away_while_a_token_is_looked_up_stays_away(self) -> None:
+        """It is not pinned, and the token is not spent by it."""
+        self.begin(World(token="good"))
+        self.around.sent_away_meanwhile = True
+        call = Call()
+        bye = self.answer(call=call)
+        assert bye is not None
+        self.assertEqual(bye.reason, "TrustPending")
+        self.judge.established(cast(Any, call))
+        self.assertEqual(self.around.trace, ["redeemed"])
+        self.assertNotIn(ROME, self.around.pins)
 
     def test_the_record_has_the_last_word(self) -> None:
         """Another key on it, or none any more: no session, and what is on record is what is pinned."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import Settings, Webhook
@@ -137,6 +138,16 @@ class WriteTests(SynchronousTestCase):
             self.successResultOf(Deferred.fromCoroutine(webhook._configure(given)))
             self.assertEqual(server.applied, applied)
             self.assertTrue(webhook.configured)
+
+    def test_who_is_called_is_logged(self) -> None:
+        """The service of the settings, else the URL."""
+        for service, where in (("liqod/webhook:443", "liqod/webhook:443"), ("", f"https://192.0.2.1:0{PATH}")):
+            webhook = made(Server())
+            webhook._settings = Settings(webhook=Webhook(service=service))
+            with capturedLogs() as events:
+                bundle = generate("liqod", ["192.0.2.1"], NOW)
+                self.successResultOf(Deferred.fromCoroutine(webhook._configure(bundle)))
+            self.assertEqual([event["where"] for event in events if "where" in event], [where])
 
 
 class Namespaces:

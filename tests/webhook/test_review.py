@@ -314,6 +314,13 @@ class ReviewTests(SynchronousTestCase):
                 answer(body)
             self.assertTrue(str(caught.exception).endswith(reported), str(caught.exception))
 
+    def test_what_is_to_be_created_is_an_object(self) -> None:
+        """Text, a number or a list in the place of a pod is refused like any other malformed review."""
+        for odd in ("pod", 7, True, [], [{"spec": {}}]):
+            with self.assertRaises(Malformed) as caught:
+                answer(review(odd))
+            self.assertIn("not a pod", str(caught.exception))
+
     @given(st.binary(max_size=200))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_no_other_failure(self, body: bytes) -> None:
