@@ -327,7 +327,7 @@ class AuthenticatorTests(AuthenticatorCase):
             self.answer()
             self.assertNotIn("redeemed", self.around.trace)
 
-    def test_who_is_sent_away_while_a_token_is_looked_up_stays_away(self) -> None:
+    def test_who_is_sent_away_meanwhile_stays_away(self) -> None:
         """It is not pinned, and the token is not spent by it."""
         self.begin(World(token="good"))
         self.around.sent_away_meanwhile = True

@@ -163,7 +163,7 @@ class Namespaces:
 class KnownTests(SynchronousTestCase):
     """What is said and asked by what is known."""
 
-    def test_a_namespace_counts_as_enabled_until_it_is_known_not_to_be(self) -> None:
+    def test_a_namespace_counts_as_enabled_while_unknown(self) -> None:
         webhook = made(Server())
         for known, enabled in (
             (None, (True, True)),
@@ -185,7 +185,7 @@ class KnownTests(SynchronousTestCase):
             webhook._settings = Settings(webhook=Webhook(url=url))
             self.assertEqual(webhook.url, called)
 
-    def test_why_it_cannot_listen_is_said_also_without_an_error_of_a_socket(self) -> None:
+    def test_why_it_cannot_listen_is_always_said(self) -> None:
         webhook = made(Server())
         webhook._settings = Settings(webhook=Webhook(listen="nonsense"))
         why = str(self.failureResultOf(Deferred.fromCoroutine(webhook._listen()), ListenFailed).value)
@@ -198,7 +198,7 @@ class KnownTests(SynchronousTestCase):
         failure = self.failureResultOf(Deferred.fromCoroutine(webhook._listen()), ListenFailed)
         return str(failure.value.__cause__)
 
-    def test_requirements_of_others_are_kept_only_of_the_one_webhook_that_is_ours(self) -> None:
+    def test_requirements_of_others_are_kept_of_one_webhook(self) -> None:
         """A configuration with none, or with several, is not the one that this daemon wrote."""
         other = {"key": "team", "operator": "Exists"}
         theirs = {"namespaceSelector": {"matchExpressions": [other]}}
