@@ -164,6 +164,7 @@ class KnownTests(SynchronousTestCase):
     """What is said and asked by what is known."""
 
     def test_a_namespace_counts_as_enabled_while_unknown(self) -> None:
+        """Until the informer is there and synced every namespace may be one."""
         webhook = made(Server())
         for known, enabled in (
             (None, (True, True)),
@@ -186,6 +187,7 @@ class KnownTests(SynchronousTestCase):
             self.assertEqual(webhook.url, called)
 
     def test_why_it_cannot_listen_is_always_said(self) -> None:
+        """Also when no error of a socket is the cause."""
         webhook = made(Server())
         webhook._settings = Settings(webhook=Webhook(listen="nonsense"))
         why = str(self.failureResultOf(Deferred.fromCoroutine(webhook._listen()), ListenFailed).value)

@@ -316,7 +316,8 @@ class ReviewTests(SynchronousTestCase):
 
     def test_what_is_to_be_created_is_an_object(self) -> None:
         """Text, a number or a list in the place of a pod is refused like any other malformed review."""
-        for odd in ("pod", 7, True, [], [{"spec": {}}]):
+        odds: tuple[Any, ...] = ("pod", 7, True, [], [{"spec": {}}])
+        for odd in odds:
             with self.assertRaises(Malformed) as caught:
                 answer(review(odd))
             self.assertIn("not a pod", str(caught.exception))
