@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections import Counter
+from typing import Any
 from urllib.parse import urlsplit
 
 import attrs
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase
@@ -16,10 +18,11 @@ from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
 from liqod.cli.web import server
 from liqod.cli.web.command import serve
+from liqod.cli.web.latest import Latest
 from liqod.config.schema import Cluster, Settings
 from liqod.demo.access import client_config
 from liqod.kube.client import Client
-from liqod.kube.resources import CRDS, FOREIGNCLUSTERS
+from liqod.kube.resources import CRDS, FOREIGNCLUSTERS, Resource
 from tests.cli.test_every_command import ESCAPE, REACTOR, EveryCase
 from tests.cli.web.page import flaws, parse
 
@@ -169,6 +172,15 @@ class ServerTests(EveryCase):
             self.assertIn("LQ1003", page.one("error").text)
             self.assertIn("check the network", page.one("error").text)
 
+    async def test_read_once(self) -> None:
+        """The cluster is read once for all who ask at the same time."""
+        client = Counting(client_config(self.cluster), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        latest = Latest(Session(Options(), reactor=REACTOR, client=client, settings=Settings()))
+        found = await gatherResults([Deferred.fromCoroutine(latest.read()) for _ in range(8)])
+        self.assertEqual({trouble for _, trouble in found}, {""})
+        self.assertEqual(client.listed[FOREIGNCLUSTERS], 1)
+
     async def test_connections(self) -> None:
         """More connections than a few browsers need are closed at once, and the next ones get an answer again."""
         place = urlsplit(self.url)
@@ -190,6 +202,18 @@ class ServerTests(EveryCase):
 
         self.assertEqual(await deferToThread(work), [40 - server.CONNECTIONS])
         self.assertEqual((await self.ask("icon.svg"))[0], 200)
+
+
+class Counting(Client):
+    """A client that counts what it lists."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.listed: Counter[Resource] = Counter()
+
+    async def list(self, resource: Resource, *args: Any, **named: Any) -> Any:
+        self.listed[resource] += 1
+        return await super().list(resource, *args, **named)
 
 
 async def until_changed(case: ServerTests, tag: str) -> Answer:
