@@ -115,6 +115,14 @@ class ReadTests(SynchronousTestCase):
         connection.receive(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         self.assertRaises(Malformed, connection.next_event)
 
+    def test_nothing_is_read_before_it_was_asked_for(self) -> None:
+        """A client's end that has sent nothing, and received nothing, has no event and no failure."""
+        connection = Connection("client", Limits())
+        self.assertIsNone(connection.next_event())
+        connection.receive(b"HTTP/1.1 ")
+        error = self.assertRaises(Malformed, connection.next_event)
+        self.assertEqual(error.code, 502)
+
     def test_a_body_that_the_connection_ends(self) -> None:
         """A response without a length is complete when the connection is closed in an orderly way."""
         connection = client(b"HTTP/1.1 200 OK\r\n\r\nab")
@@ -258,6 +266,17 @@ class WriteTests(SynchronousTestCase):
         events_of(connection)
         connection.send(make_response(204, []), EndOfMessage())
         self.assertRaises(ValueError, connection.send, make_response(204, []))
+
+    def test_what_was_read_is_not_sent(self) -> None:
+        """The event of a head that came from the other side has no bytes to send."""
+        (request, _) = events_of(server(GET + b"\r\n"))
+        self.assertRaises(ValueError, Connection("client", Limits()).send, request)
+
+    def test_an_answer_without_a_body_announces_none(self) -> None:
+        """204 and 304 keep their other headers, and are sent with neither length nor chunks."""
+        for code in (204, 304):
+            headers = [(b"ETag", b"1"), (b"Content-Length", b"5"), (b"Transfer-Encoding", b"chunked")]
+            self.assertEqual(make_response(code, headers).headers, ((b"ETag", b"1"),))
 
     def test_a_whole_response(self) -> None:
         """It says that the connection is closed."""

@@ -16,7 +16,7 @@ from liqod.http1.messages import EndOfMessage, Header, Request, Response, make_r
 from liqod.model.objects.api_request import Ask
 from liqod.peering.relay import policy
 from liqod.peering.relay.rejection import Rejected
-from liqod.peering.relay.targets import ask_of
+from liqod.peering.relay.targets import PAGES, ask_of
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """How long anything takes is the machine's matter."""
@@ -131,6 +131,13 @@ class HeadTests(SynchronousTestCase):
             ],
         )
 
+    def test_an_empty_body_is_announced_where_one_is_expected(self) -> None:
+        """RFC 9110, section 8.6: a length of nothing for POST, PUT and PATCH, none for the others."""
+        for method, announced in ((b"GET", 0), (b"DELETE", 0), (b"POST", 1), (b"PUT", 1), (b"PATCH", 1)):
+            head = sent(call_of(GET.replace(b"GET", method) + b"\r\n"))
+            self.assertEqual(head.count(b"Content-Length: 0\r\n"), announced, method)
+            self.assertEqual(head.count(b"Content-Length"), announced, method)
+
     def test_an_answer_whose_end_is_not_clear_is_not_passed_on(self) -> None:
         """Also the API server's answers have one length or chunks."""
         for lines in (b"Content-Length: 1\r\nContent-Length: 2", b"Content-Length: 1\r\nTransfer-Encoding: chunked"):
@@ -207,6 +214,8 @@ class TargetTests(SynchronousTestCase):
             "/apis/apps/v1/watch/deployments",
             "/api/v1/namespaces/a/pods/b/proxy/etc/passwd",
             "/api/v2/namespaces/a/pods",
+            "/other/v1/namespaces/a/pods",
+            "/v1/v1/pods",
             "/apis",
             "/api",
             "/",
@@ -219,6 +228,12 @@ class TargetTests(SynchronousTestCase):
         ):
             with self.subTest(target):
                 self.assertRaises(Rejected, ask_of, b"GET", target.encode())
+
+    def test_pages_are_only_read(self) -> None:
+        """Health checks and the version take no other method, also none that the grammar knows."""
+        for path in PAGES:
+            for method in (b"POST", b"PUT", b"PATCH", b"DELETE"):
+                self.assertEqual(self.assertRaises(Rejected, ask_of, method, path.encode()).code, 405)
 
     def test_nothing_refused_looks_like_absence(self) -> None:
         """A path that the relay does not pass on is never "not found": that would say something about an object."""
