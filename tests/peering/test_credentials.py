@@ -14,6 +14,7 @@ from liqod.kube.errors import NotFound, from_status
 from liqod.kube.resources import NAMESPACES
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Object, ObjectMeta
+from liqod.model.records.api_url import OwnAddresses
 from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.views import Lent
 from liqod.peering.changes import Queue
@@ -252,7 +253,7 @@ class StoreTests(SynchronousTestCase):
         self.credential_store = CredentialStore(context)
 
     def reported(self, token: str, *, accepted: bool, lifetime: int = 3600) -> None:
-        credential = Credential("https://milan:6443", "", token, lifetime, "tenant", False)
+        credential = Credential("https://milan.example:6443", "", token, lifetime, "tenant", False)
         self.credential_store.received(self.peer, credential, accepted=accepted)
         self.work()
 
@@ -278,7 +279,7 @@ class StoreTests(SynchronousTestCase):
         for labels in ({}, {"liqo.io/remote-cluster-id": "beta"}, {**TENANT, "liqo.io/remote-cluster-id": "other"}):
             self.setUp()
             self.client.namespace = labels
-            credential = Credential("https://milan:6443", "", "secret", 3600, "tenant", False)
+            credential = Credential("https://milan.example:6443", "", "secret", 3600, "tenant", False)
             self.credential_store.received(self.peer, credential, accepted=True)
             failed = self.failureResultOf(Deferred.fromCoroutine(self.credential_store.reconcile(PEER)), Refusal)
             self.assertEqual(failed.value.reason, "NamespaceTaken")
@@ -327,7 +328,7 @@ class StoreTests(SynchronousTestCase):
     def test_one_that_could_not_be_written_goes_with_the_trust(self) -> None:
         """What waits for an API server that fails is not written once the key that said it means nothing any more."""
         self.client.busy = Deferred()
-        credential = Credential("https://milan:6443", "", "of the former key", 3600, "tenant", False)
+        credential = Credential("https://milan.example:6443", "", "of the former key", 3600, "tenant", False)
         self.credential_store.received(self.peer, credential, accepted=True)
         writing = Deferred.fromCoroutine(self.credential_store.reconcile(PEER))
         self.client.busy.errback(OSError("no answer"))
@@ -341,7 +342,7 @@ class StoreTests(SynchronousTestCase):
         """It is deleted again when the key that said it lost its trust while it was on its way."""
         busy: Deferred[None] = Deferred()
         self.client.busy = busy
-        credential = Credential("https://milan:6443", "", "of the former key", 3600, "tenant", False)
+        credential = Credential("https://milan.example:6443", "", "of the former key", 3600, "tenant", False)
         self.credential_store.received(self.peer, credential, accepted=True)
         writing = Deferred.fromCoroutine(self.credential_store.reconcile(PEER))
         self.credential_store.forget(PEER)
@@ -349,6 +350,21 @@ class StoreTests(SynchronousTestCase):
         self.successResultOf(writing)
         self.assertEqual((self.client.tokens, self.client.deleted, self.kept), (["of the former key"], 1, []))
         self.assertFalse(self.peer.credential)
+
+    def test_the_own_api_server_is_no_lenders(self) -> None:
+        """A lender does not lead requests to this cluster's own API server, or into its networks."""
+        own = OwnAddresses("https://milan.example:6443", ("10.96.0.0/12",))
+        self.credential_store = CredentialStore(context_of(self.clock, {PEER: self.peer}, self.client), own)
+        self.reported("mirror", accepted=True)
+        self.credential_store.received(
+            self.peer, Credential("https://10.96.0.1", "", "inner", 3600, "tenant", False), accepted=True
+        )
+        self.work()
+        self.assertEqual(self.client.tokens, [])
+        both = Credential("https://milan.example:6443", "", "mirror", 3600, "tenant", True)
+        self.credential_store.received(self.peer, both, accepted=True)
+        self.work()
+        self.assertEqual(self.client.tokens, [""], "the relay alone is left of it")
 
     def test_nonsense_does_not_wait(self) -> None:
         """A life of a moment, or of for ever, is refused also while the offer is not accepted."""

@@ -7,7 +7,80 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
+from attrs import frozen
+
 _PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
+
+
+_OF_A_CLUSTER: Final = ("svc", "cluster.local", "localhost", "kubernetes")
+"""Names, with all names under them, that mean something of the cluster or host that asks."""
+
+
+@frozen
+class OwnAddresses:
+    """What is this cluster's: the URL of its API server, and its networks as they are configured (CIDR)."""
+
+    server: str = ""
+    networks: tuple[str, ...] = ()
+
+    def problem(self, url: str) -> str:
+        """Return why a URL that ``api_url_problem`` takes is of no other cluster, empty where it may be.
+
+        Loopback is another cluster's only where it is this one's as well: both run on one machine.
+        """
+        host, port = _place(url)
+        own, own_port = _place(self.server)
+        if (host, port) == (own, own_port):
+            return "its URL is that of this cluster's own API server"
+        address = _address(host)
+        if address is None:
+            if any(host == one or host.endswith("." + one) for one in _OF_A_CLUSTER):
+                return "its URL has a name that every cluster has for itself"
+            return ""
+        if address.is_loopback and not ((mine := _address(own)) is not None and mine.is_loopback):
+            return "its URL is on this host"
+        if any(address in ipaddress.ip_network(one, strict=False) for one in self.networks):
+            return "its URL is in this cluster's own networks"
+        return ""
+
+
+def _place(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    address = _address(host)
+    return host if address is None else str(address), parts.port or 443
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        pass
+    else:
+        return getattr(address, "ipv4_mapped", None) or address
+    return _short_address(host)
+
+
+def _short_address(host: str) -> ipaddress.IPv4Address | None:
+    """Return what resolvers take for an IPv4 address, too: 127.1, 2130706433 (inet_aton(3)); None for a name."""
+    *first, last = host.split(".")
+    if len(first) > 3:
+        return None
+    try:
+        numbers = [_number(text) for text in first]
+        rest = _number(last)
+        if any(number > 255 for number in numbers):
+            return None
+        value = sum(number << 8 * (3 - place) for place, number in enumerate(numbers))
+        return ipaddress.IPv4Address(value + rest) if rest < 1 << 8 * (4 - len(numbers)) else None
+    except ValueError:
+        return None
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isalnum():
+        raise ValueError(text)
+    return int(text, 16 if text[:2] in ("0x", "0X") else 8 if text.startswith("0") else 10)
 
 
 def api_url_problem(url: str) -> str:
@@ -25,11 +98,7 @@ def api_url_problem(url: str) -> str:
         return "its URL is not an https one"
     if "@" in parts.netloc or "?" in url or "#" in url or ".." in parts.path or not _PATH.fullmatch(parts.path):
         return "its URL has more than a host, a port and a plain path"
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return ""
-    mapped = getattr(address, "ipv4_mapped", None) or address
-    if mapped.is_link_local or mapped.is_unspecified or mapped.is_multicast:
+    address = _address(host)
+    if address is not None and (address.is_link_local or address.is_unspecified or address.is_multicast):
         return "its URL has an address that is no cluster's"
     return ""

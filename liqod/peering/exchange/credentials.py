@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
+import msgspec
 
 from liqod.audit.events import AuditEvent
 from liqod.flow.backoff import Backoff
@@ -26,7 +27,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.names import CREDENTIAL_SECRET, REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
 from liqod.model.objects.granted_namespace import is_tenant_namespace
 from liqod.model.objects.meta import Object
-from liqod.model.records.api_url import api_url_problem
+from liqod.model.records.api_url import OwnAddresses, api_url_problem
 from liqod.model.records.offer import AccessGrant, Refusal, tenant_namespace_taken
 from liqod.model.records.unpeering import is_trust_withdrawn, order_of
 from liqod.model.timestamps import rfc3339
@@ -44,6 +45,7 @@ RETRY: Final = int(Backoff().longest)
 """Seconds after which a lender that refused is asked again at the latest: the back-off of the queue."""
 MIN_LIFETIME: Final = 60
 MAX_LIFETIME: Final = 86400 * 7
+_UNKNOWN: Final = OwnAddresses()
 
 
 @attrs.define
@@ -197,8 +199,9 @@ class CredentialStore(PeerController):
 
     name = "credentials"
 
-    def __init__(self, context: PeeringContext) -> None:
+    def __init__(self, context: PeeringContext, own: OwnAddresses = _UNKNOWN) -> None:
         super().__init__(context)
+        self._own = own
         self._newest: dict[ClusterID, tuple[Credential, float]] = {}
         self._unaccepted: dict[ClusterID, tuple[Credential, float]] = {}
 
@@ -212,6 +215,12 @@ class CredentialStore(PeerController):
             problem = f"a lifetime of {credential.lifetime} seconds"
         if credential.api_url or not credential.relay:
             problem = api_url_problem(credential.api_url) or problem
+        if credential.api_url and not problem and (mine := self._own.problem(credential.api_url)):
+            if credential.relay:
+                # Clusters of the same private addresses reach each other over the relay alone.
+                credential = msgspec.structs.replace(credential, api_url="", token="")
+            else:
+                problem = mine
         if problem:
             self._refusals.record("BadCredential", peer.id, f"a credential was dropped: {problem}")
             return

@@ -20,6 +20,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import OCCUPYING_PODS, Pod
 from liqod.model.objects.tenant_nodes import TenantNodes
+from liqod.model.records.api_url import OwnAddresses
 from liqod.model.records.network import NetworkConfig
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 from liqod.peering.borrowing.advertisements import Advertisements
@@ -169,6 +170,8 @@ def make_controllers(
     leftovers = Leftovers(watches.virtual_nodes, watches.nodes, watches.tables)
     trust = make_trust(context, informers, settings, cluster, records)
     advertisements = Advertisements(context, offers, leftovers, settings.acceptance)
+    networks = (*settings.network.pod_cidrs, *settings.network.service_cidrs)
+    credential_store = CredentialStore(context, OwnAddresses(context.client.config.server, networks))
     return Controllers(
         records=records,
         offers=offers,
@@ -185,7 +188,9 @@ def make_controllers(
             epoch=cluster.epoch,
             tasks=tasks,
         ),
-        borrowing=make_borrowing(context, watches, records, advertisements, leftovers),
+        borrowing=make_borrowing(
+            context, watches, records, leftovers, advertisements=advertisements, credential_store=credential_store
+        ),
         unpeering=UnpeeringController(
             context, records=records, leftovers=leftovers, trust=trust.records, distrust=trust.distrust
         ),
@@ -234,11 +239,12 @@ def make_borrowing(
     context: PeeringContext,
     watches: Watches,
     records: ForeignClusters,
-    advertisements: Advertisements,
     leftovers: Leftovers,
+    *,
+    advertisements: Advertisements,
+    credential_store: CredentialStore,
 ) -> Borrowing:
     """Return the parts of the borrower's side."""
-    credential_store = CredentialStore(context)
     return Borrowing(
         advertisements=advertisements,
         credential_store=credential_store,
