@@ -10,13 +10,14 @@ N ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit nightly conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image \
+.PHONY: help venv demo test unit attack nightly conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image \
 	lock release clean distclean
 
 help:
 	@echo "make demo          two clusters in one process: watch them find each other and share pods"
 	@echo "make test          all checks and tests; T='tests.test_x tests.real.test_y' for some of them"
 	@echo "make unit          the tests that need no root and no clusters, in a few minutes"
+	@echo "make attack        the tests of the attacks in docs/attacks.md; ARGS='--unit' without clusters"
 	@echo "make nightly       what takes hours, in parts; goes on where it was interrupted; ARGS='PART' for one"
 	@echo "make conformance   Kubernetes' own conformance tests on a virtual node, some hours; ARGS='sig-storage' for a part"
 	@echo "make lint          style, types and import contracts"
@@ -62,6 +63,9 @@ test: .venv/.development
 # Half as many cases of the scenarios as `make test` has.
 unit: .venv/.development
 	@LIQOD_SCENARIO_FACTOR=$${LIQOD_SCENARIO_FACTOR:-0.5} $(BIN)/python -m tests.run --unit $(ARGS)
+
+attack: .venv/.development
+	@$(BIN)/python -m tests.attack $(ARGS)
 
 nightly: .venv/.development
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
