@@ -21,19 +21,19 @@ class Transport(StringTransport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def pauseProducing(self) -> None:
-        self.told.append("pause")
+        self.calls.append("pause")
 
     def resumeProducing(self) -> None:
-        self.told.append("resume")
+        self.calls.append("resume")
 
     def loseConnection(self) -> None:
-        self.told.append("close")
+        self.calls.append("close")
 
     def abortConnection(self) -> None:
-        self.told.append("abort")
+        self.calls.append("abort")
 
 
 def connected(clock: Clock) -> tuple[Upstream, Transport]:
@@ -54,7 +54,7 @@ class PoolTests(SynchronousTestCase):
         made = [connected(self.clock) for _ in range(MAX_IDLE + 1)]
         for upstream, _ in made:
             self.pool.release(upstream)
-        self.assertEqual([transport.told for _, transport in made], [[]] * MAX_IDLE + [["close"]])
+        self.assertEqual([transport.calls for _, transport in made], [[]] * MAX_IDLE + [["close"]])
         given = [self.pool.idle() for _ in range(MAX_IDLE + 1)]
         self.assertEqual(given, [upstream for upstream, _ in made[:MAX_IDLE][::-1]] + [None])
 
@@ -63,18 +63,18 @@ class PoolTests(SynchronousTestCase):
         upstream, transport = connected(self.clock)
         self.pool.close()
         self.pool.release(upstream)
-        self.assertEqual(transport.told, ["close"])
+        self.assertEqual(transport.calls, ["close"])
         self.assertIsNone(self.pool.idle())
 
-    def test_a_transport_is_told_what_changes(self) -> None:
-        """Paused and resumed once each, however often it is said; a lost one is told nothing."""
+    def test_a_transport_is_called_for_changes(self) -> None:
+        """Paused and resumed once each, however often it is said; a lost one is not called."""
         upstream, transport = connected(self.clock)
         for paused in (False, True, True, False, False):
             upstream.pause(paused)
-        self.assertEqual(transport.told, ["pause", "resume"])
+        self.assertEqual(transport.calls, ["pause", "resume"])
         upstream.connectionLost()
         upstream.pause(True)
-        self.assertEqual(transport.told, ["pause", "resume"])
+        self.assertEqual(transport.calls, ["pause", "resume"])
 
 
 class SlowHeadTests(SynchronousTestCase):
@@ -88,7 +88,7 @@ class SlowHeadTests(SynchronousTestCase):
         channel.makeConnection(cast(Any, transport))
         for _ in range(4):
             channel.dataReceived(b"G")
-            self.assertEqual(transport.told, [])
+            self.assertEqual(transport.calls, [])
             clock.advance(HEAD / 4)
-        self.assertEqual(transport.told, ["close"])
+        self.assertEqual(transport.calls, ["close"])
         self.assertTrue(transport.value().startswith(b"HTTP/1.1 408 "))
