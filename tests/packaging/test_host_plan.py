@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.cli.setup.host.apply import observe
 from liqod.cli.setup.host.plan import (
     ABSENT,
     OTHER,
@@ -85,6 +88,24 @@ class InstallTests(SynchronousTestCase):
         ):
             plan = plan_installation([], Observed({}, accounts=dict.fromkeys(USERS, account) if account else {}))
             self.assertEqual((bool(plan.refusals), plan.create_users), (refused, created), account)
+
+
+class ObserveTests(SynchronousTestCase):
+    """What is read of a host."""
+
+    def test_only_accounts_of_the_daemon_are_read(self) -> None:
+        """Lines of others, and those that are no account, say nothing."""
+        root = Path(self.mktemp())
+        (root / "etc").mkdir(parents=True)
+        lines = (
+            "root:x:0:0:root:/root:/bin/bash",
+            "liqod:x:990:990::/:/usr/sbin/nologin",
+            "liqod-network:x:none:991::/:/usr/sbin/nologin",
+            "liqod-names:x:992",
+            "",
+        )
+        (root / "etc" / "passwd").write_text("\n".join(lines))
+        self.assertEqual(observe(root, []).accounts, {"liqod": Account(990, "/usr/sbin/nologin")})
 
 
 class LifeTests(SynchronousTestCase):
