@@ -5,6 +5,7 @@ The machine is a bare Debian that boots here; the cluster that its daemon leads 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -18,11 +19,14 @@ from typing import Any, ClassVar
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from twisted.internet.task import deferLater
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from liqod.demo.access import client_config
+from liqod.kube.client import Client
 from tests.environment import require
+from tests.packaging.test_up import fill_tokens
 from tests.testbed import machine
 from tests.testbed.machine import Machine
 
@@ -33,6 +37,7 @@ CONFIGURATION = (
     '[webhook]\nlisten = "tcp:0:interface=127.0.0.1"\n[kubelet]\nlisten = "tcp:0:interface=127.0.0.1"\n'
 )
 CEILING = 90.0
+NEEDED = {"cluster", "kubeconfig", "service", "ready"}
 LEFT_BEHIND = ("./var/lib/dpkg", "./var/cache", "./var/log", "./root", "./proc", "./run", "./tmp", "./var/tmp")
 """Where the machine itself writes when packages come and go."""
 
@@ -199,3 +204,63 @@ class ServiceTests(TestCase):
         self.assertEqual((await self.show("ExecMainStatus"), await self.show("NRestarts")), ("2", "0"))
         journal = await self.run_in("journalctl", "--no-pager", "--output=cat", "--unit=liqod.service")
         self.assertIn("peering.autojoin", journal)
+
+
+class UpTests(TestCase):
+    """`liqodctl up` and `down` on a bare Debian with liqod's package, and a bare cluster."""
+
+    timeout = 600
+
+    async def setUp(self) -> None:  # type: ignore[override]
+        self.debian = await deferToThread(prepared)
+        self.addCleanup(lambda: deferToThread(self.debian.stop))
+        self.cluster = SandboxCluster(REACTOR, "rome")
+        self.cluster.listen(REACTOR)
+        self.cluster.startService()
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
+        client = Client(client_config(self.cluster), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        filling = LoopingCall(lambda: Deferred.fromCoroutine(fill_tokens(client)))
+        self.addCleanup(filling.stop)
+        filling.start(0.2)
+        await deferToThread(self.debian.chroot, "dpkg", "--install", "/var/tmp/liqod.deb")
+        (self.debian.root / "etc/liqod/liqod.toml").write_text(CONFIGURATION)
+        (self.debian.root / "root/admin").write_text(self.cluster.kubeconfig())
+        await deferToThread(self.debian.boot)
+
+    async def liqodctl(self, *words: str) -> dict[str, Any]:
+        """Run a command in the machine; returns its document."""
+        words = ("liqodctl", *words, "--kubeconfig=/root/admin", "--output=json")
+        found: dict[str, Any] = json.loads(await deferToThread(self.debian.run, *words))
+        return found
+
+    def found(self) -> tuple[set[str], set[str]]:
+        """Return the files of liqod and units on the host, and everything in the cluster but events."""
+        root = self.debian.root
+        places = ("etc/liqod", "etc/systemd/system", "var/lib", "usr/local")
+        files = {str(path.relative_to(root)) for place in places for path in (root / place).rglob("*")}
+        files = {file for file in files if not file.startswith(("var/lib/systemd", "var/lib/private"))}
+        store = self.cluster.store
+        objects = {
+            f"{kind} {stored.object['metadata'].get('namespace', '')}/{stored.object['metadata']['name']}"
+            for kind in store.resources()
+            for stored in store.items(kind)
+            if stored.object.get("kind") != "Event"
+        }
+        return files, objects
+
+    async def test_up_and_down(self) -> None:
+        """`up` makes an enabled and ready service, a second run finds it so, `down` leaves what was before."""
+        before = self.found()
+        document = await self.liqodctl("up", "--yes")
+        self.assertEqual({step["step"] for step in document["steps"] if step["state"] == "needed"}, NEEDED)
+        self.assertEqual(len(document["words"].split("-")), 10)
+        for question in ("is-active", "is-enabled"):
+            await deferToThread(self.debian.run, "systemctl", question, "liqod.service")
+        again = await self.liqodctl("up")
+        self.assertEqual({step["state"] for step in again["steps"]}, {"done"})
+        await deferToThread(self.debian.run, "systemctl", "stop", "liqod.service")
+        partly = await self.liqodctl("up", "--yes")
+        self.assertEqual({step["step"] for step in partly["steps"] if step["state"] == "needed"}, {"service", "ready"})
+        self.assertTrue((await self.liqodctl("down", "--yes"))["done"])
+        self.assertEqual(self.found(), before)
