@@ -225,12 +225,12 @@ class UpTests(TestCase):
         filling.start(0.2)
         await deferToThread(self.debian.chroot, "dpkg", "--install", "/var/tmp/liqod.deb")
         (self.debian.root / "etc/liqod/liqod.toml").write_text(CONFIGURATION)
-        (self.debian.root / "root/admin").write_text(self.cluster.kubeconfig())
+        (self.debian.root / "var/tmp/admin").write_text(self.cluster.kubeconfig())
         await deferToThread(self.debian.boot)
 
     async def liqodctl(self, *words: str) -> dict[str, Any]:
         """Run a command in the machine; returns its document."""
-        words = ("liqodctl", *words, "--kubeconfig=/root/admin", "--output=json")
+        words = ("liqodctl", *words, "--kubeconfig=/var/tmp/admin", "--output=json")
         found: dict[str, Any] = json.loads(await deferToThread(self.debian.run, *words))
         return found
 
