@@ -65,6 +65,7 @@ COMMANDS = {
     },
     "Network": {
         "netcheck": ("liqod.cli.network.netcheck:netcheck", "Check the path to a peer hop by hop"),
+        "ping": ("liqod.cli.network.ping:ping", "Measure each path to a peer"),
         "test": ("liqod.cli.network.e2e_test:test", "Test connectivity with pods"),
         "bench": ("liqod.cli.network.e2e_test:bench", "Measure throughput or latency"),
         "plan": ("liqod.cli.network.plan:plan", "Preview changes of this host's network"),

@@ -438,6 +438,13 @@ class NetworkTests(PairTests):
             ("bench", "milan", "latency", "--count=5"),
             ("bench", "milan", "throughput", "--megabytes=20"),
         )
+        pinged = json.loads(self.on_host(self.rome, "ping", "milan", "--count=3", "-o", "json"))
+        print(json.dumps(pinged, indent=1))
+        rows = {row["path"]: row for row in pinged["paths"]}
+        self.assertEqual(pinged["problems"], [])
+        for path in ("own API", "peer API", "tunnel"):
+            self.assertEqual((rows[path]["answered"], rows[path]["lostPercent"]), (3, 0), rows[path])
+        self.assertTrue(any(row["answered"] for row in pinged["paths"] if row["path"] == "session"), pinged)
         # Each has a namespace of its own, so that they need not wait for each other's pods.
         with ThreadPoolExecutor(len(commands)) as beside:
             tested, (latency,), (throughput,) = beside.map(self.tried, commands)

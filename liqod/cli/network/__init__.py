@@ -1,1 +1,1 @@
-"""Commands about the network: plan, netcheck, test, bench."""
+"""Commands about the network: plan, netcheck, ping, test, bench."""
