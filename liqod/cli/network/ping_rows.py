@@ -28,7 +28,7 @@ class Measured:
     sent: int = 0
     times: Sequence[float] = ()
     note: str = ""
-    broken: bool = False
+    broken: bool = attrs.field(default=False, kw_only=True)
 
 
 def as_row(measured: Measured) -> dict[str, Any]:
