@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any, cast
 
 import msgspec
 
@@ -61,7 +62,7 @@ class AutoCase(PairCase):
         async def check() -> NetworkConfig | None:
             record: NetworkConfig = await side.admin.get(NETWORKCONFIGS, other.id, view=NetworkConfig)
             found = record.spec.decision
-            self.last = found
+            self.last = cast(Any, found)  # shown when it is not decided in time
             return record if (found.mode, found.reason) == (mode, reason) else None
 
         return await self.becomes(check, f"{mode} because of {reason} at {side.name}")

@@ -85,7 +85,7 @@ class Around:
     def next_key(self, peer: ClusterID) -> None:
         return None
 
-    def has_room_for(self, peer: ClusterID) -> bool:
+    def has_room_for(self, peer: ClusterID, network: str) -> bool:
         return True
 
     def is_sighted(self, peer: ClusterID) -> bool:
