@@ -2,7 +2,8 @@
 
 One pass of the converge loop is always the same, whatever it was that changed::
 
-    sync records of peers -> inspect the host -> decide (what is assigned is written before it is used)
+    sync records of peers -> settle who has a tunnel (where nobody has, the host is cleared) -> inspect the host
+    -> decide (what is assigned is written before it is used)
     -> the agent converges: observe, plan, apply, probe -> record its report
 
 Between the two halves there is nothing but ``DesiredNetwork`` one way, ``HostReport`` and ``NetworkReport`` the other
@@ -44,7 +45,7 @@ class Fabric(ConvergeLoop):
         client, informers, settings = host.client, host.informers, host.settings
         is_split = settings.daemon.role == "control"
         self._control = NetworkControl(client, host.reactor, informers, settings, is_split=is_split, wall=host.wall)
-        self._is_open = settings.network.mode == UNDECIDED
+        self._is_auto = settings.network.mode == UNDECIDED
         self._local: GatewayAgent | None = None
         if is_split:
             self._remote = RecordedAgent(client, host.reactor, informers, self._control.tunnels, host.wall)
@@ -146,7 +147,7 @@ class Fabric(ConvergeLoop):
 
     async def _leave_host(self) -> None:
         # A host may be without tunnels because it has nothing to make one with; then nothing of ours is there either.
-        if self._is_open and self._local is not None and not self._local.is_equipped():
+        if self._is_auto and self._local is not None and not self._local.is_equipped():
             return
         await self._agent.clear()
 

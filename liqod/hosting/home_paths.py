@@ -86,7 +86,7 @@ class HomePaths(Controller[str]):
         path = self._judged(key)
         targets = self._targets(key)
         if not targets:
-            return None
+            return After(AT_EASE)  # endpoints may become ready
         now = self.clock.seconds()
         in_doubt = path.troubled_since is not None
         if not in_doubt and path.answered_at is not None and (left := path.answered_at + AT_EASE - now) > 0:

@@ -1,7 +1,7 @@
 """The ports at which tenants ask: one for each, by UDP and TCP, on each address of this process.
 
 A tenant that asks more than it may is not read until it may ask again: what comes meanwhile waits in its own socket, or
-is dropped there by the kernel, and costs this process nothing. Between two looks at other sockets only a few of its
+is dropped, by the kernel or before it is decoded. Between two looks at other sockets only a few of its
 messages are read. Sources: RFC 7766 (DNS over TCP), RFC 6891.
 """
 
@@ -56,7 +56,7 @@ class _ByUdp(DatagramProtocol):
 
     def datagramReceived(self, datagram: bytes, addr: Any) -> None:
         if self._pause is None and (wait := self._resolver.wait()) > 0:
-            # No further datagram is read before; those that this turn of the socket has read already go with this one.
+            # No further datagram is read before; this one, and what this turn of the socket has read, is dropped.
             self._pause = self._reactor.callLater(wait, self._resume)
             self.transport.stopReading()
         if self._pause is None:

@@ -139,6 +139,7 @@ class TokenRowTests(SynchronousTestCase):
             ({EXPIRES: later, ATTEMPTS: most}, "dead", MAX_ATTEMPTS),
             ({EXPIRES: later, ATTEMPTS: most, USED_BY: "milan"}, "used", MAX_ATTEMPTS),
             ({EXPIRES: earlier, ATTEMPTS: "1"}, "expired", 1),
+            ({EXPIRES: earlier, USED_BY: "milan"}, "expired", 0),
             ({}, "expired", 0),
         ):
             encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}

@@ -33,12 +33,13 @@ class Around:
     def __init__(self) -> None:
         self.phase: str | None = None
         self.agreed = True
+        self.slice = SLICE
 
     def get(self, key: object) -> TunnelEndpoint | None:
         return None if self.phase is None else msgspec.convert({"status": {"phase": self.phase}}, TunnelEndpoint)
 
     def items(self) -> list[ShadowEndpointSlice]:
-        return [SLICE]
+        return [self.slice]
 
     def known_tenant(self, namespace: str) -> str:
         return "rome"
@@ -81,7 +82,25 @@ class PaceTests(SynchronousTestCase):
         self.assertEqual(self.look(None), (None, 0))
         self.around.agreed = False
         for phase in ("Connected", "Error", "Connecting"):
-            self.assertEqual(self.look(phase), (None, 0))
+            self.assertEqual(self.look(phase), (After(AT_EASE), 0))
+
+    def test_endpoints_that_become_ready_are_called(self) -> None:
+        """A slice whose endpoints are not ready is looked at again, so that a path that is lost later is found."""
+        ready = self.around.slice
+        template = {**msgspec.to_builtins(ready.spec)["template"]}
+        template["endpoints"] = [{**template["endpoints"][0], "conditions": {"ready": False}}]
+        meta = {"name": "db-1", "namespace": "shop-rome"}
+        self.around.slice = msgspec.convert({"metadata": meta, "spec": {"template": template}}, ShadowEndpointSlice)
+        self.assertEqual(self.look("Connected"), (After(AT_EASE), 0))
+        self.around.slice = ready
+        self.clock.advance(AT_EASE)
+        self.assertEqual(self.look("Connected"), (After(AT_EASE), 1))
+        self.answers = False
+        for _ in range(6):
+            self.look("Error")
+            self.clock.advance(IN_DOUBT)
+        self.look("Error")
+        self.assertEqual(self.paths.lost.value, {"rome": True})
 
     def test_a_tunnel_that_carries_is_one_call_a_minute(self) -> None:
         """Looks in between call nobody."""

@@ -26,6 +26,7 @@ from liqod.model.names import (
     FIELD_MANAGER,
     MANAGED_BY_LABEL,
     OVERLAY_ANNOTATION,
+    PROVIDER,
     REMOTE_CLUSTER_LABEL,
     TENANT_NAMESPACE_LABEL,
     TYPE_LABEL,
@@ -40,6 +41,11 @@ _LABELLED: Final = "has({0}.metadata.labels) && '{1}' in {0}.metadata.labels"
 _NOT_OF_TENANTS: Final = {"matchExpressions": [{"key": REMOTE_CLUSTER_LABEL, "operator": "DoesNotExist"}]}
 _TENANT_NAMESPACES: Final = {"matchExpressions": [{"key": TENANT_NAMESPACE_LABEL, "operator": "Exists"}]}
 _REAL_NODES: Final = {"matchExpressions": [{"key": TYPE_LABEL, "operator": "NotIn", "values": [VIRTUAL_NODE_TYPE]}]}
+# A virtual node whose label somebody took away is put right by its kubelet. An API server lets nobody change the
+# providerID of a node that has one (Kubernetes, validation of nodes).
+_WAS_VIRTUAL: Final = (
+    f"(oldObject != null && has(oldObject.spec.providerID) && oldObject.spec.providerID.startsWith('{PROVIDER}://'))"
+)
 _SAME: Final = "has(object.{0}) == has(oldObject.{0}) && (!has(object.{0}) || object.{0} == oldObject.{0})"
 _ANNOTATIONS_WITHIN: Final = (
     "(!has({0}.metadata.annotations) || {0}.metadata.annotations.all(k, k == '" + OVERLAY_ANNOTATION + "' || "
@@ -173,11 +179,11 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             [_rule("", ["nodes", "nodes/status"])],
             [
                 (
-                    "request.operation == 'UPDATE' && !has(request.subResource)",
+                    f"(request.operation == 'UPDATE' && !has(request.subResource)) || {_WAS_VIRTUAL}",
                     f"liqod makes, removes and describes virtual nodes only (label {TYPE_LABEL}={VIRTUAL_NODE_TYPE})",
                 ),
                 (
-                    "request.operation != 'UPDATE' || ("
+                    f"request.operation != 'UPDATE' || {_WAS_VIRTUAL} || ("
                     + " && ".join(
                         [
                             *(

@@ -216,10 +216,10 @@ def row_of(body: dict[str, Any]) -> dict[str, Any]:
     except (ValueError, TypeError):
         expired = True
     attempts = int(text(ATTEMPTS) or 0)
-    if text(USED_BY):
+    if expired:
+        state = "expired"  # used or not: nothing depends on its Secret any more
+    elif text(USED_BY):
         state = "used"
-    elif expired:
-        state = "expired"
     else:
         state = "dead" if attempts >= MAX_ATTEMPTS else "open"
     return {

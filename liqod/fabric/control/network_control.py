@@ -150,10 +150,9 @@ class NetworkControl:
 
     # Deciding.
 
-    async def sync_peers(self) -> bool:
-        """Have a NetworkConfig for every peer, and for no other cluster; return whether there is any peer."""
+    async def sync_peers(self) -> None:
+        """Have a NetworkConfig for every peer, and for no other cluster."""
         await self._records.sync_peers()
-        return bool(self._records.configs())
 
     @property
     def has_tunnels(self) -> bool:
@@ -162,7 +161,7 @@ class NetworkControl:
 
     @property
     def is_deciding(self) -> bool:
-        """Whether it is to be decided for any peer, and was not yet said to it, whether this cluster can."""
+        """Whether a peer awaits a decision about its tunnel, and was not notified whether there can be one here."""
         return any(one.spec.decision.mode == UNDECIDED and one.spec.local == Side() for one in self._tunnelled())
 
     async def settle(self, lacking: str) -> None:

@@ -4,7 +4,7 @@ The patch carries the UID, so that an object created again under the same name d
 resource version, so that a status computed from an old state does not overwrite a newer one (the API server answers
 409). What the server refuses is returned as ``RefusedWrite`` (``kube.writing.refusals``): the caller returns
 ``After(...)`` accordingly, and may set a condition or record an event. Failures unrelated to the object (no response,
-401, 429, 5xx) are raised, for the controller's back-off.
+401, 410, 429, 5xx) are raised, for the controller's back-off.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class Meaning(enum.Enum):
     SETTLING = "settling"
     """403, or 404 of the namespace, soon after the grant."""
     REFUSED = "refused"
-    """Anything else: refused by the lender's policy, quota or validation. Retried with back-off, because quota and
-    policy can change without an event of our object."""
+    """403, 404, 400 or 422 otherwise: refused by the lender's policy, quota or validation. Retried with back-off,
+    because quota and policy can change without an event of our object."""
 
 
 def meaning_of(error: ApiError | Unreachable, *, granted_for: float, creating: bool = False) -> Meaning:

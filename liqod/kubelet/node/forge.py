@@ -16,6 +16,7 @@ from liqod.model.names import (
     HOSTNAME_ADDRESS,
     INTERNAL_ADDRESS,
     MANAGED_BY_LABEL,
+    PROVIDER,
     REMOTE_CLUSTER_LABEL,
     TAINT_EFFECT,
     TAINT_KEY,
@@ -89,7 +90,7 @@ def provider_id(facts: NodeFacts) -> str:
     A controller that finds no machine for a node that is not ready deletes it (k8s.io/cloud-provider,
     controllers/nodelifecycle); one that cannot read its providerID leaves it alone.
     """
-    return f"liqod://{facts.cluster_id}/{facts.name}"
+    return f"{PROVIDER}://{facts.cluster_id}/{facts.name}"
 
 
 def node_addresses(status: Mapping[str, Any], facts: NodeFacts) -> list[dict[str, str]]:

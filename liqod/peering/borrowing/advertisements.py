@@ -228,7 +228,7 @@ def is_sound(record: Advertisement) -> bool:
 
 
 def differs(record: Advertisement, received: Received) -> bool:
-    """Return whether the record differs from what was received; the time of receipt does not count."""
+    """Return whether the record differs from what was received; epoch, sequence number and time do not count."""
     annotations = record.metadata.annotations
     return (
         record.spec.offer != received.offer
