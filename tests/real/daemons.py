@@ -23,6 +23,10 @@ interfaces = ["eth0"]
 [leader]
 identity = "{identity}"
 
+# Volumes of the tests are directories beside the cluster's files.
+[storage]
+node-paths = ["{directory}/*"]
+
 # The image of the tests is on the nodes already, and no registry has it; the rest is what the tests' objects ask for.
 [hosting]
 image-pull-policy = "any"
@@ -51,6 +55,7 @@ class Daemon:
         self.config = self.directory / "liqod.toml"
         self.kubeconfig = self.directory / "kubeconfig"
         values = {"name": name, "kubeconfig": self.kubeconfig, "identity": f"{cluster.name}-{identity}"}
+        values["directory"] = cluster.directory
         self.config.write_text(CONFIGURATION.format(**values) + extra)
         self.process: Process | None = None
 
