@@ -20,6 +20,7 @@ from tests.real.path import (
     peer_of,
     trust_each_other,
 )
+from tests.real.refusals import name_every_refusal
 from tests.testbed.cluster import Cluster
 from tests.testbed.process import CommandFailed
 from tests.testbed.versions import program
@@ -319,6 +320,7 @@ class NamespaceTests(PairTests):
 
     def test_12_a_stolen_account(self) -> None:
         """A thief who has the daemon's account writes to the namespaces of tenants and of liqod, and nowhere else."""
+        name_every_refusal(self.rome.cluster)
         container = {"name": "main", "image": "localhost/busybox:1"}
         tenants = self.rome.cluster.kubectl("get", "namespace", "-l", "liqo.io/remote-cluster-id", "-o", "name").split()
         tokens = [
@@ -484,7 +486,7 @@ class NamespaceTests(PairTests):
         patch(None)
 
     def _as_daemon(self, *args: str, body: dict[str, Any] | None = None) -> str:
-        """Return what the API server says against a request with the daemon's account; fails when it says nothing."""
+        """Return what the API server says against a request with the daemon's account; fails when it takes it."""
         command = [str(program("kubectl")), f"--kubeconfig={self.rome.kubeconfig}", *args]
         try:
             done = self.rome.cluster.run(command, input=None if body is None else json.dumps(body))
