@@ -15,7 +15,7 @@ from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import NAMESPACES, NATTINGTABLES, NODES, PODS
-from liqod.kubelet.api.nodes import Lender, Route
+from liqod.kubelet.api.nodes import NodeAccess, Route
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.common.network import Networks
 from liqod.kubelet.common.readiness import is_back
@@ -169,9 +169,9 @@ class Kubelets(Controller[Key]):
         kubelets = (k for k in self._kubelets.values() if not node or k.context.node_name == node)
         return (pod for kubelet in kubelets for pod in kubelet.home_pods())
 
-    def lenders(self) -> list[Lender]:
-        """Return the virtual nodes with clients of their lenders."""
-        return [kubelet.lender() for kubelet in self._kubelets.values()]
+    def accesses(self) -> list[NodeAccess]:
+        """Return the ways to the pods of all virtual nodes."""
+        return [kubelet.node_access() for kubelet in self._kubelets.values()]
 
     def others(self, key: Key, spec: VirtualNodeSpec) -> list[VirtualKubelet | None]:
         """Return the kubelets of the same lender's other virtual nodes; None for a record whose kubelet does not run.

@@ -22,7 +22,7 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.resources import (
     PODS,
 )
-from liqod.kubelet.api.nodes import Lender, Route
+from liqod.kubelet.api.nodes import NodeAccess, Route
 from liqod.kubelet.common.context import ApiServer, Context
 from liqod.kubelet.common.network import LenderNetwork, Networks
 from liqod.kubelet.common.readiness import Readiness, judge, judge_offer
@@ -316,9 +316,9 @@ class VirtualKubelet(MultiService):
         """Return the pods on the node."""
         return self._pods.items()
 
-    def lender(self) -> Lender:
-        """Return the node's name with a client of its lender and the mapped namespaces."""
-        return Lender(self.context.node_name, self.access.client.value, self.namespaces.mappings())
+    def node_access(self) -> NodeAccess:
+        """Return the way to the node's pods."""
+        return NodeAccess(self.context.node_name, self.access.client.value, self.namespaces.mappings())
 
     # Start and stop
 

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.schema import Hosting
 from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.contract import Contract
-from liqod.hosting.tenants.namespace_policy import namespace_policy
+from liqod.hosting.tenants.namespace_admission import namespace_policy
 from liqod.hosting.tenants.policies import bindings, policies
 from liqod.model.ids import ClusterID
 from liqod.model.objects.portable_metadata import is_allowed

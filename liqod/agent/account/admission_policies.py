@@ -5,9 +5,9 @@ the namespaces that were made for peers and to its own: a thief of its token can
 have a token made for another account, or turn a namespace of the cluster's into a tenant's.
 
 What is dangerous in a tenant's namespace is up to its Pod Security level, which is bound for everybody
-(``hosting.tenants.namespace_policy``). What may be done there anyhow is not looked at at all (``namespaceSelector``),
-nor are virtual nodes, whose status is written all the time (``objectSelector``): a policy that is evaluated costs the
-API server four conversions of the object, one that is not selected a look at a label.
+(``hosting.tenants.namespace_admission``). What may be done there anyhow is not looked at at all
+(``namespaceSelector``), nor are virtual nodes, whose status is written all the time (``objectSelector``): a policy that
+is evaluated costs the API server four conversions of the object, one that is not selected a look at a label.
 """
 
 from __future__ import annotations

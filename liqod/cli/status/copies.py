@@ -13,8 +13,7 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import EVENTS, PODS
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
-from liqod.kubelet.reflection.kinds import CLAIM, ENDPOINTSLICE, KINDS, Kind
-from liqod.kubelet.reflection.policy import Listing
+from liqod.kubelet.reflection.kinds import KINDS, Kind, listing_of
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.diagnosis.cluster import ClusterFacts, name_of
 from liqod.model.ids import ClusterID, Key
@@ -47,22 +46,13 @@ def kind_named(name: str) -> Kind:
     )
 
 
-def listing_of(kind: Kind, settings: Settings) -> Listing:
-    """Return the list type of a kind; slices go by that of services, claims go unless annotated."""
-    if kind is CLAIM:
-        return "DenyList"
-    reflection = settings.reflection
-    listing: Listing = getattr(reflection, "service" if kind is ENDPOINTSLICE else kind.setting).type
-    return listing
-
-
 def judge(kind: Kind, home: Reflectable, context: Context, settings: Settings) -> Desired | Withheld:
     """Return what would be made of an object for one lender, or why nothing. Pure."""
     if not getattr(settings.reflection, kind.setting).workers:
         return Withheld(f"this kind is not reflected (workers = 0 for {kind.setting} under [reflection])")
     if kind.unless and kind.unless in home.metadata.labels:
         return Withheld("it belongs to liqod itself")
-    return kind.forge(home, ForgeInputs(context, listing_of(kind, settings), complete=True))
+    return kind.forge(home, ForgeInputs(context, listing_of(kind, settings.reflection), complete=True))
 
 
 async def copies_of(session: Session, facts: ClusterFacts, kind: Kind, key: Key, home: str) -> list[dict[str, Any]]:

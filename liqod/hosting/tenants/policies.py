@@ -2,7 +2,7 @@
 
 They are the contract of tenants where a borrower writes the object itself: metadata, services, ingresses, claims,
 secrets and slices. What a pod may be is decided where the daemon creates it (``shadowpods.pod_contract``). Two are
-about everybody: who may say that a namespace is a tenant's, and at which level (``namespace_policy``).
+about everybody: who may say that a namespace is a tenant's, and at which level (``namespace_admission``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from liqod.hosting.tenants.contract import Contract
-from liqod.hosting.tenants.namespace_policy import NAMESPACE_POLICY, SECURITY_POLICY, namespace_policy, security_policy
+from liqod.hosting.tenants.namespace_admission import (
+    NAMESPACE_POLICY,
+    SECURITY_POLICY,
+    namespace_policy,
+    security_policy,
+)
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.model.names import tenant_namespace
 from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY

@@ -27,9 +27,11 @@ class Route:
 
 
 @frozen
-class Lender:
-    """A virtual node: its name, a client of the lender's API server (None: no access), and the remote namespaces by
-    local name.
+class NodeAccess:
+    """The way to the pods of one virtual node.
+
+    ``node``: its name. ``client``: a client of the lender's API server (None: no access). ``namespaces``: the remote
+    ones by local name.
     """
 
     node: str
@@ -64,6 +66,6 @@ class Nodes(Protocol):
         """Return the pods on a node; empty: on all our nodes."""
         ...
 
-    def lenders(self) -> Iterable[Lender]:
-        """Return all virtual nodes with their lenders."""
+    def accesses(self) -> Iterable[NodeAccess]:
+        """Return the ways to the pods of all virtual nodes."""
         ...

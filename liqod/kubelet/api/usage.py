@@ -100,10 +100,10 @@ class Usage:
 
     async def _ask(self) -> list[tuple[PodMetrics, str]]:
         asking = [
-            Deferred.fromCoroutine(_ask_about(lender.client, local, remote)).addTimeout(REQUEST_TIMEOUT, self._clock)
-            for lender in self._nodes.lenders()
-            if lender.client is not None
-            for local, remote in lender.namespaces.items()
+            Deferred.fromCoroutine(_ask_about(node.client, local, remote)).addTimeout(REQUEST_TIMEOUT, self._clock)
+            for node in self._nodes.accesses()
+            if node.client is not None
+            for local, remote in node.namespaces.items()
         ]
         answers = await DeferredList(asking, consumeErrors=True)
         return [found for succeeded, answer in answers if succeeded for found in answer]

@@ -115,7 +115,8 @@ class PodController(Controller[Key]):
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
         self._delay = status_delay
         self._tracked: dict[Key, TrackedPod] = {}
-        self._lender: Outage | Recovery | None = None
+        # The lender's outage, or the recovery from it; None before the first.
+        self._outage: Outage | Recovery | None = None
         self._unready_timer: IDelayedCall | None = None
 
     def __len__(self) -> int:
@@ -186,15 +187,15 @@ class PodController(Controller[Key]):
     def _health_changed(self, _: Readiness) -> list[Key]:
         """Record an outage or its end; return the keys of the pods that waited for the end."""
         if not self._health.ok:
-            if not isinstance(self._lender, Outage):
-                self._lender = Outage(self.clock.seconds())
+            if not isinstance(self._outage, Outage):
+                self._outage = Outage(self.clock.seconds())
                 self._unready_timer = self.clock.callLater(UNREADY_AFTER + 0.1, self._lender_is_lost)
             return []
-        if isinstance(self._lender, Outage):
+        if isinstance(self._outage, Outage):
             waiting = [tracked for tracked in self._tracked.values() if tracked.postponed]
             for tracked in self._tracked.values():
                 tracked.catching_up = tracked.postponed
-            self._lender = Recovery(self.clock.seconds(), len(waiting), len(waiting))
+            self._outage = Recovery(self.clock.seconds(), len(waiting), len(waiting))
         self._cancel_timer()
         self.retry_failed()
         return self._postponed()
@@ -223,7 +224,7 @@ class PodController(Controller[Key]):
     @property
     def _is_lender_lost(self) -> bool:
         """Whether the lender has not answered for so long that its pods are not ready."""
-        return isinstance(self._lender, Outage) and self.clock.seconds() >= self._lender.since + UNREADY_AFTER
+        return isinstance(self._outage, Outage) and self.clock.seconds() >= self._outage.since + UNREADY_AFTER
 
     # One step
 
@@ -272,16 +273,16 @@ class PodController(Controller[Key]):
         self._caught_up(tracked)
 
     def _caught_up(self, tracked: TrackedPod) -> None:
-        if not tracked.catching_up or not isinstance(self._lender, Recovery):
+        if not tracked.catching_up or not isinstance(self._outage, Recovery):
             return
         tracked.catching_up = False
-        self._lender.left -= 1
-        if not self._lender.left:
+        self._outage.left -= 1
+        if not self._outage.left:
             self._log.info(
                 "the statuses of {count} pods at {lender} are up to date {seconds:.1f} s after it answered again",
-                count=self._lender.pods,
+                count=self._outage.pods,
                 lender=str(self._context.lender),
-                seconds=self.clock.seconds() - self._lender.since,
+                seconds=self.clock.seconds() - self._outage.since,
             )
 
     def _decide(self, key: Key, home: HomePod | None, tracked: TrackedPod) -> tuple[Decision, RemoteNamespace | None]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
+from liqod.config.schema import Reflection as Settings
 from liqod.kube.resources import (
     CONFIGMAPS,
     ENDPOINTSLICES,
@@ -20,6 +21,7 @@ from liqod.kube.resources import (
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection.forge import claim, configmap, endpointslice, ingress, secret, service
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
+from liqod.kubelet.reflection.policy import Listing
 from liqod.kubelet.reflection.views import ConfigMap, EndpointSlice, Reflectable, Secret, WithSpec
 from liqod.kubelet.tokens.secret import ACCOUNT_LABEL
 from liqod.model.names import HOME_API_LABEL
@@ -128,3 +130,11 @@ CLAIM: Final = Kind(
     lasting=True,
 )
 KINDS: Final = (CONFIGMAP, SECRET, SERVICE, ENDPOINTSLICE, INGRESS, CLAIM)
+
+
+def listing_of(kind: Kind, settings: Settings) -> Listing:
+    """Return the list type of a kind; slices go by that of services, claims go unless annotated."""
+    if kind is CLAIM:
+        return "DenyList"
+    listing: Listing = getattr(settings, SERVICE.setting if kind is ENDPOINTSLICE else kind.setting).type
+    return listing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from attrs import frozen
@@ -21,11 +21,10 @@ from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.events import EventReflector
 from liqod.kubelet.reflection.forge.claim import Volume, lender_of
 from liqod.kubelet.reflection.forge.reflected import ForgeInputs
-from liqod.kubelet.reflection.kinds import CLAIM, CONFIGMAP, ENDPOINTSLICE, INGRESS, KINDS, SECRET, SERVICE, Kind
+from liqod.kubelet.reflection.kinds import CLAIM, ENDPOINTSLICE, KINDS, SERVICE, Kind, listing_of
 from liqod.kubelet.reflection.reflector import Reflector
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.kubelet.reflection.views import Reflectable
@@ -108,14 +107,7 @@ class Reflection(MultiService):
         self._context = context
         self._nodes = nodes
         self._namespaces = namespaces
-        self._listings: Mapping[Kind, policy.Listing] = {
-            CONFIGMAP: settings.configmap.type,
-            SECRET: settings.secret.type,
-            SERVICE: settings.service.type,
-            ENDPOINTSLICE: settings.service.type,
-            INGRESS: settings.ingress.type,
-            CLAIM: "DenyList",
-        }
+        self._settings = settings
         self.reflectors: dict[Kind, Reflector] = {}
         for kind in KINDS:
             workers = getattr(settings, kind.setting).workers
@@ -244,7 +236,7 @@ class Reflection(MultiService):
             caches.append(self._locations.volumes)
         return ForgeInputs(
             context=self._context,
-            listing=self._listings[kind],
+            listing=listing_of(kind, self._settings),
             home=self,
             complete=all(cache.synced for cache in caches if cache is not None),
         )

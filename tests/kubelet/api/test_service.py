@@ -22,7 +22,7 @@ from liqod.flow.clocks import installed_reactor
 from liqod.kube.client import Client
 from liqod.kube.connection.config import from_grant
 from liqod.kubelet.api import tunnel
-from liqod.kubelet.api.nodes import Lender, Route
+from liqod.kubelet.api.nodes import NodeAccess, Route
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.api.tunnel import Tunnel
 from liqod.kubelet.common.views import HomePod
@@ -203,8 +203,8 @@ class SomeNodes:
         keys = [pod for name, pod in self.nodes.items() if node in ("", name)]
         return [HomePod(metadata=ObjectMeta(name=key.name, namespace=key.namespace)) for key in keys]
 
-    def lenders(self) -> Iterable[Lender]:
-        return [Lender(node, self.lender, {"shop": "shop-rome"}) for node in self.nodes]
+    def accesses(self) -> Iterable[NodeAccess]:
+        return [NodeAccess(node, self.lender, {"shop": "shop-rome"}) for node in self.nodes]
 
 
 class NodeApiTests(TestCase):

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.config.schema import Reflected, Reflection
 from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.write_limiter import SETTLED, WriteLimiter
@@ -17,7 +18,17 @@ from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.decide import Create, Delete, Keep, Patch, Skip, decide
 from liqod.kubelet.reflection.forge.claim import REMOTE_MODES
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
-from liqod.kubelet.reflection.kinds import CLAIM, CONFIGMAP, ENDPOINTSLICE, INGRESS, KINDS, SECRET, SERVICE, Kind
+from liqod.kubelet.reflection.kinds import (
+    CLAIM,
+    CONFIGMAP,
+    ENDPOINTSLICE,
+    INGRESS,
+    KINDS,
+    SECRET,
+    SERVICE,
+    Kind,
+    listing_of,
+)
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import ClusterID, Key
 from tests.kubelet.networks import LenderObjects, SimulatedNetwork
@@ -324,6 +335,22 @@ class PolicyTests(SynchronousTestCase):
         for notes, by_deny, by_allow in cases:
             self.assertEqual(not policy.objection(notes, "DenyList"), by_deny, notes)
             self.assertEqual(not policy.objection(notes, "AllowList"), by_allow, notes)
+
+    def test_the_setting_of_a_kind(self) -> None:
+        """Each kind goes by its own setting; slices by that of services, claims by none."""
+        allow = Reflected("AllowList")
+        goes_by = {
+            "configmap": Reflection(configmap=allow),
+            "secret": Reflection(secret=allow),
+            "service": Reflection(service=allow),
+            "ingress": Reflection(ingress=allow),
+        }
+        listed = {
+            name: [kind.setting for kind in KINDS if listing_of(kind, one) == "AllowList"]
+            for name, one in goes_by.items()
+        }
+        alone = {name: [name] for name in goes_by}
+        self.assertEqual(listed, {**alone, "service": ["service", "endpointslice"]})
 
     def test_explicit(self) -> None:
         """Annotations on the object itself win where it inherits; both at once are a contradiction that is said."""
