@@ -30,7 +30,7 @@ def at_a_time(*, real: bool) -> int:
     """Return how many steps run at a time: more than there are processors, because most of them wait for timers."""
     processors = max(2, os.cpu_count() or 1)
     # A real cluster keeps processors busy that are nobody's step.
-    return processors + REAL_AT_A_TIME - 1 if real else 2 * processors
+    return processors + REAL_AT_A_TIME - 1 if real else 3 * processors
 
 
 @define

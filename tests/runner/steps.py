@@ -2,7 +2,7 @@
 
 A module's folder says what it needs: ``tests/real`` real clusters, ``tests/netns`` root, ``tests/contract`` the
 programs of a control plane, any other nothing but this machine. Those others share processes, several of one package in
-each; the scenarios, which compute all the time, begin first of them and a few at a time.
+each; the scenarios, which compute all the time, begin first of them, a few in each process.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ REAL_LIMIT: Final = 1500.0
 TOGETHER: Final = 12
 """Modules of one package that share a process at most: to start one takes longer than most modules run."""
 SCENARIO: Final = "tests.scenario"
+EARLY: Final = (SCENARIO, "tests.peering", "tests.project", "tests.kubelet", "tests.cli")
+"""Packages whose modules take long together: they begin first, so that none is left alone at the end."""
 FEW: Final = 3
 """Scenario modules that share a process at most."""
 LONG: Final = (
@@ -117,8 +119,9 @@ def package_of(name: str) -> str:
     return ".".join(name.split(".")[:2])
 
 
-def _begins(name: str) -> tuple[bool, str]:
-    return package_of(name) != SCENARIO, package_of(name)
+def _begins(name: str) -> tuple[int, str]:
+    package = package_of(name)
+    return EARLY.index(package) if package in EARLY else len(EARLY), package
 
 
 def checks() -> list[Step]:
