@@ -178,7 +178,7 @@ class _TestRun:
         config: NetworkConfig = await self.session.client.get(NETWORKCONFIGS, self.peer, view=NetworkConfig)
         seen = own_addresses(config).seen(address)
         if not seen:
-            hint = '`mode = "wireguard"` under [network]; or the networks are not agreed yet'
+            hint = '`mode = "wireguard"` or `"auto"` under [network]; or the networks are not agreed yet'
             raise CliError(errors.TEST_FAILED, f"the peer has no address for our pod {address}", hint)
         return seen
 

@@ -67,7 +67,7 @@ async def _hops(session: Session, cluster: ForeignCluster, count: int) -> AsyncI
             return
         tunnel: TunnelEndpoint = await session.client.get(TUNNELENDPOINTS, name, view=TunnelEndpoint)
     except NotFound as error:
-        hint = 'the peering must be accepted, with `mode = "wireguard"` under [network] on both sides'
+        hint = 'the peering must be accepted, with `mode = "wireguard"` or `"auto"` under [network] on both sides'
         yield bad("Agreement", f"there is no network with {label(cluster)}: {error}", hint)
         return
     yield _agreement(config)
