@@ -35,6 +35,7 @@ from liqod.wire.events import Bye, Event, Hello, Join
 OLDEST_MINOR: Final = 0
 NEWEST_MINOR: Final = 1
 """The supported minor versions of liqod/1: 1 adds NewKey and KeyNoted."""
+KEY_ROTATED: Final = Bye("KeyRotated", "this cluster has a new key", 0.0)
 
 
 class SessionSubscriber(KeySubscriber, Protocol):
@@ -272,6 +273,8 @@ class Sessions:
             return Bye("Stopping", "the daemon is stopping", 1.0)
         if not self.ready or certificate is None:
             return Bye("Starting", "the daemon does not know its records yet", 0.5)
+        if self._has_former_key(connection):
+            return KEY_ROTATED
         bye = self._authenticator.check_identity(connection, claimed, certificate)
         if bye is not None:
             return bye
@@ -298,7 +301,11 @@ class Sessions:
     def key_changed(self) -> None:
         """End every session: a TLS connection cannot change its certificate, so the new key needs new ones."""
         for connection in list(self._connections):
-            connection.end(Bye("KeyRotated", "this cluster has a new key", 0.0))
+            connection.end(KEY_ROTATED)
+
+    def _has_former_key(self, connection: PeerConnection) -> bool:
+        """Return whether a connection was opened with a key that is not ours any more: it was in its handshake then."""
+        return connection.own_key != self._tls.keypair.fingerprint
 
     def _opened(self, connection: PeerConnection) -> Opened:
         hello = connection.peer_hello
@@ -314,6 +321,9 @@ class Sessions:
         hello, certificate = connection.peer_hello, connection.certificate
         if hello is None or certificate is None or self._stopped is not None:
             connection.end(Bye("Stopping", "the daemon is stopping", 1.0))
+            return
+        if self._has_former_key(connection):
+            connection.end(KEY_ROTATED)
             return
         peer = self.peer(ClusterID(hello.cluster_id))
         # The pin may have been removed while Welcome was in flight.
@@ -363,7 +373,12 @@ class Sessions:
             self._stopped.callback(None)
 
     def _interpret(self, connection: PeerConnection, ending: Bye) -> Bye:
-        """Return the meaning of a Bye: the end of an earlier peering does not end one that was trusted since."""
+        """Return the meaning of a Bye: the end of an earlier peering does not end one that was trusted since.
+
+        A peer that refuses a key which is not ours any more has not refused us.
+        """
+        if connection.established_at is None and ending.reason != "NotNeeded" and self._has_former_key(connection):
+            return KEY_ROTATED
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
         if (
             ending.reason != "Unpeered"
@@ -410,7 +425,7 @@ class Sessions:
             why = "ended an earlier peering, and " if (connection.ending or ending).reason == "Unpeered" else ""
             sentence = f"the peer {why}does not trust our key yet: its admin is to {order}"
             self.set_problem(peer, ConnectionProblem("WaitingForPeerTrust", sentence, about_key=True))
-        elif ending.reason not in ("Duplicate", "Starting", "Stopping"):
+        elif ending.reason not in ("Duplicate", "Starting", "Stopping", KEY_ROTATED.reason):
             about_key = ending.reason in ("ClusterIDRepetition", JOIN_REFUSED)
             self.set_problem(peer, ConnectionProblem(ending.reason, f"the peer says: {ending.message}", about_key))
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import msgspec
+from twisted.internet import reactor
+from twisted.protocols import portforward
 
 from liqod.identity.rotation import announce
 from liqod.identity.store import from_secret, to_secret
@@ -16,7 +19,7 @@ from liqod.model.records.rotation import IDENTITY_SECRET, NEXT_KEY, ORDER, PROGR
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.trust.rotation import KeyRotation
 from liqod.wire.events import Hello, KeyNoted, NewKey, Welcome
-from tests.peering.clusters import PairCase, PeerCluster, accepting, keypair
+from tests.peering.clusters import FakeSighting, PairCase, PeerCluster, accepting, keypair
 from tests.peering.test_hostile import HostileCase, Speaker
 
 OWN = "liqo-system"
@@ -198,6 +201,39 @@ class RotationTests(RotationCase):
         self.assertNotIn(ORDER, (await self.secret(alpha))["metadata"]["annotations"])
 
 
+class Held(portforward.ProxyServer):
+    """A connection through a ``Gate``."""
+
+    factory: Any
+
+    def connectionMade(self) -> None:
+        self.transport.pauseProducing()
+        self.factory.came(super().connectionMade)
+
+
+class Gate(portforward.ProxyFactory):
+    """Forwards to a port of this host; connections wait until it is open."""
+
+    protocol = Held
+    noisy = False
+
+    def __init__(self, port: int) -> None:
+        super().__init__("127.0.0.1", port)
+        self.waiting: list[Callable[[], None]] = []
+        self._is_open = False
+
+    def came(self, forward: Callable[[], None]) -> None:
+        if self._is_open:
+            forward()
+        else:
+            self.waiting.append(forward)
+
+    def open(self) -> None:
+        self._is_open = True
+        for forward in self.waiting:
+            forward()
+
+
 class CrashTests(RotationCase):
     """The daemon ends between any two steps; what is on record is enough to go on."""
 
@@ -247,6 +283,26 @@ class CrashTests(RotationCase):
         await self.start(beta)
         beta.sees(alpha)
         alpha.sees(beta)
+        await self.has_changed(alpha, beta, before)
+
+    async def test_a_handshake_that_outlives_the_key(self) -> None:
+        """A connection that was opened with the former key, and is ready only now, takes the place of no new one."""
+        alpha, beta = await self.trusting_pair()
+        before = alpha.key.fingerprint
+        gate = Gate(beta.peering.port)
+        port = cast(Any, reactor).listenTCP(0, gate, interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        beta.peering.update_candidates([])  # only alpha dials
+        alpha.peering.update_candidates([FakeSighting("127.0.0.1", port.getHost().port, beta.id, beta.name)])
+        sessions: Any = alpha.peering._sessions
+        sessions.peer(beta.id).dialer._begin()
+
+        async def waits() -> bool:
+            return bool(gate.waiting)
+
+        await self.becomes(waits, "a connection in its handshake")
+        alpha.peering.own_key.subscribe(lambda _: gate.open())
+        await self.order(alpha)
         await self.has_changed(alpha, beta, before)
 
     async def test_a_standby_takes_over_with_the_key_of_the_moment(self) -> None:

@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 from liqod.flow.aligned_timer import in_step
 from liqod.identity.tls import EXPORTER, PeerCertificate, PeerTLS
-from liqod.model.ids import ClusterID
+from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
 from liqod.peering.session.liveness import Heartbeat
 from liqod.wire.check import plain
@@ -102,6 +102,8 @@ class PeerConnection(TwistedProtocol):
         self.expected = expected
         self.expected_key = expected_key
         self.certificate: PeerCertificate | None = None
+        self.own_key: Fingerprint | None = None
+        """The key of ours that the connection was opened with; it keeps it when the cluster uses another one."""
         self.ending: Bye | None = None
         self.ended_by_peer = False
         self.established_at: float | None = None
@@ -140,6 +142,7 @@ class PeerConnection(TwistedProtocol):
 
     def connectionMade(self) -> None:
         # Twisted calls this when TCP is open, before the TLS handshake: the peer is unknown here.
+        self.own_key = self._tls.keypair.fingerprint
         self._deadline = self._clock.callLater(self._times.handshake_timeout, self._too_slow)
 
     # Once in a connection: TLS 1.3 has no renegotiation (RFC 8446, section 4.1.2).
