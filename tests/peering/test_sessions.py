@@ -44,6 +44,7 @@ class Connection:
     role: str = "listener"
     expected: ClusterID | None = None
     certificate: PeerCertificate | None = CERTIFICATE
+    own_key: Fingerprint = OWN_TLS.keypair.fingerprint
     peer_hello: Hello | None = HELLO
     peer_id: ClusterID | None = ROME
     expected_key: str = ""
@@ -270,6 +271,23 @@ class EstablishedTests(SessionsCase):
         self.assertIs(self.peers[ROME].session, second)
 
 
+class FormerKeyTests(SessionsCase):
+    """A handshake that began before this cluster took another key."""
+
+    def test_it_is_not_answered_with_welcome(self) -> None:
+        self.pin()
+        self.assertEqual(self.reason(Connection(own_key=OTHER)), "KeyRotated")
+
+    def test_it_becomes_no_session(self) -> None:
+        """The key may change while Welcome is on its way; what is the session then stays."""
+        self.pin()
+        present, late = Connection(role="dialer", expected=ROME), Connection(own_key=OTHER)
+        self.assertTrue(self.opens(present))
+        self.assertFalse(self.opens(late))
+        self.assertEqual(late.said and late.said.reason, "KeyRotated")
+        self.assertIs(self.peers[ROME].session, present)
+
+
 class ClosedTests(SessionsCase):
     """What is remembered of a connection that ended."""
 
@@ -328,6 +346,24 @@ class ClosedTests(SessionsCase):
             self.sessions.peer(ROME)
             self.closes(Connection(role="dialer", expected=ROME), Bye(reason, "later"), by_peer=True)
             self.assertEqual(self.problem, shown)
+
+    def test_the_word_about_a_former_key_of_ours_is_none_about_us(self) -> None:
+        """Who refuses the key that we had is dialled again soon, with the present one, and nothing is shown."""
+        for former, shown, soon in ((OTHER, "", True), (OWN_TLS.keypair.fingerprint, "ClusterIDRepetition", False)):
+            self.setUp()
+            self.pin()
+            self.sessions.peer(ROME)
+            refused = Connection(role="dialer", expected=ROME, own_key=former)
+            self.closes(refused, Bye("ClusterIDRepetition", "another key is pinned"), by_peer=True)
+            self.assertEqual(self.problem, shown)
+            waits = [call.getTime() - self.clock.seconds() for call in self.clock.getDelayedCalls()]
+            self.assertEqual(0 < min(waits) < 10, soon)
+
+    def test_an_abandoned_attempt_with_a_former_key_is_not_dialled_again(self) -> None:
+        self.pin()
+        peer = self.sessions.peer(ROME)
+        self.closes(Connection(role="dialer", expected=ROME, own_key=OTHER), Bye("NotNeeded", "the peer was faster"))
+        self.assertEqual(peer.dialer.retry_within, 0)
 
 
 class UnreachableTests(SessionsCase):
