@@ -275,6 +275,7 @@ class FormerKeyTests(SessionsCase):
     """A handshake that began before this cluster took another key."""
 
     def test_it_is_not_answered_with_welcome(self) -> None:
+        """The answer makes the peer dial again, although its own key is the right one."""
         self.pin()
         self.assertEqual(self.reason(Connection(own_key=OTHER)), "KeyRotated")
 
@@ -360,6 +361,7 @@ class ClosedTests(SessionsCase):
             self.assertEqual(0 < min(waits) < 10, soon)
 
     def test_an_abandoned_attempt_with_a_former_key_is_not_dialled_again(self) -> None:
+        """A session has taken its place, so that it needs no other."""
         self.pin()
         peer = self.sessions.peer(ROME)
         self.closes(Connection(role="dialer", expected=ROME, own_key=OTHER), Bye("NotNeeded", "the peer was faster"))
