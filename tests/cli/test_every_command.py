@@ -21,6 +21,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from liqod.agent.account.names import LEASE
 from liqod.agent.account.objects import token_secret
 from liqod.cli.main import COMMANDS, cli
 from liqod.demo.access import client_config
@@ -29,7 +30,7 @@ from liqod.identity.fingerprint_words import words
 from liqod.identity.store import to_secret
 from liqod.kube import manifests
 from liqod.kube.client import Client
-from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES, NODES, PODS, SECRETS, VIRTUALNODES
+from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, LEASES, NAMESPACES, NODES, PODS, SECRETS, VIRTUALNODES
 from liqod.model.ids import ClusterID
 from tests.cli import write_command_tree
 from tests.cli.fork_server import warm
@@ -317,6 +318,24 @@ class InterruptTests(EveryCase):
             text = "daemon" if argv[0] == "status" else "waiting for"
             out, err, status = await self.liqodctl(*argv, tty=80, expect=text, signal=int(signal.SIGINT))
             self.assertEqual(status, 130, (argv, out, err))
+
+    async def test_pods(self) -> None:
+        """Ctrl-C and SIGTERM while pods are tested remove their namespace, with 130 as the status."""
+        spec = {"holderIdentity": "one", "renewTime": datetime.now(UTC).isoformat(), "leaseDurationSeconds": 3600}
+        await self.client.create(LEASES, {"metadata": {"name": LEASE}, "spec": spec}, "liqo-system")
+        ready = {"status": {"phase": "Ready", "reason": "", "message": ""}}
+        await self.client.patch(FOREIGNCLUSTERS, "c2", ready, subresource="status")
+        up = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        await self.client.patch(NODES, "liqo-milan", up, subresource="status")
+        before = {one["metadata"]["name"] for one in (await self.client.list(NAMESPACES)).items}
+        for number in (signal.SIGINT, signal.SIGTERM):
+            seen = self.cluster.store.version
+            argv = ("bench", "milan", "latency", "--timeout=60")
+            out, err, status = await self.liqodctl(*argv, tty=80, expect="waiting for the pod", signal=int(number))
+            self.assertEqual(status, 130, (number, out, err))
+            self.assertGreater(self.cluster.store.version, seen, out)
+            left = {one["metadata"]["name"] for one in (await self.client.list(NAMESPACES)).items}
+            self.assertEqual(left, before, number)
 
 
 class CompletionTests(EveryCase):
