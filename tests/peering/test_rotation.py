@@ -295,7 +295,7 @@ class CrashTests(RotationCase):
         beta.peering.update_candidates([])  # only alpha dials
         alpha.peering.update_candidates([FakeSighting("127.0.0.1", port.getHost().port, beta.id, beta.name)])
         sessions: Any = alpha.peering._sessions
-        sessions.peer(beta.id).dialer._begin()
+        sessions.peer(beta.id).dialer._connect(f"127.0.0.1:{port.getHost().port}")
 
         async def waits() -> bool:
             return bool(gate.waiting)
