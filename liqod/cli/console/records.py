@@ -1,4 +1,4 @@
-"""What a command would write, as records for ``kubectl apply``: the client of commands with ``--dry-run``."""
+"""What a command would write, without writing it: the client of commands with ``--dry-run``, and of plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from liqod.cli.console.render import as_documents, as_text
 from liqod.kube.bodies import Content, encoded, identity
 from liqod.kube.client import Client, PatchKind
 from liqod.kube.errors import AlreadyExists, NotFound
-from liqod.kube.resources import SECRETS, Resource
+from liqod.kube.resources import CRDS, SECRETS, Resource
 from liqod.kube.writing.merge_patch import apply_merge_patch
 
 T = TypeVar("T")
@@ -33,13 +33,23 @@ class EndOfDryRun(Exception):
 
 @attrs.define
 class _Planned:
-    """One object that would be written: as it is (None: it would be created), and the merge patches so far."""
+    """One object that would be written: as it is (None: it would be created), and the merge patches so far.
+
+    ``removed``: it would be deleted after that, and not be created again.
+    """
 
     resource: Resource
     namespace: str
     name: str
     live: Body | None
     patch: Body
+    removed: bool = attrs.field(default=False, kw_only=True)
+
+    @property
+    def shown(self) -> str:
+        """Kind, namespace and name."""
+        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.resource.kind} {where}"
 
     def record(self) -> Body:
         """Return the record for ``kubectl apply``."""
@@ -49,15 +59,19 @@ class _Planned:
             return apply_merge_patch(head, self.patch)
         return _overlaid(head, applicable(_last_applied(self.live), self.live, self.patch))
 
+    def body(self) -> Body:
+        """Return the object as it would be."""
+        return self.record() if self.live is None else apply_merge_patch(self.live, self.patch)
+
     def line(self) -> str:
-        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"would {'create' if self.live is None else 'change'} {self.resource.kind} {where}"
+        return f"would {'create' if self.live is None else 'change'} {self.shown}"
 
 
 class RecordingClient(Client):
-    """Reads like its base; what is created and patched is kept as records, and nothing is sent.
+    """Reads like its base; what is created, applied, patched and deleted is kept, and nothing is sent.
 
-    ``notes`` say what the command does beside that, in sentences.
+    A write raises NotFound as a real one does where the API server does not have the kind, or the object. ``notes`` say
+    in sentences what the command does that no record expresses.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -67,8 +81,30 @@ class RecordingClient(Client):
 
     @property
     def planned(self) -> list[_Planned]:
-        """What would be written, in the order in which the command begins with it."""
-        return list(self._planned.values())
+        """What would be created and changed, in the order in which the command begins with it."""
+        return [one for one in self._planned.values() if one.patch or not one.removed]
+
+    @property
+    def touched(self) -> list[str]:
+        """What would be created, changed and deleted: kind, namespace and name of each object."""
+        return [one.shown for one in self._planned.values()]
+
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        view: type[T] | None = _DICT,
+    ) -> T:
+        """Read an object as it would be by now; raise NotFound if it would not be there."""
+        known = None if subresource else self._planned.get((resource, namespace, name))
+        if known is None:
+            return await super().get(resource, name, namespace, subresource=subresource, view=view)
+        if known.removed:
+            raise _not_found(resource, name)
+        return self._shown(known.body(), view)
 
     async def create(
         self, resource: Resource, body: Content, namespace: str = "", *, view: type[T] | None = _DICT, **more: Any
@@ -78,7 +114,8 @@ class RecordingClient(Client):
             raise _no_record(f"{resource.kind}/{more['subresource']}")
         namespace, name = namespace or identity(body)[0], identity(body)[1]
         key = (resource, namespace, name)
-        if key in self._planned or await self._live(*key) is not None:
+        known = self._planned.get(key)
+        if (known is not None and not known.removed) or (known is None and await self._live(*key) is not None):
             raise AlreadyExists(409, "AlreadyExists", f"{resource} {name} exists")
         self._planned[key] = _Planned(*key, None, msgspec.json.decode(encoded(body)))
         return self._shown(self._planned[key].record(), view)
@@ -99,8 +136,8 @@ class RecordingClient(Client):
         key = (resource, namespace, name)
         known = self._planned.get(key)
         live = known.live if known is not None else await self._live(*key)
-        if known is None and live is None:
-            raise NotFound(404, "NotFound", f"{resource} {name} not found")
+        if (known is None and live is None) or (known is not None and known.removed):
+            raise _not_found(resource, name)
         if subresource:
             fields = ", ".join(msgspec.json.decode(encoded(patch)).get(subresource, {}))
             self.notes.append(f"the command also changes the {subresource} of {resource.kind} {name} ({fields})")
@@ -116,29 +153,51 @@ class RecordingClient(Client):
         self, resource: Resource, name: str, namespace: str = "", *, missing_ok: bool = True, **more: Any
     ) -> None:
         """Note a deletion, which no record expresses."""
-        if await self._live(resource, namespace, name) is not None:
-            place = f" -n {namespace}" if namespace else ""
-            self.notes.append(f"the command also deletes an object: kubectl delete {resource} {name}{place}")
-        elif not missing_ok:
-            raise NotFound(404, "NotFound", f"{resource} {name} not found")
+        key = (resource, namespace, name)
+        known = self._planned.get(key)
+        live = known.live if known is not None else await self._live(*key)
+        if (known is None and live is None) or (known is not None and known.removed):
+            if not missing_ok:
+                raise _not_found(resource, name)
+            return
+        if live is None:
+            del self._planned[key]  # it would have been created by this very command
+            return
+        self._planned[key] = _Planned(*key, live, known.patch if known is not None else {}, removed=True)
+        place = f" -n {namespace}" if namespace else ""
+        self.notes.append(f"the command also deletes an object: kubectl delete {resource} {name}{place}")
+
+    async def apply(self, resource: Resource, body: Content, *, view: type[T] | None = _DICT, **more: Any) -> T:
+        """Keep an object that would be applied; a CRD is taken for one that is served at once."""
+        key = (resource, *identity(body))
+        known = self._planned.get(key)
+        live = known.live if known is not None else await self._live(*key)
+        planned = self._planned[key] = _Planned(*key, live, msgspec.json.decode(encoded(body)))
+        served = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
+        return self._shown(planned.record() | (served if resource == CRDS else {}), view)
 
     async def replace(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse: no command with --dry-run replaces objects."""
+        """Refuse: no command that is planned replaces objects."""
         raise _no_record("a replaced object")
 
-    async def apply(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse: no command with --dry-run uses server-side apply."""
-        raise _no_record("server-side apply")
-
     async def _live(self, resource: Resource, namespace: str, name: str) -> Body | None:
+        """Return an object, or None; raise NotFound where this API server does not have the kind."""
         try:
-            found: Body = await self.get(resource, name, namespace)
-        except NotFound:
+            found: Body = await super().get(resource, name, namespace)
+        except NotFound as error:
+            # Only the Status of an object names it (k8s.io/apimachinery, NewNotFound): a kind that is not served gets
+            # an empty one, or none at all.
+            if not error.details.get("name"):
+                raise
             return None
         return found
 
     def _shown(self, body: Body, view: type[T] | None) -> T:
         return self._decoded(encoded(body), view)
+
+
+def _not_found(resource: Resource, name: str) -> NotFound:
+    return NotFound(404, "NotFound", f"{resource} {name} not found")
 
 
 def _no_record(what: str) -> CliError:

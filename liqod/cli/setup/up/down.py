@@ -12,6 +12,7 @@ from twisted.internet.task import deferLater
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
+from liqod.cli.console.records import RecordingClient
 from liqod.cli.console.render import plural
 from liqod.cli.console.session import Session
 from liqod.cli.console.terminal import confirm
@@ -21,7 +22,6 @@ from liqod.cli.setup.host.commands import lines
 from liqod.cli.setup.host.plan import plan_removal
 from liqod.cli.setup.host.wanted import ROLES, UNITS
 from liqod.cli.setup.install import refuse_peerings, remove_all
-from liqod.cli.setup.up.looking import LookingClient
 from liqod.cli.setup.up.observe import Place, namespace_is_ours
 from liqod.cli.setup.up.plan import Service
 from liqod.cli.status.whoami import leader
@@ -98,7 +98,7 @@ async def _refuse_others(session: Session, units: list[str]) -> None:
 
 
 async def _objects(session: Session, *, keep_namespace: bool) -> list[str]:
-    client = LookingClient(session.client.config, session.reactor)
+    client = RecordingClient(session.client.config, session.reactor, user_agent="liqodctl")
     try:
         return await remove_all(attrs.evolve(session, client=client), keep_namespace=keep_namespace)
     finally:

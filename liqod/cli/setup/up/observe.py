@@ -14,6 +14,7 @@ import click
 from liqod.agent.account.names import account_of, token_secret_of
 from liqod.agent.account.rights import Right, may
 from liqod.cli.console.errors import CliError
+from liqod.cli.console.records import RecordingClient
 from liqod.cli.console.session import Session
 from liqod.cli.peering.peer import refuse_key
 from liqod.cli.peering.probe_peer import probe_peer
@@ -25,7 +26,6 @@ from liqod.cli.setup.host.commands import lines, planned
 from liqod.cli.setup.host.plan import Plan, plan_installation
 from liqod.cli.setup.host.wanted import KUBECONFIGS, ROLES, UNITS, Entry, digest_of
 from liqod.cli.setup.install import ensure_objects
-from liqod.cli.setup.up.looking import LookingClient
 from liqod.cli.setup.up.plan import Credentials, Found, Invitation, Kubeconfig, Service
 from liqod.cli.setup.up.service import Services
 from liqod.cli.status.peers import is_true, label
@@ -135,13 +135,13 @@ def _is_outdated(session: Session, place: Place, service: Service | None) -> boo
 
 async def _objects(session: Session) -> list[str]:
     """Return what `install` would write to the cluster."""
-    client = LookingClient(session.client.config, session.reactor)
+    client = RecordingClient(session.client.config, session.reactor, user_agent="liqodctl")
     try:
         async for _ in ensure_objects(attrs.evolve(session, client=client)):
             pass
     finally:
         await client.close()
-    return client.noted
+    return client.touched
 
 
 async def _lacking(session: Session) -> list[str]:
