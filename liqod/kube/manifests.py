@@ -14,10 +14,13 @@ from twisted.logger import Logger
 from liqod.kube.client import Client
 from liqod.kube.errors import Forbidden, KubeError, NotFound
 from liqod.kube.resources import CRDS
+from liqod.model.names import FIELD_MANAGER
 
 _log = Logger()
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+"""The label that says whose a definition is: Liqo has definitions of the same names."""
 PATIENCE: Final = 30.0
 """Maximum seconds until CRDs are established; a healthy API server needs less than one."""
 
@@ -27,12 +30,14 @@ class NotEstablished(KubeError):
 
 
 def definitions() -> list[dict[str, Any]]:
-    """Return the CustomResourceDefinitions, sorted by name."""
+    """Return the CustomResourceDefinitions, sorted by name, each marked as liqod's."""
     found: list[dict[str, Any]] = []
     for file in resources.files("liqod.kube").joinpath("manifests").iterdir():
         if file.name.endswith(".yaml"):
             found.extend(one for one in yaml.load_all(file.read_text("utf-8"), Loader=_LOADER) if one)
     crds = [one for one in found if one.get("kind") == "CustomResourceDefinition"]
+    for one in crds:
+        one["metadata"]["labels"] = {MANAGED_BY: FIELD_MANAGER}
     return sorted(crds, key=lambda one: str(one["metadata"]["name"]))
 
 

@@ -33,6 +33,7 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import (
     ADVERTISEMENTS,
     CRDS,
+    DEPLOYMENTS,
     FOREIGNCLUSTERS,
     LEASES,
     MUTATINGWEBHOOKS,
@@ -42,6 +43,7 @@ from liqod.kube.resources import (
     PODS,
     RUNTIMECLASSES,
     SECRETS,
+    STORAGECLASSES,
     TUNNELENDPOINTS,
     VIRTUALNODES,
     Resource,
@@ -54,6 +56,14 @@ from tests.cli.fork_server import warm
 
 REACTOR: Any = reactor
 KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint
+
+
+def liqo_definition(plural: str, group: str, kind: str) -> dict[str, Any]:
+    """Return a CRD as Liqo's chart has it, with no mark of whose it is."""
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": [version]}
+    return {"metadata": {"name": f"{plural}.{group}"}, "spec": spec}
 
 
 class UsageTests(SynchronousTestCase):
@@ -214,7 +224,47 @@ class AgainstTests(TestCase):
         self.assertIn("LQ4001", refused)
         self.assertIn(f"the CRD {name} is managed by the Helm release liqo", refused)
         self.assertEqual(await self.client.get(CRDS, name), before)
-        await self.liqodctl("install", "--adopt")
+        self.assertIn(f"{name}: taken over", await self.liqodctl("install", "--adopt"))
+        self.assertNotIn("taken over", await self.liqodctl("install"))
+
+    async def test_install_where_liqo_is(self) -> None:
+        """While Liqo runs it is refused; what it left behind, unmarked, is liqod's with --adopt, and goes with it."""
+        await self.client.create(CRDS, liqo_definition("tenants", "authentication.liqo.io", "Tenant"))
+        shared = liqo_definition("virtualnodes", "offloading.liqo.io", "VirtualNode")
+        await self.client.create(CRDS, shared)
+        storage = {"metadata": {"name": "liqo"}, "provisioner": "liqo.io/storage"}
+        await self.client.create(STORAGECLASSES, storage)
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo"}})
+        labels = {"app.kubernetes.io/part-of": "liqo"}
+        pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "manager", "image": "manager"}]}}
+        runs = {
+            "metadata": {"name": "liqo-controller-manager", "labels": labels},
+            "spec": {"selector": {"matchLabels": labels}, "template": pod},
+        }
+        await self.client.create(DEPLOYMENTS, runs, "liqo")
+        definitions = (await self.client.list(CRDS)).items
+        for arguments in ([], ["--adopt"]):
+            refused = await self.liqodctl("install", *arguments, status=1)
+            self.assertIn("Deployment liqo/liqo-controller-manager is Liqo's, and runs", refused.replace("\n  ", " "))
+        await self.client.delete(DEPLOYMENTS, "liqo-controller-manager", "liqo")
+        for command in (["install"], ["check", "--pre"]):
+            refused = (await self.liqodctl(*command, status=1)).replace("\n", " ")
+            self.assertRegex(refused, "virtualnodes.offloading.liqo.io +seems to be Liqo's")
+        self.assertEqual((await self.client.list(CRDS)).items, definitions)
+        name = shared["metadata"]["name"]
+        await self.client.patch(CRDS, name, {"status": {"storedVersions": ["v1alpha1"]}}, subresource="status")
+        refused = (await self.liqodctl("install", "--adopt", status=1)).replace("\n ", "")
+        self.assertIn("its objects are stored as v1alpha1", refused)
+        await self.client.patch(CRDS, name, {"status": {"storedVersions": ["v1beta1"]}}, subresource="status")
+        adopted = await self.liqodctl("install", "--adopt")
+        self.assertIn("StorageClass liqo: taken over", adopted)
+        self.assertNotIn("taken over", await self.liqodctl("install"))
+        receipt = await self.liqodctl("uninstall", "--yes")
+        self.assertIn("removed StorageClass liqo", receipt)
+        self.assertEqual(
+            [one["metadata"]["name"] for one in (await self.client.list(CRDS)).items],
+            ["tenants.authentication.liqo.io"],
+        )
 
     async def test_a_runtime_class_of_another_installation(self) -> None:
         """A RuntimeClass of that name that liqod did not make is neither changed nor removed, and said to be there."""

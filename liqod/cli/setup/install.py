@@ -30,7 +30,7 @@ from liqod.cli.setup.account import (
     token_of,
     write_private,
 )
-from liqod.cli.setup.foreign import refuse_foreign
+from liqod.cli.setup.foreign import settle_foreign
 from liqod.cli.setup.host.commands import (
     host_options,
     install_host,
@@ -88,7 +88,7 @@ RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUST
 
 @click.command()
 @click.option("--print", "only_print", is_flag=True, help="Print the objects as YAML and install nothing.")
-@click.option("--adopt", is_flag=True, help="Take over CRDs that another installation (Helm, Liqo) manages.")
+@click.option("--adopt", is_flag=True, help="Take over the CRDs and storage class that Liqo, now removed, left behind.")
 @click.option(
     "--daemon-kubeconfig",
     default="",
@@ -139,7 +139,8 @@ def install(
             changes.append(line)
             session.say(line)
 
-        await refuse_foreign(session, adopt=adopt)
+        async for line in settle_foreign(session, adopt=adopt):
+            changed(line)
         async for line in ensure_objects(session):
             changed(line)
         if daemon_kubeconfig:
