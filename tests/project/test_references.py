@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 PATHS: Final = re.compile(r"`((?!liqod/\d)(?:liqod|sandbox|tests|docs|etc|systemd|benchmarks)/[\w./-]*)`")
 NOW: Final = re.compile(r"`([\w.-]+/[\w./-]*)`")
+LINKS: Final = re.compile(r"\]\((?!\w+:)([^)\s#]*)(#[^)\s]*)?\)")
 NAMES: Final = re.compile(r"`([A-Za-z_0-9]+(?:\.[A-Za-z_0-9]+)*)`")
 
 
@@ -21,7 +22,7 @@ def pages() -> Iterator[Path]:
     """Yield the pages that speak of the checkout as it is; docs/moved.md also has what was."""
     yield CHECKOUT / "CONTRIBUTING.md"
     yield CHECKOUT / "README.md"
-    yield from (page for page in sorted((CHECKOUT / "docs").glob("*.md")) if page.name != "moved.md")
+    yield from (page for page in sorted((CHECKOUT / "docs").rglob("*.md")) if page.name != "moved.md")
 
 
 @cache
@@ -59,6 +60,12 @@ def _has(module: dict[str, set[str]], parts: list[str]) -> bool:
     return first in module and (not rest or rest[0] in module[first])
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them: lower case, hyphens for spaces, no punctuation."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 class ReferenceTests(SynchronousTestCase):
     """What a page names in backticks can be opened."""
 
@@ -71,6 +78,25 @@ class ReferenceTests(SynchronousTestCase):
             if not (CHECKOUT / path).exists()
         ]
         self.assertEqual(absent, [])
+
+    def test_links_hold(self) -> None:
+        """Every link to a file of the checkout, and to a heading in it, leads there."""
+        absent = []
+        for page in pages():
+            for path, anchor in LINKS.findall(page.read_text()):
+                there = (page.parent / path).resolve() if path else page
+                if not there.exists() or (anchor and anchor[1:] not in anchors(there)):
+                    absent.append(f"{page.name}: {path}{anchor}")
+        self.assertEqual(absent, [])
+
+    def test_guides_are_linked(self) -> None:
+        """Every guide is in the list of guides, and that list in the README."""
+        guides = CHECKOUT / "docs" / "guides"
+        listed = {path for path, _ in LINKS.findall((guides / "README.md").read_text())}
+        self.assertEqual({page.name for page in guides.glob("*.md")} - listed, {"README.md"})
+        self.assertIn(
+            "docs/guides/README.md", {path for path, _ in LINKS.findall((CHECKOUT / "README.md").read_text())}
+        )
 
     def test_moved_files_are_where_they_are_said_to_be(self) -> None:
         """Every path in the last column of docs/moved.md exists."""
