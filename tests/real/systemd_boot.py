@@ -5,10 +5,12 @@ The machine is a bare Debian that boots here; the cluster that its daemon leads 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -204,6 +206,34 @@ class ServiceTests(TestCase):
         self.assertEqual((await self.show("ExecMainStatus"), await self.show("NRestarts")), ("2", "0"))
         journal = await self.run_in("journalctl", "--no-pager", "--output=cat", "--unit=liqod.service")
         self.assertIn("peering.autojoin", journal)
+
+    async def test_reload(self) -> None:
+        """A changed configuration is used by the same process; a wrong one fails the reload, and the daemon goes on."""
+        configuration = self.debian.root / "etc/liqod/liqod.toml"
+        await deferToThread(self.debian.run, "systemctl", "start", "liqod.service")
+        await self.until("StatusText", lambda text: text.startswith("leading"))
+        first = await self.show("MainPID")
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = sock.getsockname()[1]
+        metrics = f'listen = "tcp:{port}:interface=127.0.0.1"'
+        configuration.write_text(CONFIGURATION.replace('[metrics]\nlisten = ""', f"[metrics]\n{metrics}"))
+        await deferToThread(self.debian.run, "systemctl", "reload", "liqod.service")
+        # With systemd 252 `reload` returns while the unit is still reloading.
+        await self.until("ActiveState", lambda state: state == "active")
+        self.assertEqual(await self.show("MainPID"), first)
+        await self.until("StatusText", lambda text: text.startswith("leading"))
+        _, writer = await Deferred.fromFuture(asyncio.ensure_future(asyncio.open_connection("127.0.0.1", port)))
+        writer.close()
+
+        configuration.write_text("[peering]\nautojoin = 1\n")
+        with self.assertRaises(AssertionError):
+            await deferToThread(self.debian.run, "systemctl", "reload", "liqod.service")
+        journal = await self.run_in("journalctl", "--no-pager", "--output=cat", "--unit=liqod.service")
+        self.assertIn("peering.autojoin", journal)
+        self.assertEqual((await self.show("ActiveState"), await self.show("MainPID")), ("active", first))
+        await self.until("StatusText", lambda text: text.startswith("leading"))
+        self.assertEqual(await self.show("NRestarts"), "0")
 
 
 class UpTests(TestCase):
