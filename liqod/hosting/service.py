@@ -199,10 +199,13 @@ class Hosting(MultiService):
         self._check(peer)
         await self._namespaces.release(peer, remote)
 
-    async def dismiss(self, peer: ClusterID) -> None:
-        """Revoke a borrower's access, then delete everything it has here. Raises Refusal and KubeError."""
+    async def dismiss(self, peer: ClusterID) -> bool:
+        """Revoke a borrower's access, then delete everything it has here; return whether it had anything.
+
+        Raises Refusal and KubeError.
+        """
         self._check(peer)
-        await self._access.dismiss(peer)
+        return await self._access.dismiss(peer)
 
     def permits(self, peer: ClusterID, ask: Ask) -> bool:
         """Return whether a borrower may send a request to the API server, as far as is known; RBAC decides again."""

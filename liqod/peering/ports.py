@@ -36,8 +36,8 @@ class Tenants(Protocol):
     async def release_namespace(self, peer: ClusterID, remote: str) -> None:
         """Delete a namespace that was granted to the peer, with its content. Idempotent."""
 
-    async def dismiss(self, peer: ClusterID) -> None:
-        """Revoke the peer's rights. Idempotent."""
+    async def dismiss(self, peer: ClusterID) -> bool:
+        """Revoke the peer's rights; return whether it had any. Idempotent."""
 
     def permits(self, peer: ClusterID, ask: Ask) -> bool:
         """Return whether a borrower may send this request to our API server over the relay."""

@@ -490,7 +490,7 @@ class HostingCase(TestCase):
         friend, theirs = await self.tenant(peer=other)
         await self.shadow(borrower, namespace)
         await self.runs(namespace)
-        await self.hosting.dismiss(self.peer)
+        self.assertTrue(await self.hosting.dismiss(self.peer))
 
         async def locked_out() -> bool:
             try:
@@ -503,7 +503,7 @@ class HostingCase(TestCase):
         await self.goes(namespace)
         await self.goes(tenant_namespace(self.peer))
         await friend.list(SHADOWPODS, theirs)
-        await self.hosting.dismiss(self.peer)
+        self.assertFalse(await self.hosting.dismiss(self.peer), "nothing is left to revoke")
 
     async def test_what_a_dismissed_tenant_leaves_takes_no_traffic(self) -> None:
         """Services and ingresses that finalizers keep lead nowhere at once and are of no controller."""

@@ -87,11 +87,11 @@ class FakeLender:
     async def release_namespace(self, peer: ClusterID, remote: str) -> None:
         self.namespaces.pop((peer, remote), None)
 
-    async def dismiss(self, peer: ClusterID) -> None:
+    async def dismiss(self, peer: ClusterID) -> bool:
         if self.fail is not None:
             raise self.fail
-        self.tenants.pop(peer, None)
         self.dismissed.append(peer)
+        return self.tenants.pop(peer, None) is not None
 
     def permits(self, peer: ClusterID, ask: Ask) -> bool:
         return peer in self.tenants and ask.namespace == tenant_namespace(peer)

@@ -330,6 +330,25 @@ class ClearedPinTests(DistrustCase):
 
         await self.becomes(dismissed, "access has ended")
 
+    async def test_a_daemon_that_stopped_before_it_recorded_the_grant(self) -> None:
+        """The next one revokes rights that no record names, after distrust and after lending was switched off."""
+        for spec in ({"fingerprint": ""}, {"incomingPeering": "No"}):
+            alpha, beta = await self.lending()
+            await alpha.stop()
+            unrecorded = {"status": {"lent": {"tenantNamespace": None}}}
+            await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, unrecorded, subresource="status")
+            await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, {"spec": spec})
+            audited = len(alpha.audit.of("AccessRevoked"))
+            await alpha.start()
+
+            async def dismissed(alpha: PeerCluster = alpha) -> bool:
+                return not alpha.room.tenants
+
+            await self.becomes(dismissed, f"access has ended after {spec}")
+            self.assertEqual(len(alpha.audit.of("AccessRevoked")), audited + 1)
+            await alpha.stop()
+            await beta.stop()
+
     async def test_the_record_stays_until_the_tokens_are_spent(self) -> None:
         """The token by which a distrusted guest came is spent before its record goes, though that fails at first."""
         issuer, guest = await self.pair()

@@ -382,9 +382,10 @@ class WireTests(RelayCase):
         self.trusted.clear()
         callers = [await self.call() for _ in range(8)]
         await self.until(lambda: sum(caller.lost.called for caller in callers) == 5)
-        callers[0].send(GET + b"\r\n")
-        await callers[0].lost
-        self.assertIn(b"HTTP/1.1 401 ", callers[0].data)
+        waiting = next(caller for caller in callers if not caller.lost.called)
+        waiting.send(GET + b"\r\n")
+        await waiting.lost
+        self.assertIn(b"HTTP/1.1 401 ", waiting.data)
         self.assertEqual(self.refused["RelayUnknownKey"], 8)
 
     async def test_many_connections(self) -> None:

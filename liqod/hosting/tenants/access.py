@@ -172,8 +172,8 @@ class Access:
             relay=self._access.relay,
         )
 
-    async def dismiss(self, peer: str) -> None:
-        """Revoke a borrower's access at once, then delete what was granted to it; idempotent.
+    async def dismiss(self, peer: str) -> bool:
+        """Revoke a borrower's access at once, then delete what was granted to it; return whether there was anything.
 
         The tenant namespace stays when it also holds what this cluster borrows from the same peer. Raises KubeError.
         """
@@ -181,10 +181,14 @@ class Access:
         present = (await self._client.list(NAMESPACES, labels=selector(peer), view=Object)).items
         granted = [namespace for namespace in present if tenant_of(namespace) == peer]
         own = next((n for n in present if n.metadata.name == tenant and is_tenant_namespace(n, peer)), None)
+        had_account = own is not None
         if own is not None:
             # Tokens of a deleted account are invalid at once: the API server looks the account up (Kubernetes:
             # "Managing Service Accounts", bound tokens).
-            await self._client.delete(SERVICEACCOUNTS, rights.SERVICE_ACCOUNT, tenant)
+            try:
+                await self._client.delete(SERVICEACCOUNTS, rights.SERVICE_ACCOUNT, tenant, missing_ok=False)
+            except NotFound:
+                had_account = False
             await self._client.delete(ROLEBINDINGS, rights.TENANT_ROLE, tenant)
             await self._client.delete(ROLES, rights.TENANT_ROLE, tenant)
         for namespace in granted:
@@ -197,7 +201,9 @@ class Access:
                 await self._client.delete(NAMESPACES, tenant, uid=own.metadata.uid)
             except Conflict:  # 409: the precondition on the UID failed
                 self._log.info("namespace {namespace} was replaced while it was being deleted", namespace=tenant)
-        self._log.info("dismissed {peer}: {count} namespaces", peer=peer, count=len(granted))
+        if had_account or granted:
+            self._log.info("dismissed {peer}: {count} namespaces", peer=peer, count=len(granted))
+        return had_account or bool(granted)
 
     async def _tenant_namespace(self, peer: str) -> str:
         name = tenant_namespace(peer)

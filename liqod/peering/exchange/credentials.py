@@ -80,6 +80,8 @@ class CredentialIssuer(PeerController):
         self._tenants = tenants
         self._directions = directions
         self._issued: dict[ClusterID, _Issued] = {}
+        self._settled: set[ClusterID] = set()
+        """Peers whose rights were granted or revoked by this very daemon."""
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Grant or revoke the rights of one peer; returns when its credential must be renewed."""
@@ -92,13 +94,16 @@ class CredentialIssuer(PeerController):
         if lends and peer.lent.verdict != "Refused":
             peer.lending = attrs.evolve(peer.lending, draining_since=None)
         owed = isinstance(peer.state, Withdrawing) and peer.state.dismissal_owed
-        if owed or (peer.lent.tenant_namespace and (not lends or peer.lent.verdict in ("Refused", "Withdrawn"))):
+        # The grant is recorded after the rights were created, and a daemon may have stopped between the two.
+        granted = bool(peer.lent.tenant_namespace) or (not lends and peer_id not in self._settled)
+        if owed or (granted and (not lends or peer.lent.verdict in ("Refused", "Withdrawn"))):
             left = self._time_left(peer)
             if left > 0:
                 return After(left)
             self._issued.pop(peer_id, None)
-            await self._tenants.dismiss(peer_id)
-            self._audit.record(AuditEvent("AccessRevoked", "Dismissed", peer=peer_id))
+            if await self._tenants.dismiss(peer_id):
+                self._audit.record(AuditEvent("AccessRevoked", "Dismissed", peer=peer_id))
+            self._settled.add(peer_id)
             peer.advance(Dismissed())
             peer.lending = peer.lending.revoked()
             self._records.enqueue(peer_id)
@@ -147,6 +152,7 @@ class CredentialIssuer(PeerController):
                 # The record was deleted during the request: what was granted since belongs to no peering.
                 await self._tenants.dismiss(peer.id)
                 return None
+            self._settled.add(peer.id)
             peer.advance(Admitted())
             self._trouble(peer, "")
             now = self._clock.seconds()
@@ -191,6 +197,7 @@ class CredentialIssuer(PeerController):
     def forget(self, peer: ClusterID) -> None:
         """Drop the state of a peer whose record is gone."""
         super().forget(peer)
+        self._settled.discard(peer)
         self._issued.pop(peer, None)
 
 
