@@ -181,6 +181,14 @@ class HostingCase(TestCase):
 
         return (await self.becomes(check, f"the status of {name} is {status}"))[0]
 
+    async def is_reported(self, event: str) -> None:
+        """Wait for an event; the daemon records it after the write that another client sees already."""
+
+        async def seen() -> bool:
+            return event in [what for what, _ in self.events.seen]
+
+        await self.becomes(seen, f"the event {event}")
+
     async def has_no_pod(self, namespace: str, name: str = "web") -> None:
         await self.settle()
         with self.assertRaises(NotFound):
@@ -376,6 +384,7 @@ class HostingCase(TestCase):
             return bool((await self.pod(namespace))["metadata"]["labels"].get("app") == "api")
 
         await self.becomes(followed, "the label arrives")
+        await self.is_reported(f"Warning {namespace}/web UpdateRefused")
         await self.settle()
         self.assertEqual(self.requests.requests[("patch", "pods")], 2)
         self.assertEqual([what for what, _ in self.events.seen], [f"Warning {namespace}/web UpdateRefused"])
@@ -436,7 +445,7 @@ class HostingCase(TestCase):
         await self.shadow(borrower, namespace, "root", spec=spec)
         status = await self.status_becomes(namespace, "root", phase="Pending", reason="PodSecurity")
         self.assertIn("privileged", status["message"])
-        self.assertIn(f"Warning {namespace}/root PodSecurity", [what for what, _ in self.events.seen])
+        await self.is_reported(f"Warning {namespace}/root PodSecurity")
         await self.shadow(borrower, namespace)
         await self.runs(namespace)
         await self.has_no_pod(namespace, "root")

@@ -83,7 +83,7 @@ class IsolationCase(cases.HostingCase):
             return [address for endpoint in found["endpoints"] or () for address in endpoint["addresses"]]
 
         self.assertEqual(await self.becomes(there, "the slice is there"), ["192.0.2.7"])
-        self.assertIn(f"Warning {namespace}/db-1 AddressRefused", [what for what, _ in self.events.seen])
+        await self.is_reported(f"Warning {namespace}/db-1 AddressRefused")
 
     async def test_an_origin_rewritten_later(self) -> None:
         """A pod stays on its tenant's account, whatever origin its ShadowPod claims afterwards."""

@@ -144,10 +144,14 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         for name in ("web", "other"):
             await self.shadow(borrower, namespace, name, spec=pod_spec("900m"))
             await self.runs(namespace, name)
+
+        async def reported() -> bool:
+            return len(self.events.seen) == 1
+
         for cpu in ("1500m", "900m"):
             await borrower.patch(SHADOWPODS, "web", {"spec": {"pod": pod_spec(cpu)}}, namespace)
             await self.settle()
-        self.assertEqual(len(self.events.seen), 1)
+            await self.becomes(reported, "what is too large is reported once")
         await self.shadow(borrower, namespace, "late", spec=pod_spec("1"))
         await self.settle()
         await borrower.delete(SHADOWPODS, "other", namespace)

@@ -291,6 +291,14 @@ class PairCase(TestCase):
         except FailTest as error:
             raise FailTest(f"{error}; status {getattr(self, 'last', None)}") from None
 
+    async def is_reported(self, side: PeerCluster, reason: str) -> None:
+        """Wait for an event; the daemon records it after the write that another client sees already."""
+
+        async def seen() -> bool:
+            return reason in side.events.reasons
+
+        await self.becomes(seen, f"the event {reason} at {side.name}")
+
     async def peered(self, borrower: PeerCluster, lender: PeerCluster) -> None:
         async def check() -> bool:
             await borrower.credential(lender)

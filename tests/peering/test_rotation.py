@@ -103,7 +103,7 @@ class RotationTests(RotationCase):
         self.assertNotIn(ORDER, (await self.secret(alpha))["metadata"]["annotations"])
         self.assertEqual((await beta.virtual_node(alpha)).metadata.uid, node.metadata.uid)
         self.assertEqual((await alpha.cluster_record(beta)).spec.fingerprint, beta.key.fingerprint)
-        self.assertIn("KeyRotated", beta.events.reasons)
+        await self.is_reported(beta, "KeyRotated")
         await alpha.stop()
         alpha.key = before
         await alpha.admin.delete(SECRETS, IDENTITY_SECRET, OWN)  # so that the daemon believes that the old one is right

@@ -133,7 +133,7 @@ class TrustTests(PairCase):
             return alpha.peering.refusals["ClusterIDRepetition"] > 0
 
         await self.becomes(refused, "the impostor is refused")
-        self.assertIn("ClusterIDRepetition", alpha.events.reasons)
+        await self.is_reported(alpha, "ClusterIDRepetition")
         record = await alpha.cluster_record(beta)
         self.assertEqual(record.spec.fingerprint, beta.key.fingerprint)
         condition = find_condition(record.status.conditions, "Authenticated")

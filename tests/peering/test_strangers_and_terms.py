@@ -182,16 +182,18 @@ class EventTests(PairCase):
         alpha, beta = await self.pair()
         alpha.sees(beta)
         await self.phase(alpha, beta, "TrustPending")
-        self.assertIn("TrustPending", alpha.events.reasons)
+        await self.is_reported(alpha, "TrustPending")
         await alpha.trust(beta)
         await beta.trust(alpha)
         await self.peered(alpha, beta)
         await self.phase(alpha, beta, "Accepted")
+        await self.pause(1.0)  # an event is recorded after the write of the status
         before = list(alpha.events.reasons)
         await self.pause(1.0)
         self.assertEqual(alpha.events.reasons, before, "a quiet peering tells nothing")
         await beta.stop()
         suspect = await self.phase(alpha, beta, "Suspect")
+        await self.is_reported(alpha, suspect.status.reason)
         self.assertEqual(alpha.events.reasons[-1], suspect.status.reason)
 
 

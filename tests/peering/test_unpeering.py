@@ -81,7 +81,7 @@ class UnpeerTests(UnpeerCase):
         self.assertEqual([await self.dump(side) for side in (alpha, beta)], self.before)
         self.assertEqual((alpha.room.dismissed, beta.room.dismissed), ([beta.id], [alpha.id]))
         self.assertEqual(alpha.peering.sessions() + beta.peering.sessions(), ())
-        self.assertIn("UnpeeredByPeer", beta.events.reasons)
+        await self.is_reported(beta, "UnpeeredByPeer")
         await self.agree(alpha, beta)
 
     async def test_the_lender_waits_until_the_borrower_has_left(self) -> None:

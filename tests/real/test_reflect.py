@@ -59,7 +59,11 @@ class ReflectionOnRealClustersTests(Pair, cases.ReflectionCase):
             self.assertEqual(found["labels"].get("app"), "web")
             for part in ("labels", "annotations"):
                 self.assertNotIn("kustomize.example.com/name", found[part])
-        self.assertTrue(any("[hosting] annotations" in message for _, _, message in self.events.seen))
+
+        async def reported() -> bool:
+            return any("[hosting] annotations" in message for _, _, message in self.events.seen)
+
+        await self.eventually(reported)
         await self.home.patch(CONFIGMAPS, "tooled", {"data": {"a": "b"}}, self.space)
 
         async def followed() -> bool:
