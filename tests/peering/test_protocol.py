@@ -11,8 +11,9 @@ from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import Peering
+from liqod.identity.certs import generate
 from liqod.identity.tls import PeerCertificate
-from liqod.model.ids import Fingerprint
+from liqod.model.ids import ClusterID, Fingerprint
 from liqod.peering.session.protocol import CLOSING, JOINING, MAX_RATE, MAX_UNREAD, PROBE, SLOW_READER, PeerConnection
 from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Verdict, Welcome
 from liqod.wire.session import NEED_DATA, Session
@@ -24,6 +25,8 @@ TIMES = Peering(ping_interval=10.0, handshake_timeout=5.0)
 
 class ReadsCertificates:
     """A TLS side in which every handshake went well."""
+
+    keypair = generate(ClusterID("us"), NOW)
 
     def peer_certificate(self, transport: object) -> PeerCertificate:
         return PeerCertificate(Fingerprint(KEY), False, "peer", NOW, NOW)
