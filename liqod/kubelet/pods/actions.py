@@ -15,7 +15,7 @@ from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotF
 from liqod.kube.events import Recorder
 from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.kube.writing.mutation_cache import Mutations
-from liqod.kube.writing.refusals import READ_AGAIN
+from liqod.kube.writing.refusals import LATER, READ_AGAIN
 from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import home_uid, is_ours
@@ -36,6 +36,7 @@ FLOOD_INTERVAL: Final = 60.0
 AGAIN_AFTER: Final = 1.0
 """Seconds between the deletion of a ShadowPod for its patch and the next one of that pod. A lender that does not keep
 its annotation would otherwise have it deleted and created as fast as it answers."""
+NOT_KEPT: Final = "the lender drops annotations of liqod from the ShadowPod, so that its changes cannot be followed"
 DELETION_TIMEOUT: Final = 10.0
 """Seconds after which a deletion that the watch has not shown is requested again."""
 
@@ -71,6 +72,10 @@ class TrackedPod:
     """Its status has been stale since the last outage of the lender."""
     attempts: Attempts = Factory(Attempts)
     """Failed writes at the lender."""
+    unkept: int = 0
+    """Patches in a row whose annotations the lender did not keep."""
+    patch_at: float = 0.0
+    """Until then the ShadowPod is not patched, because the last patches were not kept."""
     retry_at: float = 0.0
     """Until then no ShadowPod is created, because the lender refused it, or the last one was just deleted."""
     shadow_deletion: Deletion | None = None
@@ -79,7 +84,14 @@ class TrackedPod:
     def reset_backoff(self) -> None:
         """Let the next write at the lender be tried at once: it accepted one, or this is another pod."""
         self.attempts = Attempts()
-        self.retry_at = 0.0
+        self.retry_at = self.patch_at = 0.0
+        self.unkept = 0
+
+
+def _is_kept(patch: dict[str, Any], patched: Shadow) -> bool:
+    """Return whether a patched ShadowPod has the annotations of the patch. Pure."""
+    sent = patch.get("metadata", {}).get("annotations") or {}
+    return all(patched.metadata.annotations.get(key) == value for key, value in sent.items())
 
 
 class Postponed(ExpectedError):
@@ -157,9 +169,16 @@ class PodActions:
         return None
 
     async def patch(self, pod: Seen, home: HomePod, remote: RemoteNamespace, patch: dict[str, Any]) -> float | None:
-        """Update the ShadowPod."""
-        name = home.metadata.name
+        """Update the ShadowPod.
+
+        A lender that drops what is annotated (a webhook may) shows the old state to the next reconcile: its ShadowPod
+        is patched again ever more rarely. A deletion does not wait for the annotation with its grace period.
+        """
+        name, tracked = home.metadata.name, pod.tracked
         before = remote.shadow(name)
+        left = tracked.patch_at - self._clock.seconds()
+        if left > 0:
+            return left
         try:
             patched = await remote.client.patch(SHADOWPODS, name, patch, remote.namespace, view=Shadow)
         except (Conflict, NotFound):
@@ -169,9 +188,17 @@ class PodActions:
         except (ApiError, Unreachable) as error:
             return await self._failed(pod, home, remote, error)
         self._health.request_succeeded()
-        pod.tracked.reset_backoff()
         remote.mutations.wrote(name, before, patched)
-        return 0.0
+        if _is_kept(patch, patched):
+            tracked.reset_backoff()
+            return 0.0
+        if home.metadata.deleting:
+            return await self.delete_shadow(pod, remote, patched.metadata.uid)
+        delay = LATER.delay(tracked.unkept)
+        tracked.unkept += 1
+        tracked.patch_at = self._clock.seconds() + delay
+        self._recorder.record_event(reference_to("v1", "Pod", home.metadata), "Warning", "NotKept", NOT_KEPT)
+        return delay
 
     async def delete_shadow(self, pod: Seen, remote: RemoteNamespace, uid: str) -> float | None:
         """Delete the ShadowPod, once; the watch reports when it is gone.

@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.errors import Unreachable
+from liqod.kubelet.common.meta import FORGED_ANNOTATION
 from liqod.kubelet.common.views import HomePod, Shadow
 from liqod.kubelet.pods.actions import AGAIN_AFTER, DELETION_TIMEOUT, PodActions, Seen, TrackedPod
 from liqod.kubelet.pods.controller import _count_restarts
@@ -124,6 +125,71 @@ class AgainTests(SynchronousTestCase):
                 clock.advance(pause)
             self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, {})))
             self.assertEqual(there.requests, ["delete", "create"])
+
+
+@attrs.define
+class Forgetful(Lender):
+    """A remote namespace whose admission drops annotations, until ``keeps``."""
+
+    keeps: bool = False
+
+    async def patch(self, resource: Any, name: str, patch: Any, namespace: str, *, view: Any) -> Shadow:
+        self.requests.append("patch")
+        annotations = patch["metadata"]["annotations"] if self.keeps else {}
+        return Shadow(metadata=ObjectMeta(name=name, uid="s1", annotations=annotations))
+
+
+class Events:
+    """Counts events."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def record_event(self, regarding: Any, type: str, reason: str, message: str) -> None:
+        self.reasons.append(reason)
+
+
+class NotKeptTests(SynchronousTestCase):
+    """A lender that drops what is annotated."""
+
+    def setUp(self) -> None:
+        self.clock, self.events, unused = Clock(), Events(), cast(Any, None)
+        self.lender: Any = Forgetful(Shadow(metadata=ObjectMeta(name="web", uid="s1")))
+        self.tracked = TrackedPod()
+        self.actions = PodActions(
+            self.clock, unused, context=unused, grants=unused, health=self.lender, recorder=cast(Any, self.events)
+        )
+
+    def patch(self, deleting: str | None = None) -> float | None:
+        metadata = ObjectMeta(name="web", namespace="shop", uid="u1", deletion_timestamp=deleting)
+        home = HomePod(metadata=metadata)
+        patch = {"metadata": {"uid": "s1", "annotations": {FORGED_ANNOTATION: "digest"}}}
+        seen = Seen(WEB, home, self.lender, self.tracked)
+        return self.successResultOf(Deferred.fromCoroutine(self.actions.patch(seen, home, self.lender, patch)))
+
+    def test_it_is_patched_ever_more_rarely(self) -> None:
+        """However often the pod is reconciled in an hour, requests are few; the owner of the pod can see why."""
+        for _ in range(3600):
+            left = self.patch()
+            self.assertTrue(left is not None and left > 0)
+            self.clock.advance(1)
+        self.assertLess(len(self.lender.requests), 30)
+        self.assertEqual(self.events.reasons, ["NotKept"] * len(self.lender.requests))
+
+    def test_once_it_keeps_them_all_is_as_before(self) -> None:
+        """The next patch that is kept ends the back-off."""
+        self.clock.advance(self.patch() or 0.0)
+        self.lender.keeps = True
+        self.assertEqual((self.patch(), self.patch()), (0.0, 0.0))
+        self.lender.keeps = False
+        self.clock.advance(self.patch() or 0.0)
+        self.patch()
+        self.assertEqual(self.lender.requests, ["patch"] * 5)
+
+    def test_a_deletion_does_not_wait(self) -> None:
+        """The grace period cannot be annotated: the ShadowPod is deleted all the same."""
+        self.patch("2030-01-01T00:00:00Z")
+        self.assertEqual(self.lender.requests, ["patch", "delete"])
 
 
 class TrackedPodTests(SynchronousTestCase):
