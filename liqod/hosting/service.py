@@ -118,7 +118,7 @@ class Hosting(MultiService):
             name_servers=name_servers,
             metrics=metrics,
         )
-        self._namespaces = Namespaces(client, namespaces, contract, bounds.apply)
+        self._namespaces = Namespaces(client, namespaces, contract, bounds.apply, peers=self._offers.trusted)
         self._access = Access(client, self._namespaces, access, contract)
         self._shadowpods = ShadowPods(
             client,

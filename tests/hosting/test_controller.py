@@ -167,7 +167,7 @@ class ControllerCases(SynchronousTestCase):
             shadows=caches[0],
             pods=caches[1],
             nodes=caches[4],
-            namespaces=Namespaces(client, caches[2], Contract(), _unbounded),
+            namespaces=Namespaces(client, caches[2], Contract(), _unbounded, peers=tuple),
             offers=Offers(caches[3]),
             recorder=self.events,
             workers=self.workers,

@@ -26,9 +26,9 @@ def namespace(labels: dict[str, str], annotations: dict[str, str] | None = None,
 
 
 class NameTests(SynchronousTestCase):
-    def refused(self, peer: str, local: str, remote: str, allowed: tuple[str, ...] = ()) -> str:
+    def refused(self, peer: str, local: str, remote: str, allowed: tuple[str, ...] = (), **known: Any) -> str:
         try:
-            grants.check_name(peer, local, remote, allowed)
+            grants.check_name(peer, local, remote, allowed, **known)
         except Refusal as refusal:
             return refusal.reason
         return ""
@@ -39,6 +39,30 @@ class NameTests(SynchronousTestCase):
         self.assertEqual(self.refused("c1", "shop", "sho-1a2b3c4d-c1"), "")
         long = "n" * 60
         self.assertEqual(self.refused("c1", long, remote_namespace(long, "c1")), "")
+
+    def test_names_of_the_settings(self) -> None:
+        """A namespace that the settings give to this cluster is nobody's, though an ID and a pattern fit it."""
+        own = ("cluster-files", "liqod-east")
+        for peer, local, remote in (("files", "cluster", "cluster-files"), ("east", "liqod", "liqod-east")):
+            self.assertEqual(self.refused(peer, local, remote), "")
+            self.assertEqual(self.refused(peer, local, remote, ("*",), own=own), "NameReserved")
+
+    def test_an_id_that_ends_with_another(self) -> None:
+        """A name goes to the trusted cluster with the longest ID that it ends with, in whatever order they ask."""
+        peers = ("rome", "north-rome", "milan")
+        self.assertEqual(self.refused("rome", "shop-north", "shop-north-rome", peers=peers), "NameReserved")
+        self.assertEqual(self.refused("milan", "x", "shop-north-rome", ("*",), peers=peers), "NameReserved")
+        self.assertEqual(self.refused("north-rome", "shop", "shop-north-rome", peers=peers), "")
+        self.assertEqual(self.refused("rome", "shop", "shop-rome", peers=peers), "")
+        self.assertEqual(self.refused("rome", "shop-north", "shop-north-rome", peers=("rome", "milan")), "")
+
+    @given(st.lists(LABEL, min_size=1, max_size=4, unique=True), LABEL)
+    def test_each_usual_name_is_of_one_cluster(self, peers: list[str], local: str) -> None:
+        """Of trusted clusters one alone is given a name that ends with its ID."""
+        for peer in peers:
+            remote = f"{local}-{peer}"
+            given_to = [one for one in peers if not self.refused(one, local, remote, peers=peers)]
+            self.assertLessEqual(len(given_to), 1, (remote, given_to))
 
     def test_names_of_others(self) -> None:
         """System namespaces, other tenants' and tenant namespaces cannot be asked for, by no choice of an ID."""

@@ -11,7 +11,8 @@ from twisted.internet.defer import Deferred
 
 from liqod.demo.access import client_config
 from liqod.kube.client import Client
-from liqod.kube.resources import PRIORITYCLASSES, SHADOWPODS
+from liqod.kube.resources import FOREIGNCLUSTERS, PRIORITYCLASSES, SHADOWPODS
+from liqod.model.records.offer import Refusal
 from tests.hosting import isolation_cases
 from tests.hosting.cases import pod_spec
 
@@ -157,6 +158,23 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         await borrower.delete(SHADOWPODS, "other", namespace)
         await self.runs(namespace, "late")
         self.assertEqual(self.hosting.used_by(self.peer)["cpu"], Fraction(19, 10))
+
+    async def test_a_cluster_with_a_longer_id(self) -> None:
+        """A name that ends with the ID of another trusted cluster is that one's; what was granted before stays."""
+        name = f"shop-north-{self.peer}"
+        await self.tenant("shop-north")
+        spec = {"clusterID": f"north-{self.peer}", "fingerprint": "sha256:" + "a" * 64}
+        await self.admin.create(FOREIGNCLUSTERS, {"metadata": {"name": spec["clusterID"]}, "spec": spec})
+
+        async def known() -> bool:
+            return f"north-{self.peer}" in self.hosting._offers.trusted()
+
+        await self.becomes(known, "the other cluster is trusted")
+        self.assertEqual(await self.hosting.map_namespace(self.peer, "shop-north", name), name)
+        with self.assertRaises(Refusal) as caught:
+            await self.hosting.map_namespace(self.peer, "db-north", f"db-north-{self.peer}")
+        self.assertEqual(caught.exception.reason, "NameReserved")
+        await self.admin.delete(FOREIGNCLUSTERS, f"north-{self.peer}")
 
     async def test_debugged(self) -> None:
         """A container for debugging comes to the running pod, once; a pod that is made again does not get it again."""

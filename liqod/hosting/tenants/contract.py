@@ -34,15 +34,20 @@ PRIORITY_CLASS: Final = "liqod-tenant"
 
 @attrs.frozen
 class Contract:
-    """What tenants may write: ``granted`` are the settings, ``load_balancer_classes`` those that are offered."""
+    """What tenants may write: ``granted`` are the settings, ``load_balancer_classes`` those that are offered.
+
+    ``own_namespaces`` are those that the settings give to liqod.
+    """
 
     granted: Hosting = attrs.field(factory=Hosting)
     load_balancer_classes: tuple[str, ...] = ()
+    own_namespaces: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: Settings) -> Contract:
         """Return the contract of a configuration."""
-        return cls(settings.hosting, tuple(settings.sharing.load_balancer_classes))
+        own = (settings.kubernetes.namespace, settings.storage.namespace)
+        return cls(settings.hosting, tuple(settings.sharing.load_balancer_classes), own)
 
     @property
     def makes_priority_class(self) -> bool:

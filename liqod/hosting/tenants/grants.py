@@ -6,10 +6,10 @@ An existing namespace is never granted. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from liqod.config.schema import Storage
+from liqod.config.schema import Kubernetes, Storage
 from liqod.model.ids import is_dns_label
 from liqod.model.names import (
     ORIGINAL_NAME_ANNOTATION,
@@ -25,23 +25,38 @@ from liqod.model.records.offer import Refusal
 MAX_NAMESPACES: Final = 1000
 """Namespaces that are granted to one borrower at most."""
 _RESERVED: Final = ("kube-", "openshift-", tenant_namespace(""))
-_OWN: Final = frozenset({"default", SYSTEM_NAMESPACE, Storage().namespace})
+_OWN: Final = frozenset({"default", SYSTEM_NAMESPACE, Kubernetes().namespace, Storage().namespace})
 # Add-ons' namespaces are named so, such as istio-system: a cluster chooses its ID, and all of them end with this one.
 _RESERVED_ID: Final = "system"
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 ENFORCE_VERSION: Final = f"{ENFORCE}-version"
 
 
-def check_name(peer: str, local: str, remote: str, allowed: Iterable[str] = ()) -> None:
-    """Raise Refusal unless a name may be granted to a borrower; ``allowed`` are patterns of names for all of them."""
+def check_name(
+    peer: str,
+    local: str,
+    remote: str,
+    allowed: Iterable[str] = (),
+    *,
+    own: Collection[str] = (),
+    peers: Iterable[str] = (),
+) -> None:
+    """Raise Refusal unless a name may be granted to a borrower; ``allowed`` are patterns of names for all of them.
+
+    ``own`` are namespaces that the settings give to this cluster; ``peers`` are the IDs of the clusters that it trusts.
+    A name that ends with several of these belongs to the longest: ``shop-north-rome`` is of ``north-rome``.
+    """
     if not (is_dns_label(local) and is_dns_label(remote)):
         raise Refusal(
             "InvalidName", f"{local[:80]!r} -> {remote[:80]!r}: both must be names of namespaces (DNS-1123 labels)"
         )
     if remote.startswith(_RESERVED):
         raise Refusal("NameReserved", f"{remote}: names that begin with {', '.join(_RESERVED)} belong to this cluster")
-    if remote in _OWN or (peer == _RESERVED_ID and remote.endswith(f"-{peer}")):
+    if remote in _OWN or remote in own or (peer == _RESERVED_ID and remote.endswith(f"-{peer}")):
         raise Refusal("NameReserved", f"{remote} belongs to this cluster")
+    longer = next((other for other in peers if len(other) > len(peer) and remote.endswith(f"-{other}")), None)
+    if longer is not None:
+        raise Refusal("NameReserved", f"{remote} ends with -{longer}, the ID of another cluster: it is for that one")
     its_own = remote == remote_namespace(local, peer) or remote.endswith(f"-{peer}")
     if not its_own and not any(_matches(pattern, remote) for pattern in allowed):
         raise Refusal(

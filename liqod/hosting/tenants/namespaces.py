@@ -6,7 +6,7 @@ not shown yet.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from twisted.logger import Logger
@@ -31,15 +31,28 @@ Bound = Callable[[str, str], Awaitable[None]]
 
 
 class Namespaces:
-    """The namespaces granted by this cluster; ``informer`` watches those with the label of a remote cluster."""
+    """The namespaces granted by this cluster; ``informer`` watches those with the label of a remote cluster.
+
+    ``peers`` returns the IDs of the trusted clusters, whose names no other is given.
+    """
 
     _log = Logger()
 
-    def __init__(self, client: Client, informer: Informer[Object], contract: Contract, bound: Bound) -> None:
+    def __init__(
+        self,
+        client: Client,
+        informer: Informer[Object],
+        contract: Contract,
+        bound: Bound,
+        *,
+        peers: Callable[[], Iterable[str]],
+    ) -> None:
         self._client = client
         self.informer = informer
         self._pod_security = contract.granted.pod_security
         self._names = tuple(contract.granted.namespace_names)
+        self._own = frozenset(contract.own_namespaces)
+        self._peers = peers
         self._recent: dict[str, str] = {}
         self._bound = bound
         self._unsubscribe = informer.subscribe(self._namespace_changed)
@@ -81,7 +94,9 @@ class Namespaces:
         Raises Refusal (InvalidName, NameReserved, NameNotYours, NamespaceTaken, NamespaceTerminating,
         TooManyNamespaces) and KubeError.
         """
-        grants.check_name(peer, local, remote, self._names)
+        # What was granted before a cluster with a longer ID was trusted stays.
+        peers = self._peers() if self.known_tenant(remote) != peer else ()
+        grants.check_name(peer, local, remote, self._names, own=self._own, peers=peers)
         await self._create(peer, local, remote)
         # Before the rights: nothing is written in a namespace without bounds.
         await self._bound(peer, remote)

@@ -31,6 +31,10 @@ class Offers:
         """Return what is lent to a tenant; None when nothing is."""
         return self._lent.get(tenant)
 
+    def trusted(self) -> list[str]:
+        """Return the IDs of the clusters whose keys are trusted."""
+        return [record.metadata.name for record in self.informer.items() if record.spec.fingerprint]
+
     def assume(self, tenant: str, offered: Mapping[str, str]) -> None:
         """Count an offer that was just accepted as lent until the informer shows the record."""
         if tenant not in self._lent:
