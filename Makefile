@@ -11,7 +11,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test unit attack nightly conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image \
-	lock release clean distclean
+	lock sbom release clean distclean
 
 help:
 	@echo "make demo          two clusters in one process: watch them find each other and share pods"
@@ -32,6 +32,7 @@ help:
 	@echo "make testbed-down  end them"
 	@echo "make venv          only the Python environment"
 	@echo "make dist          the wheel and the source distribution, with the same bytes from the same commit"
+	@echo "make sbom          what is installed with liqod, as CycloneDX: versions, licences, digests"
 	@echo "make deb           the Debian package, for the release of the distribution that it is built on"
 	@echo "make image         the container image for this processor; ARGS='--arch arm64' for another one"
 	@echo "make lock          choose the versions that the packages bring, with their digests"
@@ -129,6 +130,9 @@ lock:
 	@.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --no-header --no-annotate \
 		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file packaging/requirements.lock setup.cfg
 	@rm -rf .venv-lock
+
+sbom:
+	@$(PYTHON) packaging/tools/sbom.py $(ARGS)
 
 release: .venv/.development
 	@$(BIN)/python packaging/tools/release.py

@@ -17,7 +17,7 @@ STEPS: Final = """\
 1. set `version` in setup.cfg, run `make lock`, and commit
 2. move what is below to CHANGELOG.md, remove its files in changes/, and commit
 3. git tag --sign v{version} --message 'liqod {version}'
-4. make dist deb, and compare the digests with those of a second machine
+4. make dist deb sbom, and compare the digests with those of a second machine
 5. upload dist/* to the package index and to the release's page, then push the tag
 """
 
