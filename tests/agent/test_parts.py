@@ -69,6 +69,22 @@ class ServiceManagerTests(SynchronousTestCase):
         Notifier(str(Path(self.mktemp()).absolute())).ready()
         self.assertEqual(self.reported(), [])
 
+    def test_full(self) -> None:
+        """What a busy service manager has no room for is sent with the next message: the last of each kind, once."""
+        notifier = Notifier(self.address)
+        other = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        with other, self.assertRaises(BlockingIOError):
+            while True:
+                other.sendto(b"other", "\0" + self.address[1:])
+        for text in ("waiting", "leading"):
+            notifier.status(text)
+            notifier.alive()
+        notifier.ready()
+        self.assertEqual(set(self.reported()), {"other"})
+        notifier.alive()
+        notifier.alive()
+        self.assertEqual(self.reported(), ["STATUS=leading", "READY=1", "WATCHDOG=1", "WATCHDOG=1"])
+
     def test_interval(self) -> None:
         """The watchdog is fed three times in its limit, and only where it is meant for this process."""
         self.assertEqual(Notifier.from_environment({"WATCHDOG_USEC": "30000000"}).interval, 10.0)

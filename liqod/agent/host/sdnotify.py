@@ -1,7 +1,8 @@
 """Notifies the service manager (systemd) of readiness, status, liveness and stopping: sd_notify(3).
 
-Without ``NOTIFY_SOCKET`` everything here does nothing. Messages are single datagrams; one that cannot be sent is
-dropped, because the service manager's trouble must never become the daemon's.
+Without ``NOTIFY_SOCKET`` everything here does nothing. Messages are single datagrams; sending never waits, because the
+service manager's trouble must never become the daemon's. One for which the socket's queue has no room is sent before
+the next one; what cannot be sent at all is dropped.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Notifier:
         self._note = ""
         self._is_ready = False
         self._is_reloading = False
+        # A socket holds ten datagrams by default (net.unix.max_dgram_qlen), and a busy reader leaves them there.
+        self._unsent: list[str] = []
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Notifier:
@@ -81,8 +84,25 @@ class Notifier:
     def _send(self, message: str) -> None:
         if not self._address:
             return
+        waiting = [*self._unsent, message]
+        while waiting and self._is_taken(waiting[0]):
+            del waiting[0]
+        self._unsent = _latest(waiting)
+
+    def _is_taken(self, message: str) -> bool:
+        """Send a message; return False where it has to wait until there is room for it."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sock:
                 sock.sendto(message.encode(), self._address)
+        except BlockingIOError:
+            return False
         except OSError as error:
             self.log.debug("service manager not notified of {message}: {error}", message=message, error=error)
+        return True
+
+
+def _latest(messages: list[str]) -> list[str]:
+    """Return the messages that still matter, in their order: the last of each kind, and no sign of life of the past."""
+    last = {message.partition("=")[0]: place for place, message in enumerate(messages)}
+    last.pop("WATCHDOG", None)
+    return [messages[place] for place in sorted(last.values())]

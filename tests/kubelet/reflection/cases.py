@@ -23,6 +23,7 @@ from liqod.kube.resources import (
     VIRTUALNODES,
     Resource,
 )
+from liqod.model.ids import Key
 from liqod.model.names import tenant_namespace
 from tests.kubelet.cases import KubeletSides
 
@@ -42,6 +43,11 @@ class ReflectionCase(KubeletSides):
         await self.pod("first")
         await self.runs("first")
         await self.settled()
+
+    async def is_service_known(self, name: str) -> bool:
+        """Return whether the virtual kubelet has seen a service: its watch and that of slices are two."""
+        (kubelet,) = self.kubelets.of_lender(self.peer)
+        return kubelet.reflection.service(Key(self.space, name)) is not None
 
     async def there(self, resource: Resource, name: str) -> dict[str, Any]:
         """Return an object of the lender once it is there."""
@@ -451,6 +457,7 @@ class ReflectionCase(KubeletSides):
         await self.slice_of("db-1", {"addresses": ["10.20.0.1"], "targetRef": {"kind": "Pod", "name": "p"}})
         own = annotated("own", skip_reflection="true")
         await self.home.create(SERVICES, {"metadata": own, "spec": {"ports": [{"port": 1}]}}, self.space)
+        await self.eventually(lambda: self.is_service_known("own"))
         labels = {"kubernetes.io/service-name": "own"}
         await self.slice_of("own-1", {"addresses": ["10.20.0.3"]}, labels=labels)
         await self.there(ENDPOINTSLICES, "db-1")
