@@ -22,7 +22,7 @@ from liqod.hosting.tenants.networks import parse_networks
 OWN = parse_networks(["10.96.0.0/12", "10.201.0.0/16", "203.0.113.10", "fd00:10::/64"])
 PEER = parse_networks(["10.64.0.0/16", "10.70.0.0/20"])
 OURS = ("10.96.0.1", "10.201.3.4", "203.0.113.10", "fd00:10::5")
-NEVER = ("169.254.169.254", "127.0.0.1", "::1", "fe80::1", "224.0.0.1")
+NEVER = ("169.254.169.254", "fd00:ec2::254", "127.0.0.1", "::1", "fe80::1", "224.0.0.1")
 
 
 def contract(**settings: Any) -> Contract:

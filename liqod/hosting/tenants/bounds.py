@@ -34,18 +34,20 @@ _COUNTS: Final = {
     "persistentvolumeclaims": 250,
 }
 _STORAGE: Final = "1Ti"
-_SPECIAL: Final = (
+SPECIAL: Final = (
     "0.0.0.0/8",
     "127.0.0.0/8",
     "169.254.0.0/16",
     "224.0.0.0/4",
     "240.0.0.0/4",
     "::/127",
+    "fd00:ec2::254/128",
     "fe80::/10",
     "ff00::/8",
 )
-"""Networks of no other cluster; the metadata services of clouds are link-local (169.254.169.254)."""
-_PRIVATE: Final = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+"""Networks of no other cluster; the metadata services of clouds are link-local (169.254.169.254), but for one of IPv6
+(fd00:ec2::254, Amazon EC2: "Instance metadata")."""
+PRIVATE: Final = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 """Private networks (RFC 1918, RFC 4193), and shared ones (RFC 6598), which clouds use for their own services."""
 _EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
 # CoreDNS of OpenShift serves pods at port 5353; a Service's port is translated before a NetworkPolicy is applied.
@@ -91,7 +93,7 @@ def network_policy(peer: str, namespace: str, contract: Contract, around: Surrou
     blocks = [{"ipBlock": {"cidr": str(one)}} for one in _collapsed(open_networks)]
     if level == "internet":
         # Where others connect the clusters, the peer's networks are private ones that are not known here.
-        closed = [*_SPECIAL, *(_PRIVATE if around.peer is not None else ())]
+        closed = [*SPECIAL, *(PRIVATE if around.peer is not None else ())]
         blocks += _everything_but([*map(ipaddress.ip_network, closed), *around.own])
     egress: list[dict[str, Any]] = [
         {"to": [{"namespaceSelector": {"matchLabels": {REMOTE_CLUSTER_LABEL: peer}}}]},
