@@ -49,7 +49,7 @@ class IsolationCase(cases.HostingCase):
 
     async def test_bounds_of_a_namespace(self) -> None:
         """A granted namespace has a quota and a network policy before its borrower has rights in it; it may not
-        remove them, and the quota follows the offer.
+        remove them, the quota follows the offer, and the policy is for every pod again when somebody narrowed it.
         """
         borrower, namespace = await self.tenant(cpu="2", pods="10")
         quota = await self.admin.get(RESOURCEQUOTAS, "liqod-tenant", namespace)
@@ -59,13 +59,22 @@ class IsolationCase(cases.HostingCase):
         for resource in (RESOURCEQUOTAS, NETWORKPOLICIES):
             with self.assertRaises(Forbidden):
                 await borrower.delete(resource, "liqod-tenant", namespace)
+        narrow = {"matchLabels": {"no": "pod"}, "matchExpressions": [{"key": "no", "operator": "Exists"}]}
+        await self.admin.patch(
+            NETWORKPOLICIES, "liqod-tenant", {"spec": {"podSelector": narrow}}, namespace, kind="merge"
+        )
         await self.lend(cpu="2", pods="20")
 
         async def grown() -> bool:
             found = await self.admin.get(RESOURCEQUOTAS, "liqod-tenant", namespace)
             return bool(found["spec"]["hard"]["count/secrets"] == "520")
 
+        async def wide() -> bool:
+            found = await self.admin.get(NETWORKPOLICIES, "liqod-tenant", namespace)
+            return not any(found["spec"]["podSelector"].values())
+
         await self.becomes(grown, "the quota follows the offer")
+        await self.becomes(wide, "the policy selects every pod")
 
     async def test_endpoints_of_the_lender(self) -> None:
         """A slice leads to no pod of this cluster, nor to loopback or the metadata service; the rest of it works."""

@@ -81,7 +81,8 @@ class NetworkPolicyTests(SynchronousTestCase):
         """Pods of the same tenant in all its namespaces, and name servers, are in reach of all pods."""
         for level in ("tenant", "internet"):
             spec = policy(Surroundings(OWN, PEER), egress=level)["spec"]
-            self.assertEqual((spec["podSelector"], spec["policyTypes"]), ({}, ["Egress"]))
+            every = {"matchLabels": None, "matchExpressions": None}
+            self.assertEqual((spec["podSelector"], spec["policyTypes"]), (every, ["Egress"]))
             own = {"namespaceSelector": {"matchLabels": {"liqo.io/remote-cluster-id": "rome"}}}
             self.assertIn({"to": [own]}, spec["egress"])
             (names,) = [rule for rule in spec["egress"] if "ports" in rule]

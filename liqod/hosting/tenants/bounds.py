@@ -49,6 +49,8 @@ SPECIAL: Final = (
 (fd00:ec2::254, Amazon EC2: "Instance metadata")."""
 PRIVATE: Final = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 """Private networks (RFC 1918, RFC 4193), and shared ones (RFC 6598), which clouds use for their own services."""
+EVERY_POD: Final[Mapping[str, None]] = {"matchLabels": None, "matchExpressions": None}
+"""The empty selector, as a merge patch has to say it: ``{}`` would leave the terms that somebody added (RFC 7396)."""
 _EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
 # CoreDNS of OpenShift serves pods at port 5353; a Service's port is translated before a NetworkPolicy is applied.
 _DNS_PORTS: Final = [{"protocol": protocol, "port": port} for protocol in ("UDP", "TCP") for port in (53, 5353)]
@@ -116,7 +118,7 @@ def network_policy(peer: str, namespace: str, contract: Contract, around: Surrou
     egress += [_to_name_server(address, port) for address, port in around.name_servers]
     if blocks:  # a rule without destinations would allow all (Kubernetes API: NetworkPolicyEgressRule)
         egress.append({"to": blocks})
-    spec = {"podSelector": {}, "policyTypes": ["Egress"], "egress": egress}
+    spec = {"podSelector": EVERY_POD, "policyTypes": ["Egress"], "egress": egress}
     return {**tenant_object("networking.k8s.io/v1", "NetworkPolicy", NAME, namespace, peer), "spec": spec}
 
 
