@@ -1,0 +1,1 @@
+"""Home's NetworkPolicies as policies of a tenant's namespace here: home's verdict and this cluster's bounds. Pure."""

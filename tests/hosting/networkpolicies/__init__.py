@@ -1,0 +1,1 @@
+"""Home's NetworkPolicies at a lender."""
