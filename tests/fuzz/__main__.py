@@ -11,9 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.fuzz.seeds import CORPUS
-
 ROOT = Path(__file__).parents[2]
+CORPUS = Path(__file__).parent / "corpus"
 FOUND = ROOT / "build" / "fuzz"
 
 
@@ -43,14 +42,15 @@ def main() -> int:
 def _fuzz(name: str, seconds: int) -> None:
     import atheris
 
-    with atheris.instrument_imports(include=["liqod", "tests"]):
-        from tests.fuzz.targets import TARGETS
+    with atheris.instrument_imports(include=["liqod", "h11"]):
+        from tests.fuzz.cost import timed
+        from tests.fuzz.targets.every import TARGETS
 
     kept, artifacts = FOUND / name, FOUND / f"broken-{name}-"
     kept.mkdir(parents=True, exist_ok=True)
     options = [f"-max_total_time={seconds}", "-max_len=4096", "-rss_limit_mb=1024", "-timeout=5"]
     options.append(f"-artifact_prefix={artifacts}")
-    atheris.Setup([sys.argv[0], *options, str(kept), str(CORPUS / name)], TARGETS[name])
+    atheris.Setup([sys.argv[0], *options, str(kept), str(CORPUS / name)], timed(TARGETS[name]))
     atheris.Fuzz()
 
 

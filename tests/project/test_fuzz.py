@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fuzz import cost
 from tests.fuzz.seeds import CORPUS
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets.every import TARGETS
 
 CONTENTS = {name: sorted(path.read_bytes() for path in (CORPUS / name).iterdir()) for name in TARGETS}
 EDITS = st.lists(
@@ -44,6 +43,13 @@ class TargetsTests(SynchronousTestCase):
         for name, contents in CONTENTS.items():
             self.assertGreater(len(contents), 1, name)
 
+    def test_what_the_corpus_costs(self) -> None:
+        """No content takes more calls or memory than a stranger may have us spend."""
+        for name, contents in CONTENTS.items():
+            for content in contents:
+                cost.counted(TARGETS[name])(content)
+                cost.check_memory(TARGETS[name], content)
+
     def test_the_corpus_and_every_cut_of_it(self) -> None:
         """Each content, and each of its beginnings: truncation at every byte."""
         for name, contents in CONTENTS.items():
@@ -57,9 +63,7 @@ class TargetsTests(SynchronousTestCase):
         """Contents of the corpus, changed in up to a handful of places."""
         name = data.draw(st.sampled_from(sorted(TARGETS)))
         content = edited(data.draw(st.sampled_from(CONTENTS[name])), data.draw(EDITS))
-        began = time.thread_time()
-        TARGETS[name](content)
-        self.assertLess(time.thread_time() - began, 1.0)
+        cost.counted(TARGETS[name])(content)
 
     @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.sampled_from(sorted(TARGETS)), st.binary(max_size=600))

@@ -1,30 +1,27 @@
-"""One function of bytes per decoder: returns for anything that the decoder may refuse, raises for everything else.
-
-A target checks what must hold besides: that a refusal has a reason, that memory and state are those of an ended
-session, that what was accepted can be said again.
-"""
+"""What a peer says before and after it is trusted: frames, sessions, tokens, offers, keys, TXT records."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
 from liqod.acceptance.check import check as check_offer
 from liqod.discovery.candidate import BadRecord, candidates_of, from_txt
-from liqod.identity.pairing import PREFIX, BadToken, read_token
+from liqod.identity.pairing import PREFIX, BadToken, Token, read_token
 from liqod.identity.rotation import fingerprint_of, is_proven
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.quantity import parse, render
-from liqod.model.records.offer import Refusal
+from liqod.model.records.offer import Offer, Refusal
 from liqod.wire.codec import UnknownEvent, decode, encode
 from liqod.wire.errors import LocalProtocolError, RemoteProtocolError
-from liqod.wire.events import Advertise, Event, Hello
+from liqod.wire.events import Advertise, Bye, Event, Hello, Join
 from liqod.wire.framing import Limits, frame
 from liqod.wire.session import NEED_DATA, Session, State
+from tests.fuzz.cost import Target
 from tests.wire.pairs import ALPHA, BETA, ORDINARY, established
 
 LIMITS: Final = Limits()
@@ -135,6 +132,38 @@ def new_key(data: bytes) -> None:
             fingerprint_of(one)
 
 
+def seeds() -> Mapping[str, list[bytes]]:
+    """Return what the corpus begins with."""
+    events: list[Event] = [ALPHA, BETA, *ORDINARY, Join("0123456789abcdef", "5" * 64), Bye("Stopping", "", 1.5)]
+    absurd = {"cpu": "-1", "memory": "9e99Ki", "pods": "NaN", "a/b/c": "1", "x" * 300: "1", "nvidia.com/gpu": "0.5"}
+    offers = [Offer(resources={name: value}) for name, value in absurd.items()]
+    offers.append(Offer(labels={"kubernetes.io/hostname": "n"}, prices={"cpu": "1e-9"}, storage_classes=["s" * 64]))
+    return {
+        "payload": [encode(event, LIMITS) for event in events],
+        "stream": [b"\x07" + b"".join(frame(encode(event, LIMITS)) for event in events[:3]), b"\x00\xff\xff\xff\xff"],
+        "conversation": [bytes(range(24)), b"\x00\xc0\xc0\x02\x03\x00\x01", bytes(reversed(range(128)))],
+        "txt": [_txt(b"proto=1", b"id=milan", b"name=milan", b"fp=sha256:" + b"0" * 64), _txt(b"proto=2"), _txt(b"=")],
+        "token": [
+            Token(
+                "0123456789abcdef",
+                ClusterID("milan"),
+                "milan",
+                Fingerprint("sha256:" + "0" * 64),
+                ["192.0.2.1:5872"],
+                bytes(32),
+            ).text.encode(),
+            b"liqo1.",
+        ],
+        "offer": [encode(Advertise(1, number, 1800, made), LIMITS) for number, made in enumerate(offers)],
+        "quantity": [b"1.5Gi", b"500m", b"2e3", b"-1", b"9" * 40, b"1e99", b".5E", b"0.0000000001"],
+        "new-key": [bytes(96), bytes(range(96)), b"A" * 44 + b"B" * 88],
+    }
+
+
+def _txt(*strings: bytes) -> bytes:
+    return b"".join(bytes((len(string),)) + string for string in strings)
+
+
 def _greeted(role: str) -> Session:
     """Return a session that waits for the other's Welcome."""
     session = Session("listener" if role == "listener" else "dialer")
@@ -168,7 +197,7 @@ def _has_reason(error: RemoteProtocolError) -> None:
     assert error.message
 
 
-TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = MappingProxyType(
+TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
     {
         "payload": payload,
         "stream": stream,

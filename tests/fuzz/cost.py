@@ -1,0 +1,94 @@
+"""What an input costs: the second oracle round every target, beside what the target checks itself.
+
+A decoder of strangers' bytes takes at most ``SECONDS`` of its thread's time and ``BYTES`` of memory for any of them.
+Time depends on the machine, so the tests count the calls instead, and measure it only where nothing else runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any, Final
+
+Target = Callable[[bytes], None]
+
+SECONDS: Final = 0.020
+BYTES: Final = 32 << 20
+CALLS: Final = 100_000
+"""Calls of functions, also of those written in C; on a slow machine a call of Python takes some 0.1 us."""
+NOTABLE: Final = 0.002
+"""Seconds from which on the memory is measured as well: what allocates much takes a while."""
+LONG: Final = 3072
+"""Bytes of an input whose memory is always measured."""
+
+
+class TooCostly(AssertionError):
+    """An input costs more than a stranger may have us pay."""
+
+
+def timed(target: Target) -> Target:
+    """Return a target that raises TooCostly for an input that takes too long, or too much memory.
+
+    What takes too long is run twice again and the best time counts: a machine that is busy is no finding.
+    """
+
+    def run(data: bytes) -> None:
+        took = seconds(target, data)
+        if took > SECONDS:
+            took = min(took, seconds(target, data), seconds(target, data))
+            if took > SECONDS:
+                raise TooCostly(f"{len(data)} bytes take {took * 1000:.0f} ms")
+        if took > NOTABLE or len(data) > LONG:
+            check_memory(target, data)
+
+    return run
+
+
+def counted(target: Target) -> Target:
+    """Return a target that raises TooCostly for too many calls: the same on every machine."""
+
+    def run(data: bytes) -> None:
+        count = calls(target, data)
+        if count > CALLS:
+            raise TooCostly(f"{len(data)} bytes take {count} calls")
+
+    return run
+
+
+def seconds(target: Target, data: bytes) -> float:
+    """Return the time of this thread that an input takes."""
+    began = time.thread_time()
+    target(data)
+    return time.thread_time() - began
+
+
+def calls(target: Target, data: bytes) -> int:
+    """Return how many functions an input calls, those in C among them."""
+    count = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        if event in ("call", "c_call"):
+            count += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        target(data)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def check_memory(target: Target, data: bytes) -> None:
+    """Raise TooCostly for an input that takes too much memory at any moment."""
+    tracemalloc.start()
+    try:
+        target(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    if peak > BYTES:
+        raise TooCostly(f"{len(data)} bytes take {peak >> 20} MiB of memory")

@@ -1,0 +1,266 @@
+"""What a borrower writes at the lender: ShadowPods on the way to pods, ShadowEndpointSlices to EndpointSlices."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from liqod.config.load import parse
+from liqod.hosting.endpointslice_forge import EndpointSlice, body_of, decide, refused_addresses, template_of, unready
+from liqod.hosting.shadowpods import dns, forge
+from liqod.hosting.shadowpods.admission import Refuse, admit
+from liqod.hosting.shadowpods.pod_contract import restrict
+from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.networks import objection
+from liqod.model.names import ORIGIN_LABEL
+from liqod.model.records.views import ShadowEndpointSlice, ShadowPod
+from tests.fuzz.cost import Target
+
+CONTRACT: Final = Contract.of(parse('[hosting]\nstorage-classes = ["fast"]\nimage-pull-policy = "Always"', {}))
+OFFERED: Final = {"cpu": 64, "memory": 1 << 36, "pods": 100, "ephemeral-storage": 1 << 40}
+
+# From the documentation of Kubernetes, not from the code: what a pod may not say where it must not leave its namespace.
+# The values that the levels of Pod Security judge (privileged, hostPort, capabilities, sysctls ...) are judged there.
+NEVER: Final = {
+    "hostNetwork",
+    "hostPID",
+    "hostIPC",
+    "automountServiceAccountToken",
+    "nodeName",
+    "serviceAccount",
+    "serviceAccountName",
+    "priority",
+    "preemptionPolicy",
+    "schedulerName",
+    "schedulingGates",
+    "ephemeralContainers",
+    "resourceClaims",
+    "hostPath",
+    "serviceAccountToken",
+    "clusterTrustBundle",
+    "podCertificate",
+    "nfs",
+    "iscsi",
+    "cephfs",
+    "flexVolume",
+    "csi",
+    "volumeName",
+}
+"""Names of fields that are nowhere in a pod's spec unless they are false, but as keys of texts (labels)."""
+KINDS: Final = {
+    "name",
+    "configMap",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "image",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+}
+OF_CLUSTER: Final = re.compile(r"kubernetes\.io/config\.|kubectl\.kubernetes\.io/|offloading\.liqo\.io/forged-by")
+_FREE: Final = {
+    "matchLabels",
+    "labels",
+    "annotations",
+    "nodeSelector",
+    "limits",
+    "requests",
+    "overhead",
+    "seLinuxOptions",
+}
+"""Fields whose keys are a user's own words."""
+
+
+def shadow_pod(data: bytes) -> None:
+    """A whole ShadowPod, or its pod alone: refused in a sentence, or a pod in which nothing reaches beyond."""
+    for shadow in _shadows(data):
+        verdict = admit(shadow, "rome", OFFERED, {})  # type: ignore[arg-type]
+        try:
+            restricted = restrict(shadow, CONTRACT)
+            body = forge.pod(restricted, "liqod-tenant")
+            if dns.asks_cluster(body["spec"]):
+                body["spec"] = dns.with_name_servers(body["spec"], ["10.96.0.53"], "shop", "home.example")
+        except ValueError as error:
+            assert str(error)
+            continue
+        finally:
+            if isinstance(verdict, Refuse):
+                assert verdict.reason.isalpha()
+                assert len(verdict.message) <= 1001
+        if isinstance(verdict, Refuse):
+            continue
+        said = json.loads(msgspec.json.encode(body))
+        assert said["metadata"]["name"] == shadow.metadata.name
+        assert said["metadata"]["namespace"] == shadow.metadata.namespace
+        assert not any(OF_CLUSTER.match(key) for key in said["metadata"]["annotations"])
+        _stays_inside(said["spec"])
+        again = forge.pod(restrict(restricted, CONTRACT), "liqod-tenant")
+        assert again["spec"] == forge.pod(restricted, "liqod-tenant")["spec"]
+
+
+def endpoint_slice(data: bytes) -> None:
+    """A ShadowEndpointSlice: its endpoints are the borrower's, at addresses of its own networks, or left out."""
+    try:
+        shadow = msgspec.json.decode(data, type=ShadowEndpointSlice)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return
+    peer = [ipaddress.ip_network("10.64.0.0/16"), ipaddress.ip_network("fd00:64::/32")]
+    refused = refused_addresses(shadow, lambda address: objection(address, [], peer))
+    wanted = template_of(shadow, "rome", refused)
+    body = json.loads(msgspec.json.encode(body_of(shadow, unready(wanted), lost=True)))
+    for endpoint in body["endpoints"]:
+        assert endpoint["nodeName"] == "rome"
+        assert not endpoint["conditions"].get("ready")
+        for address in endpoint["addresses"]:
+            assert any(ipaddress.ip_address(address) in one for one in peer), address
+    assert body["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] != "endpointslice-controller.k8s.io"
+    assert len(body["metadata"]["labels"]) <= 4
+    present = msgspec.convert({**body, "metadata": {**body["metadata"], "uid": "u"}}, EndpointSlice)
+    decide(shadow, present, wanted)
+
+
+def _shadows(data: bytes) -> Iterator[ShadowPod]:
+    metadata = {"name": "web", "namespace": "shop-rome", "uid": "u", "labels": {ORIGIN_LABEL: "rome"}}
+    whole = b'{"metadata":%s,"spec":{"pod":%s}}' % (msgspec.json.encode(metadata), data)
+    for text in (data, whole):
+        try:
+            yield msgspec.json.decode(text, type=ShadowPod)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue
+
+
+def _stays_inside(spec: dict[str, Any]) -> None:
+    for name, value in _fields(spec):
+        assert name not in NEVER or value is False or value in (None, ""), (name, value)
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["hostNetwork"] is False
+    for volume in spec.get("volumes") or ():
+        assert {name for name, value in volume.items() if value is not None} <= KINDS, volume
+    for one in [*spec["containers"], *(spec.get("initContainers") or ())]:
+        assert one["imagePullPolicy"] == "Always"
+        for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+            for action in ("httpGet", "tcpSocket"):
+                assert not ((one.get(probe) or {}).get(action) or {}).get("host")
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    virtual = {"key": "liqo.io/type", "operator": "NotIn", "values": ["virtual-node"]}
+    for term in terms:
+        expressions = term.get("matchExpressions") or []
+        assert virtual in expressions or not (expressions or term.get("matchFields")), terms
+    assert terms
+    for kind in ("podAffinity", "podAntiAffinity"):
+        for name, value in _fields((spec["affinity"].get(kind)) or {}):
+            if name == "namespaceSelector":
+                assert value["matchLabels"]["liqo.io/remote-cluster-id"] == "rome", value
+            assert name != "namespaces"
+    assert spec.get("terminationGracePeriodSeconds") is None or spec["terminationGracePeriodSeconds"] <= 3600
+    for toleration in spec.get("tolerations") or ():
+        assert toleration["key"] in CONTRACT.tolerations
+
+
+def _fields(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield all fields with their values, but not the keys of maps that hold a user's own words."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            for name, inner in one.items():
+                yield name, inner
+                if name not in _FREE:
+                    waiting.append(inner)
+        elif isinstance(one, list):
+            waiting += one
+
+
+_CONTAINER: Final = {
+    "name": "main",
+    "image": "app:1",
+    "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": 1}},
+    "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+    "livenessProbe": {"httpGet": {"path": "/", "port": 80}},
+    "securityContext": {"runAsUser": 7, "capabilities": {"drop": ["ALL"]}},
+    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+}
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_FULL: Final[dict[str, Any]] = {
+    "containers": [_CONTAINER],
+    "initContainers": [{**_CONTAINER, "restartPolicy": "Always"}],
+    "volumes": [
+        {"name": "v", "emptyDir": {"sizeLimit": "1Gi"}},
+        {"name": "p", "projected": {"sources": [{"secret": {"name": "s"}}, {"downwardAPI": {"items": []}}]}},
+        {
+            "name": "e",
+            "ephemeral": {
+                "volumeClaimTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"storageClassName": "fast"}}
+            },
+        },
+    ],
+    "terminationGracePeriodSeconds": 99999,
+    "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 9}],
+}
+_WIDE: Final[dict[str, Any]] = {
+    "containers": [{"name": "c", "image": "i"}],
+    "affinity": {
+        "nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name"}]}, {}]}},
+        "podAntiAffinity": {
+            _REQUIRED: [{"topologyKey": "zone", "namespaces": ["kube-system"]}],
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "podAffinityTerm": {"topologyKey": "z", "namespaceSelector": {}}}
+            ],
+        },
+    },
+    "hostNetwork": True,
+    "nodeName": "cp-1",
+    "serviceAccountName": "default",
+    "dnsConfig": {
+        "nameservers": ["192.0.2.1"],
+        "searches": ["a.example"],
+        "options": [{"name": "ndots", "value": "1"}],
+    },
+}
+_SLICE: Final = {
+    "metadata": {
+        "name": "web-1",
+        "namespace": "shop-rome",
+        "uid": "u",
+        "labels": {"kubernetes.io/service-name": "web"},
+    },
+    "spec": {
+        "template": {
+            "addressType": "IPv4",
+            "endpoints": [
+                {"addresses": ["10.64.0.7"], "conditions": {"ready": True}, "nodeName": "n"},
+                {"addresses": ["10.0.0.1", "::ffff:10.64.0.1", "fd00:64::1"]},
+            ],
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+        }
+    },
+}
+TARGETS: Final[Mapping[str, Target]] = {"shadow-pod": shadow_pod, "endpoint-slice": endpoint_slice}
+SEEDS: Final[Mapping[str, list[bytes]]] = {
+    "shadow-pod": [
+        msgspec.json.encode(_FULL),
+        msgspec.json.encode(_WIDE),
+        b'{"containers":[{"name":"c","x":[[[[]]]]}],"hostUsers":true,"volumes":[{"name":"h","hostPath":{"path":"/"}}]}',
+        msgspec.json.encode(
+            {
+                "metadata": {
+                    "name": "web",
+                    "namespace": "shop-rome",
+                    "labels": {ORIGIN_LABEL: "rome", "app": "web", "topology.kubernetes.io/zone": "z"},
+                    "annotations": {"kubernetes.io/config.mirror": "x", "a": "b"},
+                },
+                "spec": {"pod": {"containers": [{"name": "c"}]}},
+            }
+        ),
+    ],
+    "endpoint-slice": [
+        msgspec.json.encode(_SLICE),
+        b'{"metadata":{"name":"a"},"spec":{"template":{"addressType":"FQDN","endpoints":[{"addresses":["a.b"]}]}}}',
+    ],
+}
