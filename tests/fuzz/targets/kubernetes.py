@@ -9,7 +9,16 @@ from typing import Any, Final
 
 import msgspec
 
-from liqod.kube.cache.watch_decoder import Bookmark, Change, Decoder, Failure, Lines, LineTooLong, Unreadable
+from liqod.kube.cache.watch_decoder import (
+    INITIAL_END,
+    Bookmark,
+    Change,
+    Decoder,
+    Failure,
+    Lines,
+    LineTooLong,
+    Unreadable,
+)
 from liqod.kube.connection.config import ConfigError, from_grant
 from liqod.kube.connection.transport import tls_creator
 from liqod.kubelet.common.views import Secret
@@ -96,7 +105,7 @@ def credential(data: bytes) -> None:
 
 
 def patched(value: Any, patch: list[dict[str, Any]]) -> Any:
-    """Return a value after a JSON patch (RFC 6902) of ``add``, ``replace`` and ``remove``; raises for one that fails."""
+    """Return a value after a JSON patch (RFC 6902) of the kinds that we write; raises for one that does not fit."""
     for operation in patch:
         *way, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
         inner = value
@@ -149,8 +158,7 @@ TARGETS: Final[Mapping[str, Target]] = {"watch-line": watch_line, "review": revi
 SEEDS: Final[Mapping[str, list[bytes]]] = {
     "watch-line": [
         b"\x10" + _line("ADDED", metadata=_META, spec={"pod": {"containers": [{"name": "c"}]}}),
-        b"\xff"
-        + _line("BOOKMARK", metadata={"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}),
+        b"\xff" + _line("BOOKMARK", metadata={"resourceVersion": "9", "annotations": {INITIAL_END: "true"}}),
         b"\x01" + _line("ERROR", code=410, reason="Expired", message="too old", details={"retryAfterSeconds": 1}),
         b"\xff" + _line("MODIFIED", metadata=_META, spec={"pod": 7}) + _line("DELETED", metadata=_META),
     ],
@@ -161,7 +169,7 @@ SEEDS: Final[Mapping[str, list[bytes]]] = {
     ],
     "credential": [
         b"https://192.0.2.7:6443\0abc.def\0",
-        b"https://[2001:db8::1]:6443/k8s/clusters/c-1\0abc\0-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n",
+        b"https://[2001:db8::1]:6443/k8s/c-1\0abc\0-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n",
         b"https://0x7f.1/\0a\nb\0x",
         b"https://2130706433:443\0a\0",
     ],

@@ -1,4 +1,4 @@
-"""Packets of DNS and mDNS: questions of pods, answers of servers, announcements on the LAN, domains that are searched."""
+"""Packets of DNS and mDNS: questions of pods, answers of servers, what is announced on the LAN or by a domain."""
 
 from __future__ import annotations
 
