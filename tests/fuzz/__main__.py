@@ -10,6 +10,9 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
+
+from tests.fuzz.mutate import mutated
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(__file__).parent / "corpus"
@@ -34,7 +37,7 @@ def main() -> int:
         done = [line for line in lines if line.startswith(("#", "Done"))]
         print(f"{name}: {'ok' if ended.returncode == 0 else 'BROKEN'}; {done[-1] if done else ''}", flush=True)
         if ended.returncode:
-            print(*lines[-40:], sep="\n")
+            print(ended.stdout[-4000:], *lines[-8:], sep="\n")
             broken = broken or ended.returncode
     return broken
 
@@ -46,11 +49,15 @@ def _fuzz(name: str, seconds: int) -> None:
         from tests.fuzz.cost import timed
         from tests.fuzz.targets.every import TARGETS
 
+    def change(data: bytes, most: int, seed: int) -> bytes:
+        made = mutated(data, Random(seed)) if seed % 4 else None
+        return bytes(atheris.Mutate(data, most)) if made is None or len(made) > most else made
+
     kept, artifacts = FOUND / name, FOUND / f"broken-{name}-"
     kept.mkdir(parents=True, exist_ok=True)
     options = [f"-max_total_time={seconds}", "-max_len=4096", "-rss_limit_mb=1024", "-timeout=5"]
     options.append(f"-artifact_prefix={artifacts}")
-    atheris.Setup([sys.argv[0], *options, str(kept), str(CORPUS / name)], timed(TARGETS[name]))
+    atheris.Setup([sys.argv[0], *options, str(kept), str(CORPUS / name)], timed(TARGETS[name]), custom_mutator=change)
     atheris.Fuzz()
 
 

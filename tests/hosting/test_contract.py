@@ -60,6 +60,19 @@ class RefusedTests(SynchronousTestCase):
             ):
                 self.refused({kind: [MAIN, {**MAIN, "name": "b", **fields}]}, f"spec.{kind}[1].{word}")
 
+    def test_fields_of_affinity(self) -> None:
+        """What a later release adds to a rule about nodes or pods is refused until it is listed, at every level."""
+        preferred = REQUIRED.replace("required", "preferred")
+        for rules in (
+            {"nodeAffinity": {"addedTomorrow": 1}},
+            {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"addedTomorrow": 1}]}}},
+            {"nodeAffinity": {preferred: [{"weight": 1, "preference": {"addedTomorrow": 1}}]}},
+            {"podAffinity": {"addedTomorrow": [{"topologyKey": "zone", "namespaces": ["kube-system"]}]}},
+            {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone", "addedTomorrow": 1}]}},
+            {"podAntiAffinity": {preferred: [{"weight": 1, "podAffinityTerm": {"addedTomorrow": 1}}]}},
+        ):
+            self.refused({"affinity": rules}, "addedTomorrow")
+
     def test_the_kubelet_calls_nobody_else(self) -> None:
         """Probes and hooks are sent from the node's network: 127.0.0.1 and the metadata service are in reach there."""
         for handler in (

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fuzz import cost
+from tests.fuzz.mutate import mutated
 from tests.fuzz.seeds import CORPUS
 from tests.fuzz.targets.every import TARGETS
 
 CONTENTS = {name: sorted(path.read_bytes() for path in (CORPUS / name).iterdir()) for name in TARGETS}
+OF_JSON = sorted(name for name in TARGETS if any(mutated(one, Random(0)) for one in CONTENTS[name]))
 EDITS = st.lists(
     st.tuples(st.sampled_from(("set", "cut", "drop", "put", "twice")), st.integers(0, 2**16), st.binary(max_size=9))
 )
@@ -64,6 +68,14 @@ class TargetsTests(SynchronousTestCase):
         name = data.draw(st.sampled_from(sorted(TARGETS)))
         content = edited(data.draw(st.sampled_from(CONTENTS[name])), data.draw(EDITS))
         cost.counted(TARGETS[name])(content)
+
+    @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.data(), st.randoms(use_true_random=False))
+    def test_any_json(self, data: st.DataObject, random: Random) -> None:
+        """What is JSON, with other fields and values than its parser expects."""
+        name = data.draw(st.sampled_from(OF_JSON))
+        content = mutated(data.draw(st.sampled_from(CONTENTS[name])), random)
+        cost.counted(TARGETS[name])(content or b"")
 
     @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.sampled_from(sorted(TARGETS)), st.binary(max_size=600))

@@ -143,6 +143,18 @@ _VOLUMES: Final[dict[str, Any]] = {
     "ephemeral": {"volumeClaimTemplate": {"metadata": {"labels": None, "annotations": None}, "spec": _CLAIM}},
     "image": {"reference": None, "pullPolicy": None},
 }
+_NODE_TERM: Final = {"matchExpressions": None, "matchFields": None}
+_NODE_AFFINITY: Final = {
+    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_NODE_TERM]},
+    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": None, "preference": _NODE_TERM}],
+}
+_POD_TERM: Final = dict.fromkeys(
+    ("labelSelector", "namespaces", "namespaceSelector", "topologyKey", "matchLabelKeys", "mismatchLabelKeys")
+)
+_POD_AFFINITY: Final = {
+    "requiredDuringSchedulingIgnoredDuringExecution": [_POD_TERM],
+    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": None, "podAffinityTerm": _POD_TERM}],
+}
 _POD: Final = {
     **dict.fromkeys(DROPPED),
     **dict.fromkeys(
@@ -171,7 +183,7 @@ _POD: Final = {
     "os": {"name": None},
     "tolerations": None,
     "imagePullSecrets": [{"name": None}],
-    "affinity": {"nodeAffinity": None, "podAffinity": None, "podAntiAffinity": None},
+    "affinity": {"nodeAffinity": _NODE_AFFINITY, "podAffinity": _POD_AFFINITY, "podAntiAffinity": _POD_AFFINITY},
     "hostAliases": [{"ip": None, "hostnames": None}],
     "dnsConfig": {"nameservers": None, "searches": None, "options": None},
     "readinessGates": [{"conditionType": None}],
