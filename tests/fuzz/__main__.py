@@ -55,7 +55,7 @@ def _fuzz(name: str, seconds: int) -> None:
 
     kept, artifacts = FOUND / name, FOUND / f"broken-{name}-"
     kept.mkdir(parents=True, exist_ok=True)
-    options = [f"-max_total_time={seconds}", "-max_len=4096", "-rss_limit_mb=1024", "-timeout=5"]
+    options = [f"-max_total_time={seconds}", "-max_len=4096", "-rss_limit_mb=1024", "-timeout=60"]
     options.append(f"-artifact_prefix={artifacts}")
     atheris.Setup([sys.argv[0], *options, str(kept), str(CORPUS / name)], timed(TARGETS[name]), custom_mutator=change)
     atheris.Fuzz()

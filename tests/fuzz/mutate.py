@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from random import Random
 from typing import Any, Final
 
@@ -72,18 +73,18 @@ def _change(holder: list[Any], random: Random) -> None:
     source, place = random.choice(places)
     match random.randrange(7):
         case 0:
-            container[key] = random.choice(VALUES)
+            container[key] = deepcopy(random.choice(VALUES))
         case 1 if container is not holder:
             del container[key]
         case 2:
-            container[key] = json.loads(json.dumps(source[place]))
+            container[key] = deepcopy(source[place])
         case 3 if isinstance(container, dict):
             name = random.choice((other, random.choice(NAMES), _misspelt(key, random)))
             container[str(name)] = container.pop(key)
         case 4 if isinstance(container, dict):
-            container[random.choice(NAMES)] = random.choice((*VALUES, {"path": "/"}))
+            container[random.choice(NAMES)] = deepcopy(random.choice((*VALUES, {"path": "/"})))
         case 5 if isinstance(container, list) and container is not holder:
-            container.insert(key, json.loads(json.dumps(source[place])))
+            container.insert(key, deepcopy(source[place]))
         case 6 if isinstance(container[key], str):
             container[key] = _misspelt(container[key], random)
         case _:

@@ -141,6 +141,7 @@ class RefusedTests(SynchronousTestCase):
             {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": 3}}]},
             {"volumes": [{"name": "v", "image": "x"}]},
             {"tolerations": "all"},
+            {"terminationGracePeriodSeconds": [99999]},
             {"affinity": {"nodeAffinity": {REQUIRED: 3}}},
         ):
             self.refused(spec, "is not a")

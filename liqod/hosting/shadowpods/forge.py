@@ -116,7 +116,9 @@ def spec_of(wanted: Any, tenant: str) -> dict[str, Any]:
     spec = {key: value for key, value in mapping_in(wanted, "spec").items() if key not in DROPPED}
     spec |= _FORCED
     grace = spec.get("terminationGracePeriodSeconds")
-    if isinstance(grace, int | float) and grace > MAX_GRACE:
+    if grace is not None and not isinstance(grace, int | float):
+        raise ValueError("spec.terminationGracePeriodSeconds is not a number")
+    if grace is not None and grace > MAX_GRACE:
         spec["terminationGracePeriodSeconds"] = MAX_GRACE
     tolerations = [t for t in items_in(spec.get("tolerations"), "spec.tolerations") if not is_for_virtual_nodes(t)]
     if "tolerations" in spec:

@@ -1,0 +1,66 @@
+"""JSON that is nested deeper than its decoder goes: read as far as it is shallow, so that its name is known. Pure.
+
+API servers take 10,000 levels (sigs.k8s.io/json, maxNestingDepth); msgspec raises RecursionError below 1,000. Whoever
+may write one object with such a value, in metadata.managedFields of any kind, could keep a cache of all of them from
+being read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+SHALLOW: Final = 12
+"""Levels that are kept: enough for the metadata of an object in an event of a watch."""
+MAX_TOKENS: Final = 50_000
+"""Brackets and texts that are looked at, some 20 ms of them; what comes behind is cut off."""
+# Possessive quantifiers do not backtrack: the time is linear in the length.
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
+_CLOSING: Final = {ord("["): b"]", ord("{"): b"}"}
+
+
+def shallow(data: bytes) -> bytes:
+    """Return JSON with null for what is nested deeper than ``SHALLOW``, and for what comes after ``MAX_TOKENS``.
+
+    It is JSON again if the data is.
+    """
+    kept: list[bytes] = []
+    closing: list[bytes] = []
+    depth = start = 0
+    for count, match in enumerate(_TOKEN.finditer(data)):
+        at = match.start()
+        if data[at] in b"[{":
+            depth += 1
+            if depth == SHALLOW + 1 or (depth <= SHALLOW and count >= MAX_TOKENS):
+                kept.append(data[start:at] + b"null")
+                start = len(data)
+            if count >= MAX_TOKENS:
+                return b"".join([*kept, *reversed(closing)])
+            if depth <= SHALLOW:
+                closing.append(_CLOSING[data[at]])
+        elif data[at] != ord('"'):
+            depth -= 1
+            if depth == SHALLOW:
+                start = match.end()
+            elif closing and depth < SHALLOW:
+                closing.pop()
+    return b"".join([*kept, data[start:]])
+
+
+def items_of(page: bytes) -> Iterator[bytes]:
+    """Yield the objects in ``items`` of a list, each as it stands; and nothing else of it is looked at."""
+    depth = start = 0
+    name = b""
+    for match in _TOKEN.finditer(page):
+        at = match.start()
+        if page[at] == ord('"'):
+            name = match[0] if depth == 1 else name
+        elif page[at] in b"[{":
+            depth += 1
+            if depth == 3:
+                start = at
+        else:
+            depth -= 1
+            if depth == 2 and name == b'"items"':
+                yield page[start : match.end()]
