@@ -50,6 +50,8 @@ def parse(text: str, environ: Mapping[str, str], *, source: str = "", look_at_fi
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([_syntax(source, str(error))]) from None
+    except RecursionError:
+        raise ConfigError([f"{source or 'the configuration'}: is nested deeper than any setting is"]) from None
     problems: list[str] = []
     _override(tables, environ, problems)
     sections = _sections()
@@ -121,7 +123,7 @@ def _override(tables: dict[str, Any], environ: Mapping[str, str], problems: list
 def _toml_value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 

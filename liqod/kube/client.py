@@ -10,7 +10,7 @@ import builtins
 import random as _random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Generic, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 from twisted.internet.defer import CancelledError, Deferred
@@ -57,6 +57,7 @@ from liqod.kube.errors import (
     Unreachable,
     from_status,
 )
+from liqod.kube.pages import Listing, Page, decode_raw
 from liqod.kube.resources import Resource
 from liqod.kube.version import ServerVersion
 from liqod.model.names import FIELD_MANAGER
@@ -78,27 +79,6 @@ _DICT: Any = dict
 TRIES: Final = 3
 LONGEST_RETRY_AFTER: Final = 5.0
 """Maximum ``Retry-After`` in seconds that the client waits itself; a longer one is raised to the caller."""
-
-
-class ListMeta(msgspec.Struct, rename="camel"):
-    """The metadata of a list."""
-
-    resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class Page(msgspec.Struct, Generic[T]):
-    """One page of a list as the API sends it; ``metadata.continue_`` is the token of the next page."""
-
-    metadata: ListMeta
-    items: list[T] | None = None
-
-
-class Listing(msgspec.Struct, Generic[T], frozen=True):
-    """All objects of a list, and the list's resource version."""
-
-    items: list[T]
-    resource_version: str
 
 
 class Client:
@@ -145,7 +125,7 @@ class Client:
         self._headers: dict[bytes, Headers] = {}
         self._slots = Slots(reactor, IN_FLIGHT, CACHED_FOR)
         self._backoff = Backoff(initial=0.2, cap=2.0, random=random)
-        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+        self._decoders: dict[Any, Callable[[bytes], Any]] = {}
         self._closed = False
         self.version = ServerVersion(lambda: self.raw("GET", "/version"))
 
@@ -573,11 +553,12 @@ class Client:
     def _decoded(self, answer: bytes, view: type[T] | None) -> T:
         if view is None:
             return cast(T, None)
-        decoder = self._decoders.get(view)
-        if decoder is None:
-            decoder = self._decoders[view] = msgspec.json.Decoder(view)
+        decode = self._decoders.get(view)
+        if decode is None:
+            decode = decode_raw if view == Page[msgspec.Raw] else msgspec.json.Decoder(view).decode
+            self._decoders[view] = decode
         try:
-            return cast(T, decoder.decode(answer))
+            return cast(T, decode(answer))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Undecodable(f"an answer of {self.config.server} is not what the API promises: {error}") from error
 

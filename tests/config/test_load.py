@@ -132,6 +132,12 @@ class ComplaintsTests(Base):
         self.assertEqual(len(problems), 1)
         self.assertIn("line 2, column", problems[0])
 
+    def test_nested_deeply(self) -> None:
+        """What is nested deeper than the parser goes is no traceback, in the file or in the environment."""
+        deep = "[" * 2000 + "]" * 2000
+        self.assertEqual(self.problems(f"a = {deep}"), ["the configuration: is nested deeper than any setting is"])
+        self.assertIn("network.pools", self.problems("", LIQOD_NETWORK__POOLS=deep)[0])
+
     def test_peers(self) -> None:
         """Peers are checked one by one, with their place in the list."""
         problems = self.problems(

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kube.cache.watch_decoder import Bookmark, Change, Decoder, Failure, Lines, LineTooLong, Unreadable
 from liqod.kube.errors import Gone
 from liqod.model.ids import Key
+from liqod.model.records.views import ShadowPod
 from tests.kube.cases import ConfigMap, config_map, status
 
 
@@ -56,6 +57,27 @@ class DecoderTests(SynchronousTestCase):
             self.assertIsInstance(event, Change)
             assert isinstance(event, Change)
             self.assertEqual((event.type, event.object.data), (kind, {"x": "1"}))
+
+    def test_an_object_that_is_nested_deeply(self) -> None:
+        """API servers take 10,000 levels, more than the decoder: the object is named, and the watch goes on."""
+        deep = b"[" * 5000 + b"]" * 5000
+        head = b'{"metadata":{"labels":{},"managedFields":[%s],"name":"a","namespace":"d","resourceVersion":"9"}'
+        for body in (
+            head % b"" + b',"spec":{"\\"":%s},"z":"]"}' % deep,
+            head % deep + b',"spec":{}}',
+            # More than is looked at, before and inside.
+            head % b"" + b',"spec":[[%s],%s]}' % (b"[]," * 60000 + b"1", deep),
+            head % b"" + b',"spec":%s}' % (b"[" * 60000 + b"]" * 60000),
+        ):
+            for decoder in (self.decoder, Decoder(ShadowPod)):
+                event = decoder.line(b'{"type":"MODIFIED","object":%s}' % body)
+                assert isinstance(event, Unreadable)
+                self.assertEqual((event.type, event.key, event.resource_version), ("MODIFIED", Key("d", "a"), "9"))
+                listed = decoder.object(body)
+                assert isinstance(listed, Unreadable)
+                self.assertEqual(listed.key, Key("d", "a"))
+        for line in (b'{"type":"ADDED","object":' + b"[" * 5000, b"[" * 90000, b'{"a":"' + b"[" * 90000):
+            self.assertIsInstance(self.decoder.line(line), Unreadable)
 
     def test_bookmarks_tell_the_end_of_the_list(self) -> None:
         """A bookmark has a resource version and perhaps the mark of the initial events' end."""

@@ -12,6 +12,7 @@ import msgspec
 
 from liqod.kube.cache.store import V
 from liqod.kube.errors import ApiError, from_status
+from liqod.kube.nesting import shallow
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 
@@ -102,22 +103,25 @@ class Decoder(Generic[V]):
 
     def line(self, line: bytes) -> Change[V] | Bookmark | Failure | Unreadable:
         """Return the event of a line; malformed input is returned as Unreadable, not raised."""
-        # The API server writes ``type`` first (metav1.WatchEvent): most lines are changes, decoded in one pass.
-        if not line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"')):
-            try:
-                change = self._change.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                pass
-            else:
-                if change.type in ("ADDED", "MODIFIED", "DELETED") and change.object.metadata.name:
-                    return change
-        return self._other(line)
+        try:
+            # The API server writes ``type`` first (metav1.WatchEvent): most lines are changes, decoded in one pass.
+            if not line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"')):
+                try:
+                    change = self._change.decode(line)
+                except (msgspec.MsgspecError, UnicodeDecodeError):
+                    pass
+                else:
+                    if change.type in ("ADDED", "MODIFIED", "DELETED") and change.object.metadata.name:
+                        return change
+            return self._other(line)
+        except RecursionError as error:
+            return _nested(line, error)
 
     def object(self, raw: bytes | msgspec.Raw) -> V | Unreadable:
         """Return one object of a list, or Unreadable with the cause."""
         try:
             return self._view.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return _unreadable("ADDED", raw, error)
 
     def _other(self, line: bytes) -> Bookmark | Failure | Unreadable:
@@ -140,9 +144,19 @@ class Decoder(Generic[V]):
         return Unreadable(envelope.type, None, "", f"an event of type {envelope.type[:20]!r} without a named object")
 
 
+def _nested(line: bytes, error: RecursionError) -> Unreadable:
+    try:
+        envelope = _envelope.decode(shallow(line))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Unreadable("", None, "", str(error))
+    return _unreadable(envelope.type, envelope.object, error)
+
+
 def _unreadable(kind: str, raw: bytes | msgspec.Raw, error: Exception) -> Unreadable:
     try:
         metadata = _object.decode(raw).metadata
+    except RecursionError:
+        return _unreadable(kind, shallow(bytes(raw)), error)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return Unreadable(kind, None, "", str(error))
     return Unreadable(kind, metadata.key, metadata.resource_version, str(error))

@@ -40,18 +40,9 @@ NEVER: Final = {
     "schedulingGates",
     "ephemeralContainers",
     "resourceClaims",
-    "hostPath",
-    "serviceAccountToken",
-    "clusterTrustBundle",
-    "podCertificate",
-    "nfs",
-    "iscsi",
-    "cephfs",
-    "flexVolume",
-    "csi",
-    "volumeName",
 }
-"""Names of fields that are nowhere in a pod's spec unless they are false, but as keys of texts (labels)."""
+"""Fields that a pod's spec does not have unless they are false."""
+NO_SOURCES: Final = {"serviceAccountToken", "clusterTrustBundle", "podCertificate"}
 KINDS: Final = {
     "name",
     "configMap",
@@ -63,18 +54,9 @@ KINDS: Final = {
     "projected",
     "secret",
 }
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 OF_CLUSTER: Final = re.compile(r"kubernetes\.io/config\.|kubectl\.kubernetes\.io/|offloading\.liqo\.io/forged-by")
-_FREE: Final = {
-    "matchLabels",
-    "labels",
-    "annotations",
-    "nodeSelector",
-    "limits",
-    "requests",
-    "overhead",
-    "seLinuxOptions",
-}
-"""Fields whose keys are a user's own words."""
 
 
 def shadow_pod(data: bytes) -> None:
@@ -138,45 +120,50 @@ def _shadows(data: bytes) -> Iterator[ShadowPod]:
 
 
 def _stays_inside(spec: dict[str, Any]) -> None:
-    for name, value in _fields(spec):
-        assert name not in NEVER or value is False or value in (None, ""), (name, value)
+    for name in NEVER & spec.keys():
+        assert spec[name] in (False, None, ""), (name, spec[name])
     assert spec["automountServiceAccountToken"] is False
     assert spec["hostNetwork"] is False
+    assert spec.get("terminationGracePeriodSeconds") is None or spec["terminationGracePeriodSeconds"] <= 3600
+    for toleration in spec.get("tolerations") or ():
+        assert toleration["key"] in CONTRACT.tolerations
     for volume in spec.get("volumes") or ():
-        assert {name for name, value in volume.items() if value is not None} <= KINDS, volume
+        _is_own(volume)
     for one in [*spec["containers"], *(spec.get("initContainers") or ())]:
         assert one["imagePullPolicy"] == "Always"
         for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
             for action in ("httpGet", "tcpSocket"):
                 assert not ((one.get(probe) or {}).get(action) or {}).get("host")
-    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    _is_apart(spec["affinity"])
+
+
+def _is_own(volume: dict[str, Any]) -> None:
+    """A volume is of a kind that holds what is the tenant's own, and a claim for one does not choose whose."""
+    assert {name for name, value in volume.items() if value is not None} <= KINDS, volume
+    for source in (volume.get("projected") or {}).get("sources") or ():
+        assert not any(source.get(name) for name in NO_SOURCES), source
+    claim = ((volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}).get("spec") or {}
+    assert not claim.get("volumeName"), claim
+    assert claim.get("storageClassName") in ("fast", None), claim
+    assert not (claim.get("dataSourceRef") or {}).get("namespace"), claim
+
+
+def _is_apart(affinity: dict[str, Any]) -> None:
+    """No virtual node is chosen, and of other pods none but the tenant's are looked at."""
     virtual = {"key": "liqo.io/type", "operator": "NotIn", "values": ["virtual-node"]}
+    terms = affinity["nodeAffinity"][_REQUIRED]["nodeSelectorTerms"]
+    assert terms
     for term in terms:
         expressions = term.get("matchExpressions") or []
         assert virtual in expressions or not (expressions or term.get("matchFields")), terms
-    assert terms
     for kind in ("podAffinity", "podAntiAffinity"):
-        for name, value in _fields((spec["affinity"].get(kind)) or {}):
-            if name == "namespaceSelector":
-                assert value["matchLabels"]["liqo.io/remote-cluster-id"] == "rome", value
-            assert name != "namespaces"
-    assert spec.get("terminationGracePeriodSeconds") is None or spec["terminationGracePeriodSeconds"] <= 3600
-    for toleration in spec.get("tolerations") or ():
-        assert toleration["key"] in CONTRACT.tolerations
-
-
-def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield all fields with their values, but not the keys of maps that hold a user's own words."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            for name, inner in one.items():
-                yield name, inner
-                if name not in _FREE:
-                    waiting.append(inner)
-        elif isinstance(one, list):
-            waiting += one
+        rules = affinity.get(kind) or {}
+        preferred = [one["podAffinityTerm"] for one in rules.get(_PREFERRED) or ()]
+        assert rules.keys() <= {_REQUIRED, _PREFERRED}
+        for term in (*(rules.get(_REQUIRED) or ()), *preferred):
+            assert "namespaces" not in term
+            selector = term.get("namespaceSelector")
+            assert selector is None or selector["matchLabels"]["liqo.io/remote-cluster-id"] == "rome", selector
 
 
 _CONTAINER: Final = {
@@ -188,7 +175,6 @@ _CONTAINER: Final = {
     "securityContext": {"runAsUser": 7, "capabilities": {"drop": ["ALL"]}},
     "volumeMounts": [{"name": "v", "mountPath": "/v"}],
 }
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _FULL: Final[dict[str, Any]] = {
     "containers": [_CONTAINER],
     "initContainers": [{**_CONTAINER, "restartPolicy": "Always"}],
@@ -211,9 +197,7 @@ _WIDE: Final[dict[str, Any]] = {
         "nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name"}]}, {}]}},
         "podAntiAffinity": {
             _REQUIRED: [{"topologyKey": "zone", "namespaces": ["kube-system"]}],
-            "preferredDuringSchedulingIgnoredDuringExecution": [
-                {"weight": 1, "podAffinityTerm": {"topologyKey": "z", "namespaceSelector": {}}}
-            ],
+            _PREFERRED: [{"weight": 1, "podAffinityTerm": {"topologyKey": "z", "namespaceSelector": {}}}],
         },
     },
     "hostNetwork": True,
