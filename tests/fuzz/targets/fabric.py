@@ -18,7 +18,7 @@ from liqod.fabric.agent.node_view import node_desired
 from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation
 from liqod.fabric.state.network import parse_networks
 from liqod.fabric.state.validation import check_side
-from liqod.model.objects.meta import ObjectMeta
+from liqod.model.objects.meta import ObjectMeta, View
 from liqod.model.records.network import (
     Gateway,
     NetworkConfig,
@@ -31,7 +31,6 @@ from liqod.model.records.network import (
     Subnets,
     TunnelEndpoint,
     TunnelEndpointSpec,
-    View,
 )
 from liqod.model.records.offer import Refusal
 from tests.fuzz.cost import Target

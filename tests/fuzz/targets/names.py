@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.names import dns
-from zeroconf import DNSCache
+from zeroconf._cache import DNSCache
 from zeroconf._protocol.incoming import DNSIncoming
 
 from liqod.discovery.candidate import Announcement, BadRecord
@@ -85,15 +85,15 @@ def announced(data: bytes) -> None:
             continue
         if found is not None:
             seen.append(found)
-    for found in candidates(fold({}, [*seen, *[Lost(one.instance) for one in seen[:1]]], 0.0)):
-        assert not ipaddress.ip_address(found.host).is_loopback
-        assert 0 < found.port < 65536
+    for candidate in candidates(fold({}, [*seen, *[Lost(one.instance) for one in seen[:1]]], 0.0)):
+        assert not ipaddress.ip_address(candidate.host).is_loopback
+        assert 0 < candidate.port < 65536
     assert len(candidates(fold({}, seen, 0.0))) <= MAX_CANDIDATES
 
 
 def searched(data: bytes) -> None:
     """Four answers of a server of a domain, each with its length: found, or a failure that says why."""
-    parts = []
+    parts: list[bytes] = []
     while len(data) > 1 and len(parts) < 4:
         length = int.from_bytes(data[:2], "big")
         parts.append(data[2 : 2 + length])
