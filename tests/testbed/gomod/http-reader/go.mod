@@ -1,0 +1,3 @@
+module http-reader
+
+go 1.24
