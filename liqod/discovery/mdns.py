@@ -105,12 +105,12 @@ class Responder:
 
     def known(self, name: str) -> Seen | None:
         """Return the cached records of an instance, or None while they are incomplete; raises BadRecord."""
-        info = AsyncServiceInfo(TYPE, name)
+        info = _info(name)
         return self._sighting(info) if info.load_from_cache(self._zeroconf) else None
 
     async def resolve(self, name: str) -> Seen | None:
         """Query the records of an instance; None without an answer. Raises BadRecord."""
-        info = AsyncServiceInfo(TYPE, name)
+        info = _info(name)
         return self._sighting(info) if await info.async_request(self._zeroconf, RESOLVE_TIMEOUT) else None
 
     @property
@@ -162,6 +162,14 @@ class Responder:
             self.refused += 1
             return
         self._on_change(name, state_change is not ServiceStateChange.Removed)
+
+
+def _info(name: str) -> AsyncServiceInfo:
+    """Return what is to be read of an instance; raises BadRecord for a name that zeroconf takes for none."""
+    try:
+        return AsyncServiceInfo(TYPE, name)
+    except ZeroconfError as error:
+        raise BadRecord("its name has a part that is empty, too long or not text") from error
 
 
 class Mdns(Service):

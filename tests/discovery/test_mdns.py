@@ -102,6 +102,22 @@ class LoopbackTests(TestCase):
         # What the network shows meanwhile, this cluster's own announcement among it, may come on top.
         self.assertEqual(batches[: MAX_PENDING // 64], [64] * (MAX_PENDING // 64))
 
+    async def test_names_that_are_none(self) -> None:
+        """A name that nobody could have is passed over, and what came together with it is not."""
+        seen: list[Seen | Lost] = []
+        mdns = Mdns(Announcement("alpha", "turin", "", 5872), ("127.0.0.1",), reactor, seen.extend)
+        mdns.startService()
+        await self.until(lambda: mdns._responder is not None)
+        names = [f"{label}.{TYPE}" for label in ("a\x01b", "a" * 64, "")]
+        mdns._changed(f"before.{TYPE}", False)
+        for name in names:
+            mdns._changed(name, True)
+        mdns._changed(f"after.{TYPE}", False)
+        await self.until(lambda: Lost(f"after.{TYPE}") in seen)
+        self.assertIn(Lost(f"before.{TYPE}"), seen)
+        self.assertEqual([name for name in names if Lost(name) not in seen], [])
+        await mdns.stopService()
+
     async def test_a_new_key_is_announced(self) -> None:
         """Another fingerprint reaches those who look, under the same name."""
         one, _ = self.discover("alpha", 1111)
