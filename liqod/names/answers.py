@@ -13,7 +13,7 @@ from twisted.names import dns
 
 from liqod.names import question as messages
 from liqod.names.question import Question
-from liqod.names.translation import Reverse, View, is_of_lender, translate_back
+from liqod.names.translation import MAX_NAME, Reverse, View, is_of_lender, translate_back
 
 MAX_TTL: Final = 5
 """Seconds for which an answer may be kept, by us and by the client: endpoints change (CoreDNS has 5 by default too)."""
@@ -89,25 +89,30 @@ def _answer(data: bytes, asked: Question, view: View, known: Callable[[str], str
 
 def _translated(records: Iterable[Record], known: Callable[[str], str | None]) -> Iterable[Record]:
     """Yield the records that the tenant may know, translated; a record of a name that it may not is left out."""
+
+    def text(name: dns.Name | None) -> str | None:
+        said = _text(name)
+        return None if said is None else known(said)
+
     for record in records:
         if record.type not in _TYPES or record.cls != dns.IN:
             continue
-        owner = known(_text(record.name))
-        payload = None if owner is None else _payload(record, known)
+        owner = text(record.name)
+        payload = None if owner is None else _payload(record, text)
         if owner is not None and payload is not None:
             yield Record(owner, record.type, dns.IN, min(record.ttl, MAX_TTL), payload)
 
 
-def _payload(record: Record, known: Callable[[str], str | None]) -> dns.IEncodableRecord | None:
+def _payload(record: Record, text: Callable[[dns.Name | None], str | None]) -> dns.IEncodableRecord | None:
     payload: Any = record.payload
     ttl = min(record.ttl, MAX_TTL)
     if isinstance(payload, dns.Record_A | dns.Record_AAAA):
         return payload
     if isinstance(payload, dns.Record_SRV):
-        target = known(_text(payload.target))
+        target = text(payload.target)
         return None if target is None else dns.Record_SRV(payload.priority, payload.weight, payload.port, target, ttl)
     if isinstance(payload, dns.Record_CNAME | dns.Record_PTR):
-        target = known(_text(payload.name))
+        target = text(payload.name)
         return None if target is None else type(payload)(target, ttl)
     return None
 
@@ -128,5 +133,9 @@ def _encoded(asked: Question, code: int, answers: list[Record], authority: list[
     return head + asked.section + records + messages.opt(asked.edns)
 
 
-def _text(name: dns.Name | None) -> str:
-    return "" if name is None else name.name.decode("ascii", "replace").lower()
+def _text(name: dns.Name | None) -> str | None:
+    """Return a name in lower case; None for one that cannot be written again: not ASCII, or with a dot in a label."""
+    text = b"" if name is None else name.name
+    if not text.isascii() or len(text) > MAX_NAME or not all(0 < len(one) < 64 for one in text.split(b".") if text):
+        return None
+    return text.decode("ascii").lower()

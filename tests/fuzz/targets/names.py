@@ -14,7 +14,7 @@ from zeroconf._protocol.incoming import DNSIncoming
 
 from liqod.discovery.candidate import Announcement, BadRecord
 from liqod.discovery.interfaces import Choice
-from liqod.discovery.mdns import TYPE, Responder
+from liqod.discovery.mdns import MAX_INSTANCE, TYPE, Responder
 from liqod.discovery.merge import MAX_CANDIDATES, Lost, Seen, candidates, fold
 from liqod.discovery.unicast import Found, SearchFailed, search
 from liqod.names import answers, question
@@ -77,7 +77,9 @@ def announced(data: bytes) -> None:
     responder.choice = Choice((), (), (), loopback=False)
     responder._zeroconf = SimpleNamespace(cache=cache)  # type: ignore[assignment]
     seen: list[Seen | Lost] = []
-    for name in {TYPE, *(record.alias for record in packet.answers() if hasattr(record, "alias"))}:
+    # Of what a stranger says, these reach the part that reads them (``Mdns._changed``).
+    aliases = {str(record.alias) for record in packet.answers() if hasattr(record, "alias")}
+    for name in sorted(one for one in aliases if one.endswith(f".{TYPE}") and len(one) <= MAX_INSTANCE):
         try:
             found = responder.known(name)
         except BadRecord as error:
