@@ -62,7 +62,7 @@ class KeyPair:
     @cached_property
     def chain(self) -> tuple[x509.Certificate, ...]:
         """Return the certificate and, after it, the intermediates it came with."""
-        return tuple(x509.load_pem_x509_certificates(self.certificate_pem))
+        return tuple(read_certificates(self.certificate_pem))
 
     @property
     def certificate(self) -> x509.Certificate:
@@ -118,20 +118,20 @@ def load(key_pem: bytes, certificate_pem: bytes) -> KeyPair:
     """
     key = read_key(key_pem)
     try:
-        chain = x509.load_pem_x509_certificates(certificate_pem)
+        chain = read_certificates(certificate_pem)
     except ValueError as error:
         raise IdentityError(
             "the certificate is not PEM text ('-----BEGIN CERTIFICATE-----'): give the file that goes with the key"
         ) from error
-    if _spki(chain[0].public_key()) != _spki(key.public_key()):
-        raise IdentityError(
-            "the certificate does not belong to the private key: give the pair that was made together "
-            "(the cluster's own certificate must be the first in its file)"
-        )
     try:
         found = check_certificate(chain[0])
     except Refusal as refused:
         raise IdentityError(f"no peer would accept this certificate: {refused.message}") from refused
+    if _spki(found) != _spki(key.public_key()):
+        raise IdentityError(
+            "the certificate does not belong to the private key: give the pair that was made together "
+            "(the cluster's own certificate must be the first in its file)"
+        )
     if chain[0].issuer == chain[0].subject and not isinstance(found, ed25519.Ed25519PublicKey):
         raise IdentityError(
             "no peer would accept this certificate: it is self-signed, and its key is not Ed25519. Have the CA under "
@@ -205,6 +205,16 @@ def serves_as(certificate: x509.Certificate, usage: x509.ObjectIdentifier) -> bo
     except Exception:  # an extension twice, or one that cannot be read, allows nothing
         return False
     return usage in allowed or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in allowed
+
+
+def read_certificates(pem: bytes) -> list[x509.Certificate]:
+    """Return the certificates in a PEM, at least one; raises ValueError for whatever cannot be read."""
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        raise
+    except Exception as error:  # malformed input makes the library raise undocumented exceptions
+        raise ValueError(f"a certificate cannot be read ({type(error).__name__})") from error
 
 
 def read_key(pem: bytes) -> PrivateKey:

@@ -8,7 +8,6 @@ a leaf served whose CA is not in the bundle. Where clients trust the cluster's s
 from __future__ import annotations
 
 import base64
-import binascii
 import ipaddress
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -19,6 +18,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from liqod.identity.certs import read_certificates
 
 CA_LIFE: Final = timedelta(days=3650)
 LEAF_LIFE: Final = timedelta(days=90)
@@ -106,7 +107,7 @@ def request(common_name: str, organization: str, hosts: Sequence[str]) -> tuple[
 
 def validity(certificate_pem: bytes) -> tuple[datetime, datetime]:
     """Return notBefore and notAfter of a certificate; raise ValueError if it cannot be read."""
-    certificate = x509.load_pem_x509_certificate(certificate_pem)
+    certificate = read_certificates(certificate_pem)[0]
     return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
@@ -144,7 +145,7 @@ def from_data(data: Mapping[str, str]) -> Bundle:
         _ = bundle.ca_not_after
     except KeyError as error:
         raise ValueError(f"{error.args[0]} is missing") from None
-    except (binascii.Error, TypeError, ValueError, x509.ExtensionNotFound) as error:
+    except Exception as error:  # malformed input makes the library raise undocumented exceptions
         raise ValueError(f"the certificate or key cannot be read ({type(error).__name__})") from None
     return bundle
 

@@ -37,6 +37,7 @@ from liqod.identity.certs import (
     check_key,
     common_name,
     fingerprint_of,
+    read_certificates,
     serves_as,
 )
 from liqod.model.ids import ClusterID, Fingerprint
@@ -316,7 +317,7 @@ def _read_authorities(ca_pem: bytes | None) -> list[x509.Certificate]:
     if not ca_pem:
         return []
     try:
-        return x509.load_pem_x509_certificates(ca_pem)
+        return read_certificates(ca_pem)
     except ValueError as error:
         raise IdentityError(
             "the file under [identity] ca holds no PEM certificate: give the CA's certificate"

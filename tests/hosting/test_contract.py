@@ -142,6 +142,7 @@ class RefusedTests(SynchronousTestCase):
             {"volumes": [{"name": "v", "image": "x"}]},
             {"tolerations": "all"},
             {"terminationGracePeriodSeconds": [99999]},
+            {"tolerations": [{"key": ["a"]}]},
             {"affinity": {"nodeAffinity": {REQUIRED: 3}}},
         ):
             self.refused(spec, "is not a")

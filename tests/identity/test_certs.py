@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import hashlib
 import re
@@ -20,10 +21,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.identity import certs, pins
+from liqod.identity import certs, pins, serving, tls
 from liqod.identity.fingerprint_words import COUNT, WORDS, words
 from liqod.identity.pins import Mismatch, Trusted, Unknown, judge
 from liqod.model.ids import ClusterID, Fingerprint, parse_fingerprint
+from tests.identity.hostile_chains import unreadable
 from tests.identity.tls_pair import DAY, NOW
 
 ALPHA, BETA = ClusterID("alpha"), ClusterID("beta")
@@ -98,6 +100,22 @@ class LoadTests(SynchronousTestCase):
         self.refused(locked, self.pair.certificate_pem, "encrypted")
         strange = dsa.generate_private_key(2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         self.refused(strange, self.pair.certificate_pem, "none of Ed25519")
+
+    def test_certificates_that_no_library_reads(self) -> None:
+        """Of a version that is none, or with a key that is none: each has its sentence, at every reader."""
+        for pair in unreadable("alpha", NOW):
+            self.refused(pair.key_pem, pair.certificate_pem, "not PEM text")
+            with self.assertRaisesRegex(certs.IdentityError, "no PEM certificate"):
+                tls.PeerTLS(self.pair, pair.certificate_pem)
+            data = dict.fromkeys(("ca.crt", "tls.crt"), base64.b64encode(pair.certificate_pem).decode())
+            keys = dict.fromkeys(("ca.key", "tls.key"), base64.b64encode(pair.key_pem).decode())
+            self.assertRaises(ValueError, serving.from_data, {**data, **keys})
+            self.assertRaises(ValueError, serving.validity, pair.certificate_pem)
+        curve = certs.certify(ec.generate_private_key(ec.SECP256R1()), ALPHA, NOW)
+        point = curve.key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        der = curve.certificate.public_bytes(Encoding.DER).replace(point, point[:-1] + bytes([point[-1] ^ 1]))
+        pem = b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(der) + b"-----END CERTIFICATE-----\n"
+        self.refused(curve.key_pem, pem, "cannot be read")
 
     def test_key_that_no_peer_would_take_is_refused_at_home(self) -> None:
         """A weak key of our own is reported at start instead of by every peer."""

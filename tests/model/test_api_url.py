@@ -39,6 +39,10 @@ class ApiUrlTests(SynchronousTestCase):
             "https://203.0.113.7/a%2fb",
             "https://203.0.113.7:99999",
             "https://[::1",
+            "h\rttps://203.0.113.7",
+            "https://203.0.113.7\0",
+            "https://203.0.113.7/a b",
+            "https://h\xf6st.example",
         ):
             self.assertNotEqual(api_url_problem(url), "", url)
 

@@ -11,7 +11,6 @@ from fractions import Fraction
 from typing import Any, Final
 
 import click
-from cryptography import x509
 
 from liqod.agent.host.clock_check import judge, server_time
 from liqod.cli.console import errors
@@ -22,6 +21,7 @@ from liqod.cli.console.render import join_reason
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.peering.token import row_of
 from liqod.cli.status.facts import advice_of, cluster_facts
+from liqod.identity.certs import read_certificates
 from liqod.kube import manifests
 from liqod.kube.errors import Forbidden, KubeError, NotFound
 from liqod.kube.resources import CRDS, NAMESPACES, PODS, SECRETS
@@ -206,7 +206,7 @@ async def _secrets(session: Session, *, fix: bool) -> AsyncIterator[Finding]:
 def expiry(encoded: str) -> datetime | None:
     """Return when the certificate in a Secret ends; None where there is none. Pure."""
     try:
-        return x509.load_pem_x509_certificate(base64.b64decode(encoded)).not_valid_after_utc
+        return read_certificates(base64.b64decode(encoded))[0].not_valid_after_utc
     except ValueError:
         return None
 

@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import attrs
-from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from liqod.agent.account.names import LEASE
 from liqod.cli.console.session import Session
-from liqod.identity.certs import fingerprint_of
+from liqod.identity.certs import fingerprint_of, read_certificates
 from liqod.identity.fingerprint_words import words
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import LEASES, NAMESPACES, SECRETS
@@ -45,7 +44,7 @@ async def own_cluster(session: Session) -> OwnCluster:
             SECRETS, IDENTITY_SECRET, session.settings.kubernetes.namespace
         )
         pem = base64.b64decode((secret.get("data") or {}).get("tls.crt", ""), validate=True)
-        certificate = x509.load_pem_x509_certificate(pem)
+        certificate = read_certificates(pem)[0]
     except (NotFound, ValueError):
         return OwnCluster(await _future_id(session))
     fingerprint = fingerprint_of(certificate)

@@ -94,6 +94,9 @@ def api_url_problem(url: str) -> str:
         host, _ = parts.hostname or "", parts.port
     except ValueError:
         return "its URL cannot be read"
+    # The parser leaves out line breaks and tabs: what it checked would not be what is written.
+    if not url.isascii() or not url.isprintable() or " " in url:
+        return "its URL has characters that no URL has"
     if parts.scheme != "https" or not host:
         return "its URL is not an https one"
     if "@" in parts.netloc or "?" in url or "#" in url or ".." in parts.path or not _PATH.fullmatch(parts.path):

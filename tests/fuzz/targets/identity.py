@@ -31,7 +31,7 @@ def certificate(data: bytes) -> None:
     for part in _parts(data):
         try:
             chain.append(x509.load_der_x509_certificate(part))
-        except ValueError:
+        except Exception:  # what OpenSSL's callback and ``_shown_by_peer`` take for unreadable
             continue
     for side in (SIDE, ALONE):
         for usage in (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH):

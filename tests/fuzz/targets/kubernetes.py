@@ -88,7 +88,8 @@ def credential(data: bytes) -> None:
     token, _, ca = rest.partition(b"\0")
     text = url.decode("latin-1")
     if not api_url_problem(text):
-        assert text.startswith(("https://", "HTTPS://", "hTTPS")) or text.lower().strip().startswith("https:")
+        assert text.lower().startswith("https://")
+        assert not set(text) & set(" \r\n\t\0")
         assert isinstance(OWN.problem(text), str)
     fields = {"api-url": url, "token": token, "ca.crt": ca}
     secret = Secret(data={name: base64.b64encode(value).decode() for name, value in fields.items()})
