@@ -143,6 +143,7 @@ class RefusedTests(SynchronousTestCase):
             {"tolerations": "all"},
             {"terminationGracePeriodSeconds": [99999]},
             {"tolerations": [{"key": ["a"]}]},
+            {"tolerations": [{"key": []}]},
             {"affinity": {"nodeAffinity": {REQUIRED: 3}}},
         ):
             self.refused(spec, "is not a")

@@ -245,7 +245,7 @@ def restrict_spec(wanted: Mapping[str, Any], contract: Contract, *, off_control_
         spec["volumes"] = [_volume(one, contract) for one in items_in(spec["volumes"], "spec.volumes")]
     if "tolerations" in spec:
         tolerations = items_in(spec["tolerations"], "spec.tolerations")
-        if not all(isinstance(one.get("key") or "", str) for one in tolerations):
+        if not all(isinstance(one.get("key"), str | None) for one in tolerations):
             raise ValueError("spec.tolerations has a key that is not a text")
         spec["tolerations"] = [one for one in tolerations if one.get("key") in contract.tolerations]
     if contract.granted.image_pull_policy == "Always":
