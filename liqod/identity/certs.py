@@ -132,7 +132,7 @@ def load(key_pem: bytes, certificate_pem: bytes) -> KeyPair:
             "the certificate does not belong to the private key: give the pair that was made together "
             "(the cluster's own certificate must be the first in its file)"
         )
-    if chain[0].issuer == chain[0].subject and not isinstance(found, ed25519.Ed25519PublicKey):
+    if not isinstance(found, ed25519.Ed25519PublicKey) and _names_itself(chain[0]):
         raise IdentityError(
             "no peer would accept this certificate: it is self-signed, and its key is not Ed25519. Have the CA under "
             "[identity] ca sign it, or make an Ed25519 key (`liqodctl rotate-key`)"
@@ -230,6 +230,13 @@ def read_key(pem: bytes) -> PrivateKey:
     if not isinstance(key, ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise IdentityError("the private key is none of Ed25519, ECDSA or RSA: make another")
     return key
+
+
+def _names_itself(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.issuer == certificate.subject
+    except Exception as error:  # malformed input makes the library raise undocumented exceptions
+        raise IdentityError("a name in the certificate cannot be read: make another") from error
 
 
 def _spki(key: object) -> bytes:

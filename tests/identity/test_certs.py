@@ -115,7 +115,10 @@ class LoadTests(SynchronousTestCase):
         point = curve.key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         der = curve.certificate.public_bytes(Encoding.DER).replace(point, point[:-1] + bytes([point[-1] ^ 1]))
         pem = b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(der) + b"-----END CERTIFICATE-----\n"
-        self.refused(curve.key_pem, pem, "cannot be read")
+        self.refused(curve.key_pem, pem, "key cannot be read")
+        der = curve.certificate.public_bytes(Encoding.DER).replace(b"alpha", b"al\xffha")
+        pem = b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(der) + b"-----END CERTIFICATE-----\n"
+        self.refused(curve.key_pem, pem, "name in the certificate cannot be read")
 
     def test_key_that_no_peer_would_take_is_refused_at_home(self) -> None:
         """A weak key of our own is reported at start instead of by every peer."""

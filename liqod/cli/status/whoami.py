@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import attrs
-from cryptography.x509.oid import NameOID
 
 from liqod.agent.account.names import LEASE
 from liqod.cli.console.session import Session
-from liqod.identity.certs import fingerprint_of, read_certificates
+from liqod.identity.certs import common_name, fingerprint_of, read_certificates
 from liqod.identity.fingerprint_words import words
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import LEASES, NAMESPACES, SECRETS
@@ -48,8 +47,7 @@ async def own_cluster(session: Session) -> OwnCluster:
     except (NotFound, ValueError):
         return OwnCluster(await _future_id(session))
     fingerprint = fingerprint_of(certificate)
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return OwnCluster(str(names[0].value) if names else await _future_id(session), fingerprint, words(fingerprint))
+    return OwnCluster(common_name(certificate) or await _future_id(session), fingerprint, words(fingerprint))
 
 
 async def _future_id(session: Session) -> str:
