@@ -13,7 +13,6 @@ from typing import Final
 
 import attrs
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import (
@@ -225,7 +224,7 @@ def read_key(pem: bytes) -> PrivateKey:
         raise IdentityError(
             "the private key is encrypted: store it without a passphrase, readable by the daemon only"
         ) from error
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except Exception as error:  # malformed input makes the library raise undocumented exceptions
         raise IdentityError("the private key is not a PEM private key ('-----BEGIN PRIVATE KEY-----')") from error
     if not isinstance(key, ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise IdentityError("the private key is none of Ed25519, ECDSA or RSA: make another")

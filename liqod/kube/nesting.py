@@ -1,6 +1,6 @@
 """JSON that is nested deeper than its decoder goes: read as far as it is shallow, so that its name is known. Pure.
 
-API servers take 10,000 levels (sigs.k8s.io/json, maxNestingDepth); msgspec raises RecursionError below 1,000. Whoever
+API servers take 10,000 levels (sigs.k8s.io/json, maxNestingDepth); msgspec raises RecursionError below 1,000. A user who
 may write one object with such a value, in metadata.managedFields of any kind, could keep a cache of all of them from
 being read.
 """

@@ -144,6 +144,7 @@ class RefusedTests(SynchronousTestCase):
             {"terminationGracePeriodSeconds": [99999]},
             {"tolerations": [{"key": ["a"]}]},
             {"tolerations": [{"key": []}]},
+            {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": []}}}}]},
             {"affinity": {"nodeAffinity": {REQUIRED: 3}}},
         ):
             self.refused(spec, "is not a")

@@ -96,6 +96,10 @@ class LoadTests(SynchronousTestCase):
         self.refused(b"", self.pair.certificate_pem, "not a PEM private key")
         self.refused(self.pair.certificate_pem, self.pair.certificate_pem, "not a PEM private key")
         self.refused(self.pair.key_pem, b"garbage", "not PEM text")
+        # A key of X448 is longer than one of Ed25519, which differs from it by a byte of its algorithm's name.
+        der = self.pair.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()).replace(b"+ep", b"+eo")
+        pem = b"-----BEGIN PRIVATE KEY-----\n" + base64.encodebytes(der) + b"-----END PRIVATE KEY-----\n"
+        self.refused(pem, self.pair.certificate_pem, "not a PEM private key")
         locked = self.pair.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
         self.refused(locked, self.pair.certificate_pem, "encrypted")
         strange = dsa.generate_private_key(2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -1,4 +1,4 @@
-"""Answers of servers that are somebody else's: whoever has a reverse zone says what he likes in it."""
+"""Answers of servers that are somebody else's: who has a reverse zone says what he likes in it."""
 
 from __future__ import annotations
 

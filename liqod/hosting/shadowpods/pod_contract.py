@@ -283,7 +283,10 @@ def _ephemeral(ephemeral: Any, contract: Contract, where: str) -> dict[str, Any]
     template = mapping_in(mapping_in(ephemeral, where).get("volumeClaimTemplate"), where)
     spec = mapping_in(template.get("spec"), where)
     classes = contract.granted.storage_classes
-    if (name := spec.get("storageClassName")) and classes and name not in classes:
+    name = spec.get("storageClassName")
+    if not isinstance(name, str | None):
+        raise ValueError(f"{where}.spec.storageClassName is not a text")
+    if name and classes and name not in classes:
         raise ValueError(f"{where} is of the storage class {_shown(name)}, which is not lent: one of {classes}")
     made = dict(template)
     if metadata := mapping_in(template.get("metadata"), where):
