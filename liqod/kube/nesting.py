@@ -1,8 +1,8 @@
 """JSON that is nested deeper than its decoder goes: read as far as it is shallow, so that its name is known. Pure.
 
-API servers take 10,000 levels (sigs.k8s.io/json, maxNestingDepth); msgspec raises RecursionError below 1,000. A user who
-may write one object with such a value, in metadata.managedFields of any kind, could keep a cache of all of them from
-being read.
+API servers take 10,000 levels (sigs.k8s.io/json, maxNestingDepth), also in metadata.managedFields of any kind; msgspec
+raises RecursionError below 1,000. So one object, of a user who may write a single one, could keep a cache of all of
+them from being read.
 """
 
 from __future__ import annotations
