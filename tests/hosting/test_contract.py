@@ -133,7 +133,7 @@ class RefusedTests(SynchronousTestCase):
 
     def test_wrong_shapes(self) -> None:
         """A value of the wrong type is a value error, never anything else."""
-        for spec in (
+        shapes: tuple[dict[str, Any], ...] = (
             {"containers": 3},
             {"containers": [3]},
             {"containers": [{**MAIN, "env": {"A": "b"}}]},
@@ -146,7 +146,8 @@ class RefusedTests(SynchronousTestCase):
             {"tolerations": [{"key": []}]},
             {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": []}}}}]},
             {"affinity": {"nodeAffinity": {REQUIRED: 3}}},
-        ):
+        )
+        for spec in shapes:
             self.refused(spec, "is not a")
 
 

@@ -43,7 +43,7 @@ def asked(data: bytes) -> None:
         assert isinstance(again, question.Question)
         assert again.name == todo.name
     elif isinstance(todo, Forward):
-        assert not found.name.endswith("cluster.local")
+        assert not f".{found.name}".endswith(".cluster.local")
     else:
         assert isinstance(todo, Empty | Reverse)
 
@@ -62,7 +62,7 @@ def answered(data: bytes) -> None:
             assert answers.lifetime(reply) <= answers.MAX_TTL
             assert len(answers.fitting(reply, found, found.by_udp)) <= found.by_udp
             for owner in _owners(reply):
-                assert not owner.endswith("cluster.local"), owner
+                assert not f".{owner}".endswith(".cluster.local"), owner
 
 
 def announced(data: bytes) -> None:
