@@ -25,7 +25,11 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", help="which ones; all when none is named")
     parser.add_argument("--seconds", type=int, default=10, help="how long each of them")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("--cost", help="only run this target on the standard input, with the code as it is")
     given = parser.parse_args()
+    if given.cost:
+        _cost(given.cost)
+        return 0
     if given.inside:
         _fuzz(given.inside, given.seconds)
     names = given.targets or sorted(folder.name for folder in CORPUS.iterdir())
@@ -53,12 +57,28 @@ def _fuzz(name: str, seconds: int) -> None:
         made = mutated(data, Random(seed)) if seed % 4 else None
         return bytes(atheris.Mutate(data, most)) if made is None or len(made) > most else made
 
+    def is_confirmed(data: bytes) -> bool:
+        # Code that reports its coverage takes several times as long.
+        argv = [sys.executable, "-m", "tests.fuzz", "--cost", name]
+        return subprocess.run(argv, cwd=ROOT, check=False, input=data, capture_output=True).returncode != 0
+
     kept, artifacts = FOUND / name, FOUND / f"broken-{name}-"
     kept.mkdir(parents=True, exist_ok=True)
     options = [f"-max_total_time={seconds}", "-max_len=4096", "-rss_limit_mb=1024", "-timeout=60"]
     options.append(f"-artifact_prefix={artifacts}")
-    atheris.Setup([sys.argv[0], *options, str(kept), str(CORPUS / name)], timed(TARGETS[name]), custom_mutator=change)
+    atheris.Setup(
+        [sys.argv[0], *options, str(kept), str(CORPUS / name)],
+        timed(TARGETS[name], is_confirmed),
+        custom_mutator=change,
+    )
     atheris.Fuzz()
+
+
+def _cost(name: str) -> None:
+    from tests.fuzz.cost import timed
+    from tests.fuzz.targets.every import TARGETS
+
+    timed(TARGETS[name])(sys.stdin.buffer.read())
 
 
 if __name__ == "__main__":

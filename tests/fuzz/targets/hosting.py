@@ -159,7 +159,7 @@ def _is_apart(affinity: dict[str, Any]) -> None:
     for kind in ("podAffinity", "podAntiAffinity"):
         rules = affinity.get(kind) or {}
         preferred = [one["podAffinityTerm"] for one in rules.get(_PREFERRED) or ()]
-        assert rules.keys() <= {_REQUIRED, _PREFERRED}
+        assert {name for name, value in rules.items() if value is not None} <= {_REQUIRED, _PREFERRED}
         for term in (*(rules.get(_REQUIRED) or ()), *preferred):
             assert "namespaces" not in term
             selector = term.get("namespaceSelector")
