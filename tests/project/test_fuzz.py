@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from random import Random
 
 from hypothesis import HealthCheck, given, settings
@@ -82,3 +83,41 @@ class TargetsTests(SynchronousTestCase):
     def test_any_bytes(self, name: str, content: bytes) -> None:
         """Contents out of nothing."""
         TARGETS[name](content)
+
+
+class CostTests(SynchronousTestCase):
+    """The oracle of cost sees what it is for."""
+
+    def test_calls(self) -> None:
+        """Many calls for few bytes are a finding; as many as an ordinary decoder makes are none."""
+
+        def quadratic(data: bytes) -> None:
+            for start in range(len(data)):
+                for end in range(start):
+                    data.count(b"a", end, start)
+
+        cost.counted(quadratic)(b"a" * 100)
+        self.assertRaises(cost.TooCostly, cost.counted(quadratic), b"a" * 1000)
+
+    def test_memory(self) -> None:
+        """What an input takes at any moment counts, also when it is freed at once."""
+
+        def swollen(data: bytes) -> None:
+            self.assertTrue(bytearray(int(data)))
+
+        cost.check_memory(swollen, b"1000")
+        self.assertRaises(cost.TooCostly, cost.check_memory, swollen, b"40000000")
+
+    def test_time(self) -> None:
+        """What takes too long in each of three runs is a finding, unless it is none elsewhere."""
+        runs: list[bytes] = []
+
+        def slow(data: bytes) -> None:
+            runs.append(data)
+            begun = time.thread_time()
+            while time.thread_time() - begun < 2 * cost.SECONDS:
+                pass
+
+        self.assertRaises(cost.TooCostly, cost.timed(slow), b"")
+        self.assertEqual(len(runs), 3)
+        cost.timed(slow, lambda _: False)(b"")
