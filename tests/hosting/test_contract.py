@@ -14,6 +14,7 @@ from liqod.config.schema import Hosting
 from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.tenants.contract import Contract
+from liqod.model.records.views import ShadowPodSpec
 from tests.hosting.test_forge import shadow
 
 MAIN: dict[str, Any] = {"name": "main", "image": "app:1"}
@@ -123,6 +124,14 @@ class RefusedTests(SynchronousTestCase):
             ({"emptyDir": {"addedTomorrow": 1}}, "addedTomorrow"),
         ):
             self.refused({"volumes": [{"name": "v", **volume}]}, word)
+
+    def test_depth(self) -> None:
+        """A spec that could be decoded and not be encoded is refused before, however deep exactly it is."""
+        for depth in (40, 500, *range(900, 1000, 7)):
+            text = b'{"containers":[{}],"topologySpreadConstraints":%s}' % (b"[" * depth + b"]" * depth)
+            made = msgspec.structs.replace(shadow(), spec=ShadowPodSpec(pod=msgspec.Raw(text)))
+            with self.assertRaises(ValueError):
+                restrict(made, Contract())
 
     def test_labels_by_which_controllers_act(self) -> None:
         """A label that services may select is not dropped in silence: the pod is refused."""

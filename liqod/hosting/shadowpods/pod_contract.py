@@ -206,6 +206,8 @@ _POD: Final = {
     "initContainers": [_CONTAINER],
     "ephemeralContainers": [_CONTAINER],
 }
+MAX_DEPTH: Final = 32
+"""Levels of a pod's spec: in Kubernetes a selector of a preferred affinity is the deepest, with eleven."""
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _OFF_CONTROL_PLANE: Final = [{"key": key, "operator": "DoesNotExist"} for key in CONTROL_PLANE]
 
@@ -221,6 +223,7 @@ def restrict(shadow: ShadowPod, contract: Contract, *, off_control_plane: bool =
         wanted = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"it is not a pod spec: {error}") from None
+    _check_depth(wanted)
     spec = restrict_spec(mapping_in(wanted, "spec"), contract, off_control_plane=off_control_plane)
     metadata = msgspec.structs.replace(
         shadow.metadata,
@@ -312,6 +315,17 @@ def _labels(labels: Mapping[str, str], contract: Contract) -> dict[str, str]:
                 f"{_shown(domain)}{slash} ([hosting] labels)"
             )
     return kept
+
+
+def _check_depth(value: Any) -> None:
+    """Raise ValueError for what could be decoded here, but not be encoded where the stack is higher."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [one for several in inner for one in several]
+        if not level:
+            return
+    raise ValueError(f"it is nested in more than {MAX_DEPTH} levels")
 
 
 def _check(value: Any, shape: Any, where: str) -> None:
