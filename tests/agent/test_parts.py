@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 from pathlib import Path
@@ -73,7 +74,7 @@ class ServiceManagerTests(SynchronousTestCase):
         """What a busy service manager has no room for is sent with the next message: the last of each kind, once."""
         notifier = Notifier(self.address)
         other = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        with other, self.assertRaises(BlockingIOError):
+        with other, contextlib.suppress(BlockingIOError):
             while True:
                 other.sendto(b"other", "\0" + self.address[1:])
         for text in ("waiting", "leading"):
