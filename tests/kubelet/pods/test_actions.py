@@ -154,13 +154,13 @@ class NotKeptTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock, self.events, unused = Clock(), Events(), cast(Any, None)
-        self.lender: Any = Forgetful(Shadow(metadata=ObjectMeta(name="web", uid="s1")))
+        self.lender: Any = cast(Any, Forgetful(Shadow(metadata=ObjectMeta(name="web", uid="s1"))))
         self.tracked = TrackedPod()
         self.actions = PodActions(
             self.clock, unused, context=unused, grants=unused, health=self.lender, recorder=cast(Any, self.events)
         )
 
-    def patch(self, deleting: str | None = None) -> float | None:
+    def patched(self, deleting: str | None = None) -> float | None:
         metadata = ObjectMeta(name="web", namespace="shop", uid="u1", deletion_timestamp=deleting)
         home = HomePod(metadata=metadata)
         patch = {"metadata": {"uid": "s1", "annotations": {FORGED_ANNOTATION: "digest"}}}
@@ -170,7 +170,7 @@ class NotKeptTests(SynchronousTestCase):
     def test_it_is_patched_ever_more_rarely(self) -> None:
         """However often the pod is reconciled in an hour, requests are few; the owner of the pod can see why."""
         for _ in range(3600):
-            left = self.patch()
+            left = self.patched()
             self.assertTrue(left is not None and left > 0)
             self.clock.advance(1)
         self.assertLess(len(self.lender.requests), 30)
@@ -178,17 +178,17 @@ class NotKeptTests(SynchronousTestCase):
 
     def test_once_it_keeps_them_all_is_as_before(self) -> None:
         """The next patch that is kept ends the back-off."""
-        self.clock.advance(self.patch() or 0.0)
+        self.clock.advance(self.patched() or 0.0)
         self.lender.keeps = True
-        self.assertEqual((self.patch(), self.patch()), (0.0, 0.0))
+        self.assertEqual((self.patched(), self.patch()), (0.0, 0.0))
         self.lender.keeps = False
-        self.clock.advance(self.patch() or 0.0)
-        self.patch()
+        self.clock.advance(self.patched() or 0.0)
+        self.patched()
         self.assertEqual(self.lender.requests, ["patch"] * 5)
 
     def test_a_deletion_does_not_wait(self) -> None:
         """The grace period cannot be annotated: the ShadowPod is deleted all the same."""
-        self.patch("2030-01-01T00:00:00Z")
+        self.patched("2030-01-01T00:00:00Z")
         self.assertEqual(self.lender.requests, ["patch", "delete"])
 
 
