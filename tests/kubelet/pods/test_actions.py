@@ -180,7 +180,7 @@ class NotKeptTests(SynchronousTestCase):
         """The next patch that is kept ends the back-off."""
         self.clock.advance(self.patched() or 0.0)
         self.lender.keeps = True
-        self.assertEqual((self.patched(), self.patch()), (0.0, 0.0))
+        self.assertEqual((self.patched(), self.patched()), (0.0, 0.0))
         self.lender.keeps = False
         self.clock.advance(self.patched() or 0.0)
         self.patched()
