@@ -74,6 +74,14 @@ class Caller:
         said = answer.read()
         assert answer.status == 201, said
 
+    def get(self, path: str) -> bytes:
+        """Return what a path holds; AssertionError with what the server says otherwise."""
+        self._connection.request("GET", path, headers=self._headers)
+        answer = self._connection.getresponse()
+        said = answer.read()
+        assert answer.status == 200, said
+        return said
+
     def lines(self, path: str) -> Iterator[bytes]:
         """Yield the lines of a watch."""
         self._connection.request("GET", path, headers=self._headers)
