@@ -181,6 +181,21 @@ class RecordTests(SynchronousTestCase):
         assert node is not None
         self.assertEqual([one.addresses for one in node.guests], [{"10.201.0.9"}, {"10.201.0.7"}])
 
+    def test_a_range_that_another_peer_has(self) -> None:
+        """A peer may see our pods as we see those of another one; hosts and gateway lead its guests all the same."""
+        elsewhere = msgspec.structs.replace(
+            record().spec.remote_seen, pod_cidrs=["10.80.0.0/16"], external_cidr="", external_six=""
+        )
+        gateway = Gateway(address="192.0.2.9", vni=18952, port=5876)
+        records = [
+            record(guests=["10.201.0.9"], gateway=gateway),
+            record("turin", OTHER, guests=[], gateway=gateway, remote_seen=elsewhere, allowed_ips=["10.80.0.0/16"]),
+        ]
+        self.assertEqual(link_of(records[0], LIMITS, 1420).guests, {"10.201.0.9"})
+        node = node_desired("liqod", "192.0.2.11", 1500, records)
+        assert node is not None
+        self.assertEqual([one.addresses for one in node.guests], [{"10.201.0.9"}])
+
     def test_a_node(self) -> None:
         """A host that is no gateway takes the same out of a record, and nothing where the views do not fit."""
         gateway = Gateway(address="192.0.2.9", vni=18952, port=5876)

@@ -153,9 +153,10 @@ class ClusterFactsTests(SynchronousTestCase):
         self.assertEqual(list(map(str, node_addresses([node([])]))), ["192.0.2.1/32"])
 
     def test_pods_that_may_talk(self) -> None:
-        """Pods of the named namespaces with addresses of their own."""
+        """Pods of the named namespaces with addresses of their own, written as the kernel shows them."""
         pods = [pod("10.201.0.2"), pod("10.201.0.3", namespace="other"), pod("192.0.2.1", host_network=True)]
         self.assertEqual(pod_addresses(pods, ["shop"]), {"10.201.0.2"})
+        self.assertEqual(pod_addresses([pod("fd00:201:0:0::13"), pod("none")], ["shop"]), {"fd00:201::13"})
 
     def test_mtu(self) -> None:
         """The tunnel leaves room for itself; a setting wins; nothing known means what fits everywhere."""

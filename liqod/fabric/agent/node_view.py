@@ -41,17 +41,19 @@ def node_desired(
         priority=priority,
         path_mtu=min((record.status.path_mtu for record in routed if record.status.path_mtu), default=0),
     )
-    return NodeDesired(overlay, pods, remote, _guests(routed, [*pods, *remote]))
+    return NodeDesired(overlay, pods, remote, _guests(routed, pods))
 
 
-def _guests(records: Sequence[TunnelEndpoint], used: Sequence[Network]) -> tuple[Guests, ...]:
+def _guests(records: Sequence[TunnelEndpoint], pods: Sequence[Network]) -> tuple[Guests, ...]:
     found: list[Guests] = []
     taken: set[str] = set()
     for record in sorted(records, key=lambda one: one.metadata.name):
         spec = record.spec
         pairs = paired(spec.local.pod_cidrs[:MAX_NETWORKS], spec.local_seen.pod_cidrs[:MAX_NETWORKS])
         local = tuple(Netmap(ours, seen) for ours, seen in pairs)
-        # A pod is of one cluster: the first record by name that says so has it, as on the gateway.
+        # As on the gateway: what another peer is known by here does not count, since a peer's guests alone are led by
+        # its own range; and a pod is of one cluster, that of the first record by name that says so.
+        used = [*pods, *parse_networks(spec.allowed_ips)]
         addresses = callable_guests(spec.guests[:MAX_GUESTS], local, used) - taken
         taken |= addresses
         if addresses:

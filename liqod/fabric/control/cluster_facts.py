@@ -87,9 +87,17 @@ def pod_addresses(pods: Iterable[Pod], namespaces: Iterable[str], *, offloaded: 
     """Return the addresses of the pods of some namespaces that have any of their own; ``offloaded``: to us alone."""
     wanted = set(namespaces)
     return frozenset(
-        one.ip
+        address
         for pod in pods
         if pod.metadata.namespace in wanted and not pod.spec.host_network and (pod.is_offloaded or not offloaded)
         for one in pod.status.pod_ips
-        if one.ip
+        if (address := _canonical(one.ip))
     )
+
+
+def _canonical(text: str) -> str:
+    """Return an address as the kernel shows it (RFC 5952), to be compared with that; empty where it is none."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return ""
