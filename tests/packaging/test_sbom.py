@@ -17,7 +17,7 @@ FOUND: dict[str, Any] = {
             "name": "liqod",
             "type": "library",
             "bom-ref": "liqod==1",
-            "externalReferences": [{"type": "distribution", "url": "file:///home/somebody/liqod"}],
+            "externalReferences": [{"type": "distribution", "url": "file:///srv/somebody/liqod"}],
         },
         {"name": "Zope.Interface", "type": "library", "version": "8.1", "purl": "pkg:pypi/zope-interface@8.1"},
     ],
