@@ -28,6 +28,8 @@ REACTOR: Any = reactor
 ROOT = Path(__file__).resolve().parents[2]
 START = "import sys; from twisted.scripts.twistd import run; sys.argv[0] = 'twistd'; run()"
 """What the script ``twistd`` runs, without depending on where it is installed."""
+WITH_SIGHUP = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); {START}"
+"""The same for a process to which SIGHUP means something, also where these tests run under nohup(1)."""
 TWISTD = ("-n", "liqod", "--config")
 
 
@@ -182,7 +184,7 @@ class LivesTests(TestCase):
             _collect(manager, reported)
 
         with subprocess.Popen(
-            [sys.executable, "-c", START, "--pidfile=reload.pid", *TWISTD, config.name],
+            [sys.executable, "-c", WITH_SIGHUP, "--pidfile=reload.pid", *TWISTD, config.name],
             env=environ,
             cwd=config.parent,
             stdout=subprocess.PIPE,
