@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from liqod.flow.errors import ExpectedError
+from liqod.kube.connection.config import ConfigError
 from liqod.kube.errors import ApiError, Forbidden, KubeError, Unauthorized, Unreachable
 
 
@@ -19,6 +20,19 @@ class StartupError(ExpectedError):
         self.reason = reason
         self.message = message
         self.details = tuple(details)
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason in one word of a failure that keeps the daemon from its work."""
+    match error:
+        case StartupError(reason=reason):
+            return reason
+        case ConfigError():
+            return "KubeconfigUnusable"
+        case KubeError():
+            return explain(error, "", "").reason
+        case _:
+            return "DaemonFailed"
 
 
 def explain(error: KubeError, doing: str, server: str) -> StartupError:

@@ -18,7 +18,7 @@ from liqod.agent.account import rights
 from liqod.agent.account.names import account_of
 from liqod.agent.errors import StartupError, explain
 from liqod.agent.host.address import cluster_name
-from liqod.agent.host.clock_check import judge, server_time
+from liqod.agent.host.clock_check import server_time
 from liqod.config.schema import Settings
 from liqod.flow.clocks import WallClock
 from liqod.identity import certs
@@ -28,6 +28,7 @@ from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, KubeError, NotFound
 from liqod.kube.resources import CRDS, NAMESPACES, SECRETS
+from liqod.model.diagnosis.installation import ClockFacts, clock_problems
 from liqod.model.ids import ClusterID, parse_cluster_id
 from liqod.model.objects.meta import Object
 from liqod.model.records.rotation import IDENTITY_SECRET
@@ -135,11 +136,11 @@ async def _ensure_namespace(client: Client, settings: Settings) -> None:
 def _check_clock(server: datetime | None, now: datetime) -> None:
     if server is None:
         return
-    verdict = judge((now - server).total_seconds())
-    if verdict.fatal:
-        raise StartupError("ClockSkew", verdict.message)
-    if verdict.message:
-        _log.warn("{message}", message=verdict.message)
+    for problem in clock_problems(ClockFacts((now - server).total_seconds())):
+        message = f"{problem.cause}; {problem.advice}"
+        if problem.severity == "error":
+            raise StartupError(problem.code, message)
+        _log.warn("{message}", message=message)
 
 
 async def _identity(client: Client, settings: Settings, cluster_id: ClusterID, now: datetime) -> KeyPair:

@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 
 from liqod.agent import home as homes
 from liqod.agent.account.names import LEASE, NETWORK_LEASE
-from liqod.agent.errors import StartupError
+from liqod.agent.errors import StartupError, reason_of
 from liqod.agent.home import Home
 from liqod.agent.host.address import own_address
 from liqod.agent.host.leader_identity import LeaderIdentity
@@ -39,6 +39,7 @@ from liqod.agent.state import (
     Stopping,
     Waiting,
     status_line,
+    unmet,
     unready,
 )
 from liqod.agent.wiring import Fact, Features
@@ -59,6 +60,7 @@ from liqod.kube.leader import LeaderLease
 from liqod.metrics.lag import LagMeter
 from liqod.metrics.registry import Registry
 from liqod.metrics.service import metrics_server
+from liqod.model.diagnosis.installation import Unmet
 from liqod.names.service import Names
 
 STATUS_REFRESH = 5.0
@@ -126,10 +128,14 @@ class Agent(Service):
         return status_line(self.state.value)
 
     def missing(self) -> list[str]:
-        """Return what is missing for this daemon to do its work, one sentence each; a standby misses nothing."""
+        """Return what is missing for this daemon to do its work, a line each; a standby misses nothing."""
+        return unready(self.unmet())
+
+    def unmet(self) -> list[Unmet]:
+        """Return the same as the diagnosis takes it."""
         if self.features is not None and isinstance(self.state.value, Leading):
             return [fact.otherwise for fact in self.features.facts() if not fact.holds]
-        return unready(self.state.value)
+        return unmet(self.state.value)
 
     def startService(self) -> None:
         super().startService()
@@ -188,10 +194,11 @@ class Agent(Service):
             except CancelledError:
                 raise
             except (ExpectedError, kube_config.ConfigError) as error:
-                self._failed(Waiting(str(error), error.details if isinstance(error, StartupError) else ()))
+                details = error.details if isinstance(error, StartupError) else ()
+                self._failed(Waiting(reason_of(error), str(error), details))
             except Exception as error:
                 self._log.failure("the daemon failed and is restarted")
-                self.state.set(Waiting(f"{type(error).__name__}: {error}"))
+                self.state.set(Waiting(reason_of(error), f"{type(error).__name__}: {error}"))
             if not self.running:
                 return
             await deferLater(self._reactor, self._backoff.delay(self._failures))
@@ -199,7 +206,7 @@ class Agent(Service):
 
     def _failed(self, failure: Waiting) -> None:
         if failure != self._last_failure:
-            for line in (failure.problem, *failure.details):
+            for line in unready(unmet(failure)):
                 self._log.error("{problem}", problem=line)
         self._last_failure = failure
         self.state.set(failure)
@@ -337,7 +344,7 @@ class Agent(Service):
         if self.home is None:
             raise RuntimeError("the home cluster was not prepared")
         home = self.home = await homes.refreshed(client, self.settings, self.home, self._wall())
-        self.state.set(Leading("the features are starting"))
+        self.state.set(Leading(Unmet("Starting", "the features are starting")))
         self._log.info("this daemon leads as {identity}", identity=self._identity)
         address = self.settings.kubelet.node_address or own_address(client.config.server)
         features = self.features = Features(
@@ -372,8 +379,8 @@ class Agent(Service):
         """Open ``ready`` once every condition of readiness holds, and keep the state up to date."""
         refresh = self._refreshing(lambda: self._refresh(features))
         try:
-            while (unmet := self._refresh(features)) is not None:
-                await unmet.when()
+            while (fact := self._refresh(features)) is not None:
+                await fact.when()
                 # In the next iteration: a condition that is lost again at once must not block the reactor.
                 await deferLater(self._reactor, 0)
             await self._leaving.wait()
@@ -382,10 +389,10 @@ class Agent(Service):
 
     def _refresh(self, features: Features) -> Fact | None:
         """Update the state; returns the first condition of readiness that does not hold."""
-        unmet = next((fact for fact in features.facts() if not fact.holds), None)
-        if unmet is not None:
-            self.state.set(Leading(unmet.otherwise))
-            return unmet
+        first = next((fact for fact in features.facts() if not fact.holds), None)
+        if first is not None:
+            self.state.set(Leading(first.otherwise))
+            return first
         self.state.set(Leading())
         self._failures = 0
         if not self.ready.is_open:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
+
+from liqod.model.diagnosis.installation import Unmet, process_problems
 
 
 @attrs.frozen
@@ -12,8 +16,9 @@ class Starting:
 
 @attrs.frozen
 class Waiting:
-    """A failure keeps the daemon from starting; it retries after a back-off."""
+    """A failure keeps the daemon from starting; it retries after a back-off. ``reason`` is that in one word."""
 
+    reason: str
     problem: str
     details: tuple[str, ...] = ()
 
@@ -32,9 +37,9 @@ class StandingBy:
 
 @attrs.frozen
 class Leading:
-    """The features run; ``missing`` is the first condition of readiness that is not met, empty when ready."""
+    """The features run; ``missing`` is the first condition of readiness that is not met, None when ready."""
 
-    missing: str = ""
+    missing: Unmet | None = None
 
 
 @attrs.frozen
@@ -58,28 +63,39 @@ def status_line(state: DaemonState) -> str:
     match state:
         case Starting():
             return "starting"
-        case Waiting(problem=problem):
-            return f"waiting: {problem}"
+        case Waiting(reason=reason, problem=problem):
+            return f"waiting: {reason}: {problem}"
         case Campaigning():
             return "waiting for the lease"
         case StandingBy(leader=leader):
             return f"standby: {leader} leads"
         case Leading(missing=missing):
-            return f"leading, but {missing}" if missing else "leading"
+            return f"leading, but {missing.cause}" if missing is not None else "leading"
         case Routing(summary=summary):
             return summary
         case Stopping():
             return "stopping"
 
 
-def unready(state: DaemonState) -> list[str]:
-    """Return why the daemon does not do its work, one sentence each; a standby is ready."""
+def unmet(state: DaemonState) -> list[Unmet]:
+    """Return what keeps the daemon from its work; a standby lacks nothing."""
     match state:
-        case Waiting(problem=problem, details=details):
-            return [problem, *details]
-        case StandingBy() | Leading(missing="") | Routing(converged=True):
+        case Waiting(reason=reason, problem=problem, details=details):
+            return [Unmet(reason, sentence) for sentence in (problem, *details)]
+        case StandingBy() | Leading(missing=None) | Routing(converged=True):
             return []
-        case Leading(missing=missing):
+        case Leading(missing=Unmet() as missing):
             return [missing]
+        case Routing(summary=summary):
+            return [Unmet("NotConverged", summary)]
+        case Stopping():
+            return [Unmet("Stopping", "the daemon is stopping")]
+        case Campaigning():
+            return [Unmet("LeaderUnknown", "the daemon waits for the lease")]
         case _:
-            return [status_line(state)]
+            return [Unmet("Starting", "the daemon is starting")]
+
+
+def unready(unmet: Sequence[Unmet]) -> list[str]:
+    """Return the lines of ``/readyz``: reason and sentence of each problem that the diagnosis finds."""
+    return [problem.text for problem in process_problems(unmet)]

@@ -41,6 +41,7 @@ from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACEOFFLOADINGS, SEARCHDO
 from liqod.kubelet.common.network import NoNetworks
 from liqod.kubelet.ports import HomeCluster
 from liqod.kubelet.service import Kubelets
+from liqod.model.diagnosis.installation import Unmet
 from liqod.model.ids import Fingerprint
 from liqod.model.records.facts import API_SERVER
 from liqod.model.records.offloading import NamespaceOffloading
@@ -66,11 +67,10 @@ def _plain(error: object) -> str:
 
 @attrs.frozen
 class Fact:
-    """One condition of readiness, the sentence to show while it does not hold, and how to wait until it may."""
+    """One condition of readiness, the problem to show while it does not hold, and how to wait until it may."""
 
-    name: str
     holds: bool
-    otherwise: str
+    otherwise: Unmet
     when: Callable[[], Deferred[None]]
 
 
@@ -295,25 +295,25 @@ class Features:
     def facts(self) -> Iterator[Fact]:
         """Yield the conditions of readiness."""
         yield Fact(
-            "listener",
             bool(self.peering.port),
-            f"peering.listen = {self._settings.peering.listen} is not bound",
+            Unmet("NotListening", f"peering.listen = {self._settings.peering.listen} is not bound"),
             self.peering.bound.wait,
         )
-        yield Fact(
-            "informers",
-            all(informer.synced for informer in self.informers),
-            next(
-                (
-                    f"the first list of {informer.resource} is not complete: {informer.error}"
-                    for informer in self.informers
-                    if not informer.synced and informer.error
-                ),
-                "the first lists of the records are not complete",
+        incomplete = next(
+            (
+                f"the first list of {informer.resource} is not complete: {informer.error}"
+                for informer in self.informers
+                if not informer.synced and informer.error
             ),
+            "the first lists of the records are not complete",
+        )
+        yield Fact(
+            all(informer.synced for informer in self.informers),
+            Unmet("CachesIncomplete", incomplete),
             self.informers.when_synced,
         )
         if self.webhook is not None:
             why = f": {self.webhook.trouble}" if self.webhook.trouble else ""
             sentence = f"the admission webhook is not configured{why}"
-            yield Fact("webhook", self.webhook.configured, sentence, self.webhook.ready.wait)
+            missing = Unmet("WebhookNotConfigured", sentence)
+            yield Fact(self.webhook.configured, missing, self.webhook.ready.wait)

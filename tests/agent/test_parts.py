@@ -13,10 +13,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.agent.errors import explain
 from liqod.agent.host.address import cluster_name, own_address
-from liqod.agent.host.clock_check import judge
 from liqod.agent.host.sdnotify import Notifier
 from liqod.agent.host.watchdog import Watchdog
 from liqod.kube.errors import Forbidden, ServerError, Unauthorized, Unreachable
+from liqod.model.diagnosis.installation import ClockFacts, clock_problems
 
 
 class ServiceManagerTests(SynchronousTestCase):
@@ -119,11 +119,16 @@ class ServiceManagerTests(SynchronousTestCase):
 class ClocksTests(SynchronousTestCase):
     def test_judgement(self) -> None:
         """Half a minute is nothing, more is worth a warning, five minutes are fatal, in both directions."""
-        self.assertEqual((judge(29).message, judge(-29).message), ("", ""))
-        self.assertIn("31 seconds ahead of", judge(31).message)
-        self.assertFalse(judge(299).fatal)
-        self.assertTrue(judge(-300).fatal)
-        self.assertIn("300 seconds behind", judge(-300).message)
+        for skew, severity, text in (
+            (29, "", ""),
+            (-29, "", ""),
+            (31, "warning", "31 seconds ahead of"),
+            (299, "warning", "299"),
+            (-300, "error", "300 seconds behind"),
+        ):
+            found = list(clock_problems(ClockFacts(skew)))
+            self.assertEqual([one.severity for one in found], [severity] if severity else [], skew)
+            self.assertTrue(all(text in one.cause and one.code == "ClockSkew" for one in found))
 
 
 class AddressesTests(SynchronousTestCase):

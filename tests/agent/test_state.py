@@ -14,19 +14,25 @@ from liqod.agent.state import (
     Stopping,
     Waiting,
     status_line,
+    unmet,
     unready,
 )
+from liqod.model.diagnosis.installation import Unmet
 
 TABLE: tuple[tuple[DaemonState, str, list[str]], ...] = (
-    (Starting(), "starting", ["starting"]),
-    (Waiting("no route", ("a", "b")), "waiting: no route", ["no route", "a", "b"]),
-    (Campaigning(), "waiting for the lease", ["waiting for the lease"]),
+    (Starting(), "starting", ["Starting: the daemon is starting"]),
+    (
+        Waiting("RightsMissing", "no route", ("a", "b")),
+        "waiting: RightsMissing: no route",
+        ["RightsMissing: no route", "RightsMissing: a", "RightsMissing: b"],
+    ),
+    (Campaigning(), "waiting for the lease", ["LeaderUnknown: the daemon waits for the lease"]),
     (StandingBy("rome-1"), "standby: rome-1 leads", []),
-    (Leading("no webhook"), "leading, but no webhook", ["no webhook"]),
+    (Leading(Unmet("NotListening", "no port")), "leading, but no port", ["NotListening: no port"]),
     (Leading(), "leading", []),
-    (Routing("no Node"), "no Node", ["no Node"]),
+    (Routing("no Node"), "no Node", ["NotConverged: no Node"]),
     (Routing("3 networks", converged=True), "3 networks", []),
-    (Stopping(), "stopping", ["stopping"]),
+    (Stopping(), "stopping", ["Stopping: the daemon is stopping"]),
 )
 
 
@@ -36,7 +42,7 @@ class StateTests(SynchronousTestCase):
     def test_every_state(self) -> None:
         """Each state has its status line and its reasons of not being ready."""
         for state, line, reasons in TABLE:
-            self.assertEqual((status_line(state), unready(state)), (line, reasons))
+            self.assertEqual((status_line(state), unready(unmet(state))), (line, reasons))
 
     def test_table_is_complete(self) -> None:
         """No state is missing in the table above."""

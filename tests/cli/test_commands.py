@@ -525,9 +525,9 @@ class AgainstTests(TestCase):
     async def test_check(self) -> None:
         """check names what is missing with what to do, and passes the parts that are well."""
         output = await self.liqodctl("check", status=1)
-        self.assertIn("✗ foreignclusters.discovery.liqo.io is missing", output)
+        self.assertIn("✗ DefinitionsMissing: foreignclusters.discovery.liqo.io is missing", output)
         self.assertIn("run `liqodctl install`", output)
-        self.assertIn("✗ no daemon leads this cluster", output)
+        self.assertIn("✗ NoDaemon: no daemon runs for this cluster", output)
         self.assertIn("✓ this user has all rights that the daemon needs", output)
         await self.liqodctl("install")
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

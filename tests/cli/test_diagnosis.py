@@ -7,12 +7,17 @@ from typing import Any
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.cli.network import netcheck
 from liqod.cli.network.e2e_test import preflight
-from liqod.cli.setup.doctor import contradictions, nearly_full, networks, orphans, problems
+from liqod.cli.setup import doctor
 from liqod.cli.status.explain_other import explain_node, explain_peer
 from liqod.cli.status.facts import advice_of
 from liqod.cli.status.reasons import command_codes, parse, reasons
 from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts, diagnose, is_stranger, problems_of, why_not_ready
+from liqod.model.diagnosis.consistency import contradictions, nearly_full, orphans
+from liqod.model.diagnosis.examination import Evidence, examine
+from liqod.model.diagnosis.hops import ROUTE
+from liqod.model.diagnosis.path import PathProbes
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
@@ -128,7 +133,12 @@ class CausesTests(SynchronousTestCase):
         )
         self.assertIn("LocalRouteMissing", why_not_ready(facts, "c2"))
         self.assertIn("LocalRouteMissing", preflight(facts, "c2", needs_tunnel=True))
-        self.assertIn("LocalRouteMissing", str(list(problems(facts))))
+        self.assertIn("LocalRouteMissing", [one.code for one in doctor.findings(Evidence(records=facts))])
+        path = PathProbes(peer="c2")
+        shown = netcheck.findings(examine(Evidence(records=facts, path=path)))
+        self.assertEqual(
+            [(one.group, one.code) for one in shown if one.verdict == "bad"], [(ROUTE, "LocalRouteMissing")]
+        )
         self.assertEqual(explain_node(facts, facts.nodes[0], RECORD)[-1]["state"], "LocalRouteMissing")
         self.assertIn("device is missing", explain_peer(facts, facts.peers[0])[-1]["why"])
         self.assertEqual(problems_of(facts, "c3"), [])
@@ -157,7 +167,8 @@ class DoctorTests(SynchronousTestCase):
         """Two peers of one name, one key for two peers, a NamespaceOffloading of another name."""
         other = msgspec.convert({"metadata": {"name": "mine", "namespace": "shop"}}, NamespaceOffloading)
         facts = ClusterFacts(peers=[peer("Ready"), peer("Ready", name="c3")], offloadings=[other])
-        self.assertEqual([one.verdict for one in contradictions(facts)], ["warning", "bad", "warning"])
+        found = [(one.code, one.severity) for one in contradictions(facts)]
+        self.assertEqual(found, [("AmbiguousName", "warning"), ("KeyInUse", "error"), ("Ignored", "warning")])
 
     def test_networks(self) -> None:
         """Networks that overlap as they are mapped here are found, others are not."""
@@ -166,10 +177,11 @@ class DoctorTests(SynchronousTestCase):
             spec = {"local": {"podCIDRs": ["10.1.0.0/16"]}, "remap": {"podCIDRs": [cidr]}}
             return msgspec.convert({"metadata": {"name": name}, "spec": spec}, NetworkConfig)
 
-        good = networks(ClusterFacts(networks=[config("c2", "10.2.0.0/16"), config("c3", "10.3.0.0/16")]))
-        self.assertEqual([one.verdict for one in good], ["good"])
-        clash = networks(ClusterFacts(networks=[config("c2", "10.2.0.0/16"), config("c3", "10.2.8.0/24")]))
-        self.assertEqual([one.verdict for one in clash], ["bad"])
+        for cidr, codes in (("10.3.0.0/16", []), ("10.2.8.0/24", ["CIDROverlap"])):
+            facts = ClusterFacts(leader=LEADS, networks=[config("c2", "10.2.0.0/16"), config("c3", cidr)])
+            found = examine(Evidence(records=facts))
+            self.assertEqual([one.code for one in found.problems], codes)
+            self.assertEqual("Networks" in [one.topic for one in found.passed], not codes)
 
     def test_orphans(self) -> None:
         """Namespaces, nodes and records of unknown peers are listed, each with what to do; known ones are not."""
@@ -177,9 +189,16 @@ class DoctorTests(SynchronousTestCase):
             {"metadata": {"name": "shop-c9", "labels": {"liqo.io/remote-cluster-id": "c9"}}}, Object
         )
         facts = ClusterFacts(nodes=[node("True")], tunnels=[tunnel("Connected")])
-        self.assertEqual(len(list(orphans(facts, {"c1"}, [space]))), 3)
-        known = ClusterFacts(nodes=[node("True")], virtual_nodes=[RECORD], tunnels=[tunnel("Connected")])
-        self.assertEqual(list(orphans(known, {"c2", "c9"}, [space])), [])
+        found = list(orphans(facts, [space]))
+        self.assertEqual([one.kind for one in found], ["namespace", "node", "object"])
+        self.assertTrue(all(one.advice for one in found))
+        known = ClusterFacts(
+            peers=[peer("Ready"), peer("Ready", name="c9")],
+            nodes=[node("True")],
+            virtual_nodes=[RECORD],
+            tunnels=[tunnel("Connected")],
+        )
+        self.assertEqual(list(orphans(known, [space])), [])
 
     def test_quotas(self) -> None:
         """More than nine tenths is nearly full; what has no limit is not."""

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from typing import Any
 
+import attrs
+import msgspec
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.cli.console.findings import failed
-from liqod.cli.network import test_pods
-from liqod.cli.network.netcheck import judge
+from liqod.cli.network import netcheck, test_pods
 from liqod.config import schema
 from liqod.fabric.agent.kernel import preflight
 from liqod.fabric.agent.kernel.host import Output
-from liqod.fabric.agent.probing.probe_burst import SizeResult
+from liqod.fabric.agent.kernel.model import Observed, Tunnel, TunnelPeer
+from liqod.model.diagnosis import hops
+from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts
+from liqod.model.diagnosis.examination import Evidence, examine
+from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, Ping, SizeProbes, may_send
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TYPE_LABEL
+from liqod.model.records.network import NetworkConfig, TunnelEndpoint
+from liqod.model.records.views import ForeignCluster
 
 GONE = "ping: 100% packet loss"
 PINGED = """\
@@ -24,40 +31,124 @@ round-trip min/avg/max = 0.451/0.912/7.250 ms
 """
 
 
-def rounds(passing: int, *, lost: Sequence[int] = ()) -> list[SizeResult]:
+def tunnel_to_milan(**status: Any) -> ClusterFacts:
+    """Return the records of a peer whose network is agreed on, with a path MTU of 1420."""
+    meta = {"metadata": {"name": "c2"}}
+    cluster = {**meta, "spec": {"fingerprint": "sha256:1"}, "status": {"clusterName": "milan", "phase": "Ready"}}
+    spec = {"publicKey": "KEY", "allowedIPs": ["10.80.0.0/16"]}
+    found = {"phase": "Connected", "reason": "PacketsCross", "pathMTU": 1420, **status}
+    return ClusterFacts(
+        leader=LeaderFacts("one", alive=True, age=1.0),
+        peers=[msgspec.convert(cluster, ForeignCluster)],
+        networks=[msgspec.convert({**meta, "status": {"phase": "Agreed"}}, NetworkConfig)],
+        tunnels=[msgspec.convert({**meta, "spec": spec, "status": found}, TunnelEndpoint)],
+    )
+
+
+GOOD = HostObservation(
+    routes=frozenset({"10.80.0.0/16"}), rules=9, known=True, endpoint="192.0.2.1:5871", handshake_age=20.0
+)
+
+
+def rounds(passing: int, *, lost: Sequence[int] = ()) -> list[SizeProbes]:
     """Return probes of several sizes, of which those up to a size came back, but for some."""
     found = []
     for size in (64, 576, 1280, 1420, 1500):
         came = size <= passing and size not in lost
-        found.append(SizeResult(size, 3, [0.001, 0.002, 0.003] if came else []))
+        found.append(SizeProbes(size, 3, (0.001, 0.002, 0.003) if came else ()))
     return found
 
 
-class JudgingTests(SynchronousTestCase):
-    """Findings from probes."""
+def on_path(facts: ClusterFacts | None = None, **probes: Any) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """Return hop and code of each problem on the path, and what is well by hop."""
+    found = examine(Evidence(records=facts or tunnel_to_milan(), path=PathProbes(peer="c2", **probes)))
+    return [(one.hop, one.code) for one in found.problems if one.hop], {one.topic: one.text for one in found.passed}
+
+
+class PathTests(SynchronousTestCase):
+    """What is wrong on the path to a peer, from records and probes."""
+
+    def test_host(self) -> None:
+        """Routes, rules, the peer's key, its last handshake: each has a code at its hop, and nothing is well there."""
+        for changed, hop, code in (
+            ({"routes": frozenset()}, hops.ROUTE, "LocalRouteMissing"),
+            ({"rules": None}, hops.ROUTE, "RulesMissing"),
+            ({"known": False}, hops.TUNNEL, "KeyNotOnDevice"),
+            ({"handshake_age": None}, hops.TUNNEL, "NoHandshake"),
+            ({"handshake_age": 181.0}, hops.TUNNEL, "NoHandshake"),
+        ):
+            host = attrs.evolve(GOOD, **changed)
+            problems, passed = on_path(host=host)
+            self.assertEqual(problems, [(hop, code)])
+            self.assertNotIn(hop, passed)
+            self.assertFalse(may_send(tunnel_to_milan(), PathProbes(peer="c2", host=host)))
+        problems, passed = on_path(host=GOOD)
+        self.assertEqual((problems, set(passed) & set(hops.HOPS)), ([], {hops.AGREEMENT, hops.ROUTE, hops.TUNNEL}))
+        self.assertTrue(may_send(tunnel_to_milan(), PathProbes(peer="c2", host=GOOD)))
+
+    def test_no_host(self) -> None:
+        """On another host the records are what there is, and that it was not looked at is no failure."""
+        elsewhere = NotObserved("this host is not the gateway", "run it as root on 192.0.2.7")
+        problems, passed = on_path(host=elsewhere)
+        self.assertEqual(problems, [(hops.HOST, "NotExamined")])
+        self.assertIn("says the daemon", passed[hops.TUNNEL])
+        problems, passed = on_path(tunnel_to_milan(phase="Error", reason="NoHandshake", cut="tunnel"), host=elsewhere)
+        self.assertEqual(problems, [(hops.TUNNEL, "NoHandshake"), (hops.HOST, "NotExamined")])
+        self.assertNotIn(hops.TUNNEL, passed)
+
+    def test_probes_and_records(self) -> None:
+        """What the daemon recorded is not called well since this host sees it otherwise; the same code stands once."""
+        cut = tunnel_to_milan(phase="Error", reason="PodPathCut", cut="remote pods", message="its pod does not answer")
+        pod = Ping("10.80.0.9", answered=True, summary="5 packets transmitted, 5 received")
+        problems, passed = on_path(cut, host=GOOD, sizes=rounds(1420), pods=[pod])
+        self.assertEqual(problems, [(hops.PODS, "PodPathCut")])
+        self.assertNotIn(hops.PODS, passed)
+        problems, _ = on_path(cut, host=GOOD, sizes=rounds(1420), pods=[attrs.evolve(pod, answered=False)])
+        self.assertEqual(problems, [(hops.PODS, "PodPathCut")])
+
+    def test_no_network(self) -> None:
+        """Without an agreement there is nothing to be said of other hops."""
+        facts = attrs.evolve(tunnel_to_milan(), networks=[], tunnels=[])
+        problems, passed = on_path(facts, host=GOOD, sizes=rounds(0))
+        self.assertEqual((problems, set(passed) & set(hops.HOPS)), ([(hops.AGREEMENT, "NoTunnel")], set()))
 
     def test_all_up_to_the_mtu(self) -> None:
         """What fits crosses and what does not is no fault."""
-        found = judge(rounds(1420), 1420)
-        self.assertFalse(failed(found))
-        self.assertIn("1.00 / 2.00 / 3.00 ms", found[0].text)
-        self.assertIn("up to 1420 bytes", found[1].text)
+        problems, passed = on_path(sizes=rounds(1420))
+        self.assertEqual(problems, [])
+        self.assertIn("1.00 / 2.00 / 3.00 ms", passed[hops.GATEWAY])
+        self.assertIn("up to 1420 bytes", passed[hops.SIZES])
 
     def test_nothing(self) -> None:
         """No answer at all is a cut at the gateway, and nothing more is said."""
-        found = judge(rounds(0), 1420)
-        self.assertEqual([(one.group, one.verdict) for one in found], [("Peer's gateway", "bad")])
+        problems, passed = on_path(sizes=rounds(0))
+        self.assertEqual(problems, [(hops.GATEWAY, "ProbesLost")])
+        self.assertFalse({hops.GATEWAY, hops.SIZES} & set(passed))
+        problems, _ = on_path(sizes=NotObserved("nothing can be sent from 10.81.0.1"))
+        self.assertEqual(problems, [(hops.GATEWAY, "CannotSend")])
 
     def test_a_hole_in_the_sizes(self) -> None:
         """A size that is lost below one that crosses, or below the path's MTU, is named."""
-        self.assertIn("1280 bytes are lost", judge(rounds(1420, lost=[1280]), 1420)[1].text)
-        self.assertIn("1420 bytes are lost", judge(rounds(1280), 1420)[1].text)
+        for probes in (rounds(1420, lost=[1280]), rounds(1280)):
+            problems, passed = on_path(sizes=probes)
+            self.assertEqual(problems, [(hops.SIZES, "SizesLost")])
+            self.assertNotIn(hops.SIZES, passed)
 
     def test_loss_is_shown(self) -> None:
         """Some loss is worth a look."""
-        some = rounds(1420)
-        some[0].times.pop()
-        self.assertEqual(judge(some, 1420)[0].verdict, "warning")
+        some = [attrs.evolve(one, times=one.times[:2]) for one in rounds(1420)[:1]] + rounds(1420)[1:]
+        problems, passed = on_path(sizes=some)
+        self.assertEqual(problems, [(hops.GATEWAY, "PacketLoss")])
+        self.assertNotIn(hops.GATEWAY, passed)
+
+    def test_observation(self) -> None:
+        """What the kernel has of the tunnel to one peer; a handshake that never was has no age."""
+        peers = {"KEY": TunnelPeer("192.0.2.1:5871", frozenset(), 1000, 7, 8), "OTHER": TunnelPeer("", frozenset())}
+        observed = Observed(tunnel=Tunnel("OURS", 5871, peers))
+        seen = netcheck.observation(observed, "KEY", 1020.0)
+        self.assertEqual((seen.known, seen.endpoint, seen.handshake_age), (True, "192.0.2.1:5871", 20.0))
+        self.assertIsNone(netcheck.observation(observed, "OTHER", 1020.0).handshake_age)
+        self.assertFalse(netcheck.observation(observed, "THIRD", 1020.0).known)
 
 
 class WordsTests(SynchronousTestCase):

@@ -138,7 +138,7 @@ class EnvironmentTests(Bad):
         self.addCleanup(self.rome.install)
         self.rome.start()
         self.suffers("the daemon may not", "liqodctl install", "liqo-system/liqod")
-        self.assertIn("\nthe daemon may not list pods\n", page(self.rome))
+        self.assertIn("\nRightsMissing: the daemon may not list pods\n", page(self.rome))
         self.rome.install()
         self.heals()
 

@@ -1,4 +1,4 @@
-"""Findings of ``check`` and ``netcheck``: verdict, text and hint, in groups. Pure."""
+"""Findings of ``check``, ``doctor`` and ``netcheck``: verdict, text and hint, in groups. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ MARKS = {"good": ("✓", "green"), "warning": ("!", "yellow"), "bad": ("✗", "r
 
 @attrs.frozen
 class Finding:
-    """The result of one check; ``hint`` is the remedy, empty where the verdict is good."""
+    """The result of one check; ``hint`` is the remedy, empty where the verdict is good, ``code`` the reason if any."""
 
     group: str
     verdict: Verdict
     text: str
     hint: str = ""
+    code: str = ""
 
     def as_row(self) -> dict[str, Any]:
         """Return the finding as plain values."""

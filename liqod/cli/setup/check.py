@@ -15,7 +15,7 @@ from twisted.internet.protocol import Factory, Protocol
 
 from liqod.agent.account import rights
 from liqod.agent.host.address import own_address
-from liqod.agent.host.clock_check import judge, server_time
+from liqod.agent.host.clock_check import server_time
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.findings import Finding, bad, failed, good, warning
@@ -23,17 +23,22 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.run import run
 from liqod.cli.console.session import Output, Session, client_config
 from liqod.cli.network.plan import host_findings
+from liqod.cli.setup.definitions import definitions
 from liqod.cli.setup.foreign import foreign_findings
 from liqod.cli.setup.in_cluster_names import in_cluster_names
+from liqod.cli.status.facts import as_finding
 from liqod.cli.status.own_facts import fact_findings, own_facts
 from liqod.cli.status.whoami import leader, own_cluster
 from liqod.config.checks import port_of
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
-from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
-from liqod.kube.resources import CRDS, MUTATINGWEBHOOKS, NAMESPACES
+from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES
+from liqod.model.diagnosis import examination
+from liqod.model.diagnosis.cluster import DAEMON, ClusterFacts, LeaderFacts
+from liqod.model.diagnosis.examination import Evidence
+from liqod.model.diagnosis.installation import ClockFacts
 from liqod.model.objects.meta import Object
 from liqod.model.records.facts import API_SERVER, values_of
 from liqod.model.records.offer_rules import SHOWN, granted_labels
@@ -158,16 +163,15 @@ async def _rights(session: Session) -> AsyncIterator[Finding]:
 
 async def _clock(session: Session) -> AsyncIterator[Finding]:
     now = await server_time(session.client)
-    if now is None:
-        yield warning("Clock", "the API server does not reveal its time", "synchronize the clocks of both hosts by NTP")
-        return
-    verdict = judge((datetime.now(UTC) - now).total_seconds())
-    if verdict.fatal:
-        yield bad("Clock", verdict.message, "the daemon does not start with a difference of more than 5 minutes")
-    elif verdict.message:
-        yield warning("Clock", verdict.message, "tokens and leases may expire early")
-    else:
-        yield good("Clock", "is synchronized with the API server's")
+    clock = ClockFacts(None if now is None else (datetime.now(UTC) - now).total_seconds())
+    for finding in _shown(Evidence(clock=clock)):
+        yield finding
+
+
+def _shown(evidence: Evidence) -> list[Finding]:
+    """Return what the diagnosis says of this evidence."""
+    found = examination.examine(evidence)
+    return [as_finding(one, one.topic) for one in found.problems] + [good(one.topic, one.text) for one in found.passed]
 
 
 def _listeners(settings: Settings) -> list[tuple[str, int]]:
@@ -200,20 +204,8 @@ def _free_ports(settings: Settings) -> list[Finding]:
 
 async def _crds(session: Session) -> AsyncIterator[Finding]:
     namespace = session.settings.kubernetes.namespace
-    for definition in manifests.definitions():
-        name = definition["metadata"]["name"]
-        try:
-            there = await session.client.get(CRDS, name)
-        except NotFound:
-            yield bad("CRDs", f"{name} is missing", "run `liqodctl install`")
-            continue
-        # The API server serves a CRD only when its condition Established is True.
-        if not manifests.is_established(there):
-            yield bad("CRDs", f"{name} is not served yet", "`kubectl describe crd` shows the reason")
-        elif not manifests.covers(there.get("spec"), definition["spec"]):
-            yield warning("CRDs", f"{name} belongs to another release", "run `liqodctl install`")
-        else:
-            yield good("CRDs", name)
+    for finding in _shown(Evidence(definitions=await definitions(session))):
+        yield finding
     try:
         await session.client.get(NAMESPACES, namespace, view=Object)
     except NotFound:
@@ -222,15 +214,12 @@ async def _crds(session: Session) -> AsyncIterator[Finding]:
 
 async def _daemon(session: Session) -> AsyncIterator[Finding]:
     leads = await leader(session)
+    facts = LeaderFacts(leads.holder, leads.alive, leads.age) if leads is not None else None
+    for finding in _shown(Evidence(records=ClusterFacts(leader=facts))):
+        if finding.group == DAEMON:
+            yield finding
     if leads is None:
-        yield bad("Daemon", "no daemon leads this cluster", "start it: systemctl start liqod")
         return
-    if leads.alive:
-        yield good("Daemon", f"{leads.holder} leads, renewed {leads.age:.0f} s ago")
-    else:
-        yield bad(
-            "Daemon", f"{leads.holder} last renewed its lease {leads.age:.0f} s ago", "see its log: journalctl -u liqod"
-        )
     me = await own_cluster(session)
     if me.fingerprint:
         yield good("Daemon", f"the cluster's key is {me.words}")

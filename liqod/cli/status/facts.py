@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from liqod.cli.console.findings import Finding, Verdict
+from liqod.cli.console.render import join_reason
 from liqod.cli.console.session import Session
 from liqod.cli.status.reasons import advice_for
 from liqod.cli.status.whoami import leader
@@ -19,8 +21,8 @@ from liqod.kube.resources import (
     VIRTUALNODES,
     Resource,
 )
-from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts, why_not_ready
-from liqod.model.diagnosis.problem import Problem
+from liqod.model.diagnosis.cluster import DAEMON, ClusterFacts, LeaderFacts, why_not_ready
+from liqod.model.diagnosis.problem import PEERINGS, Problem
 from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
@@ -61,6 +63,15 @@ async def _if_any(session: Session, resource: Resource, view: type[T]) -> list[T
 def advice_of(problem: Problem) -> str:
     """Return what to do about a problem: its own advice, else that of the table of reasons."""
     return problem.advice or advice_for(problem.code, problem.name)
+
+
+def as_finding(problem: Problem, group: str = "") -> Finding:
+    """Return a problem as a line of a report; what is no error is a warning there."""
+    text = join_reason(problem.code, problem.cause)
+    if problem.topic in (PEERINGS, DAEMON) and not group:
+        text = f"{problem.kind} {problem.name}: {text}"
+    verdict: Verdict = "bad" if problem.severity == "error" else "warning"
+    return Finding(group or problem.topic, verdict, text, advice_of(problem), problem.code)
 
 
 async def peer_hint(session: Session, peer: str) -> str:

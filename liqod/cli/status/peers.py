@@ -10,12 +10,13 @@ from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.group import did_you_mean
 from liqod.cli.console.render import join_reason, printable
-from liqod.model.diagnosis.cluster import ClusterFacts, is_stranger
+from liqod.model.diagnosis.cluster import ClusterFacts, diagnose, is_stranger
+from liqod.model.diagnosis.problem import Problem
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NO_TUNNEL, UNDECIDED, Decision
-from liqod.model.records.views import Advertisement, ForeignCluster
+from liqod.model.records.views import ForeignCluster
 
 STATUS_COLUMNS = {
     "name": "PEER",
@@ -56,6 +57,10 @@ DISCOVER_WIDE = {
     "since": "SINCE",
     "addresses": "ADDRESSES",
 }
+
+
+WELL = ("Ready", "Accepted", "Authenticated")
+"""Phases with a session, of which the phase alone says nothing bad."""
 
 
 def find(wanted: str, clusters: Iterable[ForeignCluster]) -> ForeignCluster:
@@ -101,24 +106,31 @@ def is_true(conditions: Sequence[Condition], kind: str) -> bool:
     return condition is not None and condition.status == "True"
 
 
-def why(cluster: ForeignCluster, offer: Advertisement | None) -> str:
-    """Return the reason of a peer's state: its own, else that of the first condition that is not True."""
+def why(cluster: ForeignCluster, problems: Sequence[Problem]) -> str:
+    """Return the reason of a peer's state: the worst of its problems, else the state's own.
+
+    A stranger has no problems: its first condition that is not True says whose turn it is.
+    """
     status = cluster.status
+    if problems and problems[0].failing:
+        return join_reason(problems[0].code, problems[0].cause)
     if status.reason or status.message:
         return join_reason(status.reason, status.message)
-    for condition in status.conditions:
-        if condition.status != "True" and (condition.reason or condition.message):
-            return join_reason(condition.reason, condition.message)
-    if offer is not None and offer.status.phase not in ("", "Accepted"):
-        return join_reason(offer.status.reason, offer.status.message)
+    if is_stranger(cluster):
+        for condition in status.conditions:
+            if condition.status != "True" and (condition.reason or condition.message):
+                return join_reason(condition.reason, condition.message)
     return ""
 
 
 def status_rows(facts: ClusterFacts, pods: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return one row per peer; ``pods`` is by node name."""
-    node_of = {node.spec.cluster_id: node.spec.node_name for node in facts.virtual_nodes}
+    problems: dict[str, list[Problem]] = {}
+    for problem in diagnose(facts):
+        if problem.kind != "namespace":
+            problems.setdefault(problem.peer, []).append(problem)
     return [
-        _status_row(cluster, facts, node_of.get(cluster.metadata.name, ""), pods) for cluster in _sorted(facts.peers)
+        _status_row(cluster, facts, problems.get(cluster.metadata.name, []), pods) for cluster in _sorted(facts.peers)
     ]
 
 
@@ -127,9 +139,10 @@ def _sorted(clusters: Iterable[ForeignCluster]) -> list[ForeignCluster]:
 
 
 def _status_row(
-    cluster: ForeignCluster, facts: ClusterFacts, node_name: str, pods: Mapping[str, int]
+    cluster: ForeignCluster, facts: ClusterFacts, problems: Sequence[Problem], pods: Mapping[str, int]
 ) -> dict[str, Any]:
     peer = cluster.metadata.name
+    node_name = next((one.spec.node_name for one in facts.virtual_nodes if one.spec.cluster_id == peer), "")
     offer, lent = facts.offer_of(peer), cluster.status.lent
     node = facts.node(node_name)
     phase = cluster.status.phase or "Unknown"
@@ -141,8 +154,8 @@ def _status_row(
         "name": label(cluster),
         "id": peer,
         "phase": phase,
-        "state": f"{phase},cordoned" if cordoned else phase,
-        "why": why(cluster, offer),
+        "state": ",".join([phase, *_remarks(phase, problems), *(["cordoned"] if cordoned else [])]),
+        "why": why(cluster, problems),
         "offer": offered,
         "decision": decision,
         "borrowing": _share(short(offer.spec.offer.resources) if offer is not None else "", decision),
@@ -156,6 +169,11 @@ def _status_row(
         "pods": pods.get(node_name, 0) if node_name else "",
         "stranger": is_stranger(cluster),
     }
+
+
+def _remarks(phase: str, problems: Sequence[Problem]) -> list[str]:
+    """Return what is to be said beside a phase that sounds well, so that nobody takes it for the whole answer."""
+    return ["degraded"] if phase in WELL and any(one.failing for one in problems) else []
 
 
 def _tunnel(peer: str, facts: ClusterFacts) -> str:

@@ -11,7 +11,6 @@ import msgspec
 
 from liqod.fabric.state.network import Link
 from liqod.fabric.state.report import (
-    SESSION_LIFETIME,
     NetworkReport,
     PodPath,
     ProbeResult,
@@ -19,7 +18,7 @@ from liqod.fabric.state.report import (
     find_cut,
 )
 from liqod.model.objects.meta import Condition, set_condition
-from liqod.model.records.network import TunnelEndpointStatus
+from liqod.model.records.network import SESSION_LIFETIME, TunnelEndpointStatus
 from liqod.model.timestamps import rfc3339
 
 UP_WITHIN: Final = 60.0

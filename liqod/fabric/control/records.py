@@ -18,7 +18,7 @@ from liqod.fabric.control.agreed import AgreedPeer, detailed, tunnel_spec
 from liqod.fabric.control.agreement.mode import ACCEPTED_BEFORE, first_decision, was_accepted
 from liqod.fabric.control.cluster_networks import when_changed
 from liqod.fabric.state.network import host_port
-from liqod.fabric.state.report import SESSION_LIFETIME, NetworkReport
+from liqod.fabric.state.report import NetworkReport
 from liqod.fabric.state.validation import RemoteNetwork
 from liqod.flow.clocks import WallClock
 from liqod.flow.controller import Source, watch
@@ -35,6 +35,7 @@ from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition, to_dict
 from liqod.model.records.network import (
     NO_TUNNEL,
+    SESSION_LIFETIME,
     TUNNEL,
     UNDECIDED,
     Decision,

@@ -14,8 +14,6 @@ import attrs
 from liqod.fabric.state.network import DesiredNetwork, PathKey
 from liqod.model.records.network import Network
 
-SESSION_LIFETIME: Final = 180
-"""Seconds after a handshake in which WireGuard uses its keys (REJECT_AFTER_TIME, WireGuard whitepaper, section 6.1)."""
 DEAD_AFTER: Final = 5.0
 """Seconds without any answer after which a peer, or a pod of it, counts as unreachable."""
 

@@ -1,15 +1,17 @@
 """Finds what is wrong with a cluster's peerings, from its records. Pure.
 
 A problem that another one causes is left out: a virtual node is not ready because the network is down, and the network
-because this host has no device; then the host is what is wrong.
+because this host has no device; then the host is what is wrong. ``examination`` adds what probes find.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import attrs
 
+from liqod.model.diagnosis import hops
 from liqod.model.diagnosis.problem import Problem, Severity
 from liqod.model.names import DELETIONS_HELD, advertisement_name
 from liqod.model.objects.meta import Condition, find_condition
@@ -19,6 +21,7 @@ from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.unpeering import DISTRUSTED
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 
+DAEMON: Final = "Daemon"
 _UNPROVEN = ("", "Discovered", "TrustPending", "Connecting")
 """Phases of a peer with which there was no session yet."""
 
@@ -71,18 +74,47 @@ def is_stranger(peer: ForeignCluster) -> bool:
     )
 
 
+@attrs.frozen
+class _Records:
+    """The records that are looked up for each peer, by its cluster ID; nodes by name."""
+
+    networks: Mapping[str, NetworkConfig]
+    tunnels: Mapping[str, TunnelEndpoint]
+    virtual_nodes: Mapping[str, Sequence[VirtualNode]]
+    nodes: Mapping[str, Node]
+
+
+def _by_peer(facts: ClusterFacts) -> _Records:
+    virtual_nodes: dict[str, list[VirtualNode]] = {}
+    for record in facts.virtual_nodes:
+        virtual_nodes.setdefault(record.spec.cluster_id, []).append(record)
+    return _Records(
+        networks={one.metadata.name: one for one in facts.networks},
+        tunnels={one.metadata.name: one for one in facts.tunnels},
+        virtual_nodes=virtual_nodes,
+        nodes={one.metadata.name: one for one in facts.nodes},
+    )
+
+
 def diagnose(facts: ClusterFacts) -> list[Problem]:
-    """Return what is wrong, the worst first, causes instead of what they cause."""
-    found = [*_daemon(facts.leader)]
+    """Return what is wrong by the records, the worst first, causes instead of what they cause."""
+    found = [*daemon_problems(facts.leader)]
+    records = _by_peer(facts)
     for peer in facts.peers:
-        found += _of_peer(peer, facts)
+        found += _of_peer(peer, records)
     found += _namespaces(facts)
     return sorted(found, key=lambda problem: problem.rank)
 
 
 def problems_of(facts: ClusterFacts, peer: str) -> list[Problem]:
     """Return what is wrong with one peer, with what concerns every peer."""
-    return [one for one in diagnose(facts) if one.peer in ("", peer) and one.kind != "namespace"]
+    mine = [one for one in facts.peers if one.metadata.name == peer]
+    return diagnose(attrs.evolve(facts, peers=mine, tables=(), offloadings=()))
+
+
+def network_problems(facts: ClusterFacts, peer: ForeignCluster) -> list[Problem]:
+    """Return what is wrong with the network to a peer, even if a lost session explains it."""
+    return list(_network(peer, _by_peer(facts)))
 
 
 def why_not_ready(facts: ClusterFacts, peer: str) -> str:
@@ -91,7 +123,8 @@ def why_not_ready(facts: ClusterFacts, peer: str) -> str:
     return f"{found[0].code}: {found[0].cause}" if found else ""
 
 
-def _daemon(leader: LeaderFacts | None) -> Iterator[Problem]:
+def daemon_problems(leader: LeaderFacts | None) -> Iterator[Problem]:
+    """Yield what is wrong with the daemon, by its lease."""
     start = "systemctl status liqod; journalctl -u liqod; then systemctl start liqod"
     if leader is None:
         yield Problem(
@@ -100,6 +133,7 @@ def _daemon(leader: LeaderFacts | None) -> Iterator[Problem]:
             name="liqod",
             cause="no daemon runs for this cluster: its records are not kept up to date",
             advice=start,
+            topic=DAEMON,
         )
     elif not leader.alive:
         yield Problem(
@@ -108,15 +142,16 @@ def _daemon(leader: LeaderFacts | None) -> Iterator[Problem]:
             name=leader.holder,
             cause=f"the daemon renewed its lease {leader.age:.0f} s ago: the records may be out of date since then",
             advice=start,
+            topic=DAEMON,
         )
 
 
-def _of_peer(peer: ForeignCluster, facts: ClusterFacts) -> list[Problem]:
+def _of_peer(peer: ForeignCluster, records: _Records) -> list[Problem]:
     if is_stranger(peer):
         return []
     session = list(_session(peer))
-    network = list(_network(peer, facts))
-    node = list(_node(peer, facts))
+    network = list(_network(peer, records))
+    node = list(_node(peer, records))
     away = any(one.severity == "error" for one in session)
     if away:
         # Nothing comes through the tunnel of a peer that is away; a device that is missing here is another matter.
@@ -140,6 +175,8 @@ def _session(peer: ForeignCluster) -> Iterator[Problem]:
         reason = status.reason or status.phase or "NotContacted"
         if reason == "WaitingForPeerTrust":
             severity = "warning"
+        elif status.phase == "Refused":
+            severity = _REFUSALS.get(reason, "warning")
         yield _about(peer, reason, status.message or f"its state is {status.phase or 'not known yet'}", severity)
         return
     if status.phase == "Authenticated" and status.reason == "CannotAdmit":
@@ -159,6 +196,12 @@ _SEVERITIES: Mapping[str, Severity] = {
     "Lost": "error",
 }
 """How bad a phase is in which there is no session, or no offer is accepted."""
+_REFUSALS: Mapping[str, Severity] = {
+    "ClusterIDRepetition": "error",
+    "RefusedByUser": "info",
+    "PeeringDisabled": "info",
+}
+"""How bad it is that a peer is refused, or its offer: what an administrator decided is not wrong."""
 _UNDECIDED = (
     "DecisionPending",
     "NoRoom",
@@ -173,40 +216,65 @@ _UNDECIDED = (
 """Reasons why an offer is not used that an administrator may want to change."""
 
 
-def _network(peer: ForeignCluster, facts: ClusterFacts) -> Iterator[Problem]:
-    config = next((one for one in facts.networks if one.metadata.name == peer.metadata.name), None)
-    tunnel = next((one for one in facts.tunnels if one.metadata.name == peer.metadata.name), None)
+def _network(peer: ForeignCluster, records: _Records) -> Iterator[Problem]:
+    config = records.networks.get(peer.metadata.name)
+    tunnel = records.tunnels.get(peer.metadata.name)
     if config is not None and config.status.phase == "None":
         # This was decided when the peering was made, and is nothing that is wrong.
-        yield _about(peer, config.status.reason, f"there is no tunnel: {config.status.message}", "info", kind="tunnel")
+        found = _about(
+            peer, config.status.reason, f"there is no tunnel: {config.status.message}", "info", kind="tunnel"
+        )
+        yield attrs.evolve(found, hop=hops.AGREEMENT)
         return
     if config is not None and config.status.phase not in ("", "Agreed"):
         waits = config.status.reason in ("", "WaitingForPeer", "Pending")
         message = config.status.message or "the networks are not agreed on yet"
-        yield _about(
-            peer, config.status.reason or "WaitingForPeer", message, "warning" if waits else "error", kind="tunnel"
-        )
+        severity: Severity = "warning" if waits else "error"
+        code = config.status.reason or "WaitingForPeer"
+        yield attrs.evolve(_about(peer, code, message, severity, kind="tunnel"), hop=hops.AGREEMENT)
         return
-    if tunnel is None or tunnel.status.phase != "Error":
-        return
-    since = find_condition(tunnel.status.conditions, "Connected")
-    if tunnel.status.reason == "LocalRouteMissing":
-        advice = (
-            "run `liqodctl check` and `liqodctl plan` as root on the gateway's host; its log has the kernel's words"
-        )
-        yield attrs.evolve(
-            _about(peer, "LocalRouteMissing", tunnel.status.message, "error", advice, since=since, kind="host"),
-            name="the network of this cluster's gateway",
-        )
-        return
-    yield _about(peer, tunnel.status.reason, tunnel.status.message, "error", since=since, kind="tunnel")
+    if tunnel is not None:
+        yield from _tunnel(peer, tunnel)
 
 
-def _node(peer: ForeignCluster, facts: ClusterFacts) -> Iterator[Problem]:
-    for record in facts.virtual_nodes:
-        if record.spec.cluster_id != peer.metadata.name:
-            continue
-        node, status = facts.node(record.spec.node_name), record.status
+_TUNNEL_SEVERITIES: Mapping[tuple[str, str], Severity] = {
+    ("Error", ""): "error",
+    ("Connecting", "Probing"): "info",
+    ("Connected", "FamilyCut"): "warning",
+}
+"""How bad phase and reason of a tunnel are; in the phase Error, with any reason."""
+
+
+def _tunnel(peer: ForeignCluster, tunnel: TunnelEndpoint) -> Iterator[Problem]:
+    status = tunnel.status
+    severity = _TUNNEL_SEVERITIES.get((status.phase, "" if status.phase == "Error" else status.reason))
+    if severity is None:
+        return
+    since = find_condition(status.conditions, "Connected")
+    if status.reason == "LocalRouteMissing":
+        yield local_route_missing(peer, status.message, since.last_transition_time if since is not None else "")
+        return
+    found = _about(peer, status.reason or "NotReady", status.message, severity, since=since, kind="tunnel")
+    yield attrs.evolve(found, hop=hops.of_cut(status.cut))
+
+
+def local_route_missing(peer: ForeignCluster, message: str, since: str = "") -> Problem:
+    """Return the problem of a gateway's host without the device or a route of the tunnel to a peer."""
+    return Problem(
+        code="LocalRouteMissing",
+        kind="host",
+        name="the network of this cluster's gateway",
+        cause=message,
+        since=since,
+        advice="run `liqodctl check` and `liqodctl plan` as root on the gateway's host; its log has the kernel's words",
+        peer=peer.metadata.name,
+        hop=hops.ROUTE,
+    )
+
+
+def _node(peer: ForeignCluster, records: _Records) -> Iterator[Problem]:
+    for record in records.virtual_nodes.get(peer.metadata.name, ()):
+        node, status = records.nodes.get(record.spec.node_name), record.status
         ready = find_condition(node.status.conditions, "Ready") if node is not None else None
         name = record.spec.node_name
         if status.phase not in ("", "Ready"):

@@ -19,6 +19,8 @@ from liqod.model.objects.meta import Condition, Object, View
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+SESSION_LIFETIME: Final = 180
+"""Seconds after a handshake in which WireGuard uses its keys (REJECT_AFTER_TIME, WireGuard whitepaper, section 6.1)."""
 MAX_NETWORKS: Final = 16
 MAX_ENDPOINTS: Final = 8
 

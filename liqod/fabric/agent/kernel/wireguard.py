@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 from liqod.fabric.agent.kernel.model import Desired, Device, Step, Tunnel, TunnelPeer
 from liqod.fabric.state.network import Link
-from liqod.fabric.state.report import SESSION_LIFETIME
-from liqod.model.records.network import Network
+from liqod.model.records.network import SESSION_LIFETIME, Network
 
 USERSPACE = "tun"
 """The kind of link that a device of wireguard-go is."""
