@@ -239,6 +239,7 @@ class Reflection(MultiService):
             listing=listing_of(kind, self._settings),
             home=self,
             complete=all(cache.synced for cache in caches if cache is not None),
+            has_services=self._home_informer(SERVICE, local) is not None,
         )
 
     def namespace_missing(self, local: str) -> None:

@@ -23,7 +23,6 @@ from liqod.kube.resources import (
     VIRTUALNODES,
     Resource,
 )
-from liqod.model.ids import Key
 from liqod.model.names import tenant_namespace
 from tests.kubelet.cases import KubeletSides
 
@@ -43,11 +42,6 @@ class ReflectionCase(KubeletSides):
         await self.pod("first")
         await self.runs("first")
         await self.settled()
-
-    async def is_service_known(self, name: str) -> bool:
-        """Return whether the virtual kubelet has seen a service: its watch and that of slices are two."""
-        (kubelet,) = self.kubelets.of_lender(self.peer)
-        return kubelet.reflection.service(Key(self.space, name)) is not None
 
     async def there(self, resource: Resource, name: str) -> dict[str, Any]:
         """Return an object of the lender once it is there."""
@@ -331,6 +325,10 @@ class ReflectionCase(KubeletSides):
         self.assertEqual(found["spec"]["rules"], [rule])
         self.assertNotEqual(found["spec"].get("ingressClassName"), "mine")
 
+    async def service(self) -> None:
+        """Make the service of ``slice_of``, without which none is reflected."""
+        await self.home.create(SERVICES, {"metadata": {"name": "db"}, "spec": {"ports": [{"port": 5432}]}}, self.space)
+
     async def slice_of(self, name: str, *endpoints: dict[str, Any], **meta: Any) -> dict[str, Any]:
         labels = {
             "kubernetes.io/service-name": "db",
@@ -349,7 +347,7 @@ class ReflectionCase(KubeletSides):
     async def test_endpoint_slices(self) -> None:
         """Endpoints that the lender does not have itself are in a slice of its own, kept as they are at home."""
         await self.served()
-        await self.home.create(SERVICES, {"metadata": {"name": "db"}, "spec": {"ports": [{"port": 5432}]}}, self.space)
+        await self.service()
         here = {"addresses": ["10.20.0.1"], "conditions": {"ready": True}, "nodeName": "some-node", "zone": "z1"}
         with_them = {"addresses": ["10.30.0.1"], "conditions": {"ready": True}, "nodeName": self.node}
         await self.slice_of("db-1", here, with_them)
@@ -401,6 +399,7 @@ class ReflectionCase(KubeletSides):
             await self.home.create(NODES, {"metadata": {"name": node, "labels": labels}})
             self.addCleanup(self.home.delete, NODES, node)
         await self.pause(0.3)
+        await self.service()
         one, two = (
             {"addresses": [a], "nodeName": f"{n}-{self.peer}"}
             for a, n in (("10.1.0.1", "again"), ("10.1.0.2", "third"))
@@ -414,6 +413,7 @@ class ReflectionCase(KubeletSides):
         await self.served()
         known: dict[str, str] = {}
         self.network.translate_endpoint = lambda address: known.get(address, "")
+        await self.service()
         await self.slice_of("db-1", {"addresses": ["10.20.0.1"]})
         await self.absent(ENDPOINTSLICES, "db-1")
 
@@ -457,7 +457,6 @@ class ReflectionCase(KubeletSides):
         await self.slice_of("db-1", {"addresses": ["10.20.0.1"], "targetRef": {"kind": "Pod", "name": "p"}})
         own = annotated("own", skip_reflection="true")
         await self.home.create(SERVICES, {"metadata": own, "spec": {"ports": [{"port": 1}]}}, self.space)
-        await self.eventually(lambda: self.is_service_known("own"))
         labels = {"kubernetes.io/service-name": "own"}
         await self.slice_of("own-1", {"addresses": ["10.20.0.3"]}, labels=labels)
         await self.there(ENDPOINTSLICES, "db-1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import attrs
@@ -11,9 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.network import NoNetwork
 from liqod.kubelet.reflection.forge.endpointslice import forge
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs
+from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
 from liqod.kubelet.reflection.kinds import ENDPOINTSLICE
 from liqod.kubelet.reflection.views import EndpointSlice
+from liqod.model.names import ALLOW_REFLECTION
 from tests.kubelet.networks import LenderObjects
 from tests.kubelet.reflection.sides import CONTEXT, Sides
 
@@ -82,6 +84,18 @@ class ForgeTests(SynchronousTestCase):
         ):
             desired = wanted(body, Network())
             self.assertEqual((set(desired.claims), desired.incomplete), (claims, incomplete), body)
+
+    def test_a_service_that_is_not_known(self) -> None:
+        """Its slices wait for it, as its annotations decide; one that says so itself goes, or that has no service."""
+        inputs = ForgeInputs(CONTEXT, has_services=True)
+        labelled = slice_of("10.20.0.1")
+        loose, allowed = deepcopy(labelled), deepcopy(labelled)
+        del loose["metadata"]["labels"]
+        allowed["metadata"]["annotations"] = {ALLOW_REFLECTION: "true"}
+        for body, waits in ((labelled, True), (loose, False), (allowed, False)):
+            seen = msgspec.json.decode(msgspec.json.encode(body), type=EndpointSlice)
+            self.assertEqual(isinstance(forge(seen, inputs), Withheld), waits, body)
+            self.assertIsInstance(forge(seen, ForgeInputs(CONTEXT)), Desired)
 
     def test_what_never_goes_is_reported_and_the_rest_goes(self) -> None:
         """One endpoint that may not be exported does not keep the others back."""

@@ -37,6 +37,9 @@ def forge(home: EndpointSlice, inputs: ForgeInputs) -> Desired | Withheld:
     why = policy.explicit(meta.annotations)
     if why is None:
         service = inputs.home.service(Key(meta.namespace, service_name)) if service_name else None
+        if service is None and service_name and inputs.has_services:
+            # Two watches: the slice of a service that is not to be reflected may come first. The service enqueues it.
+            return Withheld("its service is not known")
         why = inputs.objection(meta.annotations if service is None else service.metadata.annotations)
     if why:
         return Withheld(why)

@@ -99,12 +99,16 @@ class NoHomeObjects:
 
 @frozen
 class ForgeInputs:
-    """The inputs of forging besides the object; ``complete``: all caches behind ``home`` have synced."""
+    """The inputs of forging besides the object; ``complete``: all caches behind ``home`` have synced.
+
+    ``has_services``: services are among what ``home`` knows, so that one which it does not know is not there yet.
+    """
 
     context: Context
     listing: policy.Listing = "DenyList"
     home: HomeObjects = Factory(NoHomeObjects)
     complete: bool = True
+    has_services: bool = False
 
     def objection(self, annotations: Mapping[str, str]) -> str:
         """Return why an object with these annotations is not reflected; empty if it is."""
