@@ -317,7 +317,7 @@ class Network(Section, frozen=True):
     (ip-rule(8)); with an overlay the one before it is used too.
     """
 
-    mode: Literal["auto", "wireguard", "none"] = "none"
+    mode: Literal["auto", "wireguard", "none"] = "auto"
     role: Literal["gateway", "node"] = "gateway"
     policy: Literal["closed", "open"] = "closed"
     device: Annotated[str, Meta(pattern=r"^[a-z][-a-z0-9]{0,13}$", description="at most 14 letters, digits, '-'")] = (

@@ -78,6 +78,8 @@ def settings(name: str, cluster_id: str) -> Settings:
         kubelet=schema.Kubelet(listen=f"tcp:0:interface={HERE}"),
         webhook=schema.Webhook(listen=f"tcp:0:interface={HERE}"),
         metrics=schema.Metrics(listen=""),
+        # The pods of the demonstration have no network, and this host's is left alone.
+        network=schema.Network(mode="none"),
     )
 
 

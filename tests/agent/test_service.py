@@ -36,6 +36,8 @@ listen = "tcp:0:interface=127.0.0.1"
 lease-duration = 3
 renew-interval = 0.3
 retry-interval = 0.3
+[network]
+mode = "none"
 """
 
 

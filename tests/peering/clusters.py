@@ -16,6 +16,7 @@ from twisted.trial.unittest import FailTest, TestCase
 
 from liqod.audit.events import AuditEvent
 from liqod.config.schema import Acceptance, Settings
+from liqod.config.schema import Network as NetworkSettings
 from liqod.config.schema import Peering as PeeringSettings
 from liqod.identity.certs import KeyPair, generate
 from liqod.identity.tls import PeerTLS
@@ -135,7 +136,8 @@ def context_of(clock: Any, peers: Mapping[ClusterID, Any] | None = None, client:
 
 def settings(**peering: Any) -> Settings:
     listen = "tcp:0:interface=127.0.0.1"
-    return Settings(peering=PeeringSettings(listen=listen, **{"ping_interval": 1.0, **peering}))
+    own = PeeringSettings(listen=listen, **{"ping_interval": 1.0, **peering})
+    return Settings(peering=own, network=NetworkSettings(mode="none"))
 
 
 def keypair(cluster_id: str) -> KeyPair:

@@ -136,6 +136,7 @@ class LivesTests(TestCase):
         config.write_text(
             f'[kubernetes]\nkubeconfig = "{kubeconfig}"\n[discovery]\nmdns = false\n[metrics]\nlisten = ""\n'
             '[peering]\nlisten = "tcp:0:interface=127.0.0.1"\n[webhook]\nlisten = "tcp:0:interface=127.0.0.1"\n'
+            '[network]\nmode = "none"\n'
         )
         manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.addCleanup(manager.close)

@@ -131,6 +131,7 @@ class Side:
                 kubelet=schema.Kubelet(listen="", node_address=self.address),
                 webhook=schema.Webhook(listen="tcp:5873"),
                 metrics=schema.Metrics(listen=""),
+                network=schema.Network(mode="none"),
             )
         )
         self.api = Process(network, self.api_address, f"{name}-api")
