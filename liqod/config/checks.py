@@ -86,11 +86,11 @@ def _hosting(settings: Settings) -> Iterator[str]:
     for text in granted.egress_networks:
         if not is_network(text):
             yield _complain("hosting.egress-networks", text, "must be a network, such as 10.20.0.0/16")
-    for name, text in granted.objects.items():
-        if not is_qualified_name(name) or not _is_amount(text):
-            yield _complain(
-                f"hosting.objects.{name}", text, 'must be an entry of a ResourceQuota: "count/secrets" = "200"'
-            )
+    for section, table in (("objects", granted.objects), ("tenant-objects", granted.tenant_objects)):
+        for name, text in table.items():
+            if not is_qualified_name(name) or not _is_amount(text):
+                where = f"hosting.{section}.{name}"
+                yield _complain(where, text, 'must be an entry of a ResourceQuota: "count/secrets" = "200"')
     for key, names, is_valid, allowed in (
         ("annotations", granted.annotations, _GRANTED_KEY.fullmatch, "must be a key, or a prefix such as example.com/"),
         ("labels", granted.labels, _GRANTED_KEY.fullmatch, "must be a key, or a prefix such as example.com/"),

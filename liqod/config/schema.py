@@ -162,8 +162,9 @@ class Hosting(Section, frozen=True):
     key, or by prefix with a slash or dot at its end. ``ingress_hosts`` are names, with all names under them.
     ``control_plane_nodes`` auto: only where no other node can be used; true is "yes", false is "no".
     ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster. ``quota`` soft: a ResourceQuota in
-    each namespace, hard: beside that, limits for every container; ``objects`` are entries of that quota. ``egress`` is
-    what pods may reach beside their tenant's namespaces, name servers, the peer and ``egress_networks``.
+    each namespace, hard: beside that, limits for every container; ``objects`` are entries of that quota,
+    ``tenant_objects`` those that all namespaces of a tenant have together. ``egress`` is what pods may reach beside
+    their tenant's namespaces, name servers, the peer and ``egress_networks``.
     """
 
     pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
@@ -185,6 +186,7 @@ class Hosting(Section, frozen=True):
     storage_classes: Granted = []
     quota: Literal["none", "soft", "hard"] = "soft"
     objects: dict[str, str] = {}
+    tenant_objects: dict[str, str] = {}
     egress: Literal["tenant", "internet", "all"] = "internet"
     egress_networks: Granted = []
     workers: Annotated[int, Meta(ge=1, le=64)] = 16

@@ -29,7 +29,9 @@ from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespace_bounds import NamespaceBounds
 from liqod.hosting.tenants.namespaces import Namespaces, selector
 from liqod.hosting.tenants.networks import Networks
-from liqod.hosting.tenants.offers import Offers
+from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.tenant_quotas import SELECTED, TenantQuotas
+from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.tenants.rights import BORROWER_ROLE
 from liqod.hosting.views import Pod
 from liqod.kube.cache.shared_informers import Informers
@@ -40,6 +42,7 @@ from liqod.kube.resources import (
     FOREIGNCLUSTERS,
     NAMESPACES,
     PODS,
+    RESOURCEQUOTAS,
     SERVICES,
     SHADOWENDPOINTSLICES,
     SHADOWPODS,
@@ -118,7 +121,18 @@ class Hosting(MultiService):
             name_servers=name_servers,
             metrics=metrics,
         )
-        self._namespaces = Namespaces(client, namespaces, contract, bounds.apply, peers=self._offers.trusted)
+        quotas = TenantQuotas(
+            client,
+            clock,
+            namespaces=namespaces,
+            quotas=informers.of(RESOURCEQUOTAS, ResourceQuota, fields=SELECTED),
+            offers=self._offers,
+            contract=contract,
+            metrics=metrics,
+        )
+        self._namespaces = Namespaces(
+            client, namespaces, contract, [quotas.apply, bounds.apply], peers=self._offers.trusted
+        )
         self._access = Access(client, self._namespaces, access, contract)
         self._shadowpods = ShadowPods(
             client,
@@ -164,6 +178,7 @@ class Hosting(MultiService):
         for controller in (
             BorrowerRole(clock, self._access, metrics=metrics),
             bounds,
+            quotas,
             ClosingNamespaces(client, clock, namespaces, metrics=metrics),
             self._shadowpods,
             endpointslices,

@@ -76,6 +76,28 @@ class IsolationCase(cases.HostingCase):
         await self.becomes(grown, "the quota follows the offer")
         await self.becomes(wide, "the policy selects every pod")
 
+    async def test_the_sum_of_many_namespaces(self) -> None:
+        """However many namespaces a tenant has, their quotas together allow no more than its total, and the last one is
+        not left out.
+        """
+        for number in range(6):
+            _, last = await self.tenant(f"shop{number}")
+        granted = (await self.admin.list(NAMESPACES, labels=f"{REMOTE_CLUSTER_LABEL}={self.peer}")).items
+
+        async def hard(name: str) -> dict[str, str]:
+            quota = await self.admin.get(RESOURCEQUOTAS, "liqod-tenant", name)
+            found: dict[str, str] = quota["spec"]["hard"]
+            return found
+
+        names = [
+            one["metadata"]["name"] for one in granted if "liqo.io/tenant-namespace" not in one["metadata"]["labels"]
+        ]
+        self.assertEqual(len(names), 6)
+        of_all = [await hard(name) for name in names]
+        self.assertLessEqual(sum(int(one["services.loadbalancers"]) for one in of_all), 40)
+        self.assertLessEqual(sum(int(one["services.nodeports"]) for one in of_all), 200)
+        self.assertEqual((await hard(last))["count/configmaps"], "500")
+
     async def test_endpoints_of_the_lender(self) -> None:
         """A slice leads to no pod of this cluster, nor to loopback or the metadata service; the rest of it works."""
         borrower, namespace = await self.tenant()

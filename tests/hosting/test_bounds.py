@@ -12,11 +12,14 @@ from liqod.config.schema import Hosting
 from liqod.hosting.tenants.bounds import (
     MAX_BLOCKS,
     Surroundings,
+    most_of_namespace,
+    most_of_tenant,
     network_policy,
     resource_quota,
     with_limits,
 )
 from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.grants import MAX_NAMESPACES
 from liqod.hosting.tenants.networks import parse_networks
 
 OWN = parse_networks(["10.96.0.0/12", "10.201.0.0/16", "203.0.113.10", "fd00:10::/64"])
@@ -108,9 +111,8 @@ class QuotaTests(SynchronousTestCase):
     """Objects and storage."""
 
     def hard(self, offered: Any = None, **settings: Any) -> dict[str, str]:
-        made = resource_quota("rome", "shop-rome", contract(**settings), offered)
-        assert made is not None
-        found: dict[str, str] = made["spec"]["hard"]
+        most = most_of_namespace(contract(**settings), offered)
+        found: dict[str, str] = resource_quota("rome", "shop-rome", most)["spec"]["hard"]
         return found
 
     def test_what_is_counted(self) -> None:
@@ -135,7 +137,19 @@ class QuotaTests(SynchronousTestCase):
     def test_settings(self) -> None:
         """Entries are overruled by name; without quotas there is none."""
         self.assertEqual(self.hard(objects={"count/secrets": "7", "pods": "3"})["count/secrets"], "7")
-        self.assertIsNone(resource_quota("rome", "shop-rome", contract(quota="none"), None))
+        self.assertEqual(most_of_namespace(contract(quota="none"), None), {})
+
+    def test_all_namespaces_together(self) -> None:
+        """Everything that is counted has a sum for the tenant, far below that of as many namespaces as it may have; it
+        is never less than one namespace may have, and the lender's own word counts.
+        """
+        one, of_tenant = most_of_namespace(contract(), None), most_of_tenant(contract(), None)
+        self.assertEqual(set(one), set(of_tenant))
+        for name, most in one.items():
+            self.assertTrue(most < of_tenant[name] < MAX_NAMESPACES * most / 50, name)
+        self.assertEqual(most_of_tenant(contract(objects={"services": "9999"}), None)["services"], 9999)
+        self.assertEqual(most_of_tenant(contract(tenant_objects={"services": "3"}), None)["services"], 3)
+        self.assertEqual(most_of_tenant(contract(quota="none"), None), {})
 
 
 class LimitTests(SynchronousTestCase):

@@ -15,7 +15,7 @@ from liqod.audit.events import NO_AUDIT, Audit
 from liqod.hosting.shadowpods.controller import SETTLING, ShadowPods
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
-from liqod.hosting.tenants.offers import Offers
+from liqod.hosting.tenants.quota.offers import Offers
 from liqod.hosting.views import Pod
 from liqod.kube.errors import AlreadyExists, NotFound, from_status
 from liqod.kube.resources import PODS, Resource
@@ -29,10 +29,6 @@ from liqod.model.records.views import ForeignCluster, ShadowPod, ShadowPodSpec
 KEY = Key("shop", "web")
 REQUEST = 0.01
 """Seconds that the server takes to answer a request."""
-
-
-async def _unbounded(tenant: str, namespace: str) -> None:
-    """Set no bounds: these tests have no such objects."""
 
 
 class Cache:
@@ -167,7 +163,7 @@ class ControllerCases(SynchronousTestCase):
             shadows=caches[0],
             pods=caches[1],
             nodes=caches[4],
-            namespaces=Namespaces(client, caches[2], Contract(), _unbounded, peers=tuple),
+            namespaces=Namespaces(client, caches[2], Contract(), [], peers=tuple),
             offers=Offers(caches[3]),
             recorder=self.events,
             workers=self.workers,

@@ -195,6 +195,8 @@ def _hosting(contract: Contract) -> Iterator[Right]:
     for resource in (kinds.RESOURCEQUOTAS, kinds.NETWORKPOLICIES):
         yield from _verbs(resource, "create")
         yield from _verbs(resource, "get", "patch", "delete", names=[BOUNDS])
+    # What the quotas of a tenant's namespaces have counted; nothing is read in other quotas.
+    yield from _verbs(kinds.RESOURCEQUOTAS, "list", "watch", names=[BOUNDS])
     # `liqodctl install` makes the borrowers' role. To bind that one role is all that it takes to give it on: neither
     # writing it nor its rights (exec into any pod, all secrets) are needed.
     yield from _verbs(kinds.CLUSTERROLES, "get", "bind", names=[borrowers.BORROWER_ROLE])

@@ -19,31 +19,20 @@ from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.tenants import bounds, grants
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import selector
+from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.views import Pod, is_managed
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, PODS, RESOURCEQUOTAS
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects import quantity
 from liqod.model.objects.granted_namespace import tenant_of
-from liqod.model.objects.meta import Object, View
+from liqod.model.objects.meta import Object
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.views import ForeignCluster
 
 COLUMNS = {"of": "OF", "what": "WHAT", "used": "USED", "bound": "BOUND", "left": "LEFT"}
 _OWN = ("workers", "token-lifetime", "labels", "annotations", "tolerations", "volumes")
 """Settings that are not shown as they stand: they are no bound, or are part of a longer list."""
-
-
-class _Amounts(View, frozen=True):
-    hard: dict[str, str] = {}
-    used: dict[str, str] = {}
-
-
-class _Quota(Object, frozen=True):
-    """The ResourceQuota of a namespace: what it allows, and what the controller manager has counted."""
-
-    spec: _Amounts = _Amounts()
-    status: _Amounts = _Amounts()
 
 
 @click.group(cls=Group)
@@ -96,15 +85,19 @@ async def _held(session: Session, cluster: ForeignCluster) -> list[dict[str, Any
     rows = [*_amounts("offer", quantity.parse_all(lent), used)]
     left = grants.MAX_NAMESPACES - len(names)
     rows.append(_row("offer", "namespaces", str(len(names)), str(grants.MAX_NAMESPACES), left))
+    total = bounds.most_of_tenant(Contract.of(session.settings), quantity.parse_all(lent))
+    counts: list[Resources] = []
+    of_namespaces: list[dict[str, Any]] = []
     for name in names:
         try:
-            quota = await session.client.get(RESOURCEQUOTAS, bounds.NAME, name, view=_Quota)
+            quota = await session.client.get(RESOURCEQUOTAS, bounds.NAME, name, view=ResourceQuota)
         except NotFound:
-            rows.append(_row(name, "quota", bound="none"))
+            of_namespaces.append(_row(name, "quota", bound="none"))
             continue
         hard, counted = quantity.parse_all(quota.spec.hard), quantity.parse_all(quota.status.used)
-        rows += _amounts(name, hard, counted, others=False)
-    return rows
+        counts.append(counted)
+        of_namespaces += _amounts(name, hard, counted, others=False)
+    return [*rows, *_amounts("tenant", total, quantity.add(counts), others=False), *of_namespaces]
 
 
 def _amounts(of: str, bound: Resources, used: Resources, *, others: bool = True) -> Iterator[dict[str, Any]]:

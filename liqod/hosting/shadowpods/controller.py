@@ -43,7 +43,7 @@ from liqod.hosting.tenants.bounds import with_limits
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespaces import Namespaces
-from liqod.hosting.tenants.offers import Offers
+from liqod.hosting.tenants.quota.offers import Offers
 from liqod.hosting.views import Pod, controller_of, is_managed, order_of_creation
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client

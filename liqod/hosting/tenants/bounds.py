@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Final
 
 import attrs
@@ -14,6 +15,7 @@ import attrs
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.rights import tenant_object
 from liqod.model.names import REMOTE_CLUSTER_LABEL
+from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources, render
 from liqod.model.records.network import Network
 
@@ -24,16 +26,28 @@ DEFAULT_PODS: Final = 1000
 MAX_BLOCKS: Final = 1000
 """Networks in one list at most: an object has room for some ten thousand of them, a network plugin rarely."""
 
-_COUNTS: Final = {
-    "count/configmaps": 500,
-    "count/secrets": 500,
-    "count/ingresses.networking.k8s.io": 100,
-    "services": 250,
-    "services.loadbalancers": 10,
-    "services.nodeports": 50,
-    "persistentvolumeclaims": 250,
+_SECRETS: Final = "count/secrets"
+_OF_NAMESPACE: Final = {
+    "count/configmaps": "500",
+    _SECRETS: "500",
+    "count/ingresses.networking.k8s.io": "100",
+    "services": "250",
+    "services.loadbalancers": "10",
+    "services.nodeports": "50",
+    "persistentvolumeclaims": "250",
+    "requests.storage": "1Ti",
 }
-_STORAGE: Final = "1Ti"
+_OF_TENANT: Final = {
+    "count/configmaps": "5000",
+    _SECRETS: "5000",
+    "count/ingresses.networking.k8s.io": "1000",
+    "services": "2500",
+    "services.loadbalancers": "40",
+    "services.nodeports": "200",
+    "persistentvolumeclaims": "1000",
+    "requests.storage": "4Ti",
+}
+"""All namespaces of a tenant together. A cluster has 2,768 node ports (Kubernetes: ``service-node-port-range``)."""
 SPECIAL: Final = (
     "0.0.0.0/8",
     "127.0.0.0/8",
@@ -68,22 +82,38 @@ class Surroundings:
     name_servers: Sequence[tuple[str, int]] = ()
 
 
-def resource_quota(peer: str, namespace: str, contract: Contract, offered: Resources | None) -> dict[str, Any] | None:
-    """Return the quota of a granted namespace; None where there is none.
+def most_of_namespace(contract: Contract, offered: Resources | None) -> Resources:
+    """Return the most of each resource that one granted namespace may have; empty where there is no quota.
 
     Requests of pods are not in it: the ledger counts them for all namespaces of the tenant together. Custom resources
     are not either: until the controller manager has discovered and counted them, which takes minutes after a new
     definition, the API server refuses every one ("status unknown for quota").
     """
     if contract.granted.quota == "none":
-        return None
-    pods = int((offered or {}).get("pods", DEFAULT_PODS))
-    hard = {name: str(count) for name, count in _COUNTS.items()}
-    # Each pod with a token of its home has a secret.
-    hard["count/secrets"] = str(_COUNTS["count/secrets"] + pods)
-    hard["requests.storage"] = _STORAGE
-    hard |= contract.granted.objects
-    return {**tenant_object("v1", "ResourceQuota", NAME, namespace, peer), "spec": {"hard": hard}}
+        return {}
+    return {**_with_tokens(_OF_NAMESPACE, offered), **quantity.parse_all(contract.granted.objects)}
+
+
+def most_of_tenant(contract: Contract, offered: Resources | None) -> Resources:
+    """Return the most of each resource that all namespaces of a tenant have together: no less than one of them may
+    have. A resource that is not in it has no sum.
+    """
+    one = most_of_namespace(contract, offered)
+    total = {name: max(most, one[name]) for name, most in _with_tokens(_OF_TENANT, offered).items() if name in one}
+    return total | quantity.parse_all(contract.granted.tenant_objects)
+
+
+def resource_quota(peer: str, namespace: str, hard: Resources) -> dict[str, Any]:
+    """Return the quota of a granted namespace."""
+    spec = {"hard": {name: render(most, resource=name.removeprefix("requests.")) for name, most in hard.items()}}
+    return {**tenant_object("v1", "ResourceQuota", NAME, namespace, peer), "spec": spec}
+
+
+def _with_tokens(amounts: Mapping[str, str], offered: Resources | None) -> dict[str, Fraction]:
+    """Return amounts with room for a secret for each pod that is lent: that with the token of its home."""
+    found = quantity.parse_all(amounts)
+    found[_SECRETS] += int((offered or {}).get("pods", DEFAULT_PODS))
+    return found
 
 
 def network_policy(peer: str, namespace: str, contract: Contract, around: Surroundings) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Keeps the quota and the network policy of each granted namespace as contract, offer and networks say."""
+"""Keeps the network policy of each granted namespace as contract and networks say."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from liqod.hosting.tenants import bounds
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.networks import Networks
-from liqod.hosting.tenants.offers import Offers
+from liqod.hosting.tenants.quota.offers import Offers
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.manifests import covers
-from liqod.kube.resources import NETWORKPOLICIES, RESOURCEQUOTAS, Resource
+from liqod.kube.resources import NETWORKPOLICIES, Resource
 from liqod.kube.writing.ensure import ensure
 from liqod.model.ids import Key
 from liqod.model.objects.granted_namespace import tenant_of
@@ -90,12 +90,10 @@ class NamespaceBounds(Controller[Key]):
     async def apply(self, tenant: str, namespace: str) -> None:
         """Create or update the bounds of a namespace, before anything is created in it. Raises KubeError."""
         await self._networks.prepare()
-        quota = bounds.resource_quota(tenant, namespace, self._contract, self._offers.get(tenant))
         around = self._networks.around(tenant)
         if self._name_servers is not None:
             around = attrs.evolve(around, name_servers=self._name_servers.places(tenant))
         policy = bounds.network_policy(tenant, namespace, self._contract, around)
-        await self._ensure(RESOURCEQUOTAS, namespace, quota)
         await self._ensure(NETWORKPOLICIES, namespace, policy)
 
     async def _ensure(self, resource: Resource, namespace: str, body: dict[str, Any] | None) -> None:

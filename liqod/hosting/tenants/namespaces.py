@@ -6,7 +6,7 @@ not shown yet.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from twisted.logger import Logger
@@ -27,7 +27,7 @@ from liqod.model.records.offer import Refusal
 _MAX_RECENT: Final = 4096
 
 Bound = Callable[[str, str], Awaitable[None]]
-"""Sets the bounds of a namespace, with the tenant and the name of the namespace."""
+"""Sets a bound of a namespace, with the tenant and the name of the namespace."""
 
 
 class Namespaces:
@@ -43,7 +43,7 @@ class Namespaces:
         client: Client,
         informer: Informer[Object],
         contract: Contract,
-        bound: Bound,
+        bounds: Sequence[Bound],
         *,
         peers: Callable[[], Iterable[str]],
     ) -> None:
@@ -54,7 +54,7 @@ class Namespaces:
         self._own = frozenset(contract.own_namespaces)
         self._peers = peers
         self._recent: dict[str, str] = {}
-        self._bound = bound
+        self._bounds = bounds
         self._unsubscribe = informer.subscribe(self._namespace_changed)
 
     def close(self) -> None:
@@ -99,7 +99,8 @@ class Namespaces:
         grants.check_name(peer, local, remote, self._names, own=self._own, peers=peers)
         await self._create(peer, local, remote)
         # Before the rights: nothing is written in a namespace without bounds.
-        await self._bound(peer, remote)
+        for bound in self._bounds:
+            await bound(peer, remote)
         await ensure(
             self._client, ROLEBINDINGS, rights.binding(peer, remote, rights.BORROWER_ROLE, "ClusterRole"), ["roleRef"]
         )

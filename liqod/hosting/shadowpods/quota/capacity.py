@@ -13,7 +13,7 @@ from liqod.flow.observe import Subscribers
 from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.ledger import Ledger, Waiting, WaitingList, fitting
 from liqod.hosting.tenants.namespaces import Namespaces
-from liqod.hosting.tenants.offers import Offers
+from liqod.hosting.tenants.quota.offers import Offers
 from liqod.hosting.views import Pod, is_managed
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import Key
