@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from twisted.internet.endpoints import serverFromString
 
 from liqod.config.allowed import shown
-from liqod.config.schema import Settings
+from liqod.config.schema import Hosting, Settings
 from liqod.model.objects import label_selector
 from liqod.model.objects.quantity import parse as parse_quantity
 from liqod.model.records import hours
@@ -86,11 +86,7 @@ def _hosting(settings: Settings) -> Iterator[str]:
     for text in granted.egress_networks:
         if not is_network(text):
             yield _complain("hosting.egress-networks", text, "must be a network, such as 10.20.0.0/16")
-    for section, table in (("objects", granted.objects), ("tenant-objects", granted.tenant_objects)):
-        for name, text in table.items():
-            if not is_qualified_name(name) or not _is_amount(text):
-                where = f"hosting.{section}.{name}"
-                yield _complain(where, text, 'must be an entry of a ResourceQuota: "count/secrets" = "200"')
+    yield from _amounts_of_tenants(granted)
     for key, names, is_valid, allowed in (
         ("annotations", granted.annotations, _GRANTED_KEY.fullmatch, "must be a key, or a prefix such as example.com/"),
         ("labels", granted.labels, _GRANTED_KEY.fullmatch, "must be a key, or a prefix such as example.com/"),
@@ -105,6 +101,18 @@ def _hosting(settings: Settings) -> Iterator[str]:
         for name in names:
             if not is_valid(name):
                 yield _complain(f"hosting.{key}", name, allowed)
+
+
+def _amounts_of_tenants(granted: Hosting) -> Iterator[str]:
+    for name, text in granted.default_requests.items():
+        if name not in ("cpu", "memory", "ephemeral-storage") or not _is_amount(text):
+            where = f"hosting.default-requests.{name}"
+            yield _complain(where, text, "must be a quantity of cpu, memory or ephemeral-storage, such as 64Mi")
+    for section, table in (("objects", granted.objects), ("tenant-objects", granted.tenant_objects)):
+        for name, text in table.items():
+            if not is_qualified_name(name) or not _is_amount(text):
+                where = f"hosting.{section}.{name}"
+                yield _complain(where, text, 'must be an entry of a ResourceQuota: "count/secrets" = "200"')
 
 
 def _storage(settings: Settings) -> Iterator[str]:

@@ -154,6 +154,9 @@ class Acceptance(Section, frozen=True):
 _SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 
 
+_DEFAULT_REQUESTS: Final = {"cpu": "50m", "memory": "64Mi", "ephemeral-storage": "64Mi"}
+
+
 class Hosting(Section, frozen=True):
     """What tenants may do here.
 
@@ -162,7 +165,8 @@ class Hosting(Section, frozen=True):
     key, or by prefix with a slash or dot at its end. ``ingress_hosts`` are names, with all names under them.
     ``control_plane_nodes`` auto: only where no other node can be used; true is "yes", false is "no".
     ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster. ``quota`` soft: a ResourceQuota in
-    each namespace, hard: beside that, limits for every container; ``objects`` are entries of that quota,
+    each namespace, hard: beside that, limits for every container, and ``default_requests`` for one that names none;
+    empty: hard for tenants that are new, soft for those from before. ``objects`` are entries of that quota,
     ``tenant_objects`` those that all namespaces of a tenant have together. ``egress`` is what pods may reach beside
     their tenant's namespaces, name servers, the peer and ``egress_networks``.
     """
@@ -184,7 +188,8 @@ class Hosting(Section, frozen=True):
     ingress_hosts: Granted = []
     ingress_classes: Granted = []
     storage_classes: Granted = []
-    quota: Literal["none", "soft", "hard"] = "soft"
+    quota: Literal["", "none", "soft", "hard"] = ""
+    default_requests: dict[str, str] = msgspec.field(default_factory=lambda: dict(_DEFAULT_REQUESTS))
     objects: dict[str, str] = {}
     tenant_objects: dict[str, str] = {}
     egress: Literal["tenant", "internet", "all"] = "internet"

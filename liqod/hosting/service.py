@@ -29,6 +29,7 @@ from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespace_bounds import NamespaceBounds
 from liqod.hosting.tenants.namespaces import Namespaces, selector
 from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import Offers
 from liqod.hosting.tenants.quota.tenant_quotas import SELECTED, TenantQuotas
 from liqod.hosting.tenants.quota.view import ResourceQuota
@@ -111,13 +112,14 @@ class Hosting(MultiService):
         namespaces = informers.of(NAMESPACES, Object, labels=selector())
         self._offers = Offers(informers.of(FOREIGNCLUSTERS, ForeignCluster))
         self._networks = Networks(client, informers, settings.network)
+        contracts = Contracts(contract, namespaces)
         bounds = NamespaceBounds(
             client,
             clock,
             namespaces=namespaces,
             offers=self._offers,
             networks=self._networks,
-            contract=contract,
+            contracts=contracts,
             name_servers=name_servers,
             metrics=metrics,
         )
@@ -127,7 +129,7 @@ class Hosting(MultiService):
             namespaces=namespaces,
             quotas=informers.of(RESOURCEQUOTAS, ResourceQuota, fields=SELECTED),
             offers=self._offers,
-            contract=contract,
+            contracts=contracts,
             metrics=metrics,
         )
         self._namespaces = Namespaces(
@@ -145,6 +147,7 @@ class Hosting(MultiService):
             recorder=recorder,
             workers=own.workers,
             contract=contract,
+            contracts=contracts,
             name_servers=name_servers,
             wall=wall,
             metrics=metrics,

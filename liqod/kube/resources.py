@@ -63,6 +63,7 @@ VALIDATINGPOLICYBINDINGS: Final = Resource(
     "admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False
 )
 SERVICECIDRS: Final = Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", False)
+LIMITRANGES: Final = Resource("", "v1", "limitranges", "LimitRange", True)
 RESOURCEQUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota", True)
 NETWORKPOLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True)
 PRIORITYCLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)

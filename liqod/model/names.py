@@ -48,6 +48,9 @@ FINISHED_ANNOTATION: Final = "offloading.liqo.io/finished"
 DELETION_GRACE_ANNOTATION: Final = "offloading.liqo.io/deletion-grace-period-seconds"
 """On a ShadowPod: terminate its pod, with this grace period in seconds instead of the spec's."""
 
+QUOTA_ANNOTATION: Final = "offloading.liqo.io/quota"
+"""On a tenant namespace: the quota level with which the tenant began; without it that is "soft"."""
+
 SKIP_REFLECTION: Final = "liqo.io/skip-reflection"
 ALLOW_REFLECTION: Final = "liqo.io/allow-reflection"
 FORCE_NODE_PORT: Final = "liqo.io/force-remote-node-port"

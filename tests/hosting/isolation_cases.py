@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from liqod.kube.errors import Forbidden
+from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import (
     CONFIGMAPS,
     ENDPOINTSLICES,
     FOREIGNCLUSTERS,
+    LIMITRANGES,
     NAMESPACES,
     NETWORKPOLICIES,
     NODES,
@@ -23,7 +24,7 @@ from liqod.kube.resources import (
     SHADOWPODS,
 )
 from liqod.model.ids import ClusterID
-from liqod.model.names import REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.model.names import QUOTA_ANNOTATION, REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.records.offer import Refusal
 from tests.hosting import cases
 from tests.hosting.cases import pod_spec
@@ -97,6 +98,42 @@ class IsolationCase(cases.HostingCase):
         self.assertLessEqual(sum(int(one["services.loadbalancers"]) for one in of_all), 40)
         self.assertLessEqual(sum(int(one["services.nodeports"]) for one in of_all), 200)
         self.assertEqual((await hard(last))["count/configmaps"], "500")
+
+    async def test_pods_that_request_nothing(self) -> None:
+        """They count: a tenant cannot use an offer over and over by pods without requests."""
+        borrower, namespace = await self.tenant(cpu="120m", pods="10")
+        spec = {"containers": [{"name": "main", "image": "localhost/busybox:1"}]}
+        for name in ("a", "b"):
+            await self.shadow(borrower, namespace, name=name, spec=spec)
+            resources = (await self.runs(namespace, name))["spec"]["containers"][0]["resources"]
+            self.assertEqual(resources, {"limits": {"cpu": "120m"}, "requests": {"cpu": "50m"}})
+        await self.shadow(borrower, namespace, name="c", spec=spec)
+        status = await self.status_becomes(namespace, "c", reason="QuotaExceeded")
+        self.assertIn("asks cpu 50m, 20m left of 120m", status["message"])
+        (item,) = (await self.admin.get(LIMITRANGES, "liqod-tenant", namespace))["spec"]["limits"]
+        self.assertEqual(item["defaultRequest"], {"cpu": "50m"})
+        with self.assertRaises(Forbidden):
+            await borrower.delete(LIMITRANGES, "liqod-tenant", namespace)
+
+    async def test_a_tenant_from_before(self) -> None:
+        """It keeps the level that it had, though it is admitted again: its pods get neither limits nor requests."""
+        await self.tenant()
+        own = tenant_namespace(self.peer)
+        await self.admin.patch(NAMESPACES, own, {"metadata": {"annotations": {QUOTA_ANNOTATION: None}}})
+        borrower, namespace = await self.tenant()
+        self.assertNotIn(QUOTA_ANNOTATION, (await self.admin.get(NAMESPACES, own))["metadata"].get("annotations") or {})
+
+        async def unbound() -> bool:
+            try:
+                await self.admin.get(LIMITRANGES, "liqod-tenant", namespace)
+            except NotFound:
+                return True
+            return False
+
+        await self.becomes(unbound, "no default requests")
+        await self.shadow(borrower, namespace, spec={"containers": [{"name": "main", "image": "localhost/busybox:1"}]})
+        pod = await self.runs(namespace)
+        self.assertNotIn("limits", pod["spec"]["containers"][0].get("resources") or {})
 
     async def test_endpoints_of_the_lender(self) -> None:
         """A slice leads to no pod of this cluster, nor to loopback or the metadata service; the rest of it works."""

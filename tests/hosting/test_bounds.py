@@ -6,12 +6,18 @@ from fractions import Fraction
 from ipaddress import ip_address, ip_network
 from typing import Any
 
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import Hosting
+from liqod.hosting.shadowpods.quota.resource_requests import of_pod
 from liqod.hosting.tenants.bounds import (
     MAX_BLOCKS,
     Surroundings,
+    default_requests,
+    limit_range,
     most_of_namespace,
     most_of_tenant,
     network_policy,
@@ -21,6 +27,10 @@ from liqod.hosting.tenants.bounds import (
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.grants import MAX_NAMESPACES
 from liqod.hosting.tenants.networks import parse_networks
+from liqod.hosting.tenants.quota.levels import Level, level_of, note
+from liqod.hosting.views import PodSpec
+from liqod.model.names import QUOTA_ANNOTATION
+from liqod.model.objects.meta import Object, ObjectMeta
 
 OWN = parse_networks(["10.96.0.0/12", "10.201.0.0/16", "203.0.113.10", "fd00:10::/64"])
 PEER = parse_networks(["10.64.0.0/16", "10.70.0.0/20"])
@@ -152,22 +162,76 @@ class QuotaTests(SynchronousTestCase):
         self.assertEqual(most_of_tenant(contract(quota="none"), None), {})
 
 
+OFFERED = {"cpu": Fraction(2), "memory": Fraction(2**30), "pods": Fraction(3)}
+DEFAULTS = default_requests(contract(quota="hard"), OFFERED)
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "ephemeral-storage", "gpu/x"]), st.sampled_from(["1", "2"]))
+RESOURCES = st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS})
+CONTAINERS = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.just("c")}, optional={"resources": RESOURCES, "restartPolicy": st.just("Always")}
+    ),
+    max_size=3,
+)
+
+
 class LimitTests(SynchronousTestCase):
-    """What a container may use."""
+    """What a container may use, and what it requests."""
 
     def test_a_pod_that_names_nothing(self) -> None:
-        """It may use as much as the whole offer, and requests nothing more than before."""
-        offered = {"cpu": Fraction(2), "memory": Fraction(2**30), "pods": Fraction(3)}
-        (made,) = with_limits({"containers": [{"name": "a"}]}, offered)["containers"]
-        wanted = {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "0", "memory": "0"}}
+        """It may use as much as the whole offer, and requests something."""
+        (made,) = with_limits({"containers": [{"name": "a"}]}, OFFERED, DEFAULTS)["containers"]
+        wanted = {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "50m", "memory": "64Mi"}}
         self.assertEqual(made["resources"], wanted)
 
     def test_what_is_named_stays(self) -> None:
         """Limits and requests of the pod's own are kept; nothing is set for what is not lent by name."""
         resources = {"requests": {"cpu": "1", "memory": "1Mi"}, "limits": {"memory": "5Mi"}}
         spec = {"containers": [], "initContainers": [{"name": "a", "resources": resources}]}
-        (made,) = with_limits(spec, {"cpu": Fraction(2), "memory": Fraction(2**30)})["initContainers"]
+        (made,) = with_limits(spec, OFFERED, DEFAULTS)["initContainers"]
         self.assertEqual(made["resources"]["requests"], resources["requests"])
         self.assertEqual(made["resources"]["limits"], {"memory": "5Mi", "cpu": "2"})
-        self.assertEqual(with_limits(spec, {"pods": Fraction(1)}), spec)
-        self.assertEqual(with_limits(spec, None), spec)
+        self.assertEqual(with_limits(spec, {"pods": Fraction(1)}, {}), spec)
+        self.assertEqual(with_limits(spec, None, {}), spec)
+
+    def test_resources_of_the_pod_as_a_whole(self) -> None:
+        """What the pod requests or may use as a whole is not set for its containers: the API server would refuse it."""
+        spec = {"containers": [{"name": "a"}], "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Mi"}}}
+        self.assertEqual(with_limits(spec, OFFERED, DEFAULTS), spec)
+
+    @given(CONTAINERS, CONTAINERS, RESOURCES)
+    def test_what_is_counted_is_what_is_created(self, containers: Any, initial: Any, whole: Any) -> None:
+        """A pod is admitted with the requests that the created one has."""
+        spec = {"containers": containers, "initContainers": initial, "resources": whole}
+        made = msgspec.convert(with_limits(spec, OFFERED, DEFAULTS), PodSpec)
+        admitted = of_pod(msgspec.convert(spec, PodSpec), DEFAULTS)
+        self.assertEqual({name: value for name, value in of_pod(made).items() if value}, admitted)
+
+    def test_levels(self) -> None:
+        """Defaults are for the level ``hard``, of what is lent, and never more than that."""
+        self.assertEqual(default_requests(contract(quota="soft"), OFFERED), {})
+        self.assertEqual(default_requests(contract(quota="hard"), None), {})
+        self.assertEqual(set(DEFAULTS), {"cpu", "memory"})
+        little = default_requests(contract(quota="hard"), {"cpu": Fraction(1, 1000)})
+        self.assertEqual(little, {"cpu": Fraction(1, 1000)})
+
+    def test_limit_range(self) -> None:
+        """The API server has the same defaults."""
+        (item,) = limit_range("rome", "shop-rome", DEFAULTS)["spec"]["limits"]
+        self.assertEqual(item, {"type": "Container", "defaultRequest": {"cpu": "50m", "memory": "64Mi"}})
+
+
+class LevelTests(SynchronousTestCase):
+    """The quota level of a tenant."""
+
+    def test_levels(self) -> None:
+        """The configuration counts; without it a new tenant is held hard, and one from before as it was."""
+        before, noted = Object(), Object(metadata=ObjectMeta(annotations=note("")))
+        self.assertEqual(level_of("", before), "soft")
+        self.assertEqual(level_of("", noted), "hard")
+        self.assertEqual(level_of("", None), "hard")
+        self.assertEqual(level_of("", Object(metadata=ObjectMeta(annotations=note("none")))), "none")
+        self.assertEqual(level_of("", Object(metadata=ObjectMeta(annotations={QUOTA_ANNOTATION: "x"}))), "soft")
+        levels: list[Level] = ["none", "soft", "hard"]
+        for level in levels:
+            for namespace in (before, noted, None):
+                self.assertEqual(level_of(level, namespace), level)

@@ -63,7 +63,7 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             "objects",
             namespace,
             [
-                _rule("", ["secrets", "serviceaccounts", "resourcequotas", "services"]),
+                _rule("", ["secrets", "serviceaccounts", "resourcequotas", "limitranges", "services"]),
                 _rule("networking.k8s.io", ["networkpolicies", "ingresses"]),
                 _rule("discovery.k8s.io", ["endpointslices"]),
             ],

@@ -192,7 +192,7 @@ def _hosting(contract: Contract) -> Iterator[Right]:
     names = [borrowers.BORROWER_ROLE, borrowers.TENANT_ROLE]
     yield from _verbs(kinds.ROLEBINDINGS, "get", "patch", "delete", names=names)
     # What bounds a granted namespace.
-    for resource in (kinds.RESOURCEQUOTAS, kinds.NETWORKPOLICIES):
+    for resource in (kinds.RESOURCEQUOTAS, kinds.LIMITRANGES, kinds.NETWORKPOLICIES):
         yield from _verbs(resource, "create")
         yield from _verbs(resource, "get", "patch", "delete", names=[BOUNDS])
     # What the quotas of a tenant's namespaces have counted; nothing is read in other quotas.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -19,13 +19,14 @@ from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.tenants import bounds, grants
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import selector
+from liqod.hosting.tenants.quota.levels import at_level, level_of
 from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.views import Pod, is_managed
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, PODS, RESOURCEQUOTAS
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects import quantity
-from liqod.model.objects.granted_namespace import tenant_of
+from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.views import ForeignCluster
@@ -60,8 +61,12 @@ def show(options: Options, name: str) -> None:
 
     async def work(session: Session) -> None:
         cluster = find(name, (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items)
-        rows = [*await _held(session, cluster), *_granted(session)]
-        session.show(rows, COLUMNS)
+        present = (await session.client.list(NAMESPACES, view=Object, labels=selector(cluster.metadata.name))).items
+        own = next((one for one in present if is_tenant_namespace(one, cluster.metadata.name)), None)
+        contract = Contract.of(session.settings)
+        contract = at_level(contract, level_of(contract.granted.quota, own))
+        names = sorted(one.metadata.name for one in present if tenant_of(one) == cluster.metadata.name)
+        session.show([*await _held(session, cluster, names, contract), *_granted(contract)], COLUMNS)
         lent = cluster.status.lent
         if lent is None or not lent.resources:
             session.say(f"nothing is lent to {label(cluster)} at present", "yellow")
@@ -69,11 +74,10 @@ def show(options: Options, name: str) -> None:
     in_cluster(options, work)
 
 
-async def _held(session: Session, cluster: ForeignCluster) -> list[dict[str, Any]]:
-    """Return what the pods of a peer use of the offer, its namespaces, and the quota of each."""
-    peer = cluster.metadata.name
-    listed = (await session.client.list(NAMESPACES, view=Object, labels=selector(peer))).items
-    names = sorted(one.metadata.name for one in listed if tenant_of(one) == peer)
+async def _held(
+    session: Session, cluster: ForeignCluster, names: Sequence[str], contract: Contract
+) -> list[dict[str, Any]]:
+    """Return what the pods of a peer use of the offer, what it has in all its namespaces, and in each of them."""
     managed = f"{MANAGED_BY_LABEL}={MANAGED_BY_SHADOWPOD}"
     pods = [
         pod
@@ -85,7 +89,7 @@ async def _held(session: Session, cluster: ForeignCluster) -> list[dict[str, Any
     rows = [*_amounts("offer", quantity.parse_all(lent), used)]
     left = grants.MAX_NAMESPACES - len(names)
     rows.append(_row("offer", "namespaces", str(len(names)), str(grants.MAX_NAMESPACES), left))
-    total = bounds.most_of_tenant(Contract.of(session.settings), quantity.parse_all(lent))
+    total = bounds.most_of_tenant(contract, quantity.parse_all(lent))
     counts: list[Resources] = []
     of_namespaces: list[dict[str, Any]] = []
     for name in names:
@@ -110,9 +114,8 @@ def _amounts(of: str, bound: Resources, used: Resources, *, others: bool = True)
             yield _row(of, name, _text(name, taken), _text(name, limit), _text(name, max(Fraction(0), limit - taken)))
 
 
-def _granted(session: Session) -> Iterator[dict[str, Any]]:
-    """Yield the contract of all tenants: the settings that differ from nothing, and the lists that they add to."""
-    contract = Contract.of(session.settings)
+def _granted(contract: Contract) -> Iterator[dict[str, Any]]:
+    """Yield the contract of a tenant: the settings that differ from nothing, and the lists that they add to."""
     for field in msgspec.structs.fields(Hosting):
         if field.encode_name not in _OWN:
             yield _row("contract", field.encode_name, bound=_words(getattr(contract.granted, field.name)))

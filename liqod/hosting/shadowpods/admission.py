@@ -37,11 +37,18 @@ class Refuse:
     message: str = field(converter=sentence)
 
 
-def admit(shadow: ShadowPod, tenant: str, offered: Resources | None, used: Resources) -> Admit | Refuse:
+def admit(
+    shadow: ShadowPod,
+    tenant: str,
+    offered: Resources | None,
+    used: Resources,
+    *,
+    defaults: Resources = resource_requests.NOTHING,
+) -> Admit | Refuse:
     """Admit or refuse a ShadowPod.
 
     ``tenant`` is the borrower that the namespace was granted to (empty: none), ``offered`` what this cluster lends to
-    it (None: nothing), ``used`` what its other pods request.
+    it (None: nothing), ``used`` what its other pods request, ``defaults`` what a container requests that names nothing.
     """
     origin = shadow.metadata.labels.get(ORIGIN_LABEL, "")
     if not tenant:
@@ -57,7 +64,7 @@ def admit(shadow: ShadowPod, tenant: str, offered: Resources | None, used: Resou
             f"granted to {tenant}: the label must be that cluster's ID",
         )
     try:
-        asked = resource_requests.of_pod(read_spec(shadow))
+        asked = resource_requests.of_pod(read_spec(shadow), defaults)
     except ValueError as error:
         return Refuse("InvalidPod", f"spec.pod cannot be run: {error}")
     if offered is None:

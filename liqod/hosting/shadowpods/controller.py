@@ -39,10 +39,11 @@ from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.capacity import Capacity
 from liqod.hosting.shadowpods.quota.ledger import Waiting
 from liqod.hosting.shadowpods.status import ShadowPodReports
-from liqod.hosting.tenants.bounds import with_limits
+from liqod.hosting.tenants.bounds import default_requests, with_limits
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespaces import Namespaces
+from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import Offers
 from liqod.hosting.views import Pod, controller_of, is_managed, order_of_creation
 from liqod.kube.cache.informer import Informer
@@ -98,6 +99,7 @@ class ShadowPods(Controller[Key]):
         recorder: Recorder,
         workers: int,
         contract: Contract = _DEFAULT,
+        contracts: Contracts | None = None,
         name_servers: NameServers | None = None,
         wall: WallClock | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -114,13 +116,19 @@ class ShadowPods(Controller[Key]):
         self._namespaces = namespaces
         self._offers = offers
         self._contract = contract
+        self._contracts = contracts or Contracts(contract, namespaces.informer)
         self._tenant_nodes = contract.nodes
         self._name_servers = name_servers
         self.capacity = Capacity(clock, pods=self._pods, namespaces=namespaces, offers=offers, metrics=metrics)
         self.capacity.setServiceParent(self)
         self._reports = ShadowPodReports(client, recorder, self._shadows)
         self._updates = InPlaceUpdate(
-            client, namespaces=namespaces, capacity=self.capacity, reports=self._reports, contract=contract
+            client,
+            namespaces=namespaces,
+            capacity=self.capacity,
+            reports=self._reports,
+            contract=contract,
+            contracts=self._contracts,
         )
         self._refusals: RefusedWrites[Key] = RefusedWrites(Backoff(initial=1.0, cap=RETRY_ADMISSION))
         self._tracked: dict[Key, Tracked] = {}
@@ -189,15 +197,17 @@ class ShadowPods(Controller[Key]):
         tenant = await self._namespaces.tenant_of(key.namespace)
         offered = self.capacity.offered(tenant)
         # From here to the charge nothing is awaited: no two workers can admit pods for the same capacity.
-        verdict = admit(shadow, tenant, offered, self.capacity.used_without(tenant, key))
+        terms = self._contracts.of(tenant)
+        defaults = default_requests(terms, offered)
+        verdict = admit(shadow, tenant, offered, self.capacity.used_without(tenant, key), defaults=defaults)
         if isinstance(verdict, Refuse):
             return await self._refuse(shadow, verdict, tenant)
         try:
             avoided = self._tenant_nodes.avoids_control_plane(self._nodes.items())
             restricted = restrict(shadow, self._contract, off_control_plane=avoided)
             body = forge.pod(restricted, self._contract.granted.priority_class)
-            if self._contract.granted.quota == "hard":
-                body["spec"] = with_limits(body["spec"], offered)
+            if terms.granted.quota == "hard":
+                body["spec"] = with_limits(body["spec"], offered, defaults)
             is_named = self._name(body, shadow, tenant)
         except ValueError as error:
             return await self._refuse(shadow, Refuse("InvalidPod", f"spec.pod cannot be run: {error}"))
@@ -262,7 +272,9 @@ class ShadowPods(Controller[Key]):
         written, retry = present == status, RETRY_ADMISSION
         if refuse.reason in ("QuotaExceeded", "NotLent"):
             created, offered = shadow.metadata.creation_timestamp or "", self.capacity.offered(tenant)
-            requested = resource_requests.of_pod(read_spec(shadow))
+            requested = resource_requests.of_pod(
+                read_spec(shadow), default_requests(self._contracts.of(tenant), offered)
+            )
             before = self.capacity.wait(tenant, Waiting(created, key, requested, offered))
             # The free capacity changes with every pod that finishes; that alone is not worth a write to each of the
             # refused.

@@ -11,6 +11,7 @@ from twisted.logger import Logger
 from liqod.hosting.tenants import policies, rights
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces, selector
+from liqod.hosting.tenants.quota import levels
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from liqod.kube.manifests import covers
@@ -30,6 +31,7 @@ from liqod.kube.writing.ensure import ensure
 from liqod.model.names import (
     CREDENTIAL_SECRET,
     MAX_NAME,
+    QUOTA_ANNOTATION,
     tenant_namespace,
 )
 from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
@@ -123,6 +125,7 @@ class Access:
         self._namespaces = namespaces
         self._access = access
         self._contract = contract
+        self._note = levels.note(contract.granted.quota)
         self._token_lifetime = contract.granted.token_lifetime
         self._role_ensured = False
 
@@ -138,7 +141,9 @@ class Access:
         Raises Refusal (ClusterIDTooLong, NamespaceTaken, NamespaceTerminating) and KubeError.
         """
         await self.ensure_role()
-        namespace = await self._tenant_namespace(peer)
+        own = await self._tenant_namespace(peer)
+        await self._note_level(own)
+        namespace = own.metadata.name
         await ensure(self._client, SERVICEACCOUNTS, rights.service_account(peer))
         await ensure(self._client, ROLES, rights.tenant_role(peer))
         # The roleRef of a binding is immutable (Kubernetes: "RBAC"): a different one needs delete and create.
@@ -205,7 +210,7 @@ class Access:
             self._log.info("dismissed {peer}: {count} namespaces", peer=peer, count=len(granted))
         return had_account or bool(granted)
 
-    async def _tenant_namespace(self, peer: str) -> str:
+    async def _tenant_namespace(self, peer: str) -> Object:
         name = tenant_namespace(peer)
         if len(name) > MAX_NAME:
             raise Refusal(
@@ -216,22 +221,34 @@ class Access:
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": {"name": name, "labels": rights.tenant_labels(peer)},
+            "metadata": {
+                "name": name,
+                "labels": rights.tenant_labels(peer),
+                "annotations": self._note,
+            },
         }
         try:
             present = await self._client.get(NAMESPACES, name, view=Object)
         except NotFound:
             try:
-                await self._client.create(NAMESPACES, body, view=None)
+                return await self._client.create(NAMESPACES, body, view=Object)
             except AlreadyExists:
                 present = await self._client.get(NAMESPACES, name, view=Object)
-            else:
-                return name
         if not is_tenant_namespace(present, peer):
             raise tenant_namespace_taken(peer)
         if present.metadata.deleting:
             raise Refusal("NamespaceTerminating", f"namespace {name} is being deleted here; try again when it is gone")
-        return name
+        return present
+
+    async def _note_level(self, present: Object) -> None:
+        """Note the quota level of a new tenant, before it has an account: one that has an account is not new."""
+        if QUOTA_ANNOTATION in present.metadata.annotations:
+            return
+        name = present.metadata.name
+        try:
+            await self._client.get(SERVICEACCOUNTS, rights.SERVICE_ACCOUNT, name, view=Object)
+        except NotFound:
+            await self._client.patch(NAMESPACES, name, {"metadata": {"annotations": self._note}}, view=None)
 
     async def _is_borrowing(self, namespace: str) -> bool:
         """Return whether a tenant namespace also holds what this cluster borrows from the peer."""

@@ -48,6 +48,8 @@ _OF_TENANT: Final = {
     "requests.storage": "4Ti",
 }
 """All namespaces of a tenant together. A cluster has 2,768 node ports (Kubernetes: ``service-node-port-range``)."""
+_LIMITED: Final = ("cpu", "memory", "ephemeral-storage")
+"""What a container may have a limit for without asking for it (Kubernetes: "Resource Management for Pods")."""
 SPECIAL: Final = (
     "0.0.0.0/8",
     "127.0.0.0/8",
@@ -158,20 +160,40 @@ def _to_name_server(address: str, port: int) -> dict[str, Any]:
     return {"to": [{"ipBlock": block}], "ports": [{"protocol": one, "port": port} for one in ("UDP", "TCP")]}
 
 
-def with_limits(spec: Mapping[str, Any], offered: Resources | None) -> dict[str, Any]:
+def default_requests(contract: Contract, offered: Resources | None) -> Resources:
+    """Return what a container requests that names neither request nor limit: of what is lent, at the level ``hard``."""
+    if contract.granted.quota != "hard" or not offered:
+        return {}
+    wanted = quantity.parse_all(contract.granted.default_requests)
+    return {name: min(value, offered[name]) for name, value in wanted.items() if name in offered}
+
+
+def limit_range(peer: str, namespace: str, defaults: Resources) -> dict[str, Any]:
+    """Return the object by which the API server sets the same requests in pods that somebody else creates.
+
+    It has no limits: those follow the offer, which changes more often than each namespace should be written.
+    """
+    item = {"type": "Container", "defaultRequest": quantity.render_all(defaults)}
+    return {**tenant_object("v1", "LimitRange", NAME, namespace, peer), "spec": {"limits": [item]}}
+
+
+def with_limits(spec: Mapping[str, Any], offered: Resources | None, defaults: Resources) -> dict[str, Any]:
     """Return a pod spec of which no container may use more than the whole offer, for the quota level ``hard``.
 
-    A limit without a request would become the request (defaulting of the API server), so that one of 0 is set.
+    ``defaults`` are the requests of a container that names none. What the pod as a whole requests or may use is not set
+    for containers: theirs together may not be more (Kubernetes, KEP-2837).
     """
-    bounds = {name: offered[name] for name in ("cpu", "memory") if name in offered} if offered else {}
+    whole = spec.get("resources") or {}
+    named = {*(whole.get("limits") or {}), *(whole.get("requests") or {})}
+    bounds = {name: offered[name] for name in _LIMITED if name in offered and name not in named} if offered else {}
     made = dict(spec)
     for kind in ("containers", "initContainers"):
         if kind in spec:
-            made[kind] = [_limited(container, bounds) for container in spec[kind]]
+            made[kind] = [_limited(container, bounds, defaults) for container in spec[kind]]
     return made
 
 
-def _limited(container: Mapping[str, Any], bounds: Resources) -> dict[str, Any]:
+def _limited(container: Mapping[str, Any], bounds: Resources, defaults: Resources) -> dict[str, Any]:
     resources = container.get("resources") or {}
     limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
     missing = [name for name in bounds if name not in limits]
@@ -179,7 +201,8 @@ def _limited(container: Mapping[str, Any], bounds: Resources) -> dict[str, Any]:
         return dict(container)
     for name in missing:
         limits[name] = render(bounds[name], resource=name)
-        requests.setdefault(name, "0")
+        # A limit without a request would become the request (defaulting of the API server).
+        requests.setdefault(name, render(defaults.get(name, Fraction(0)), resource=name))
     return {**container, "resources": {**resources, "limits": limits, "requests": requests}}
 
 

@@ -1,4 +1,4 @@
-"""Keeps the network policy of each granted namespace as contract and networks say."""
+"""Keeps network policy and default requests of each granted namespace as contract, offer and networks say."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.hosting.tenants import bounds
-from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import Offers
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.manifests import covers
-from liqod.kube.resources import NETWORKPOLICIES, Resource
+from liqod.kube.resources import LIMITRANGES, NETWORKPOLICIES, Resource
 from liqod.kube.writing.ensure import ensure
 from liqod.model.ids import Key
-from liqod.model.objects.granted_namespace import tenant_of
+from liqod.model.names import QUOTA_ANNOTATION, REMOTE_CLUSTER_LABEL
+from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
@@ -30,7 +31,7 @@ AGAIN: Final = 600.0
 
 
 class NamespaceBounds(Controller[Key]):
-    """Reconciles each granted namespace with its ResourceQuota and its NetworkPolicy; tenants take turns."""
+    """Reconciles each granted namespace with its NetworkPolicy and its LimitRange; tenants take turns."""
 
     name = "tenant-bounds"
     workers = 2
@@ -43,7 +44,7 @@ class NamespaceBounds(Controller[Key]):
         namespaces: Informer[Object],
         offers: Offers,
         networks: Networks,
-        contract: Contract,
+        contracts: Contracts,
         name_servers: NameServers | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
@@ -52,12 +53,12 @@ class NamespaceBounds(Controller[Key]):
         self._namespaces = namespaces
         self._offers = offers
         self._networks = networks
-        self._contract = contract
+        self._contracts = contracts
         self._name_servers = name_servers
 
     def sources(self) -> Iterable[Source[Key]]:
         """Namespaces, the offers to their tenants, nodes and tunnels."""
-        yield watch(self._namespaces)
+        yield watch(self._namespaces, self._namespace_changed)
         yield observe(self._offers, self._of_tenant)
         yield watch(self._networks.nodes, self._node_changed)
         if self._name_servers is not None:
@@ -93,8 +94,13 @@ class NamespaceBounds(Controller[Key]):
         around = self._networks.around(tenant)
         if self._name_servers is not None:
             around = attrs.evolve(around, name_servers=self._name_servers.places(tenant))
-        policy = bounds.network_policy(tenant, namespace, self._contract, around)
+        contract, offered = self._contracts.of(tenant), self._offers.get(tenant)
+        policy = bounds.network_policy(tenant, namespace, contract, around)
         await self._ensure(NETWORKPOLICIES, namespace, policy)
+        if offered is not None:  # what is lent is not known otherwise, and nothing is created
+            defaults = bounds.default_requests(contract, offered)
+            range_ = bounds.limit_range(tenant, namespace, defaults) if defaults else None
+            await self._ensure(LIMITRANGES, namespace, range_)
 
     async def _ensure(self, resource: Resource, namespace: str, body: dict[str, Any] | None) -> None:
         if body is None:
@@ -104,6 +110,13 @@ class NamespaceBounds(Controller[Key]):
 
     def _of_tenant(self, tenant: str) -> Iterable[Key]:
         return [one.metadata.key for one in self._namespaces.items() if tenant_of(one) == tenant]
+
+    def _namespace_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[Key]:
+        yield key
+        if old is None or new is None or not is_tenant_namespace(new, peer := _peer(new)):
+            return
+        if old.metadata.annotations.get(QUOTA_ANNOTATION) != new.metadata.annotations.get(QUOTA_ANNOTATION):
+            yield from self._of_tenant(peer)
 
     def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:
         same = old is not None and new is not None and old.spec.remote_seen == new.spec.remote_seen
@@ -116,3 +129,7 @@ class NamespaceBounds(Controller[Key]):
         if self._networks.is_same(old, new):
             return ()
         return [one.metadata.key for one in self._namespaces.items() if tenant_of(one)]
+
+
+def _peer(namespace: Object) -> str:
+    return namespace.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")

@@ -14,8 +14,10 @@ from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.capacity import Capacity
 from liqod.hosting.shadowpods.quota.ledger import Waiting
 from liqod.hosting.shadowpods.status import ShadowPodReports
+from liqod.hosting.tenants.bounds import default_requests
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
+from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.views import Pod
 from liqod.kube.client import Client
 from liqod.kube.errors import Forbidden, Invalid, NotFound
@@ -49,12 +51,14 @@ class InPlaceUpdate:
         capacity: Capacity,
         reports: ShadowPodReports,
         contract: Contract,
+        contracts: Contracts,
     ) -> None:
         self._client = client
         self._namespaces = namespaces
         self._capacity = capacity
         self._reports = reports
         self._contract = contract
+        self._contracts = contracts
 
     async def apply(self, shadow: ShadowPod, pod: Pod, tracked: Tracked) -> After | None:
         """Bring a pod to its ShadowPod; returns when to try a refused resize again. Raises KubeError."""
@@ -103,9 +107,10 @@ class InPlaceUpdate:
         tenant = await self._namespaces.tenant_of(key.namespace)
         offered = self._capacity.offered(tenant)
         # From here to the charge nothing is awaited: no two workers can admit pods for the same capacity.
-        verdict = admit(shadow, tenant, offered, self._capacity.used_without(tenant, key))
+        defaults = default_requests(self._contracts.of(tenant), offered)
+        verdict = admit(shadow, tenant, offered, self._capacity.used_without(tenant, key), defaults=defaults)
         if isinstance(verdict, Refuse):
-            more = quantity.subtract(resource_requests.of_pod(read_spec(shadow)), self._capacity.charged(key))
+            more = quantity.subtract(resource_requests.of_pod(read_spec(shadow), defaults), self._capacity.charged(key))
             wanted = {name: amount for name, amount in more.items() if amount > 0}
             created = shadow.metadata.creation_timestamp or ""
             self._capacity.wait(tenant, Waiting(created, key, wanted, offered))

@@ -10,33 +10,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from typing import Final
 
 from liqod.hosting.views import Container, PodSpec, QuantityText, Requirements
 from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources
 
 PODS = "pods"
+NOTHING: Final[Resources] = {}
 
 
-def of_pod(spec: PodSpec) -> dict[str, Fraction]:
+def of_pod(spec: PodSpec, defaults: Resources = NOTHING) -> dict[str, Fraction]:
     """Return the requests of a pod by resource, ``pods: 1`` included; raises ValueError with the field of an invalid
     quantity.
+
+    ``defaults`` are the requests of a container that names neither request nor limit, unless the pod as a whole does.
     """
-    running = quantity.add(_of_container(c, "spec.containers") for c in spec.containers or ())
+    whole = _of_requirements(spec.resources, "spec.resources")
+    defaults = {name: value for name, value in defaults.items() if name not in whole} if defaults else defaults
+    running = quantity.add({**defaults, **_of_container(c, "spec.containers")} for c in spec.containers or ())
     if not spec.init_containers and not spec.overhead and spec.resources is None:
         running[PODS] = Fraction(1)
         return running
     restartable: dict[str, Fraction] = {}
     starting: dict[str, Fraction] = {}
     for container in spec.init_containers or ():
-        asked = _of_container(container, "spec.initContainers")
+        asked = {**defaults, **_of_container(container, "spec.initContainers")}
         if container.restart_policy == "Always":
             running = quantity.add((running, asked))
             restartable = quantity.add((restartable, asked))
             starting = largest((starting, restartable))
         else:
             starting = largest((starting, quantity.add((asked, restartable))))
-    total = largest((running, starting, _of_requirements(spec.resources, "spec.resources")))
+    total = largest((running, starting, whole))
     total = quantity.add((total, _parse(spec.overhead or {}, "spec.overhead")))
     total[PODS] = Fraction(1)
     return total

@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.hosting.tenants import bounds
-from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import Offers
 from liqod.hosting.tenants.quota.shares import Held, divide
 from liqod.hosting.tenants.quota.view import ResourceQuota
@@ -51,7 +51,7 @@ class TenantQuotas(Controller[str]):
         namespaces: Informer[Object],
         quotas: Informer[ResourceQuota],
         offers: Offers,
-        contract: Contract,
+        contracts: Contracts,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, metrics=metrics)
@@ -59,7 +59,7 @@ class TenantQuotas(Controller[str]):
         self._namespaces = namespaces
         self._quotas = MutationCache(quotas, clock)
         self._offers = offers
-        self._contract = contract
+        self._contracts = contracts
         self._decided: dict[Key, Resources] = {}
         self._writing: set[Key] = set()
 
@@ -78,7 +78,7 @@ class TenantQuotas(Controller[str]):
         """Write the quotas of a tenant that differ."""
         if not (names := self._namespaces_of(tenant)):
             return None
-        if not bounds.most_of_namespace(self._contract, self._offers.get(tenant)):
+        if not self._most(tenant):
             for name in names:
                 await self._remove(_key(name))
             return After(AGAIN)
@@ -95,7 +95,7 @@ class TenantQuotas(Controller[str]):
     async def apply(self, tenant: str, namespace: str) -> None:
         """Create the quota of a namespace, before anything is created in it. Raises KubeError."""
         await self.prepare()
-        if not bounds.most_of_namespace(self._contract, self._offers.get(tenant)):
+        if not self._most(tenant):
             await self._remove(_key(namespace))
         elif self._quotas.get(_key(namespace)) is None:
             names = dict.fromkeys([*self._namespaces_of(tenant), namespace])
@@ -105,8 +105,8 @@ class TenantQuotas(Controller[str]):
 
     def _decide(self, tenant: str, names: Iterable[str], only: str = "") -> dict[str, Resources]:
         """Return the shares to write: where they differ, or there is no quota; they count at once."""
-        offered = self._offers.get(tenant)
-        most, total = bounds.most_of_namespace(self._contract, offered), bounds.most_of_tenant(self._contract, offered)
+        most = self._most(tenant)
+        total = bounds.most_of_tenant(self._contracts.of(tenant), self._offers.get(tenant))
         present = {name: self._quotas.get(_key(name)) for name in names}
         shares: dict[str, dict[str, Fraction]] = {name: {} for name in present if not self._is_closing(name)}
         for resource, limit in most.items():
@@ -177,6 +177,9 @@ class TenantQuotas(Controller[str]):
         if self._quotas.get(key) is not None:
             await self._client.delete(RESOURCEQUOTAS, key.name, key.namespace)
 
+    def _most(self, tenant: str) -> Resources:
+        return bounds.most_of_namespace(self._contracts.of(tenant), self._offers.get(tenant))
+
     def _is_closing(self, name: str) -> bool:
         found = self._namespaces.get(Key("", name))
         return found is not None and found.metadata.deleting
@@ -203,7 +206,7 @@ class TenantQuotas(Controller[str]):
 
     def _is_full(self, tenant: str, quota: ResourceQuota) -> bool:
         """Return whether a namespace has the most that one may have, and the API server enforces that."""
-        most = bounds.most_of_namespace(self._contract, self._offers.get(tenant))
+        most = self._most(tenant)
         return bool(most) and quota.covers(most) and quota.is_enforced
 
 
