@@ -108,6 +108,11 @@ def _amounts_of_tenants(granted: Hosting) -> Iterator[str]:
         if name not in ("cpu", "memory", "ephemeral-storage") or not _is_amount(text):
             where = f"hosting.default-requests.{name}"
             yield _complain(where, text, "must be a quantity of cpu, memory or ephemeral-storage, such as 64Mi")
+    for name in granted.uncounted:
+        if not is_qualified_name(name):
+            yield _complain(
+                "hosting.uncounted", name, 'must be the name of an entry of a ResourceQuota: "count/secrets"'
+            )
     for section, table in (("objects", granted.objects), ("tenant-objects", granted.tenant_objects)):
         for name, text in table.items():
             if not is_qualified_name(name) or not _is_amount(text):

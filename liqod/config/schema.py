@@ -166,9 +166,9 @@ class Hosting(Section, frozen=True):
     ``control_plane_nodes`` auto: only where no other node can be used; true is "yes", false is "no".
     ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster. ``quota`` soft: a ResourceQuota in
     each namespace, hard: beside that, limits for every container, and ``default_requests`` for one that names none;
-    empty: hard for tenants that are new, soft for those from before. ``objects`` are entries of that quota,
-    ``tenant_objects`` those that all namespaces of a tenant have together. ``egress`` is what pods may reach beside
-    their tenant's namespaces, name servers, the peer and ``egress_networks``.
+    empty: hard for tenants that are new, soft for those from before. ``objects`` are entries of that quota, without
+    those that ``uncounted`` names, ``tenant_objects`` those that all namespaces of a tenant have together. ``egress``
+    is what pods may reach beside their tenant's namespaces, name servers, the peer and ``egress_networks``.
     """
 
     pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
@@ -192,6 +192,7 @@ class Hosting(Section, frozen=True):
     default_requests: dict[str, str] = msgspec.field(default_factory=lambda: dict(_DEFAULT_REQUESTS))
     objects: dict[str, str] = {}
     tenant_objects: dict[str, str] = {}
+    uncounted: Annotated[list[str], Meta(max_length=64)] = []
     egress: Literal["tenant", "internet", "all"] = "internet"
     egress_networks: Granted = []
     workers: Annotated[int, Meta(ge=1, le=64)] = 16

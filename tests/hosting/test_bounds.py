@@ -148,6 +148,10 @@ class QuotaTests(SynchronousTestCase):
         """Entries are overruled by name; without quotas there is none."""
         self.assertEqual(self.hard(objects={"count/secrets": "7", "pods": "3"})["count/secrets"], "7")
         self.assertEqual(most_of_namespace(contract(quota="none"), None), {})
+        left_out = contract(uncounted=["count/secrets"])
+        for hard in (most_of_namespace(left_out, None), most_of_tenant(left_out, None)):
+            self.assertNotIn("count/secrets", hard)
+            self.assertIn("count/configmaps", hard)
 
     def test_all_namespaces_together(self) -> None:
         """Everything that is counted has a sum for the tenant, far below that of as many namespaces as it may have; it
@@ -160,6 +164,9 @@ class QuotaTests(SynchronousTestCase):
         self.assertEqual(most_of_tenant(contract(objects={"services": "9999"}), None)["services"], 9999)
         self.assertEqual(most_of_tenant(contract(tenant_objects={"services": "3"}), None)["services"], 3)
         self.assertEqual(most_of_tenant(contract(quota="none"), None), {})
+        self.assertEqual(
+            most_of_namespace(contract(tenant_objects={"count/jobs.batch": "3"}), None)["count/jobs.batch"], 3
+        )
 
 
 OFFERED = {"cpu": Fraction(2), "memory": Fraction(2**30), "pods": Fraction(3)}

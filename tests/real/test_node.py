@@ -128,7 +128,8 @@ class NodeTests(PairTests):
         )
 
         def resized() -> bool:
-            return bool(self.there(WORK)["spec"]["containers"][0]["resources"]["requests"] == resources["requests"])
+            requests = self.there(WORK)["spec"]["containers"][0]["resources"]["requests"]
+            return bool({name: requests.get(name) for name in resources["requests"]} == resources["requests"])
 
         eventually("it is resized", resized)
 

@@ -93,7 +93,13 @@ def most_of_namespace(contract: Contract, offered: Resources | None) -> Resource
     """
     if contract.granted.quota == "none":
         return {}
-    return {**_with_tokens(_OF_NAMESPACE, offered), **quantity.parse_all(contract.granted.objects)}
+    # What is bounded for the tenant alone may all be in one namespace.
+    found = {
+        **quantity.parse_all(contract.granted.tenant_objects),
+        **_with_tokens(_OF_NAMESPACE, offered),
+        **quantity.parse_all(contract.granted.objects),
+    }
+    return {name: most for name, most in found.items() if name not in contract.granted.uncounted}
 
 
 def most_of_tenant(contract: Contract, offered: Resources | None) -> Resources:
