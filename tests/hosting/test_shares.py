@@ -129,3 +129,8 @@ class DivideTests(SynchronousTestCase):
         """Quotas that together allow more than the total, as those of an earlier release did, are made smaller."""
         held = settled({f"n{index}": quota(500, 3) for index in range(100)}, 5000, 500, self)
         self.assertLessEqual(sum(one.granted for one in held.values()), 5000)
+
+    def test_what_is_used_may_be_replaced(self) -> None:
+        """A share below what is used, as it was taken away in the same moment, becomes what is used."""
+        held = {"a": Held(Fraction(1), Fraction(1), Fraction(8)), "b": quota(1), "c": quota(1)}
+        self.assertEqual(divide(held, Fraction(10), Fraction(8))["a"], 8)

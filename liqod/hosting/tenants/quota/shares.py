@@ -75,9 +75,12 @@ def divide(namespaces: Mapping[str, Held], total: Fraction, most: Fraction) -> d
     free = total - sum((one.held for one in namespaces.values()), _NOTHING)
     is_short = free < 0
     for name, one in sorted(namespaces.items(), key=lambda item: (item[1].granted, item[0])):
-        present = min(one.held, most)
-        more = _wanted(one, idle[name], step, most) - present
-        if more <= 0 or not (one.is_enforced or one.hard is None):
+        if not (one.is_enforced or one.hard is None):
+            continue
+        present, wanted = min(one.held, most), _wanted(one, idle[name], step, most)
+        # What is used is held in any case: it may be replaced.
+        shares[name] = max(shares[name], min(present, wanted))
+        if (more := wanted - present) <= 0:
             continue
         given = max(_NOTHING, min(more, free))
         if given:
