@@ -60,7 +60,7 @@ class TenantTests(test_every_command.EveryCase):
         self.assertEqual(found["shop-c2", "count/secrets"], ("7", "510", "503"))
         self.assertEqual(found["shop-c2", "requests.storage"], ("0", "1Ti", "1Ti"))
         self.assertEqual(found["tenant", "count/secrets"], ("7", "5010", "5003"))
-        self.assertEqual(found["tenant", "requests.storage"], ("0", "4Ti", "4Ti"))
+        self.assertEqual(found["tenant", "requests.storage"], ("0", "10Ti", "10Ti"))
         self.assertEqual(found["contract", "quota"][1], "hard")
         self.assertEqual(found["contract", "control-plane-nodes"][1], "auto")
         self.assertIn("persistentVolumeClaim", found["contract", "volumes"][1])

@@ -202,8 +202,9 @@ class LimitTests(SynchronousTestCase):
 
     def test_resources_of_the_pod_as_a_whole(self) -> None:
         """What the pod requests or may use as a whole is not set for its containers: the API server would refuse it."""
-        spec = {"containers": [{"name": "a"}], "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Mi"}}}
-        self.assertEqual(with_limits(spec, OFFERED, DEFAULTS), spec)
+        spec = {"containers": [{"name": "a"}], "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "1Mi"}}}
+        (made,) = with_limits(spec, OFFERED, DEFAULTS)["containers"]
+        self.assertEqual(made["resources"], {"requests": {"cpu": "0"}})  # else it would be that of the LimitRange
 
     @given(CONTAINERS, CONTAINERS, RESOURCES)
     def test_what_is_counted_is_what_is_created(self, containers: Any, initial: Any, whole: Any) -> None:

@@ -44,8 +44,8 @@ _OF_TENANT: Final = {
     "services": "2500",
     "services.loadbalancers": "40",
     "services.nodeports": "200",
-    "persistentvolumeclaims": "1000",
-    "requests.storage": "4Ti",
+    "persistentvolumeclaims": "2500",
+    "requests.storage": "10Ti",
 }
 """All namespaces of a tenant together. A cluster has 2,768 node ports (Kubernetes: ``service-node-port-range``)."""
 _LIMITED: Final = ("cpu", "memory", "ephemeral-storage")
@@ -186,30 +186,31 @@ def limit_range(peer: str, namespace: str, defaults: Resources) -> dict[str, Any
 def with_limits(spec: Mapping[str, Any], offered: Resources | None, defaults: Resources) -> dict[str, Any]:
     """Return a pod spec of which no container may use more than the whole offer, for the quota level ``hard``.
 
-    ``defaults`` are the requests of a container that names none. What the pod as a whole requests or may use is not set
-    for containers: theirs together may not be more (Kubernetes, KEP-2837).
+    ``defaults`` are the requests of a container that names none. Where the pod as a whole requests something or has a
+    limit, its containers get neither, since theirs together may not be more (Kubernetes, KEP-2837).
     """
     whole = spec.get("resources") or {}
-    named = {*(whole.get("limits") or {}), *(whole.get("requests") or {})}
-    bounds = {name: offered[name] for name in _LIMITED if name in offered and name not in named} if offered else {}
+    of_pod = {*(whole.get("limits") or {}), *(whole.get("requests") or {})}
+    limits = {name: render(offered[name], resource=name) for name in _LIMITED if name in offered} if offered else {}
+    limits = {name: text for name, text in limits.items() if name not in of_pod}
+    requests = {name: render(defaults.get(name, Fraction(0)), resource=name) for name in limits}
+    # Without a request the LimitRange would set the default one.
+    requests |= {name: "0" for name in whole.get("requests") or {} if name in defaults}
     made = dict(spec)
     for kind in ("containers", "initContainers"):
         if kind in spec:
-            made[kind] = [_limited(container, bounds, defaults) for container in spec[kind]]
+            made[kind] = [_limited(container, limits, requests) for container in spec[kind]]
     return made
 
 
-def _limited(container: Mapping[str, Any], bounds: Resources, defaults: Resources) -> dict[str, Any]:
+def _limited(container: Mapping[str, Any], limits: Mapping[str, str], requests: Mapping[str, str]) -> dict[str, Any]:
     resources = container.get("resources") or {}
-    limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
-    missing = [name for name in bounds if name not in limits]
-    if not missing:
-        return dict(container)
-    for name in missing:
-        limits[name] = render(bounds[name], resource=name)
-        # A limit without a request would become the request (defaulting of the API server).
-        requests.setdefault(name, render(defaults.get(name, Fraction(0)), resource=name))
-    return {**container, "resources": {**resources, "limits": limits, "requests": requests}}
+    named = resources.get("limits") or {}
+    # A limit without a request would become the request (defaulting of the API server).
+    added = {name: text for name, text in requests.items() if name not in named}
+    made = {"limits": {**limits, **named}, "requests": {**added, **(resources.get("requests") or {})}}
+    changed = {kind: amounts for kind, amounts in made.items() if amounts != (resources.get(kind) or {})}
+    return {**container, "resources": {**resources, **changed}} if changed else dict(container)
 
 
 def _everything_but(closed: Iterable[Network]) -> list[dict[str, Any]]:
