@@ -91,6 +91,36 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         for resource, meta, body in fine:
             self.assertEqual(await refused(resource, meta, body), "")
 
+    async def test_a_tenant_that_takes_load_balancers(self) -> None:
+        """In all of its namespaces together it gets as many as are its total, with its own credential and in whatever
+        order it asks for them, and not one more.
+        """
+        balanced = {"spec": {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False, "ports": [{"port": 80}]}}
+        tenants = [await self.tenant(f"shop{number}") for number in range(6)]
+        made: list[str] = []
+
+        async def grab(number: int) -> bool:
+            borrower, namespace = tenants[number]
+            try:
+                await borrower.create(SERVICES, {"metadata": {"generateName": "taken-"}, **balanced}, namespace)
+            except Forbidden as error:
+                self.assertIn("quota", error.message)
+                return False
+            made.append(namespace)
+            return True
+
+        async def all_taken() -> bool:
+            for number in range(6):
+                while await grab(number):
+                    pass
+            return len(made) >= 40
+
+        await self.becomes(all_taken, "the total can be used")
+        for _ in range(3):
+            await self.settle()
+            await all_taken()
+        self.assertEqual(len(made), 40)
+
     async def user(self, name: str, *rules: dict[str, Any]) -> Client:
         """Return a client of an account with these rights across the cluster, and no others."""
         await self.admin.create(SERVICEACCOUNTS, {"metadata": {"name": name}}, "default")
