@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from random import Random
 
 import attrs
@@ -28,24 +27,22 @@ class Namespace:
     @property
     def held(self) -> Held:
         hard, used = self.seen
-        return Held(
-            Fraction(self.spec), None if hard is None else Fraction(hard), None if hard is None else Fraction(used)
-        )
+        return Held(self.spec, None if hard is None else hard, None if hard is None else used)
 
     def create(self, count: int) -> None:
         """The tenant creates as much as the API server lets it."""
         self.there = max(self.there, min(self.there + count, self.hard or 0))
 
 
-def quota(share: int | Fraction, used: int | Fraction | None = 0) -> Held:
+def quota(share: int, used: int | None = 0) -> Held:
     """Return a quota that is enforced."""
-    return Held(Fraction(share), Fraction(share), None if used is None else Fraction(used))
+    return Held(share, share, used)
 
 
 def settled(held: dict[str, Held], total: int, most: int, test: SynchronousTestCase) -> dict[str, Held]:
     """Divide until nothing changes, the API server enforcing each step at once."""
     for _ in range(ROUNDS):
-        shares = divide(held, Fraction(total), Fraction(most))
+        shares = divide(held, total, most)
         if all(share == held[name].spec for name, share in shares.items()):
             return held
         held = {name: attrs.evolve(one, spec=shares[name], hard=shares[name]) for name, one in held.items()}
@@ -69,7 +66,7 @@ class DivideTests(SynchronousTestCase):
                 namespaces.append(Namespace())
             if random.random() < 0.8:
                 held = {str(index): one.held for index, one in enumerate(namespaces)}
-                for name, share in divide(held, Fraction(total), Fraction(most)).items():
+                for name, share in divide(held, total, most).items():
                     namespaces[int(name)].spec = int(share)
             for one in namespaces:
                 if random.random() < 0.6:
@@ -96,7 +93,7 @@ class DivideTests(SynchronousTestCase):
         held = settled(held, total, most, self)
         taken = sum(one.taken for one in held.values())
         self.assertLessEqual(sum(one.held for one in held.values()), max(total, taken))
-        left = max(Fraction(0), total - taken)
+        left = max(0, total - taken)
         open_ones = [one for one in held.values() if one.taken < min(most, total) and one.used is not None]
         with_room = [one for one in open_ones if one.granted > one.taken]
         if all(one.used is not None for one in held.values()):
@@ -105,7 +102,7 @@ class DivideTests(SynchronousTestCase):
     def test_few_namespaces_are_as_before(self) -> None:
         """Where the total is enough for all namespaces each has the most that one may have."""
         held = {f"n{index}": Held() for index in range(4)}
-        self.assertEqual(set(divide(held, Fraction(40), Fraction(10)).values()), {Fraction(10)})
+        self.assertEqual(set(divide(held, 40, 10).values()), {10})
 
     def test_a_thousand_namespaces(self) -> None:
         """They have no more together than the total; one that fills its share gets more, a few steps at a time."""
@@ -122,8 +119,8 @@ class DivideTests(SynchronousTestCase):
         """What others create does not move the share of a namespace that has room."""
         held = settled({f"n{index}": quota(0) for index in range(20)}, 1000, 500, self)
         before = {name: one.granted for name, one in held.items()}
-        held["n3"] = attrs.evolve(held["n3"], used=Fraction(4))
-        self.assertEqual(divide(held, Fraction(1000), Fraction(500)), before)
+        held["n3"] = attrs.evolve(held["n3"], used=4)
+        self.assertEqual(divide(held, 1000, 500), before)
 
     def test_what_was_more_before_shrinks(self) -> None:
         """Quotas that together allow more than the total, as those of an earlier release did, are made smaller."""
@@ -132,5 +129,5 @@ class DivideTests(SynchronousTestCase):
 
     def test_what_is_used_may_be_replaced(self) -> None:
         """A share below what is used, as it was taken away in the same moment, becomes what is used."""
-        held = {"a": Held(Fraction(1), Fraction(1), Fraction(8)), "b": quota(1), "c": quota(1)}
-        self.assertEqual(divide(held, Fraction(10), Fraction(8))["a"], 8)
+        held = {"a": Held(1, 1, 8), "b": quota(1), "c": quota(1)}
+        self.assertEqual(divide(held, 10, 8)["a"], 8)

@@ -13,7 +13,7 @@ from liqod.hosting.tenants import bounds
 from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import Offers
 from liqod.hosting.tenants.quota.shares import Held, divide
-from liqod.hosting.tenants.quota.view import ResourceQuota
+from liqod.hosting.tenants.quota.view import ONE, ResourceQuota, units
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
@@ -29,6 +29,8 @@ AGAIN: Final = 600.0
 """Seconds until the quotas of a tenant are looked at again, should nothing have led to that before."""
 COALESCE: Final = 0.25
 """Seconds for which changes of use are collected: each object that is created changes the status of a quota."""
+EACH: Final = 0.001
+"""Seconds more for each namespace: a tenant with a thousand of them must not keep the daemon busy with counts."""
 SELECTED: Final = f"metadata.name={bounds.NAME}"
 """The field selector of the quotas that liqod writes; rights to watch objects of one name are given so."""
 
@@ -62,6 +64,7 @@ class TenantQuotas(Controller[str]):
         self._contracts = contracts
         self._decided: dict[Key, Resources] = {}
         self._writing: set[Key] = set()
+        self._counts: dict[str, int] = {}
 
     def sources(self) -> Iterable[Source[str]]:
         """Namespaces, offers, and what the API server counts and enforces."""
@@ -77,7 +80,9 @@ class TenantQuotas(Controller[str]):
     async def reconcile(self, tenant: str) -> After | None:
         """Write the quotas of a tenant that differ."""
         if not (names := self._namespaces_of(tenant)):
+            self._counts.pop(tenant, None)
             return None
+        self._counts[tenant] = len(names)
         if not self._most(tenant):
             for name in names:
                 await self._remove(_key(name))
@@ -112,10 +117,10 @@ class TenantQuotas(Controller[str]):
         for resource, limit in most.items():
             held = {name: self._held(_key(name), quota, resource) for name, quota in present.items()}
             # What is in a namespace that is being deleted is there until it is gone; nothing is created in it.
-            gone = sum((one.taken for name, one in held.items() if name not in shares), Fraction(0))
-            left = max(Fraction(0), total.get(resource, limit * len(held)) - gone)
-            for name, share in divide({name: held[name] for name in shares}, left, limit).items():
-                shares[name][resource] = share
+            gone = sum(one.taken for name, one in held.items() if name not in shares)
+            left = max(0, units(total.get(resource, limit * len(held))) - gone)
+            for name, share in divide({name: held[name] for name in shares}, left, units(limit), ONE).items():
+                shares[name][resource] = Fraction(share, ONE)
         found: dict[str, Resources] = {}
         for name, hard in shares.items():
             quota = present[name]
@@ -126,8 +131,8 @@ class TenantQuotas(Controller[str]):
 
     def _held(self, key: Key, quota: ResourceQuota | None, resource: str) -> Held:
         held = Held() if quota is None else quota.held(resource)
-        decided = self._decided.get(key, {}).get(resource)
-        if decided is None or decided == held.spec:
+        found = self._decided.get(key, {}).get(resource)
+        if found is None or (decided := units(found)) == held.spec:
             return held
         # It is being written: nothing else is decided meanwhile, and the larger one counts.
         return Held(max(decided, held.spec), min(decided, held.spec), held.used)
@@ -201,7 +206,7 @@ class TenantQuotas(Controller[str]):
         tenant = next((one.metadata.labels.get(REMOTE_CLUSTER_LABEL, "") for one in (new, old) if one is not None), "")
         # Where the total is enough for all namespaces, what they use changes no share.
         if tenant and (new is None or old is None or old.spec != new.spec or not self._is_full(tenant, new)):
-            self.enqueue(tenant, COALESCE)
+            self.enqueue(tenant, max(COALESCE, self._counts.get(tenant, 0) * EACH))
         return ()
 
     def _is_full(self, tenant: str, quota: ResourceQuota) -> bool:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
+from functools import lru_cache
+from typing import Final
 
 from liqod.hosting.tenants.quota.shares import Held
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Object, View
 from liqod.model.objects.quantity import Resources
+
+ONE: Final = 1000
+"""The smallest part that is counted is a thousandth, as of CPU cores."""
+
+
+def units(amount: Fraction) -> int:
+    """Return an amount in units of ``1 / ONE``; a finer one is rounded up, as Kubernetes does."""
+    return math.ceil(amount * ONE)
 
 
 class Amounts(View, frozen=True):
@@ -35,11 +46,21 @@ class ResourceQuota(Object, frozen=True):
         return all(_amount(self.spec.hard, name) == amount for name, amount in hard.items())
 
     def held(self, resource: str) -> Held:
-        """Return the quota of one resource; what is not in it is not granted."""
-        spec = _amount(self.spec.hard, resource)
-        if spec is None:
-            return Held()
-        return Held(spec, _amount(self.status.hard, resource), _amount(self.status.used, resource))
+        """Return the quota of one resource, in units of ``1 / ONE``; what is not in it is not granted."""
+        spec = _units(self.spec.hard, resource)
+        return Held(spec or 0, _units(self.status.hard, resource), _units(self.status.used, resource))
+
+
+def _units(amounts: dict[str, str], name: str) -> int | None:
+    return _units_of(amounts[name]) if name in amounts else None
+
+
+@lru_cache(maxsize=4096)
+def _units_of(text: str) -> int | None:
+    try:
+        return units(quantity.parse(text))
+    except ValueError:
+        return None
 
 
 def _amount(amounts: dict[str, str], name: str) -> Fraction | None:
