@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from liqod.hosting.tenants.quota.levels import OF_NEW_TENANTS
 from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, PODS, RESOURCEQUOTAS, SHADOWPODS
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
@@ -61,7 +62,7 @@ class TenantTests(test_every_command.EveryCase):
         self.assertEqual(found["shop-c2", "requests.storage"], ("0", "1Ti", "1Ti"))
         self.assertEqual(found["tenant", "count/secrets"], ("7", "5010", "5003"))
         self.assertEqual(found["tenant", "requests.storage"], ("0", "10Ti", "10Ti"))
-        self.assertEqual(found["contract", "quota"][1], "hard")
+        self.assertEqual(found["contract", "quota"][1], OF_NEW_TENANTS)
         self.assertEqual(found["contract", "control-plane-nodes"][1], "auto")
         self.assertIn("persistentVolumeClaim", found["contract", "volumes"][1])
         self.assertFalse(any(of == "shop-c3" for of, _ in found))

@@ -100,8 +100,15 @@ class IsolationCase(cases.HostingCase):
         self.assertEqual((await hard(last))["count/configmaps"], "500")
 
     async def test_pods_that_request_nothing(self) -> None:
-        """They count: a tenant cannot use an offer over and over by pods without requests."""
+        """They count at the level ``hard``: a tenant cannot use an offer over and over by pods without requests."""
         borrower, namespace = await self.tenant(cpu="120m", pods="10")
+        hard = {"metadata": {"annotations": {QUOTA_ANNOTATION: "hard"}}}
+        await self.admin.patch(NAMESPACES, tenant_namespace(self.peer), hard)
+
+        async def bound() -> bool:
+            return bool(await self.admin.get(LIMITRANGES, "liqod-tenant", namespace))
+
+        await self.becomes(bound, "default requests")
         spec = {"containers": [{"name": "main", "image": "localhost/busybox:1"}]}
         for name in ("a", "b"):
             await self.shadow(borrower, namespace, name=name, spec=spec)

@@ -27,7 +27,7 @@ from liqod.hosting.tenants.bounds import (
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.grants import MAX_NAMESPACES
 from liqod.hosting.tenants.networks import parse_networks
-from liqod.hosting.tenants.quota.levels import Level, level_of, note
+from liqod.hosting.tenants.quota.levels import OF_NEW_TENANTS, Level, level_of, note
 from liqod.hosting.views import PodSpec
 from liqod.model.names import QUOTA_ANNOTATION
 from liqod.model.objects.meta import Object, ObjectMeta
@@ -232,11 +232,12 @@ class LevelTests(SynchronousTestCase):
     """The quota level of a tenant."""
 
     def test_levels(self) -> None:
-        """The configuration counts; without it a new tenant is held hard, and one from before as it was."""
+        """The configuration counts; else a new tenant has the level of new ones, and one from before is as it was."""
         before, noted = Object(), Object(metadata=ObjectMeta(annotations=note("")))
         self.assertEqual(level_of("", before), "soft")
-        self.assertEqual(level_of("", noted), "hard")
-        self.assertEqual(level_of("", None), "hard")
+        self.assertEqual(level_of("", noted), OF_NEW_TENANTS)
+        self.assertEqual(level_of("", None), OF_NEW_TENANTS)
+        self.assertEqual(level_of("", Object(metadata=ObjectMeta(annotations=note("hard")))), "hard")
         self.assertEqual(level_of("", Object(metadata=ObjectMeta(annotations=note("none")))), "none")
         self.assertEqual(level_of("", Object(metadata=ObjectMeta(annotations={QUOTA_ANNOTATION: "x"}))), "soft")
         levels: list[Level] = ["none", "soft", "hard"]
