@@ -166,7 +166,7 @@ class Hosting(Section, frozen=True):
     ``control_plane_nodes`` auto: only where no other node can be used; true is "yes", false is "no".
     ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster. ``quota`` soft: a ResourceQuota in
     each namespace, hard: beside that, limits for every container, and ``default_requests`` for one that names none;
-    empty: that with which a tenant began, soft for new ones. ``objects`` are entries of that quota, without
+    empty: hard for tenants that are new, soft for those from before. ``objects`` are entries of that quota, without
     those that ``uncounted`` names, ``tenant_objects`` those that all namespaces of a tenant have together. ``egress``
     is what pods may reach beside their tenant's namespaces, name servers, the peer and ``egress_networks``.
     """

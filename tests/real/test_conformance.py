@@ -43,6 +43,9 @@ CHANGED = {
 class NodeAndPodsTests(Steps):
     """One walk; the tests are its steps, in the order of their numbers."""
 
+    # At the level of new tenants a lender adds limits and requests, as it adds a pull policy.
+    configuration = 'quota = "soft"\n' + Steps.configuration
+
     def test_01_the_node_begins_empty(self) -> None:
         """The node is made without resources, and then gets those of the advertisement."""
         shown = '{.metadata.name} cpu={.status.allocatable.cpu}{"\\n"}'

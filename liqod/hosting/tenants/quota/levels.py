@@ -15,7 +15,7 @@ from liqod.model.objects.granted_namespace import is_tenant_namespace
 from liqod.model.objects.meta import Object
 
 Level = Literal["none", "soft", "hard"]
-OF_NEW_TENANTS: Final[Level] = "soft"
+OF_NEW_TENANTS: Final[Level] = "hard"
 BEFORE: Final[Level] = "soft"
 """The level of tenants from before levels were noted."""
 
