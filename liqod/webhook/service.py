@@ -30,7 +30,7 @@ from liqod.model.ids import Key
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import REMOTE, NamespaceOffloading, Policy, policy_of
 from liqod.webhook.backfill import Backfill
-from liqod.webhook.configuration import NAME, Configuration, forge, matches, service_of
+from liqod.webhook.configuration import NAME, TIMEOUT, Configuration, forge, matches, service_of
 from liqod.webhook.server import PATH, Serving, factory
 
 SECRET_NAME: Final = "liqod-webhook"  # noqa: S105 (a name, not a secret)
@@ -39,8 +39,8 @@ SERVE: Final = "serving"
 SEARCH: Final = "backfill"
 CHECK: Final = 3600.0
 """Seconds between checks of the certificate's age."""
-SECOND_SEARCH: Final = 3.0
-"""Seconds until the second search: a pod whose admission failed just before we served may be stored after the first."""
+STORED_WITHIN: Final = TIMEOUT + 1.0
+"""Seconds within which the API server stores a pod for which it asked us in vain: it waits for the answer first."""
 SEARCH_EVERY: Final = 30.0
 
 
@@ -78,7 +78,7 @@ class AdmissionWebhook(Controller[str]):
         self.ready = Gate()
         """Opens when the webhook is configured at the API server for the first time."""
         self.refused = RefusedConnections(reactor, settings.webhook.listen)
-        self._searched = False
+        self._search_at: float | None = None
         self._reactor = reactor
         self._client = client
         self._settings = settings
@@ -154,6 +154,8 @@ class AdmissionWebhook(Controller[str]):
     def _namespace_changed(self, key: Key, old: Any, new: Any) -> Iterable[str]:
         """Search for pending pods when the offloading policy of a namespace changes."""
         if self.configured and new is not None and (old is None or getattr(old, "spec", 0) != getattr(new, "spec", 0)):
+            # Its pods may have been made before this reached us, while we could not be asked.
+            self._search_at = self.clock.seconds() + STORED_WITHIN
             yield SEARCH
 
     async def cleanup(self) -> None:
@@ -170,10 +172,12 @@ class AdmissionWebhook(Controller[str]):
     async def reconcile(self, key: str) -> After | None:
         """Serve and be configured, or search for pods that were created without the webhook."""
         if key == SEARCH:
-            first, self._searched = not self._searched, True
+            if self._search_at is None:
+                self._search_at = self.clock.seconds() + STORED_WITHIN
             await self._backfill.search()
             await self._backfill.search_local(self._remote_only())
-            return After(SECOND_SEARCH if first else SEARCH_EVERY)
+            left = self._search_at - self.clock.seconds()
+            return After(left if left > 0 else SEARCH_EVERY)
         await self._listen()
         bundle = await self._current()
         await self._configure(bundle)

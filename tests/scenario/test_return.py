@@ -205,6 +205,12 @@ class ReturnTests(ScenarioCase):
             self.took[away.kind] = max(took, self.took.get(away.kind, 0.0))
             scene.world.run(20)
 
+    def test_a_namespace_that_was_not_known_yet(self) -> None:
+        """The webhook answered for a pod before the watch told of its namespace: the pod is found soon after."""
+        self.took = {}
+        self.run_rounds([Away("home cut off", 2.0, before=0.6, share=0.9, after=2.7)])
+        self.assertIn("home cut off", self.took)
+
     def test_pods_go_and_come(self) -> None:
         """Whatever kept the clusters apart and whenever a pod is deleted, soon after the return it is gone on both
         sides, others run in its place, and what else was made meanwhile is there.
