@@ -6,6 +6,7 @@ from typing import Protocol
 
 from liqod.fabric.service import Fabric
 from liqod.flow.observe import Latest
+from liqod.kubelet.common.network import WITHOUT_TUNNEL
 from liqod.kubelet.common.readiness import Readiness
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Claims
@@ -65,6 +66,7 @@ class FabricNetwork:
         self._lender = lender
         self.status: Latest[Readiness] = Latest(self._status())
         self.translation: Latest[int] = Latest(0)
+        self.home_services: Latest[Readiness] = Latest(self._home_services())
         self._view = fabric.translation(lender)
 
     @property
@@ -79,6 +81,13 @@ class FabricNetwork:
             self._view = view
             self.translation.set(self.translation.value + 1)
         self.status.set(self._status())
+        self.home_services.set(self._home_services())
+
+    def _home_services(self) -> Readiness:
+        if not self.is_managed:
+            return WITHOUT_TUNNEL
+        are_led, reason, message = self._fabric.home_services(self._lender)
+        return Readiness(ready=bool(are_led), reason=reason, message=message, known=are_led is not None)
 
     def _status(self) -> Readiness:
         is_up, message = self._fabric.status(self._lender)

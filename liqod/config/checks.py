@@ -260,6 +260,7 @@ def _network(settings: Settings) -> Iterator[str]:
         "pod-cidrs": network.pod_cidrs,
         "service-cidrs": network.service_cidrs,
         "pools": network.pools,
+        "service-pools": network.service_pools,
         "accept": network.accept,
         "reserved": network.reserved,
         "external-cidr": [network.external_cidr],

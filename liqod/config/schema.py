@@ -310,6 +310,7 @@ class Webhook(Section, frozen=True):
     service: str = ""
 
 
+_SERVICE_POOLS: Final = ("240.0.0.0/5", "fd4c:6971:7000::/40")
 _POOLS: Final = ("10.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fd4c:6971:6f00::/40")
 
 
@@ -321,8 +322,9 @@ class Network(Section, frozen=True):
     ``listen-port``. ``mtu`` 0: from the interface in use. The host of a daemon whose ``role`` is gateway holds the
     tunnels; daemons with the role node, on the other hosts, lead their pods there, and do nothing else. ``node`` is the
     name of the Node that such a host is; empty: the one with this host's address. A network of a peer is known here by
-    one out of ``pools``, unless ``accept`` holds it. ``rule_priority`` is that of the policy rule for peers' networks
-    (ip-rule(8)); with an overlay the one before it is used too.
+    one out of ``pools``, unless ``accept`` holds it; a network of its Services by one out of ``service_pools``, whose
+    addresses no packet has outside of tunnels and overlays. ``rule_priority`` is that of the policy rule for peers'
+    networks (ip-rule(8)); with an overlay the one before it is used too.
     """
 
     mode: Literal["auto", "wireguard", "none"] = "auto"
@@ -339,6 +341,7 @@ class Network(Section, frozen=True):
     external_cidr: str = "10.70.0.0/20"
     external_cidr_6: str = "fd4c:6971:6e00::/112"
     pools: list[str] = msgspec.field(default_factory=lambda: list(_POOLS))
+    service_pools: list[str] = msgspec.field(default_factory=lambda: list(_SERVICE_POOLS))
     accept: list[str] = []
     reserved: list[str] = []
     rule_priority: Annotated[int, Meta(ge=2, le=32765)] = 18952

@@ -89,6 +89,10 @@ class Fabric(ConvergeLoop):
         """Return a value that changes when an address of this cluster or of a peer may read otherwise at the other."""
         return self._control.translation(peer)
 
+    def home_services(self, peer: ClusterID) -> tuple[bool | None, str, str]:
+        """Return whether our pods at a peer call our Services by their addresses (None: not known yet), and why."""
+        return self._control.home_services(peer)
+
     def has_tunnel(self, peer: ClusterID) -> bool:
         """Return whether there is a tunnel to a peer, or may be one once that is decided."""
         return self._control.has_tunnel(peer)

@@ -264,6 +264,7 @@ class VirtualKubelet(MultiService):
             namespaces=self.namespaces,
             held=self.gate.state,
             home_api=self._home_api_state(),
+            home_services=self._network.home_services,
             metrics=shared.home.metrics,
         )
 

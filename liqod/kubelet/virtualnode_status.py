@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from twisted.internet.interfaces import IReactorTime
@@ -22,7 +22,7 @@ from liqod.kubelet.lender.access import LenderAccess
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_judge import Held
 from liqod.model.ids import Key
-from liqod.model.names import DELETIONS_HELD, HOME_API
+from liqod.model.names import DELETIONS_HELD, HOME_API, HOME_SERVICES
 from liqod.model.objects.meta import Condition, set_condition
 from liqod.model.records.views import VirtualNode, VirtualNodeStatus
 from liqod.model.timestamps import rfc3339
@@ -55,6 +55,7 @@ class VirtualNodeStatusController(Controller[Key]):
         namespaces: NamespaceController,
         held: Latest[Held | None],
         home_api: Latest[Readiness | None],
+        home_services: Latest[Readiness],
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, subject=f"of {key.name}", metrics=metrics)
@@ -67,6 +68,7 @@ class VirtualNodeStatusController(Controller[Key]):
         self._namespaces = namespaces
         self._held = held
         self._home_api = home_api
+        self._home_services = home_services
         self._cache: MutationCache[VirtualNode] = MutationCache(records, clock)
         self._status: StatusWriter[VirtualNode] = StatusWriter(
             client, VIRTUALNODES, VirtualNode, self._cache, versioned=False
@@ -80,6 +82,7 @@ class VirtualNodeStatusController(Controller[Key]):
         yield observe(self._api_port, lambda _: self._soon())
         yield observe(self._held, lambda _: self._soon())
         yield observe(self._home_api, lambda _: self._soon())
+        yield observe(self._home_services, lambda _: self._soon())
 
     def _record_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> Iterable[Key]:
         if key != self._key:
@@ -105,7 +108,7 @@ class VirtualNodeStatusController(Controller[Key]):
             node=node,
             reflection=self._reflection(),
             held=self._held.value,
-            home_api=self._home_api.value,
+            ways={HOME_API: self._home_api.value, HOME_SERVICES: self._home_services.value},
             draining=record.metadata.deleting,
             api=self._access.endpoint.value or "",
             # Before it is bound the port of the earlier daemon is kept: it is tried first.
@@ -134,21 +137,25 @@ def forge_status(
     reflection: Readiness,
     held: Held | None,
     draining: bool,
-    home_api: Readiness | None = None,
+    ways: Mapping[str, Readiness | None] | None = None,
     api: str = "",
     kubelet_port: int = 0,
     now: str,
 ) -> VirtualNodeStatus:
-    """Return the status of a VirtualNode; equal to the old one if nothing changed."""
+    """Return the status of a VirtualNode; equal to the old one if nothing changed.
+
+    ``ways`` are what offloaded pods reach at home, by the type of their condition; None for what does not matter.
+    """
     conditions = list(old.conditions)
     for kind, part in (("Credential", credential), ("Node", node), ("Reflection", reflection)):
         holds = "True" if part.ready else "False"
         new = Condition(type=kind, status=holds, reason=part.reason[:64], message=part.message[:1024])
         conditions = set_condition(conditions, new, now)
-    if home_api is not None:
-        holds = "True" if home_api.ready else "False" if home_api.known else "Unknown"
-        new = Condition(type=HOME_API, status=holds, reason=home_api.reason, message=home_api.message[:1024])
-        conditions = set_condition(conditions, new, now)
+    for kind, way in (ways or {}).items():
+        if way is not None:
+            holds = "True" if way.ready else "False" if way.known else "Unknown"
+            new = Condition(type=kind, status=holds, reason=way.reason, message=way.message[:1024])
+            conditions = set_condition(conditions, new, now)
     if held is not None or any(one.type == DELETIONS_HELD for one in conditions):
         new = Condition(type=DELETIONS_HELD, status="False", reason="NothingHeld")
         if held is not None:

@@ -188,6 +188,7 @@ def _networks(pods: list[str], *external: str) -> None:
 
 def _network(event: events.Network) -> None:
     _networks(event.pod_cidrs, event.external_cidr, event.external_six)
+    _networks(event.service_cidrs)
     if len(event.endpoints) > MAX_ENDPOINTS:
         raise BadField(f"there are {len(event.endpoints)} endpoints; {MAX_ENDPOINTS} are allowed")
     for text in event.endpoints:
@@ -200,6 +201,7 @@ def _network(event: events.Network) -> None:
 
 def _network_ack(event: events.NetworkAck) -> None:
     _networks(event.pod_cidrs, event.external_cidr, event.external_six)
+    _networks(event.service_cidrs)
     _reason(event.reason, optional=True)
     _text("message", event.message)
     if event.known_key:

@@ -160,6 +160,7 @@ class Network(Event, frozen=True):
 
     ``next_key`` is the sender's next WireGuard key: to be accepted as well from now on, and acknowledged.
     ``external_six`` is a second network of single addresses, of IPv6, where ``external_cidr`` is of IPv4.
+    ``service_cidrs`` are the networks of the sender's Services, which its own pods in the receiver's cluster call.
     """
 
     number: ClassVar[int] = 15
@@ -170,12 +171,14 @@ class Network(Event, frozen=True):
     mtu: int
     next_key: str = ""
     external_six: str = ""
+    service_cidrs: list[str] = []
 
 
 class NetworkAck(Event, frozen=True):
     """The receiver's networks as the sender maps them, in the order of ``Network``; or why it cannot use them.
 
-    ``known_key`` is the receiver's next key that the sender's end of the tunnel accepts already.
+    ``known_key`` is the receiver's next key that the sender's end of the tunnel accepts already. ``service_cidrs`` is
+    empty where the receiver's Services cannot be called from the sender's cluster.
     """
 
     number: ClassVar[int] = 16
@@ -185,6 +188,7 @@ class NetworkAck(Event, frozen=True):
     message: str = ""
     known_key: str = ""
     external_six: str = ""
+    service_cidrs: list[str] = []
 
 
 class Join(Event, frozen=True):

@@ -43,6 +43,7 @@ LIMITS = Limits(
     externals=nets("10.70.0.0/20", "fd4c:6971:6e00::/112"),
     keys=frozenset({OWN}),
     closed=True,
+    service_pools=nets("240.0.0.0/5"),
 )
 LOCAL = LocalNetwork(
     pods=nets("10.201.0.0/16", "fd00:201::/48"),
@@ -53,6 +54,8 @@ LOCAL = LocalNetwork(
     public_key=OWN,
     mtu=1420,
     six=nets("fd4c:6971:6e00::/112")[0],
+    services=nets("10.96.0.0/12"),
+    service_pools=LIMITS.service_pools,
 )
 
 
@@ -66,9 +69,13 @@ def agreed(name: str = "milan", key: str = KEY) -> tuple[NetworkConfig, AgreedPe
         mtu=1400,
         next_key=generate().public,
         external_six="fd4c:6971:6e00::/112",
+        service_cidrs=["10.112.0.0/12"],
     )
     ack = Subnets(
-        pod_cidrs=["10.80.0.0/16", "fd00:80::/48"], external_cidr="10.81.0.0/20", external_six="fd00:81::/112"
+        pod_cidrs=["10.80.0.0/16", "fd00:80::/48"],
+        external_cidr="10.81.0.0/20",
+        external_six="fd00:81::/112",
+        service_cidrs=["240.32.0.0/12"],
     )
     exports = [
         Export(address="198.51.100.9", external="10.70.0.9", ports=["TCP/80", "UDP/53"]),
@@ -82,7 +89,9 @@ def agreed(name: str = "milan", key: str = KEY) -> tuple[NetworkConfig, AgreedPe
     assert found is not None
     remote, link = found
     pods, guests = frozenset({"10.201.0.5", "fd00:201::5"}), frozenset({"10.201.0.6", "fd00:201::6"})
-    return config, AgreedPeer(remote, attrs.evolve(link, pods=pods, guests=guests), is_followed=True)
+    own, offloaded = frozenset({"10.112.0.10"}), frozenset({str(link.remote[0][9])})
+    link = attrs.evolve(link, pods=pods, guests=guests, own_services=own, offloaded=offloaded)
+    return config, AgreedPeer(remote, link, is_followed=True)
 
 
 def record(name: str = "milan", key: str = KEY, **changes: Any) -> TunnelEndpoint:

@@ -167,7 +167,9 @@ class RecordTests(SynchronousTestCase):
     def test_one_pod_has_one_home(self) -> None:
         """Of two records that name a pod the first one has it."""
         remote = record().spec.remote_seen
-        other = msgspec.structs.replace(remote, pod_cidrs=["10.99.0.0/16"], external_cidr="", external_six="")
+        other = msgspec.structs.replace(
+            remote, pod_cidrs=["10.99.0.0/16"], external_cidr="", external_six="", service_cidrs=[]
+        )
         records = [
             record(guests=["10.201.0.9"]),
             record("turin", OTHER, guests=["10.201.0.9", "10.201.0.7"], remote_seen=other),
@@ -184,7 +186,7 @@ class RecordTests(SynchronousTestCase):
     def test_a_range_that_another_peer_has(self) -> None:
         """A peer may see our pods as we see those of another one; hosts and gateway lead its guests all the same."""
         elsewhere = msgspec.structs.replace(
-            record().spec.remote_seen, pod_cidrs=["10.80.0.0/16"], external_cidr="", external_six=""
+            record().spec.remote_seen, pod_cidrs=["10.80.0.0/16"], external_cidr="", external_six="", service_cidrs=[]
         )
         gateway = Gateway(address="192.0.2.9", vni=18952, port=5876)
         records = [

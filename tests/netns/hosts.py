@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from liqod.fabric.agent.key import NEXT, SECRET, generate
-from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, REMOTE_CLUSTER_LABEL
+from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, ORIGIN_LABEL, REMOTE_CLUSTER_LABEL
 from liqod.model.records.network import Network
 from tests.netns import lan
 from tests.netns.lan import Lan, run
@@ -244,6 +244,20 @@ class Hosts:
         ips = [{"ip": address} for address in addresses]
         status = {"status": {"phase": "Running", "podIP": addresses[0], "podIPs": ips}}
         self._request(at, "PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}/status", status)
+
+    def add_service(self, at: str, name: str, address: str, *, namespace: str, origin: str) -> None:
+        """Have a cluster's API show a Service that a peer reflected; nothing runs."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "namespace": namespace, "labels": {ORIGIN_LABEL: origin}},
+            "spec": {"clusterIP": address, "ports": [{"port": 80}]},
+        }
+        self._request(at, "POST", f"/api/v1/namespaces/{namespace}/services", body)
+
+    def delete_service(self, at: str, name: str, *, namespace: str) -> None:
+        """Have it go."""
+        self._request(at, "DELETE", f"/api/v1/namespaces/{namespace}/services/{name}")
 
     def grant(self, at: str, peer: str) -> str:
         """Have a cluster show a namespace that was granted to a peer; returns its name."""

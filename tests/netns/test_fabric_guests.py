@@ -29,7 +29,7 @@ class GuestTests(FabricTests):
     names: ClassVar[tuple[str, ...]] = ("a", "b", "c")
     nodes: ClassVar[dict[str, str]] = {SECOND: "a"}
     dual: ClassVar[bool] = True
-    options: ClassVar[dict[str, Any] | None] = {"policy": "closed", "service_cidrs": ["10.96.0.0/12"]}
+    options: ClassVar[dict[str, Any] | None] = {"policy": "closed", "service_cidrs": ["10.96.0.0/16"]}
 
     def setUp(self) -> None:
         super().setUp()
@@ -108,6 +108,9 @@ class GuestTests(FabricTests):
             "table ip services { chain out { type nat hook prerouting priority dstnat; policy accept; "
             f"ip daddr {SERVICE} dnat to {SERVED_BY}; }}; }}",
         )
+        for peer in ("b", "c"):
+            # Their own networks of Services have that address too: it is the lender's for those that use it there.
+            self.hosts.add_service("a", "used", SERVICE, namespace=f"of-{peer}", origin=peer)
         lan = self.hosts.lan.namespace("lan")
         self.hosts.output(["ip", "-n", lan, "address", "add", f"{MACHINE}/24", "dev", "br0"])
         self.serve(self.hosts.lan.inside("lan"))
@@ -121,7 +124,7 @@ class GuestTests(FabricTests):
                 self.assertNotIn(f" : 10.201.0.{TWO}", self.rules())
                 for caller in (ONE, OTHER, OWN):
                     if caller != OWN:
-                        self.assertEqual(self.service_of(caller), SERVED_BY)
+                        eventually("the lender's Service", partial(self.is_served, caller))
                     self.assertEqual(self.call(caller, MACHINE), self.hosts.lan.addresses["a"])
             # One range, seen so by two homes, is two things: each home's pods are led to its own.
             for peer in ("b", "c"):
@@ -136,6 +139,10 @@ class GuestTests(FabricTests):
         """Tell whether the lender's host follows what b says that it sees: the record is written after the kernel."""
         tunnel = self.hosts.kubectl_get("a", "/apis/net.liqo.io/v1alpha1/tunnelendpoints/b")
         return bool(tunnel["spec"]["localSeen"]["podCIDRs"][0] == network)
+
+    def is_served(self, caller: int) -> bool:
+        """Tell whether the Service's endpoint answers a pod, once the host follows that it is one of those it uses."""
+        return self.service_of(caller) == SERVED_BY
 
     def rules(self) -> str:
         """Return the rules on the lender's host."""

@@ -52,7 +52,7 @@ _OF_SYSTEMD = "ActiveState ExecMainStartTimestampMonotonic StatusText UnitFileSt
 
 _OF_OURS = """
     AllowList AutoAcceptAll AutoAcceptMax CRDs CSafeLoader ClusterID DefaultName DenyList EndOfMessage EnforceSameName
-    FallbackNTP HomeAPI
+    FallbackNTP HomeAPI HomeServices
     IPPool IPv4 IPv6 InformationalResponse LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL
     OutOf RemoteClusterHasNo SelectedName
 """

@@ -345,20 +345,50 @@ class NetworkTests(PairTests):
         return cluster.kubectl("exec", "-n", namespace, pod, "--", "sh", "-c", script)
 
     def test_05_closed(self) -> None:
-        """A pod of a namespace that is not offloaded reaches nothing on the other side."""
-        stranger = deployment("stranger", 1, namespace="default")
-        stranger["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": self.rome.cluster.node_name}
-        self.rome.cluster.apply(stranger)
-        eventually(
-            "the stranger runs", lambda: [p for p in live_pods(self.rome.cluster, "stranger").values() if _runs(p)]
-        )
-        (name,) = live_pods(self.rome.cluster, "stranger")
+        """Pods of all of home's namespaces reach those offloaded; the lender's own reach nothing at home."""
+        (home,) = self.clients().values()
         (pod,) = live_pods(self.rome.cluster, SERVER).values()
-        try:
-            said = self.ask(self.rome.cluster, name, "default", pod["status"]["podIP"])
-        except CommandFailed:
-            said = ""
-        self.assertNotIn("hello", said)
+        for daemon, address, is_open in (
+            (self.rome, pod["status"]["podIP"], True),
+            (self.milan, self.seen(self.milan, self.rome, home["status"]["podIP"]), False),
+        ):
+            stranger = deployment("stranger", 1, namespace="default")
+            stranger["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": daemon.cluster.node_name}
+            stranger["spec"]["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", WEB]
+            daemon.cluster.apply(stranger)
+            eventually("the stranger runs", partial(self.runs, daemon.cluster, "stranger"))
+            (name,) = live_pods(daemon.cluster, "stranger")
+            if is_open:
+                eventually("an answer", partial(self.answered, daemon.cluster, name, "default", address))
+                continue
+            # What offloaded pods reach at that address is not what the lender's own do.
+            try:
+                said = self.ask(daemon.cluster, name, "default", address)
+            except CommandFailed:
+                said = ""
+            self.assertNotIn("hello", said)
+
+    def runs(self, cluster: Cluster, name: str) -> bool:
+        """Tell whether a deployment's pod runs."""
+        return any(_runs(pod) for pod in live_pods(cluster, name).values())
+
+    def test_05_home_services(self) -> None:
+        """An offloaded pod calls Services of home by their own addresses, wherever their endpoint is."""
+        (remote,) = live_pods(self.milan.cluster, SERVER).values()
+        meta = remote["metadata"]
+        stranger = service("stranger", {"app": "stranger"}, int(PORT), namespace="default")
+        self.rome.cluster.apply(stranger)
+        for name, namespace in ((CLIENT, NAMESPACE), ("stranger", "default"), (SERVER, NAMESPACE)):
+            address = self.rome.cluster.get("service", name, "-n", namespace)["spec"]["clusterIP"]
+            eventually(
+                f"an answer from {name}",
+                partial(self.answered, self.milan.cluster, meta["name"], meta["namespace"], address),
+            )
+        # The lender's own pods are not led there.
+        (own,) = live_pods(self.milan.cluster, "stranger")
+        address = self.rome.cluster.get("service", CLIENT, "-n", NAMESPACE)["spec"]["clusterIP"]
+        with self.assertRaises(CommandFailed):
+            self.ask(self.milan.cluster, own, "default", address)
 
     def test_06_restart(self) -> None:
         """The tunnel carries while no daemon runs, and after they are back nothing was set up again."""

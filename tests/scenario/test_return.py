@@ -206,8 +206,8 @@ class ReturnTests(ScenarioCase):
             scene.world.run(20)
 
     def test_a_namespace_that_was_not_known_yet(self) -> None:
-        """The webhook answered for a pod before the watch told of its namespace: the pod is found soon after."""
-        self.took = {}
+        """The webhook answered for a pod before the watch showed its namespace: the pod is found soon after."""
+        self.took = dict[str, float]()
         self.run_rounds([Away("home cut off", 2.0, before=0.6, share=0.9, after=2.7)])
         self.assertIn("home cut off", self.took)
 
@@ -215,7 +215,7 @@ class ReturnTests(ScenarioCase):
         """Whatever kept the clusters apart and whenever a pod is deleted, soon after the return it is gone on both
         sides, others run in its place, and what else was made meanwhile is there.
         """
-        self.took: dict[str, float] = {}
+        self.took = dict[str, float]()
         given(rounds())(profile(2)(lambda interruptions: self.run_rounds(interruptions)))()
         self.assertEqual(self.took.keys(), KINDS.keys())
         print({kind: round(seconds, 1) for kind, seconds in self.took.items()})

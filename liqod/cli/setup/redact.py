@@ -11,7 +11,14 @@ MAX_TEXT: Final = 2000
 """Characters of one text that are kept."""
 
 _CONDITION: Final = {"type": True, "status": True, "reason": True, "message": True, "lastTransitionTime": True}
-_SUBNETS: Final = {"podCIDRs": True, "externalCIDR": True, "externalCIDR6": True, "reason": True, "message": True}
+_SUBNETS: Final = {
+    "podCIDRs": True,
+    "externalCIDR": True,
+    "externalCIDR6": True,
+    "serviceCIDRs": True,
+    "reason": True,
+    "message": True,
+}
 METADATA: Final = {
     "name": True,
     "namespace": True,

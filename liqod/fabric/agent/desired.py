@@ -22,12 +22,15 @@ from liqod.fabric.state.network import (
     Netmap,
     PathKey,
     ProbeTargets,
+    ServiceMap,
     Vtep,
+    contains,
     first_of,
     host_port,
     overlaps,
     parse_networks,
 )
+from liqod.fabric.state.services import callable_services, own_services, service_maps
 from liqod.fabric.state.validation import (
     LARGEST_MTU,
     METADATA,
@@ -42,13 +45,16 @@ from liqod.fabric.state.validation import (
     external_six,
     is_key,
     network,
+    service_range,
 )
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import (
     MAX_GUESTS,
     MAX_HOSTS,
     MAX_NETWORKS,
+    MAX_OWN_SERVICES,
     MAX_PODS,
+    MAX_SERVICE_NETWORKS,
     Address,
     Network,
     NetworkGatewaySpec,
@@ -60,12 +66,13 @@ from liqod.model.records.offer import Refusal
 PROTOCOLS: Final = frozenset({"tcp", "udp", "sctp"})
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Limits:
     """What records may say on this host, by its own settings and by what it needs.
 
-    A peer's networks lie inside ``given`` (the pools and the accepted networks) and overlap nothing of ``needed``: next
-    hops, name servers, addresses of this host and of the API server. ``externals`` hold this host's own addresses on
+    A peer's networks lie inside ``given`` (the pools and the accepted networks), ranges for its Services inside
+    ``service_pools``, and overlap nothing of ``needed``: next hops, name servers, addresses of this host and of the API
+    server. ``externals`` hold this host's own addresses on
     the tunnels, ``keys`` are its own public ones. Where it is ``closed``, no record opens a tunnel to all pods.
     """
 
@@ -74,6 +81,7 @@ class Limits:
     externals: tuple[Network, ...]
     keys: frozenset[str]
     closed: bool
+    service_pools: tuple[Network, ...] = ()
 
 
 @attrs.frozen
@@ -134,13 +142,16 @@ def link_of(record: TunnelEndpoint, limits: Limits, mtu: int) -> Link:
     if spec.cluster_id != record.metadata.name:
         raise Refusal("BadRecord", "the record is named otherwise than its peer")
     _check_keys(spec.public_key, spec.next_key, limits)
-    remote = _remote(record, limits)
+    peer_services = _peer_services(record, limits)
+    remote = (*_remote(record, limits), *(one.seen for one in peer_services))
+    disjoint(remote)
     ours, external, six = _ours(record, limits)
+    services = _services(record, limits)
     if overlap := next(
         (one for one in remote if overlaps(one, [*ours, *(one for one in (external, six) if one is not None)])), None
     ):
         raise Refusal("CIDRForbidden", f"the peer's network {overlap} overlaps this cluster's own")
-    view = check_ack(spec.local_seen, ours, (external, six))
+    view = check_ack(spec.local_seen, ours, (external, six), services)
     endpoint = ""
     if spec.endpoint:
         host, port = endpoint_of(spec.endpoint)
@@ -167,7 +178,35 @@ def link_of(record: TunnelEndpoint, limits: Limits, mtu: int) -> Link:
         exports=_exports(spec.exports, [one for one in (view.external, view.six) if one is not None], limits),
         six=Netmap(six, view.six) if six and view.six else None,
         guests=callable_guests(spec.guests[:MAX_GUESTS], local, used),
+        services=view.services,
+        peer_services=callable_services(peer_services, used),
+        own_services=own_services(peer_services, spec.own_services[:MAX_OWN_SERVICES]),
+        offloaded=_allowed(spec.offloaded, remote),
     )
+
+
+def _peer_services(record: TunnelEndpoint, limits: Limits) -> tuple[ServiceMap, ...]:
+    named, seen = record.spec.remote.service_cidrs, record.spec.remote_seen.service_cidrs
+    for text in named[:MAX_SERVICE_NETWORKS]:
+        network(text, "a network of the peer's Services")
+    for text in seen[:MAX_SERVICE_NETWORKS]:
+        one = service_range(text, "the range for the peer's Services")
+        if not any(contains(wide, one) for wide in limits.service_pools):
+            raise Refusal("CIDRForbidden", f"the range {one} is not in network.service-pools of this host")
+        if needed := overlaps(one, limits.needed):
+            raise Refusal("CIDRForbidden", f"the range {one} holds {needed}, which this host needs")
+    return service_maps(named, seen)
+
+
+def _services(record: TunnelEndpoint, limits: Limits) -> list[Network]:
+    found = [
+        network(text, "a network of this cluster's Services")
+        for text in record.spec.local.service_cidrs[:MAX_SERVICE_NETWORKS]
+    ]
+    for one in found:
+        if needed := overlaps(one, limits.needed):
+            raise Refusal("CIDRForbidden", f"the network of Services {one} holds {needed}, which this host needs")
+    return found
 
 
 def _check_keys(public_key: str, next_key: str, limits: Limits) -> None:
@@ -196,7 +235,7 @@ def _remote(record: TunnelEndpoint, limits: Limits) -> tuple[Network, ...]:
         found.append(external_six(seen.external_six, None))
     disjoint(found)
     for one in found:
-        if not any(_holds(wide, one) for wide in limits.given):
+        if not any(contains(wide, one) for wide in limits.given):
             raise Refusal(
                 "CIDRForbidden",
                 f"the peer's network {one} is in neither network.pools nor network.accept of this host",
@@ -290,7 +329,3 @@ def _address(text: str) -> Address | None:
 
 def _parsed(text: str) -> Network:
     return ipaddress.ip_network(text)
-
-
-def _holds(wide: Network, one: Network) -> bool:
-    return wide.version == one.version and wide.prefixlen <= one.prefixlen and one.network_address in wide

@@ -9,9 +9,18 @@ from liqod.fabric.agent.kernel.model import PRIORITY, TABLE, NodeDesired, Overla
 from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu
 from liqod.fabric.state.guests import Guests, callable_guests
 from liqod.fabric.state.network import Netmap, Vtep, parse_networks
+from liqod.fabric.state.services import callable_services, own_services, service_maps
 from liqod.model.ids import ClusterID
 from liqod.model.objects.node import Node
-from liqod.model.records.network import MAX_GUESTS, MAX_NETWORKS, Gateway, Network, TunnelEndpoint, paired
+from liqod.model.records.network import (
+    MAX_GUESTS,
+    MAX_NETWORKS,
+    MAX_OWN_SERVICES,
+    Gateway,
+    Network,
+    TunnelEndpoint,
+    paired,
+)
 
 
 def node_desired(
@@ -57,7 +66,9 @@ def _guests(records: Sequence[TunnelEndpoint], pods: Sequence[Network]) -> tuple
         addresses = callable_guests(spec.guests[:MAX_GUESTS], local, used) - taken
         taken |= addresses
         if addresses:
-            found.append(Guests(ClusterID(spec.cluster_id), addresses, local))
+            services = callable_services(service_maps(spec.remote.service_cidrs, spec.remote_seen.service_cidrs), used)
+            own = own_services(services, spec.own_services[:MAX_OWN_SERVICES])
+            found.append(Guests(ClusterID(spec.cluster_id), addresses, local, services, own))
     return tuple(found)
 
 

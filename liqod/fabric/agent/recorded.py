@@ -151,6 +151,7 @@ class RecordedFabric(ConvergeLoop):
             externals=tuple(parse_networks(filter(None, (network.external_cidr, network.external_cidr_6)))),
             keys=frozenset(filter(None, (host.public_key, host.next_key))),
             closed=network.policy == "closed",
+            service_pools=tuple(parse_networks(network.service_pools)),
         )
         return desired_network(spec, self._tunnels.items(), limits, host.mtu)
 

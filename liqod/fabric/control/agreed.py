@@ -11,6 +11,7 @@ from liqod.fabric.state.network import Link
 from liqod.fabric.state.validation import RemoteNetwork
 from liqod.model.records.network import (
     MAX_GUESTS,
+    MAX_OWN_SERVICES,
     MAX_PODS,
     Gateway,
     NetworkConfig,
@@ -41,15 +42,27 @@ def tunnel_spec(config: NetworkConfig, agreed: AgreedPeer) -> TunnelEndpointSpec
         endpoint=agreed.link.endpoint,
         public_key=agreed.link.public_key,
         allowed_ips=[str(one) for one in agreed.link.remote],
-        local=Subnets(pod_cidrs=local.pod_cidrs, external_cidr=local.external_cidr, external_six=local.external_six),
-        local_seen=config.status.ack,
-        remote=Subnets(
-            pod_cidrs=remote.pod_cidrs, external_cidr=remote.external_cidr, external_six=remote.external_six
+        local=Subnets(
+            pod_cidrs=local.pod_cidrs,
+            external_cidr=local.external_cidr,
+            external_six=local.external_six,
+            service_cidrs=local.service_cidrs,
         ),
-        remote_seen=config.spec.remap,
+        local_seen=config.status.ack,
+        # Of the peer's networks of Services those that its pods here can call.
+        remote=Subnets(
+            pod_cidrs=remote.pod_cidrs,
+            external_cidr=remote.external_cidr,
+            external_six=remote.external_six,
+            service_cidrs=[str(one.services) for one in agreed.link.peer_services],
+        ),
+        remote_seen=msgspec.structs.replace(
+            config.spec.remap, service_cidrs=[str(one.seen) for one in agreed.link.peer_services]
+        ),
         gateway=agreed.gateway,
         # Those beyond the bound of the schema are not translated on other hosts.
         guests=sorted(agreed.link.guests)[:MAX_GUESTS] if agreed.is_followed else [],
+        own_services=sorted(agreed.link.own_services)[:MAX_OWN_SERVICES] if agreed.is_followed else [],
     )
 
 
@@ -73,4 +86,5 @@ def detailed(spec: TunnelEndpointSpec, agreed: AgreedPeer, probe_pods: Sequence[
         # Those beyond the bound of the schema have no network, which fails closed.
         allowed_pods=sorted(link.pods or ())[:MAX_PODS],
         probe_pods=sorted(probe_pods),
+        offloaded=sorted(link.offloaded)[:MAX_PODS],
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from liqod.fabric.state.network import Vtep, parse_networks
+from liqod.fabric.state.network import Vtep, overlaps, parse_networks
 from liqod.model.names import OVERLAY_ANNOTATION
 from liqod.model.objects.meta import Object, View
 from liqod.model.objects.node import Node
@@ -93,6 +93,16 @@ def pod_addresses(pods: Iterable[Pod], namespaces: Iterable[str], *, offloaded: 
         for one in pod.status.pod_ips
         if (address := _canonical(one.ip))
     )
+
+
+def addresses_inside(pods: Iterable[Pod], networks: Sequence[Network]) -> frozenset[str]:
+    """Return the addresses of running pods that lie in some networks."""
+    found = set()
+    for pod in pods:
+        for one in pod.status.pod_ips:
+            if (text := _canonical(one.ip)) and overlaps(ipaddress.ip_network(text), networks):
+                found.add(text)
+    return frozenset(found)
 
 
 def _canonical(text: str) -> str:

@@ -11,6 +11,7 @@ from liqod.config import schema
 from liqod.fabric.control.agreement.agreement import LocalNetwork
 from liqod.fabric.control.cluster_facts import (
     ServiceCIDR,
+    addresses_inside,
     api_server_addresses,
     find_vteps,
     node_addresses,
@@ -18,7 +19,8 @@ from liqod.fabric.control.cluster_facts import (
     pod_networks,
 )
 from liqod.fabric.control.probe_targets import pod_targets
-from liqod.fabric.state.network import Vtep, host_port, parse_networks
+from liqod.fabric.state.network import ServiceMap, Vtep, host_port, parse_networks
+from liqod.fabric.state.services import own_services
 from liqod.fabric.state.validation import external_network, external_six
 from liqod.flow.controller import Source, watch
 from liqod.flow.errors import ExpectedError
@@ -26,15 +28,22 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError
-from liqod.kube.resources import NAMESPACES, NATTINGTABLES, NODES, PODS, SERVICES, Resource
+from liqod.kube.resources import CLUSTERFACTS, NAMESPACES, NATTINGTABLES, NODES, PODS, SERVICES, Resource
 from liqod.model.ids import ClusterID, Key
-from liqod.model.names import OVERLAY_ANNOTATION, REMOTE_CLUSTER_LABEL
+from liqod.model.names import ORIGIN_LABEL, OVERLAY_ANNOTATION, REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import OCCUPYING_PODS, Pod
+from liqod.model.records.facts import FACTS_NAME, PROXY, ClusterFacts, values_of
+from liqod.model.records.name_service import LABEL as NAME_SERVICE
+from liqod.model.records.name_service import NameService
 from liqod.model.records.network import Network
 from liqod.model.records.views import NamespaceNattingTable
 
+UNTRACKED: Final = ("cilium",)
+"""What carries out Services without connection tracking, so that packets to them are not seen by nftables."""
+DNS_LABEL: Final = "k8s-app=kube-dns"
+"""The label of the cluster's name service in all distributions (Kubernetes: "Customizing DNS Service")."""
 SERVICE_CIDRS: Final = Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", False)
 _API_SERVICE: Final = "kubernetes"
 
@@ -42,7 +51,15 @@ _API_SERVICE: Final = "kubernetes"
 class ClusterNetworks:
     """Finds out this cluster's networks, or takes them from the settings."""
 
-    def __init__(self, client: Client, informers: Informers, settings: schema.Network, advertised: str = "") -> None:
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        settings: schema.Network,
+        advertised: str = "",
+        *,
+        names: bool = False,
+    ) -> None:
         self._client = client
         # A host name needs no place here: its addresses are behind name servers and routes, which are avoided.
         self._servers = api_server_addresses(client.config.server, advertised)
@@ -51,8 +68,15 @@ class ClusterNetworks:
         self._nodes: Informer[Node] = informers.of(NODES, Node)
         self._pods: Informer[Pod] = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
         self._hosted: Informer[Object] = informers.of(NAMESPACES, Object, labels=REMOTE_CLUSTER_LABEL)
+        self._reflected: Informer[NameService] = informers.of(SERVICES, NameService, labels=ORIGIN_LABEL)
+        self._facts: Informer[ClusterFacts] = informers.of(CLUSTERFACTS, ClusterFacts)
+        self._name_services: Informer[NameService] | None = None
+        self._dns: list[str] = []
         self._tables: Informer[NamespaceNattingTable] | None = None
-        self._watched: list[Informer[Any]] = [self._nodes, self._pods, self._hosted]
+        self._watched: list[Informer[Any]] = [self._nodes, self._pods, self._hosted, self._reflected, self._facts]
+        if names:
+            self._name_services = informers.of(SERVICES, NameService, labels=NAME_SERVICE)
+            self._watched.append(self._name_services)
         if settings.policy == "closed":
             self._tables = informers.of(NATTINGTABLES, NamespaceNattingTable)
             self._watched.append(self._tables)
@@ -61,8 +85,11 @@ class ClusterNetworks:
         """Yield what enqueues ``key`` when something of the networks changed."""
         yield watch(self._nodes, when_changed(key, _networks_of))
         yield watch(self._pods, when_changed(key, _addresses_of))
-        for informer in self._watched[2:]:
-            yield watch(informer, lambda *_: (key,))
+        yield watch(self._reflected, when_changed(key, _service_address))
+        yield watch(self._facts, when_changed(key, _proxy))
+        for informer in (self._hosted, self._name_services, self._tables):
+            if informer is not None:
+                yield watch(informer, lambda *_: (key,))
 
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when all that is watched was listed once."""
@@ -94,6 +121,8 @@ class ClusterNetworks:
             services=tuple(services),
             six=six,
             accepted=tuple(parse_networks(settings.accept)),
+            service_pools=tuple(parse_networks(settings.service_pools)),
+            leads_services=_proxy(self._facts.get(Key("", FACTS_NAME))) not in UNTRACKED,
         )
 
     def vteps(self, own: str) -> tuple[Vtep, ...]:
@@ -114,6 +143,30 @@ class ClusterNetworks:
     def guests(self, peer: ClusterID) -> frozenset[str]:
         """Return the addresses of a peer's own pods here: those of its ShadowPods, in the namespaces granted to it."""
         return pod_addresses(self._pods.items(), self._granted(peer), offloaded=True)
+
+    def offloaded(self, networks: Sequence[Network]) -> frozenset[str]:
+        """Return the addresses here of our own pods in a peer's cluster, by the networks that it is known by."""
+        return addresses_inside(self._pods.items(), networks)
+
+    async def own_services(self, maps: Sequence[ServiceMap], peer: ClusterID) -> frozenset[str]:
+        """Return the addresses of Services here that a peer's pods use and that lie in its networks of Services too.
+
+        They are those of its reflected Services and of name servers: of this cluster, and of its own.
+        """
+        if not maps:
+            return frozenset()
+        granted = {*self._granted(peer), tenant_namespace(peer)}
+        addresses = [one.spec.cluster_ip for one in self._reflected.items() if one.metadata.namespace in granted]
+        asked = self._name_services.items() if self._name_services is not None else []
+        addresses += [one.spec.cluster_ip for one in asked if one.tenant == peer]
+        return own_services(maps, [*addresses, *await self._cluster_dns()])
+
+    async def _cluster_dns(self) -> list[str]:
+        """Return the addresses of this cluster's name service, which offloaded pods ask unless they have their own."""
+        if not self._dns:
+            found = await self._client.list(SERVICES, "kube-system", labels=DNS_LABEL, view=NameService)
+            self._dns = [one.spec.cluster_ip for one in found.items]
+        return self._dns
 
     def _granted(self, peer: ClusterID) -> list[str]:
         return [
@@ -148,6 +201,14 @@ def when_changed(key: str, part: Callable[[Any], object]) -> Callable[[Any, Any,
         return (key,) if part(old) != part(new) else ()
 
     return keys_of
+
+
+def _service_address(service: NameService | None) -> object:
+    return (service.spec.cluster_ip, service.metadata.namespace) if service is not None else None
+
+
+def _proxy(facts: ClusterFacts | None) -> str:
+    return next(iter(values_of(facts, PROXY)), "")
 
 
 def _networks_of(node: Node | None) -> tuple[object, ...]:

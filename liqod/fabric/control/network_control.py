@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -22,6 +22,7 @@ from liqod.fabric.control.records import Records
 from liqod.fabric.state.guests import callable_guests
 from liqod.fabric.state.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of
 from liqod.fabric.state.report import HostReport, NetworkReport, find_cut
+from liqod.fabric.state.services import callable_services, services_as_agreed
 from liqod.fabric.state.validation import RemoteNetwork
 from liqod.flow.clocks import WallClock
 from liqod.flow.controller import Source
@@ -69,7 +70,9 @@ class NetworkControl:
         self._settings = settings.network
         self._is_split = is_split
         self._gateway = ""
-        self._networks = ClusterNetworks(client, informers, settings.network, settings.kubernetes.api_server_url)
+        self._networks = ClusterNetworks(
+            client, informers, settings.network, settings.kubernetes.api_server_url, names=settings.names.enabled
+        )
         self._records = Records(client, clock, informers, wall, mode=settings.network.mode, is_detailed=is_split)
         self.exports = ExportedAddresses(self._records, closed=settings.network.policy == "closed")
         self._agreed: dict[ClusterID, AgreedPeer] = {}
@@ -116,6 +119,11 @@ class NetworkControl:
             return None
         maps = remote_addresses(config), own_addresses(config), exported_addresses(config)
         return maps, self.exports.limits(peer), config.spec.decision.mode
+
+    def home_services(self, peer: ClusterID) -> tuple[bool | None, str, str]:
+        """Return whether our pods at a peer call our Services by their addresses (None: not known yet), and why."""
+        config = self._records.config(peer)
+        return services_as_agreed(config) if config is not None else services_as_agreed(NetworkConfig())
 
     def has_tunnel(self, peer: ClusterID) -> bool:
         """Return whether there is a tunnel to a peer, or may be one: only what was decided against has none."""
@@ -190,7 +198,7 @@ class NetworkControl:
         self.exports.keep({ClusterID(config.metadata.name) for config in configs})
         for config in sorted(configs, key=_agreed_first):
             await self._negotiate(local, config, avoided, report)
-        self._invite([*local.pods, *local.externals, *local.reserved, *host.networks])
+        await self._invite(local, host.networks)
         return self._desired(local, report)
 
     async def preview(self, host: HostReport, report: NetworkReport) -> DesiredNetwork:
@@ -204,7 +212,7 @@ class NetworkControl:
                 continue
             if found is not None:
                 self._accept(config, *found, report)
-        self._invite([*local.pods, *local.externals, *local.reserved, *host.networks])
+        await self._invite(local, host.networks)
         return self._desired(local, report)
 
     async def record(self, desired: DesiredNetwork) -> None:
@@ -265,8 +273,9 @@ class NetworkControl:
         gateway = Gateway(address=self._gateway, vni=VNI, port=self._settings.overlay_port)
         self._agreed[peer] = AgreedPeer(remote, link, gateway)
 
-    def _invite(self, used_here: list[Network]) -> None:
-        """Complete the links by the peers' pods here that can be called by their home's addresses."""
+    async def _invite(self, local: LocalNetwork, networks: Sequence[Network]) -> None:
+        """Complete the links by the pods of either side in the other's cluster, and what they can call there."""
+        used_here = [*local.pods, *local.externals, *local.reserved, *networks]
         is_followed = self._is_split or bool(self._networks.vteps(self._gateway))
         left_out: set[ClusterID] = set()
         for peer, agreed in self._agreed.items():
@@ -274,7 +283,14 @@ class NetworkControl:
             guests = callable_guests(everyone, link.local, [*used_here, *link.remote])
             if guests != callable_guests(everyone, link.local, ()):
                 left_out.add(peer)
-            link = attrs.evolve(link, guests=guests)
+            services = callable_services(link.peer_services, [*local.besides_services(networks), *link.remote])
+            link = attrs.evolve(
+                link,
+                guests=guests,
+                peer_services=services,
+                own_services=await self._networks.own_services(services, peer),
+                offloaded=self._networks.offloaded(link.remote[: len(agreed.remote.pods)]),
+            )
             self._agreed[peer] = attrs.evolve(agreed, link=link, is_followed=is_followed)
         for peer in sorted(left_out - self._left_out):
             self._log.warn(

@@ -12,18 +12,23 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from liqod.fabric.state.network import Link, Netmap, overlaps
+from liqod.fabric.state.network import Link, Netmap, ServiceMap, overlaps
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Network, shift
 
 
 @attrs.frozen
 class Guests:
-    """The ``addresses`` of a peer's pods here; ``local`` has our pod networks as that peer sees them."""
+    """The ``addresses`` of a peer's pods here; ``local`` has our pod networks as that peer sees them.
+
+    ``services`` are the networks of the peer's Services that they can call, but for the addresses in ``own_services``.
+    """
 
     peer: ClusterID
     addresses: frozenset[str]
     local: tuple[Netmap, ...]
+    services: tuple[ServiceMap, ...] = ()
+    own_services: frozenset[str] = frozenset()
 
     def of_version(self, version: int) -> frozenset[str]:
         """Return the addresses of one IP version."""
@@ -47,7 +52,7 @@ class Guests:
 
 def guests_of(link: Link) -> Guests:
     """Return the guests of a link's peer."""
-    return Guests(link.peer, link.guests, link.local)
+    return Guests(link.peer, link.guests, link.local, link.peer_services, link.own_services)
 
 
 def callable_guests(addresses: Iterable[str], local: Iterable[Netmap], used_here: Iterable[Network]) -> frozenset[str]:

@@ -32,6 +32,19 @@ class Netmap:
 
 
 @attrs.frozen
+class ServiceMap:
+    """A network of one cluster's Services, and the range of the same size by which the other cluster knows it."""
+
+    services: Network
+    seen: Network
+
+    @property
+    def host_mask(self) -> str:
+        """The bits of an address that say which Service it is, written as an address."""
+        return str(self.services.hostmask)
+
+
+@attrs.frozen
 class ExportedAddress:
     """A single address of ours that is no pod's: ``seen`` is what the peer calls, ``real`` where that leads.
 
@@ -53,7 +66,9 @@ class Link:
     ``next_key`` is accepted as well, without any network: when the peer switches to it, its first handshake succeeds.
     ``external`` is our network of single addresses, and ``exports`` what the peer reaches by it besides the gateway;
     ``six`` is such a network of IPv6 beside one of IPv4. ``guests`` are the addresses of the peer's own pods here that
-    call each other by its addresses for them.
+    call each other by its addresses for them, and its Services (``peer_services``) by theirs, except ``own_services``:
+    addresses that mean Services here. ``offloaded`` are the addresses here of our own pods in the peer's cluster, which
+    call our ``services`` by the ranges that the peer has for these.
     """
 
     peer: ClusterID
@@ -69,6 +84,10 @@ class Link:
     exports: tuple[ExportedAddress, ...] = ()
     six: Netmap | None = None
     guests: frozenset[str] = frozenset()
+    services: tuple[ServiceMap, ...] = ()
+    peer_services: tuple[ServiceMap, ...] = ()
+    own_services: frozenset[str] = frozenset()
+    offloaded: frozenset[str] = frozenset()
 
     @property
     def gateways(self) -> tuple[Netmap, ...]:
@@ -137,6 +156,11 @@ def parse_networks(texts: Iterable[str]) -> list[Network]:
 def overlaps(network: Network, others: Iterable[Network]) -> Network | None:
     """Return the first of the others that overlaps a network, or None."""
     return next((other for other in others if overlap(network, other)), None)
+
+
+def contains(wide: Network, one: Network) -> bool:
+    """Return whether a network lies inside another one, or is the same."""
+    return wide.version == one.version and wide.prefixlen <= one.prefixlen and one.network_address in wide
 
 
 def overlap(one: Network, two: Network) -> bool:

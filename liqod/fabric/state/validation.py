@@ -10,8 +10,15 @@ from typing import Final
 
 import attrs
 
-from liqod.fabric.state.network import overlaps
-from liqod.model.records.network import MAX_ENDPOINTS, MAX_NETWORKS, Network, Side, Subnets
+from liqod.fabric.state.network import ServiceMap, overlaps
+from liqod.model.records.network import (
+    MAX_ENDPOINTS,
+    MAX_NETWORKS,
+    MAX_SERVICE_NETWORKS,
+    Network,
+    Side,
+    Subnets,
+)
 from liqod.model.records.offer import Refusal
 
 SMALLEST_MTU: Final = 1280
@@ -20,6 +27,8 @@ WIDEST: Final = {4: 8, 6: 32}
 """The shortest prefix that a network may have, by IP version."""
 NARROWEST: Final = {4: 30, 6: 126}
 """The longest one of an external network: its first address is the gateway's, and has to lie inside."""
+RESERVED: Final = ipaddress.IPv4Network("240.0.0.0/4")
+"""Addresses that no network has (RFC 1112, section 4), and that Linux forwards like any others."""
 UNUSABLE: Final[Mapping[int, tuple[Network, ...]]] = {
     version: tuple(map(ipaddress.ip_network, texts))
     for version, texts in (
@@ -53,11 +62,15 @@ class RemoteNetwork:
 
 @attrs.frozen
 class PeerView:
-    """How a peer sees our networks: ``pods`` aligned with ours, ``external`` and ``six`` where it sees them at all."""
+    """How a peer sees our networks: ``pods`` aligned with ours, ``external`` and ``six`` where it sees them at all.
+
+    ``services`` are those of our networks of Services that it knows, with the ranges that it has for them.
+    """
 
     pods: tuple[Network, ...]
     external: Network | None
     six: Network | None = None
+    services: tuple[ServiceMap, ...] = ()
 
 
 def check_side(side: Side, own_key: str, other_keys: Collection[str]) -> RemoteNetwork:
@@ -79,10 +92,12 @@ def check_side(side: Side, own_key: str, other_keys: Collection[str]) -> RemoteN
     return RemoteNetwork(pods, external, endpoints, side.public_key, side.mtu, side.next_key, six)
 
 
-def check_ack(ack: Subnets, pods: Sequence[Network], externals: Sequence[Network | None]) -> PeerView:
+def check_ack(
+    ack: Subnets, pods: Sequence[Network], externals: Sequence[Network | None], services: Sequence[Network] = ()
+) -> PeerView:
     """Return how a peer sees our networks, parsed and aligned with them; raises Refusal.
 
-    ``externals`` are our external network, and the one of IPv6 beside it.
+    ``externals`` are our external network, and the one of IPv6 beside it. A peer need not know our ``services``.
     """
     if ack.reason:
         raise Refusal("RefusedByPeer", f"the peer cannot use our network: {ack.message or ack.reason}")
@@ -100,7 +115,53 @@ def check_ack(ack: Subnets, pods: Sequence[Network], externals: Sequence[Network
         if ours.version != theirs.version or ours.prefixlen != theirs.prefixlen:
             raise Refusal("BadAnswer", f"the peer sees our {ours} as {theirs}, which is not of the same size")
     disjoint([*seen, *(one for one in (external, six) if one is not None)])
-    return PeerView(tuple(seen), external, six)
+    known = [*seen, *(one for one in (external, six) if one is not None)]
+    return PeerView(tuple(seen), external, six, _services_as_seen(ack, services, known))
+
+
+def _services_as_seen(ack: Subnets, services: Sequence[Network], others: Sequence[Network]) -> tuple[ServiceMap, ...]:
+    """Return how a peer sees our networks of Services; none of them where one of its ranges is not sound."""
+    if not ack.service_cidrs or len(ack.service_cidrs) != len(services):
+        return ()
+    try:
+        ranges = [service_range(text, "the peer's range for our Services") for text in ack.service_cidrs]
+        disjoint([*ranges, *others])
+    except Refusal:
+        return ()
+    pairs = list(zip(services, ranges, strict=True))
+    if any(one.version != two.version or one.prefixlen != two.prefixlen for one, two in pairs):
+        return ()
+    return tuple(ServiceMap(one, two) for one, two in pairs)
+
+
+def usable_services(side: Side) -> tuple[Network, ...]:
+    """Return a peer's networks of Services, parsed; none of them where one cannot be used.
+
+    A tunnel does not depend on them: what is not sound is no reason to refuse it.
+    """
+    if len(side.service_cidrs) > MAX_SERVICE_NETWORKS:
+        return ()
+    try:
+        found = [network(text, "a network of the peer's Services") for text in side.service_cidrs]
+        texts = (*side.pod_cidrs, side.external_cidr, side.external_six)
+        disjoint([*found, *(network(text, "a network of the peer") for text in texts if text)])
+    except Refusal:
+        return ()
+    return tuple(found)
+
+
+def service_range(text: str, what: str) -> Network:
+    """Parse a range that stands for a network of Services; raises Refusal.
+
+    No packet with such an address leaves the tunnel, so it may be one that no network has.
+    """
+    try:
+        found = ipaddress.ip_network(text)
+    except ValueError:
+        return network(text, what)
+    if isinstance(found, ipaddress.IPv4Network) and found.subnet_of(RESERVED) and found.prefixlen >= WIDEST[4]:
+        return found
+    return network(text, what)
 
 
 def network(text: str, what: str) -> Network:

@@ -55,7 +55,9 @@ def objection(address: str, own: Sequence[Network], peer: Sequence[Network] | No
 def peer_networks(tunnel: TunnelEndpoint) -> list[Network]:
     """Return the networks of a peer as they are seen here."""
     seen = tunnel.spec.remote_seen
-    return parse_networks(text for text in (*seen.pod_cidrs, seen.external_cidr, seen.external_six) if text)
+    return parse_networks(
+        text for text in (*seen.pod_cidrs, seen.external_cidr, seen.external_six, *seen.service_cidrs) if text
+    )
 
 
 def _of_node(node: Node | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

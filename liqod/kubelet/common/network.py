@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from liqod.flow.observe import Latest
-from liqod.kubelet.common.readiness import READY, Readiness
+from liqod.kubelet.common.readiness import READY, Readiness, not_ready
 from liqod.model.ids import ClusterID
 
 
@@ -20,6 +20,11 @@ class LenderNetwork(Protocol):
     @property
     def translation(self) -> Latest[int]:
         """A revision that changes whenever the translation of an address may have changed."""
+        ...
+
+    @property
+    def home_services(self) -> Latest[Readiness]:
+        """Whether pods at the lender call Services of this cluster by their own addresses."""
         ...
 
     @property
@@ -64,12 +69,21 @@ class Networks(Protocol):
         ...
 
 
+WITHOUT_TUNNEL: Final = not_ready(
+    "NoTunnel",
+    "without a tunnel ([network] mode) liqod leads no calls of this cluster's Services by their addresses: offloaded "
+    "pods call them by name",
+)
+"""What becomes of calls of Services by their addresses where liqod runs no tunnel."""
+
+
 class NoNetwork:
     """Null object for [network] mode = "none": no tunnel and no translation of addresses."""
 
     def __init__(self) -> None:
         self.status: Latest[Readiness] = Latest(READY)
         self.translation: Latest[int] = Latest(0)
+        self.home_services: Latest[Readiness] = Latest(WITHOUT_TUNNEL)
 
     is_managed = False
 

@@ -23,13 +23,16 @@ SESSION_LIFETIME: Final = 180
 """Seconds after a handshake in which WireGuard uses its keys (REJECT_AFTER_TIME, WireGuard whitepaper, section 6.1)."""
 MAX_NETWORKS: Final = 16
 MAX_ENDPOINTS: Final = 8
+MAX_SERVICE_NETWORKS: Final = 4
+"""Networks of Services; Kubernetes has two without additional ServiceCIDRs, one for each IP version."""
 
 
 class Subnets(View, frozen=True):
     """The networks of one cluster in one view; a reason instead says why there are none.
 
     ``known_key`` is the next key of that cluster's tunnel that the other one takes already. ``external_six`` is the
-    external network of IPv6 where pods have both versions, and ``external_cidr`` is of IPv4.
+    external network of IPv6 where pods have both versions, and ``external_cidr`` is of IPv4. ``service_cidrs`` are the
+    networks of its Services; none where they cannot be called by their addresses from the other cluster.
     """
 
     pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
@@ -38,6 +41,7 @@ class Subnets(View, frozen=True):
     message: str = ""
     known_key: str = ""
     external_six: str = msgspec.field(name="externalCIDR6", default="")
+    service_cidrs: list[str] = msgspec.field(name="serviceCIDRs", default=[])
 
 
 class Side(View, frozen=True):
@@ -53,6 +57,7 @@ class Side(View, frozen=True):
     mtu: int = 0
     next_key: str = ""
     external_six: str = msgspec.field(name="externalCIDR6", default="")
+    service_cidrs: list[str] = msgspec.field(name="serviceCIDRs", default=[])
 
 
 class Export(View, frozen=True):
@@ -137,7 +142,9 @@ class TunnelEndpointSpec(View, frozen=True):
     From ``mtu`` on it is what a network agent in a process of its own needs besides (``detailed``): the peer's MTU, the
     key that its end will have next, what is exported to it, whether only ``allowed_pods`` may talk with it
     (``closed``), and the pods of the peer to probe, by their addresses here. ``guests`` are the addresses of the peer's
-    own pods here; agents on all hosts of this cluster follow them.
+    own pods here; agents on all hosts of this cluster follow them. ``own_services`` are addresses of Services here
+    which those pods use, though they lie in the network of the peer's Services. ``offloaded`` are the addresses here of
+    our own pods in the peer's cluster.
     """
 
     cluster_id: str = msgspec.field(name="clusterID", default="")
@@ -157,6 +164,8 @@ class TunnelEndpointSpec(View, frozen=True):
     allowed_pods: list[str] = []
     probe_pods: list[str] = []
     guests: list[str] = []
+    own_services: list[str] = []
+    offloaded: list[str] = []
 
 
 class TunnelEndpointStatus(View, frozen=True):
@@ -230,6 +239,8 @@ MAX_PODS: Final = 16384
 """Pods that may talk with one peer at most, in a record; the schema has the same bound."""
 MAX_GUESTS: Final = 8192
 """Addresses of one peer's pods here at most, in a record; the schema has the same bound."""
+MAX_OWN_SERVICES: Final = 4096
+"""Addresses of Services here that one peer's pods use, in a record; the schema has the same bound."""
 MAX_HOSTS: Final = 4096
 """Hosts on the overlay at most, in a record; the schema has the same bound."""
 MAX_HOST_NETWORKS: Final = 1024

@@ -89,6 +89,7 @@ class NetworkExchange(PeerController):
                 mtu=event.mtu,
                 next_key=event.next_key,
                 external_six=event.external_six,
+                service_cidrs=event.service_cidrs,
             )
         else:
             exchange.ack = Subnets(
@@ -98,6 +99,7 @@ class NetworkExchange(PeerController):
                 message=event.message,
                 known_key=event.known_key,
                 external_six=event.external_six,
+                service_cidrs=event.service_cidrs,
             )
             exchange.answered_in = peer.session
         self.enqueue(peer.id, SETTLE)
@@ -192,6 +194,7 @@ def _network(side: Side) -> Network:
         side.mtu,
         side.next_key,
         side.external_six,
+        side.service_cidrs,
     )
 
 
@@ -205,6 +208,7 @@ def _ack(remap: Subnets) -> NetworkAck | None:
         plain(remap.message),
         remap.known_key,
         remap.external_six,
+        remap.service_cidrs,
     )
 
 

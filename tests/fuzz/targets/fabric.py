@@ -16,7 +16,7 @@ from liqod.fabric.agent.kernel.rules import nftables
 from liqod.fabric.agent.kernel.vxlan import device_name
 from liqod.fabric.agent.node_view import node_desired
 from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation
-from liqod.fabric.state.network import parse_networks
+from liqod.fabric.state.network import contains, parse_networks
 from liqod.fabric.state.validation import check_side
 from liqod.model.objects.meta import ObjectMeta, View
 from liqod.model.records.network import (
@@ -64,11 +64,12 @@ WORDS: Final = frozenset(
     original udp tcp sctp icmp icmpv6 echo-request dport th meta l4proto masquerade flags syn rst option maxseg
     size rt mtu liqodx permanent fdb self lladdr via dst onlink neigh nud inet6 link dev up addrgenmode none
     address route replace src lock lookup pref rule protocol kernel iif Peer PublicKey AllowedIPs
-    PersistentKeepalive - / : . = !=
+    PersistentKeepalive - / : . = != to_services from_services raw & |
     """.split()  # noqa: SIM905
 )
 _WORD: Final = re.compile(
-    r"@?(?:pods|guests|home|self|real|whole|ports|hosts)(?:_[0-9a-f]{64})?_[46]|(?:plan|nat)_[0-9a-f]{16}"  # names
+    r"@?(?:pods|guests|home|self|own|offloaded|real|whole|ports|hosts)(?:_[0-9a-f]{64})?_[46]"  # names
+    r"|(?:plan|nat)_[0-9a-f]{16}"
     r"|[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=|-?[0-9]{1,8}|-[46]"  # keys of WireGuard, numbers, options
     r"|02(?::[0-9a-f]{2}){5}"
 )
@@ -112,9 +113,10 @@ def tunnels(data: bytes) -> None:
             _check(step.stdin)
         for word in step.argv[1:]:
             assert word.isascii() and word.isprintable() and " " not in word, step.argv
+    allowed = (*LIMITS.given, *LIMITS.service_pools)
     for link in network.links:
         for one in link.remote:
-            assert any(one.version == wide.version and one.subnet_of(wide) for wide in LIMITS.given)  # type: ignore[arg-type]
+            assert any(contains(wide, one) for wide in allowed)
 
 
 def node(data: bytes) -> None:

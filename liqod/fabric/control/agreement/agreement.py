@@ -13,7 +13,8 @@ import attrs
 
 from liqod.fabric.control.agreement.exports import exports_as_seen
 from liqod.fabric.control.agreement.ipam import allocate
-from liqod.fabric.state.network import Link, Netmap, first_of, host_port, overlaps
+from liqod.fabric.state.network import Link, Netmap, contains, first_of, host_port, overlaps
+from liqod.fabric.state.services import service_maps
 from liqod.fabric.state.validation import (
     RemoteNetwork,
     check_ack,
@@ -21,9 +22,10 @@ from liqod.fabric.state.validation import (
     external_network,
     external_six,
     network,
+    usable_services,
 )
 from liqod.model.ids import ClusterID
-from liqod.model.records.network import NO_TUNNEL_HERE, Network, NetworkConfig, Side, Subnets
+from liqod.model.records.network import MAX_SERVICE_NETWORKS, NO_TUNNEL_HERE, Network, NetworkConfig, Side, Subnets
 from liqod.model.records.offer import Refusal
 
 
@@ -32,7 +34,8 @@ class LocalNetwork:
     """This cluster's side. ``reserved`` are its ``services``, its nodes and what the settings keep free.
 
     ``six`` is the external network of IPv6, where ``external`` is of IPv4 and pods have both. What is inside
-    ``accepted`` is taken from peers as they name it.
+    ``accepted`` is taken from peers as they name it. Ranges for peers' Services come out of ``service_pools``.
+    ``leads_services``: this cluster's packets to Services can be translated before and after its kube-proxy.
     """
 
     pods: tuple[Network, ...]
@@ -46,6 +49,8 @@ class LocalNetwork:
     services: tuple[Network, ...] = ()
     six: Network | None = None
     accepted: tuple[Network, ...] = ()
+    service_pools: tuple[Network, ...] = ()
+    leads_services: bool = True
 
     @property
     def side(self) -> Side:
@@ -58,7 +63,18 @@ class LocalNetwork:
             mtu=self.mtu,
             next_key=self.next_key,
             external_six=str(self.six) if self.six is not None else "",
+            service_cidrs=[str(one) for one in self.announced_services],
         )
+
+    @property
+    def announced_services(self) -> tuple[Network, ...]:
+        """The networks of Services that are sent to peers, for our pods there."""
+        return self.services[:MAX_SERVICE_NETWORKS] if self.leads_services else ()
+
+    def besides_services(self, networks: Iterable[Network]) -> list[Network]:
+        """Return all that is used here, and other ``networks`` of the host, but for Services."""
+        used = (*self.pods, *self.externals, *self.reserved, *networks)
+        return [one for one in used if not any(contains(services, one) for services in self.services)]
 
     @property
     def externals(self) -> tuple[Network, ...]:
@@ -72,8 +88,8 @@ class LocalNetwork:
 
 
 def assigned(subnets: Subnets) -> list[Network]:
-    """Return the networks that a peer was assigned, pods first; nothing where they cannot be parsed."""
-    texts = (*subnets.pod_cidrs, subnets.external_cidr, subnets.external_six)
+    """Return the networks that a peer was assigned, pods first, Services last; nothing where one cannot be parsed."""
+    texts = (*subnets.pod_cidrs, subnets.external_cidr, subnets.external_six, *subnets.service_cidrs)
     try:
         return [ipaddress.ip_network(text) for text in texts if text]
     except ValueError:
@@ -100,11 +116,13 @@ def allocation(
             wanted.append(external_six(side.external_six, None))
         taken = [*own.pods, *own.externals, *own.reserved, *(one for other in others for one in assigned(other))]
         held = _held(side, config.spec.remap)
+        services = usable_services(side) if own.leads_services else ()
         found = allocate(
             wanted,
             held,
             taken,
-            [*avoided, *endpoint_networks(side.endpoints)],
+            # An address of a Service at home must not be one by which a pod of home is known here.
+            [*avoided, *endpoint_networks(side.endpoints), *services],
             own.pools,
             accepted=own.accepted,
             # Both sides choose at the same time, mostly from the same pools. An address by which the peer knows one of
@@ -119,7 +137,23 @@ def allocation(
         pod_cidrs=pods,
         external_cidr=more.pop(0) if side.external_cidr else "",
         external_six=more.pop(0) if side.external_six else "",
+        service_cidrs=_service_ranges(own, services, config.spec.remap, [*taken, *found], avoided),
     )
+
+
+def _service_ranges(
+    own: LocalNetwork, services: Sequence[Network], remap: Subnets, taken: Sequence[Network], avoided: Sequence[Network]
+) -> list[str]:
+    """Return a range for each network of a peer's Services; none at all where one is used here, or there is no room."""
+    used = own.besides_services(avoided)
+    if any(overlaps(one, used) for one in services):
+        return []
+    try:
+        held: list[Network | None] = [ipaddress.ip_network(text) for text in remap.service_cidrs]
+        found = allocate(services, held, taken, avoided, own.service_pools)
+    except (ValueError, Refusal):
+        return []
+    return [str(one) for one in found]
 
 
 def _held(side: Side, remap: Subnets) -> list[Network | None]:
@@ -156,8 +190,9 @@ def agree(
         raise Refusal(remap.reason, remap.message)
     if status.ack == Subnets():
         return None
-    view = check_ack(status.ack, own.pods, (own.external, own.six))
+    view = check_ack(status.ack, own.pods, (own.external, own.six), own.announced_services)
     seen = tuple(assigned(remap))
+    services = usable_services(status.remote)
     for address, _ in remote.endpoints:
         if inside := overlaps(ipaddress.ip_network(address), seen):
             raise Refusal("BadEndpoint", f"the peer's tunnel endpoint {address} lies inside its own network {inside}")
@@ -179,6 +214,8 @@ def agree(
             *(exports_as_seen(config.spec.exports, own.six, view.six) if own.six is not None else ()),
         ),
         six=Netmap(own.six, view.six) if own.six is not None and view.six is not None else None,
+        services=view.services,
+        peer_services=service_maps([str(one) for one in services], remap.service_cidrs),
     )
     return remote, link
 

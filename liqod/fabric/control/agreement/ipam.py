@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 
-from liqod.fabric.state.network import overlap, overlaps
+from liqod.fabric.state.network import contains, overlap, overlaps
 from liqod.model.records.network import Network
 from liqod.model.records.offer import Refusal
 
@@ -52,11 +52,7 @@ def _is_private(network: Network, pools: Iterable[Network]) -> bool:
 
 
 def _is_inside(network: Network, wider: Iterable[Network]) -> bool:
-    return any(one.version == network.version and _holds(one, network) for one in wider)
-
-
-def _holds(pool: Network, network: Network) -> bool:
-    return pool.prefixlen <= network.prefixlen and network.network_address in pool
+    return any(contains(one, network) for one in wider)
 
 
 def _keep(

@@ -16,6 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from liqod.fabric.agent.kernel.model import Desired, Overlay
 from liqod.fabric.agent.kernel.rules.guest_rules import from_guests, guest_sets, peer_digest, to_guests
+from liqod.fabric.agent.kernel.rules.service_rules import (
+    forward_offloaded,
+    forward_services,
+    guard_services,
+    input_services,
+    service_chains,
+    service_sets,
+)
 from liqod.fabric.state.guests import guests_of
 from liqod.fabric.state.network import ExportedAddress, Link
 from liqod.model.records.network import Network
@@ -23,7 +31,7 @@ from liqod.model.records.network import Network
 
 def gateway_sets(desired: Desired) -> Mapping[str, frozenset[str]]:
     """Return the named sets of addresses: our pods that may talk with each peer, and the hosts of the overlay."""
-    found = {**guest_sets(map(guests_of, desired.links))}
+    found = {**guest_sets(map(guests_of, desired.links)), **service_sets(desired.links)}
     if desired.overlay is not None:
         version = 6 if ":" in desired.overlay.local else 4
         found[f"hosts_{version}"] = frozenset(vtep.address for vtep in desired.overlay.vteps)
@@ -51,11 +59,19 @@ def gateway_chains(desired: Desired) -> list[tuple[str, list[str]]]:
     """Return each chain's head and its rules."""
     device, links = desired.device, desired.links
     return [
-        ("guard type filter hook prerouting priority dstnat - 20; policy accept;", _guard(device, links)),
+        *service_chains(device, links),
+        (
+            "guard type filter hook prerouting priority dstnat - 20; policy accept;",
+            [*guard_services(device, links), *_guard(device, links)],
+        ),
         ("to_pods type nat hook prerouting priority dstnat - 10; policy accept;", _to_pods(device, links)),
         (
             "input type filter hook input priority filter; policy accept;",
-            [*overlay_guard(desired.overlay), *_input(device, desired.probe_port, links)],
+            [
+                *overlay_guard(desired.overlay),
+                *input_services(device, links),
+                *_input(device, desired.probe_port, links),
+            ],
         ),
         ("forward type filter hook forward priority filter; policy accept;", _forward(device, links)),
         (
@@ -169,9 +185,11 @@ def _forward(device: str, links: Sequence[Link]) -> list[str]:
     for link in links:
         for family, theirs, external in _exports(link):
             rules.append(f'iifname "{device}" {family} saddr {theirs} ct original {family} daddr {external} accept')
+    rules += forward_services(device, links)
     between = f'iifname "{device}" oifname "{device}"'
-    if any(_exports(link) for link in links):
-        # A pod of one peer calls an exported pod of another; new connections were accepted above.
+    if any(_exports(link) or link.services for link in links):
+        # A pod of one peer calls an exported pod of another, or a pod of ours there calls a Service with an endpoint
+        # there: new connections were accepted above.
         rules.append(f"{between} ct state established,related accept")
     rules.append(f"{between} drop")
     closed = [link for link in links if link.pods is not None]
@@ -183,6 +201,9 @@ def _forward(device: str, links: Sequence[Link]) -> list[str]:
             theirs, ours = _braces(_of(version, link.remote)), f"@{_set_name(link, version)}"
             rules.append(f'iifname "{device}" {family} saddr {theirs} {family} daddr {ours} accept')
             rules.append(f'oifname "{device}" {family} daddr {theirs} {family} saddr {ours} accept')
+        rules += forward_offloaded(device, link)
+        for version, family in _families(link):
+            theirs = _braces(_of(version, link.remote))
             rules.append(f'iifname "{device}" {family} saddr {theirs} drop')
             rules.append(f'oifname "{device}" {family} daddr {theirs} drop')
     return rules

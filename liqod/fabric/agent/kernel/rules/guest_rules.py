@@ -1,6 +1,6 @@
-"""The rules by which a peer's pods here reach each other by their home's addresses; the same on every host. Pure.
+"""The rules by which a peer's pods here reach each other, and home's Services, by their home's addresses. Pure.
 
-A packet of a pod passes the rules of its own host first, so they stand on every host with an agent. The set
+A packet of a pod passes the rules of its own host first, so the same stand on every host with an agent. The set
 ``guests_`` has the only sources for which they hold, and the map ``home_`` the only destinations: whatever range the
 peer chooses, traffic of other pods is not touched. The source is kept: as between any two pods of a cluster, replies
 need it. Where pods of one host share a bridge, replies pass conntrack only with br_netfilter, which kube-proxy needs
@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 
 from liqod.fabric.state.guests import Guests
+from liqod.fabric.state.network import ServiceMap
 from liqod.model.ids import ClusterID
 
 _FAMILIES = ((4, "ip"), (6, "ip6"))
@@ -26,6 +27,10 @@ def guest_sets(everyone: Iterable[Guests]) -> Mapping[str, frozenset[str]]:
         pairs = guests.seen_by_home(version).items()
         found[_name("home", guests, version)] = frozenset(f"{seen} : {ours}" for seen, ours in pairs)
         found[_name("self", guests, version)] = frozenset(f"{one} . {one}" for one in guests.of_version(version))
+        if _services(guests, version):
+            found[_name("own", guests, version)] = frozenset(
+                one for one in guests.own_services if (":" in one) == (version == 6)
+            )
     return found
 
 
@@ -40,6 +45,12 @@ def to_guests(everyone: Iterable[Guests]) -> list[str]:
         # Of a guest that is not here (yet): without a drop a flow of datagrams would be confirmed without translation,
         # and keep going nowhere after the guest is here, for as long as packets come.
         rules.append(f"{head} {family} daddr {_ranges(guests, version)} drop")
+        for one in _services(guests, version):
+            # Before kube-proxy: where the same address is a Service here, only what these pods use of those is theirs.
+            own = _name("own", guests, version)
+            rules.append(
+                f"{head} {family} daddr {one.services} {family} daddr != @{own} dnat {family} prefix to {one.seen}"
+            )
     return rules
 
 
@@ -66,6 +77,10 @@ def _present(everyone: Iterable[Guests]) -> Iterator[tuple[Guests, int, str]]:
         for version, family in _FAMILIES:
             if guests.of_version(version):
                 yield guests, version, family
+
+
+def _services(guests: Guests, version: int) -> list[ServiceMap]:
+    return [one for one in guests.services if one.services.version == version]
 
 
 def _ranges(guests: Guests, version: int) -> str:
