@@ -60,7 +60,7 @@ class IdleDaemonTests(TestCase):
         cluster.server = server
         cluster.startService()
         self.addCleanup(lambda: Deferred.fromCoroutine(cluster.stop()))
-        settings = parse(SETTINGS + '\n[network]\nmode = "wireguard"\npod-cidrs = ["10.201.0.0/16"]\n', {})
+        settings = parse(SETTINGS.replace('mode = "none"', 'mode = "wireguard"\npod-cidrs = ["10.201.0.0/16"]'), {})
         agent = Agent(REACTOR, settings, client_config=client_config(cluster))
         agent.startService()
         self.addCleanup(agent.stopService)

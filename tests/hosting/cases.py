@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from liqod.config.schema import Settings
+from liqod.config.schema import Network, Settings
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
@@ -90,7 +90,7 @@ class HostingCase(TestCase):
             client,
             informers,
             installed_reactor(),
-            settings=Settings(),
+            settings=Settings(network=Network(mode="none")),
             cluster_id=ClusterID("lender"),
             access=access,
             recorder=self.events,

@@ -16,7 +16,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import FailTest, TestCase
 
 from liqod.config.schema import Hosting as Granted
-from liqod.config.schema import Kubelet, Reflection, Settings
+from liqod.config.schema import Kubelet, Network, Reflection, Settings
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
@@ -47,11 +47,12 @@ OFFERED = {"cpu": "10", "memory": "10Gi", "pods": "50"}
 
 
 GRANTING: Final = Settings(
+    network=Network(mode="none"),
     hosting=Granted(
         service_types=["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"],
         ingress_hosts=["example.com"],
         tolerations=["example.com/gpu"],
-    )
+    ),
 )
 """The lender's contract: with what the cases reflect beside the default."""
 
@@ -172,6 +173,7 @@ class KubeletSides(TestCase):
         self.client = Client(self.home.config, reactor)
         self.informers = Informers(self.client, reactor)
         settings = Settings(
+            network=Network(mode="none"),
             reflection=self.reflection,
             kubelet=Kubelet(
                 listen=self.listen,

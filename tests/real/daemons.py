@@ -43,7 +43,7 @@ class Daemon:
     """One ``twistd liqod`` in the network namespace of a cluster.
 
     ``name`` is the cluster's name for people; a second daemon of the same cluster gets another ``identity``.
-    ``extra`` is appended to the configuration file.
+    ``extra`` is appended to the configuration file; unless it says so there is no tunnel.
     """
 
     def __init__(self, cluster: Cluster, name: str, *, identity: str = "one", extra: str = "") -> None:
@@ -56,7 +56,9 @@ class Daemon:
         self.kubeconfig = self.directory / "kubeconfig"
         values = {"name": name, "kubeconfig": self.kubeconfig, "identity": f"{cluster.name}-{identity}"}
         values["directory"] = cluster.directory
-        self.config.write_text(CONFIGURATION.format(**values) + extra)
+        # Tests of other things need no tunnel, which two hosts that can hold one would make.
+        network = "" if "[network]" in extra else '[network]\nmode = "none"\n\n'
+        self.config.write_text(network + CONFIGURATION.format(**values) + extra)
         self.process: Process | None = None
 
     @property

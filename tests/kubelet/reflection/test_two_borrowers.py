@@ -10,7 +10,7 @@ from kubesandbox.cluster import SandboxCluster
 from kubesandbox.nodes.node import SandboxNode
 from twisted.internet.defer import Deferred
 
-from liqod.config.schema import Settings
+from liqod.config.schema import Network, Settings
 from liqod.demo.access import client_config
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
@@ -76,7 +76,7 @@ class ThreeClusterTests(KubeletSides):
             lending,
             informers,
             installed_reactor(),
-            settings=Settings(),
+            settings=Settings(network=Network(mode="none")),
             cluster_id=self.other,
             access=access,
             recorder=Events(),
