@@ -207,7 +207,9 @@ def _containers(
 ) -> list[dict[str, Any]]:
     before = {container.get("name"): container for container in home}
     # Containers that the lender's admission webhooks add (sidecars) are not part of the home pod.
-    left = [container.get("name") for container in spec.get(_SPECS[kind]) or []]
+    specs = spec.get(_SPECS[kind]) or []
+    left = [container.get("name") for container in specs]
+    resources = {container.get("name"): container.get("resources") or {} for container in specs}
     forged = []
     for container in remote:
         if spec.get("containers"):
@@ -223,8 +225,34 @@ def _containers(
             forged.append(dict(old))
             continue
         count = tally.count(str(container.get("name", "")), int(container.get("restartCount") or 0))
-        forged.append({**container, "restartCount": count})
+        own = resources.get(container.get("name"))
+        forged.append({**(container if own is None else _with_own(container, own)), "restartCount": count})
     return forged
+
+
+def _with_own(container: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a container's status with those resources only that the home pod's container names.
+
+    A lender may hold containers that name none within defaults of its own; the home pod does not have these.
+    """
+    found = dict(container)
+    requests, limits = own.get("requests") or {}, own.get("limits") or {}
+    if "allocatedResources" in found:
+        found["allocatedResources"] = _of(found["allocatedResources"], requests)
+    if isinstance(found.get("resources"), Mapping):
+        parts = {"requests": requests, "limits": limits}
+        found["resources"] = {
+            key: kept
+            for key, value in found["resources"].items()
+            if (kept := _of(value, parts[key]) if key in parts else value)
+        }
+    if not found.get("allocatedResources", True):
+        del found["allocatedResources"]
+    return found
+
+
+def _of(resources: Mapping[str, Any] | None, own: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: quantity for name, quantity in (resources or {}).items() if name in own}
 
 
 def _may_not_run_again(old: Mapping[str, Any], kind: str, spec: Mapping[str, Any]) -> bool:

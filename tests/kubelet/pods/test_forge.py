@@ -275,6 +275,24 @@ class StatusTests(SynchronousTestCase):
         counted = tally(None, home, "r1", remote)
         return forge_status(home, remote, tally=counted, context=context, now=NOW, spec=spec or {})
 
+    def test_defaults_of_the_lender(self) -> None:
+        """Of resources home sees those that its own container names, and those of what else it does not know of."""
+        requests, limits = {"cpu": "20m", "memory": "64Mi"}, {"cpu": "2", "memory": "24Gi"}
+        given = {"allocatedResources": requests, "resources": {"requests": requests, "limits": limits, "claims": [1]}}
+        for own, allocated, kept in (
+            ({}, None, {"claims": [1]}),
+            ({"requests": {"cpu": "20m"}}, {"cpu": "20m"}, {"requests": {"cpu": "20m"}, "claims": [1]}),
+            (
+                {"requests": requests, "limits": {"memory": "1Gi"}},
+                requests,
+                {"requests": requests, "limits": {"memory": "24Gi"}, "claims": [1]},
+            ),
+        ):
+            remote = {**remote_status(), "containerStatuses": [{"name": "main", "restartCount": 0, **given}]}
+            spec = {"containers": [{"name": "main", "resources": own}]}
+            (found,) = self.forge(HOME_PENDING, remote, spec=spec)["containerStatuses"]
+            self.assertEqual((found.get("allocatedResources"), found["resources"]), (allocated, kept))
+
     def test_addresses_and_classes(self) -> None:
         """Pod addresses are mapped, the host is the virtual node, and the class stays the home pod's."""
         context = Context(
