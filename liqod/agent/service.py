@@ -333,12 +333,18 @@ class Agent(Service):
                 await renewals.close()
 
     async def _stand_by(self, lease: LeaderLease) -> None:
-        """Enter the state StandingBy once another holder is known: then this daemon is as ready as it can be."""
+        """Enter the state StandingBy once another holder is known: then this daemon is as ready as it can be.
+
+        Each later leader is shown as well, until this daemon leads and this is cancelled.
+        """
         self.state.set(Campaigning())
-        leader = await lease.holder.when(lambda holder: holder not in ("", self._identity))
-        self.state.set(StandingBy(leader))
-        self._log.info("standby: {holder} leads", holder=leader)
-        self._notifier.ready()
+        leader = ""
+        while True:
+            shown = ("", self._identity, leader)
+            leader = await lease.holder.when(lambda holder, shown=shown: holder not in shown)  # type: ignore[misc]
+            self.state.set(StandingBy(leader))
+            self._log.info("standby: {holder} leads", holder=leader)
+            self._notifier.ready()
 
     async def _lead(self, client: Client, lost: Gate) -> None:
         if self.home is None:

@@ -103,6 +103,7 @@ class VolumeProvisioner(Controller[Key]):
         self._refusals: RefusedWrites[Key] = RefusedWrites()
         self._unreachable: dict[Key, int] = {}
         self._unclaimed: set[str] = set()
+        self._asked: dict[Key, DeletionGate] = {}
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
 
     def sources(self) -> Iterable[Source[Key]]:
@@ -246,6 +247,8 @@ class VolumeProvisioner(Controller[Key]):
         if volume is None:
             self._unclaimed.discard(name)
         if volume is None or volume.metadata.deleting or not forge.is_to_go(volume):
+            if (asked := self._asked.pop(key, None)) is not None:
+                asked.forget(PERSISTENTVOLUMES.plural, key, gone=volume is None)
             return None
         lender = forge.lender_of(volume)
         if not lender:
@@ -295,6 +298,7 @@ class VolumeProvisioner(Controller[Key]):
             gate.observe_deletion(kind, key)
         peer = str(lender.context.lender)
         gate.register(kind, lambda: sum(forge.lender_of(each) == peer for each in self.volumes.items()), self.enqueue)
+        self._asked[key] = gate
         return gate.may_delete(kind, key)
 
     def _report(self, claim: Claim, reason: str, message: str) -> None:

@@ -160,6 +160,9 @@ class DaemonTests(TestCase):
         await deferLater(REACTOR, 0.5)
         self.assertEqual((second.features, second.missing()), (None, []))
         self.assertEqual(await self.page(second, "/readyz"), (200, "ok\n"))
+        thief = {"spec": {"holderIdentity": "a third", "leaseDurationSeconds": 2}}
+        await self.client.patch(LEASES, "liqod", thief, "liqo-system")
+        await self.until(lambda: second.state.value == StandingBy("a third"))
         await first.stopService()
         await second.ready.wait()
         assert first.home is not None and second.home is not None

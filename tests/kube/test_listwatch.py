@@ -183,7 +183,11 @@ class OrderTests(SynchronousTestCase):
             m.received(Change("ADDED", item("a", 12)), 1)
             m.ended(error or Gone(410, "Expired", "too old"), 20)
             m.listed({}, (), version, 20)
-            self.assertEqual(m.went_back, back, (version, error))
+            self.assertEqual(m.went_back, int(back), (version, error))
+            m.listed({}, (), str(int(version) + 5), 30)
+            self.assertEqual(m.went_back, int(back), "it is the same event")
+            m.listed({}, (), "3", 40)
+            self.assertEqual(m.went_back, back + 1, "the next one")
 
     def test_watched_deletions(self) -> None:
         """A deletion that the server reported is distinguished from one concluded from a new list."""

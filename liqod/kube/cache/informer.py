@@ -99,8 +99,8 @@ class Informer(Service, Generic[V]):
         return self._machine.stale_since
 
     @property
-    def went_back(self) -> bool:
-        """Whether the server's resource versions were lower than earlier ones: its etcd was restored."""
+    def went_back(self) -> int:
+        """How often the server's resource versions were lower than earlier ones: its etcd was restored."""
         return self._machine.went_back
 
     def when_synced(self) -> Deferred[None]:

@@ -69,7 +69,7 @@ class ListWatch(Generic[V]):
 
     ``synced`` is True once a first list was complete. ``error`` is the message of the last failure, empty when live;
     ``stale_since`` is the time since which the store may be behind, None when live. ``closing`` requests the driver to
-    close the watch now. ``went_back`` is True once the server's resource versions were lower than earlier ones.
+    close the watch now. ``went_back`` counts how often the server's resource versions were lower than earlier ones.
     """
 
     def __init__(self, store: Store[V], random: Callable[[], float], *, stream: bool = True) -> None:
@@ -78,7 +78,7 @@ class ListWatch(Generic[V]):
         self.error = ""
         self.stale_since: float | None = None
         self.closing = False
-        self.went_back = False
+        self.went_back = 0
         self.resource_version = ""
         self._newest = 0
         self._random = random
@@ -165,7 +165,9 @@ class ListWatch(Generic[V]):
             return self._watch() if lived >= BRIEF else Wait(BRIEF - lived)
         if lived >= HEALTHY:
             self._attempts = 0
-        self.went_back = self.went_back or (error is not None and _from_the_future(error))
+        if _from_the_future(error):
+            # The list that follows has lower versions, which is the same event.
+            self.went_back, self._newest = self.went_back + 1, 0
         if isinstance(error, Gone) or _from_the_future(error):
             watched, self.resource_version = bool(self.resource_version), ""
             self._stale(f"the resource version is no longer known, everything is listed again: {error}", now)
@@ -215,7 +217,8 @@ class ListWatch(Generic[V]):
     def _complete(self, resource_version: str, now: float) -> None:
         self.resource_version = resource_version
         version = _number(resource_version)
-        self.went_back = self.went_back or 0 < version < self._newest
+        if 0 < version < self._newest:
+            self.went_back, self._newest = self.went_back + 1, 0
         self._newest = max(self._newest, version)
         self._listed_at = now
         self.synced = True

@@ -200,7 +200,7 @@ class NamespaceController(Controller[str]):
     @property
     def evidence(self) -> Evidence:
         """What speaks for lost state of the home cluster."""
-        went_back = any(informer.went_back for informer in self._informers)
+        went_back = max((informer.went_back for informer in self._informers), default=0)
         return Evidence(went_back=went_back, other_cluster=self._table.is_of_other_cluster)
 
     @property

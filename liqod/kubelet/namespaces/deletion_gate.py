@@ -95,6 +95,12 @@ class DeletionGate:
             self._watched.pop(item, None)
         self._withdraw(item)
 
+    def forget_namespace(self, kind: str, namespace: str) -> None:
+        """Note that objects of a kind in a namespace need not be deleted one by one (any more)."""
+        asked = {key for one, key in (*self._missing, *self._allowed) if one == kind and key.namespace == namespace}
+        for key in asked:
+            self.forget(kind, key)
+
     def confirm(self, observation: str) -> None:
         """Let what is held be deleted, if the observation is the present one; a later hold needs another one."""
         self._confirmed = observation
@@ -133,8 +139,7 @@ class DeletionGate:
                 self._log.warn("nothing is deleted at {lender}: {held}", lender=self._lender, held=held.message)
 
     def _evidence(self) -> Evidence:
-        found = self._home_evidence()
-        return Evidence() if found == self._accepted else found
+        return self._home_evidence().beyond(self._accepted)
 
     def _surges(self) -> dict[str, Surge]:
         while self._recent and self._clock.seconds() - self._recent[0][0] > RECENT:

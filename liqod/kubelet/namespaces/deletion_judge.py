@@ -42,10 +42,17 @@ class Surge:
 
 @frozen
 class Evidence:
-    """What speaks for lost state at home: resource versions went back; the records are those of another cluster."""
+    """What speaks for lost state at home: how often versions went back; the records are those of another cluster."""
 
-    went_back: bool = False
+    went_back: int = 0
     other_cluster: bool = False
+
+    def beyond(self, accepted: Evidence) -> Evidence:
+        """Return what of it was not accepted already; a cache that is gone takes nothing back."""
+        return Evidence(
+            went_back=self.went_back if self.went_back > accepted.went_back else 0,
+            other_cluster=self.other_cluster and not accepted.other_cluster,
+        )
 
     @property
     def reason(self) -> str:

@@ -129,6 +129,7 @@ class Reflector(Controller[Key]):
         """Stop reflecting a namespace; its objects at the lender are deleted with the namespace there."""
         pair = self._pairs.pop(local, None)
         if pair is not None:
+            self._gate.forget_namespace(self.kind.home.plural, local)
             self._tasks.spawn(_stopped(pair), f"closing the watches of {self.kind.home.plural} in {local}")
             if pair.claims:
                 self._surroundings.claims_changed()

@@ -101,9 +101,21 @@ class GateTests(TestCase):
         self.assertIsNone(self.gate.state.value)
         self.assertEqual(self.enqueued, [])
 
+    def test_a_namespace_that_is_not_reflected_any_more(self) -> None:
+        """Its objects need not be deleted one by one, and hold nothing back; those of others are held as before."""
+        self.ask(range(100))
+        other = Key("another", "one")
+        self.assertFalse(self.gate.may_delete(PODS, other, "u"))
+        self.clock.advance(SETTLE)
+        self.assertTrue(self.observation())
+        self.gate.forget_namespace(PODS, key(0).namespace)
+        self.clock.advance(SETTLE)
+        self.assertIsNone(self.gate.state.value)
+        self.assertTrue(self.gate.may_delete(PODS, other, "u"))
+
     def test_evidence_holds_a_single_one(self) -> None:
         """When home went back one missing object is held; once that was confirmed, ordinary rules hold again."""
-        self.evidence = Evidence(went_back=True)
+        self.evidence = Evidence(went_back=1)
         self.ask(range(1))
         self.clock.advance(SETTLE)
         self.gate.confirm(self.observation())
@@ -111,6 +123,11 @@ class GateTests(TestCase):
         self.ask(range(1, 2))
         self.clock.advance(SETTLE)
         self.assertEqual(self.ask(range(1, 2)), 1)
+        self.evidence = Evidence(went_back=2)
+        self.ask(range(2, 3))
+        self.clock.advance(SETTLE)
+        self.assertEqual(self.ask(range(2, 3)), 0)
+        self.assertTrue(self.observation())
 
     def test_a_namespace_counts_with_its_contents(self) -> None:
         """A namespace with fifty pods is held for its pods; an empty one is not."""
