@@ -29,8 +29,13 @@ percentage = 100
 _LENDER: Final = """
 namespace-names = ["*"]
 pod-security = "privileged"
+quota = "soft"
 """
-"""Settings of ``[hosting]``: the configuration of test daemons ends within that section."""
+"""Settings of ``[hosting]``: the configuration of test daemons ends within that section.
+
+At the level hard, which new tenants have, a container that names no limit gets one, and specs about resizing read their
+pods' control groups: what the contract costs is another question than whether the virtual node is a node.
+"""
 _POLICY: Final = "offload-e2e-namespaces"
 # The tests' namespaces have this label from the moment of their creation; to label them later would be too late for
 # their first pods.
