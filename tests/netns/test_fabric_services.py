@@ -137,7 +137,10 @@ class ServiceTests(FabricTests):
             for address in (SERVICE, SERVICE_SIX, API, seen, self.hosts.seen("a", "b")):
                 self.refused(caller, address)
         # What no Service of home has goes nowhere, though home's host has a way to it.
-        self.hosts.output(["ip", "-n", self.hosts.lan.namespace("lan"), "address", "add", f"{NONE}/32", "dev", "br0"])
+        on_lan = ["ip", "-n", self.hosts.lan.namespace("lan")]
+        self.hosts.output([*on_lan, "address", "add", f"{NONE}/32", "dev", "br0"])
+        caller_here = self.hosts.by("b", "a", f"10.201.0.{ONE}")
+        self.hosts.output([*on_lan, "route", "add", caller_here, "via", self.hosts.lan.addresses["b"]])
         self.serve(self.hosts.lan.inside("lan"))
         self.assertTrue(self.call("b", NONE))
         self.refused(ONE, NONE)
