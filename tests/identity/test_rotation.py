@@ -174,6 +174,8 @@ class Rotating(RuleBasedStateMachine):
 
     @rule()
     def step(self) -> None:
+        """The daemon decides by the Secret, whose key it uses from the moment at which it reads it."""
+        self.swap()
         kept = Kept(self.secret["next"], self.secret["order"], self.secret["until"])
         wanted = self.secret["next"]
         audience = [
