@@ -12,7 +12,7 @@ from liqod.config.schema import Settings
 from liqod.facts.decide import decide
 from liqod.facts.node_address import node_address_type
 from liqod.facts.observed import ARGUMENTS, Observed
-from liqod.facts.reading import read_places, read_server_names, read_service_cidrs
+from liqod.facts.reading import read_places, read_server_names, read_service_cidrs, read_service_ranges
 from liqod.facts.software import FLANNEL_BACKEND, real_nodes
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
 from liqod.flow.observe import Latest
@@ -95,9 +95,12 @@ class FactsController(Controller[Key]):
         now = self.clock.seconds()
         seen = self._seen
         if seen is None or now - self._seen_at >= REREAD:
+            service_cidrs = await read_service_cidrs(self._client)
+            ranges = self._settings.kubernetes.namespace if service_cidrs is None else ""
             seen = self._seen = Observed(
                 objects=await read_places(self._client),
-                service_cidrs=await read_service_cidrs(self._client),
+                service_cidrs=service_cidrs,
+                service_ranges=await read_service_ranges(self._client, ranges) if ranges else (),
                 version=await self._client.version.get(),
                 server=self._client.config.server,
                 server_names=await read_server_names(self._client),

@@ -40,7 +40,7 @@ RANCHER_PODS: Final = "10.42.0.0/16"
 RANCHER_SERVICES: Final = "10.43.0.0/16"
 """The defaults of k3s and RKE2 (--cluster-cidr, --service-cidr)."""
 MAX_NETWORKS: Final = 16
-"""Networks of one kind that are taken from one source at most."""
+"""Networks of one kind that a cluster may have; to other clusters no more are announced."""
 
 Answer = tuple[Sequence[str], str, State]
 """What a source says: texts of networks, the source, and how sure it is."""
@@ -91,6 +91,7 @@ def _pods(seen: Observed, settings: Settings, plugin: str) -> Iterator[Answer]:
 def _services(seen: Observed, settings: Settings) -> Iterator[Answer]:
     yield settings.network.service_cidrs, "setting network.service-cidrs", "Known"
     yield seen.service_cidrs or (), "ServiceCIDRs (networking.k8s.io)", "Known"
+    yield seen.service_ranges, "the range that the API server names where it refuses an address", "Known"
     openshift = texts_of(part_of(seen.at(OPENSHIFT), "status", "serviceNetwork"))
     yield openshift, f"{OPENSHIFT}: status.serviceNetwork", "Known"
     kubeadm = parse_document(data_of(seen.at(KUBEADM), "ClusterConfiguration"), ClusterConfiguration)
@@ -123,7 +124,13 @@ def widened(nodes: Sequence[Node]) -> list[str]:
 
 def _first(name: str, answers: Iterable[Answer], hint: str) -> Fact:
     for texts, source, state in answers:
-        networks = list(dict.fromkeys(str(one) for one in _parsed(texts)))[:MAX_NETWORKS]
+        networks = list(dict.fromkeys(str(one) for one in _parsed(texts)))
+        if len(networks) > MAX_NETWORKS:
+            # A part of them would leave the others open to tenants.
+            message = (
+                f"{source} names {len(networks)} networks, more than {MAX_NETWORKS}: name wider ones in the settings"
+            )
+            return Fact(name=name, source=source, message=message)
         if networks:
             return Fact(name=name, state=state, values=networks, source=source)
     return Fact(name=name, message=hint)

@@ -93,12 +93,14 @@ class Observed:
     """What was seen of the cluster.
 
     ``nodes`` are real ones. ``objects`` has an entry for each place that could be read, None for what is not there; a
-    place without an entry may not be read. ``service_cidrs`` None: the API server does not serve that kind.
+    place without an entry may not be read. ``service_cidrs`` None: the API server does not serve that kind, and
+    ``service_ranges`` are those that it names where it refuses an address.
     """
 
     nodes: Sequence[Node] = ()
     objects: Mapping[Place, Mapping[str, Any] | None] = {}
     service_cidrs: Sequence[str] | None = None
+    service_ranges: Sequence[str] = ()
     version: str = ""
     server: str = ""
     server_names: Sequence[str] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -14,13 +15,17 @@ from zope.interface import implementer
 
 from liqod.facts.observed import PLACES, Place
 from liqod.kube.client import Client
-from liqod.kube.errors import Forbidden, NotFound
-from liqod.kube.resources import SERVICECIDRS
+from liqod.kube.errors import Forbidden, Invalid, NotFound
+from liqod.kube.resources import SERVICECIDRS, SERVICES
 
 HANDSHAKE_TIMEOUT: Final = 10.0
 """Seconds that the API server may take to show its certificate."""
 MAX_NAMES: Final = 64
 """Names of a certificate that are taken at most."""
+OUTSIDE: Final = ("192.0.2.1", "2001:db8::1")
+"""Addresses that no Service has, of either IP version."""
+VALID_RANGE: Final = re.compile(r"range of valid IPs is (?:CIDR )?([0-9a-f.:]{3,39}/[0-9]{1,3})")
+"""Source: Kubernetes 1.30, pkg/registry/core/service/ipallocator, ErrNotInRange."""
 
 
 async def read_places(client: Client) -> dict[Place, Mapping[str, Any] | None]:
@@ -40,7 +45,7 @@ async def read_places(client: Client) -> dict[Place, Mapping[str, Any] | None]:
 
 
 async def read_service_cidrs(client: Client) -> Sequence[str] | None:
-    """Return the networks in the ServiceCIDRs; None where the API server (before 1.33) does not serve them."""
+    """Return the networks in the ServiceCIDRs; None where the API server does not serve them, or not to us."""
     try:
         listed = await client.list(SERVICECIDRS)
     except (NotFound, Forbidden):
@@ -51,6 +56,26 @@ async def read_service_cidrs(client: Client) -> Sequence[str] | None:
         if isinstance(one, dict)
         for text in (one.get("spec") or {}).get("cidrs") or ()
     ]
+
+
+async def read_service_ranges(client: Client, namespace: str) -> Sequence[str]:
+    """Return the networks of Services, one for each IP version, that an API server without ServiceCIDRs names.
+
+    It names the valid range where it refuses an address outside of it (Kubernetes before 1.33, --service-cluster-ip-
+    range). Nothing is stored: it is asked by a dry run, for an address of the networks for documentation (RFC 5737, RFC
+    3849). Empty where it says something else, or may not be asked.
+    """
+    found = []
+    for address in OUTSIDE:
+        body = {
+            "metadata": {"name": "liqod-service-range"},
+            "spec": {"clusterIP": address, "ports": [{"port": 443}]},
+        }
+        try:
+            await client.create(SERVICES, body, namespace, dry_run=True)
+        except (Invalid, Forbidden, NotFound) as error:
+            found += VALID_RANGE.findall(str(error))
+    return found
 
 
 async def read_server_names(client: Client) -> Sequence[str]:

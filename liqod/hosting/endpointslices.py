@@ -42,6 +42,8 @@ from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites, Retry, refu
 from liqod.model.ids import Key
 from liqod.model.names import PATH_LOST_ANNOTATION
 from liqod.model.objects.meta import reference_to
+from liqod.model.objects.node import Node
+from liqod.model.records.facts import ClusterFacts
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import ShadowEndpointSlice, SliceTemplate
 
@@ -107,6 +109,8 @@ class ShadowEndpointSlices(Controller[Key]):
         # Kubernetes' own controller off.
         yield watch(self._slices.informer, self._slice_changed)
         yield observe(self._lost, lambda _: [shadow.metadata.key for shadow in self._shadows.items()])
+        yield watch(self._networks.facts, self._facts_changed)
+        yield watch(self._networks.nodes, self._node_changed)
         if self._networks.tunnels is not None:
             yield watch(self._networks.tunnels, self._tunnel_changed)
         if self._networks.decisions is not None:
@@ -212,6 +216,14 @@ class ShadowEndpointSlices(Controller[Key]):
     def _decision_changed(self, key: Key, old: NetworkConfig | None, new: NetworkConfig | None) -> Iterable[Key]:
         if not self._networks.is_same_decision(old, new):
             yield from self._of_tenant(key.name)
+
+    def _facts_changed(self, key: Key, old: ClusterFacts | None, new: ClusterFacts | None) -> Iterable[Key]:
+        if not self._networks.is_same_facts(old, new):
+            yield from (shadow.metadata.key for shadow in self._shadows.items())
+
+    def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
+        if not self._networks.is_same(old, new):
+            yield from (shadow.metadata.key for shadow in self._shadows.items())
 
     def _of_tenant(self, tenant: str) -> Iterable[Key]:
         for shadow in self._shadows.items():

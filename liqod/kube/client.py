@@ -225,10 +225,12 @@ class Client:
         name: str = "",
         subresource: str = "",
         manager: str = "",
+        dry_run: bool = False,
     ) -> T:
         """Create an object, or one of its subresources (``name`` and ``subresource``: token, binding, eviction).
 
         The namespace defaults to the body's. A broken connection raises Unreachable: the object may have been created.
+        ``dry_run``: everything is checked and nothing is stored (Kubernetes API concepts, "Dry-run").
         """
         namespace = namespace or (identity(body)[0] if resource.namespaced else "")
         if subresource:
@@ -237,7 +239,7 @@ class Client:
             raise ValueError(f"{resource} are in namespaces, none was given")
         else:
             path, content = paths.collection(resource, namespace), typed(resource, body)
-        path = paths.query(path, {"fieldManager": manager})
+        path = paths.query(path, {"fieldManager": manager, "dryRun": "All" if dry_run else ""})
         counted = ("create", _counted(resource, subresource))
         return self._decoded(await self._request(counted, b"POST", path, JSON, content), view)
 

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.fabric.agent.kernel.host_facts import tunnel_mtu, uplink_mtu
 from liqod.fabric.agent.probing.ping import Pinger, checksum, icmp6_filter
-from liqod.fabric.control.cluster_facts import node_addresses, pod_addresses, pod_networks
+from liqod.fabric.control.cluster_facts import node_addresses, pod_addresses
 from liqod.fabric.control.probe_targets import pod_target, pod_targets
 from liqod.fabric.state.report import DEAD_AFTER, Cut, PodPath, find_cut
 from liqod.model.objects.meta import ObjectMeta
@@ -141,12 +141,6 @@ class PodTargetTests(SynchronousTestCase):
 
 class ClusterFactsTests(SynchronousTestCase):
     """Networks and addresses of a cluster, from its nodes and pods."""
-
-    def test_pod_networks(self) -> None:
-        """The parts of the nodes lead to the cluster's network, in both IP versions."""
-        nodes = [node(["10.201.0.0/24", "fd00:1:0:1::/64"]), node(["10.201.7.0/24", "bad"])]
-        self.assertEqual(list(map(str, pod_networks(nodes))), ["10.201.0.0/16", "fd00:1::/48"])
-        self.assertEqual(pod_networks([node([])]), [])
 
     def test_node_addresses(self) -> None:
         """Only IP addresses count."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.control.agreement.agreement import agree, allocation
-from liqod.fabric.state.network import DesiredNetwork, Link
+from liqod.fabric.state.network import DesiredNetwork, Link, covering, overlaps
 from liqod.fabric.state.report import HostReport
 from liqod.fabric.state.validation import is_key
 from liqod.model.objects.meta import ObjectMeta
@@ -87,3 +87,23 @@ class DesiredNetworkTests(SynchronousTestCase):
 
 def _with_status(record: NetworkConfig, status: NetworkConfigStatus) -> NetworkConfig:
     return NetworkConfig(metadata=record.metadata, spec=record.spec, status=status)
+
+
+class CoveringTests(SynchronousTestCase):
+    """Networks of a host that do not all fit into a record."""
+
+    def test_few_stay_as_they_are(self) -> None:
+        """Adjacent ones become one, whatever their order as text."""
+        few = [ipaddress.ip_network(text) for text in ("10.9.0.0/24", "172.16.0.1", "10.9.1.0/24", "fd00::/64")]
+        self.assertEqual(list(map(str, covering(few, 1024))), ["10.9.0.0/23", "172.16.0.1/32", "fd00::/64"])
+
+    @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.sets(st.integers(0, 2**32 - 1), max_size=3000), st.sets(st.integers(0, 2**128 - 1), max_size=1000))
+    def test_none_is_left_out(self, four: set[int], six: set[int]) -> None:
+        """However many there are, each is inside of one of those that are written."""
+        every = [ipaddress.ip_network(one) for one in map(ipaddress.IPv4Address, four)]
+        every += [ipaddress.ip_network(one) for one in map(ipaddress.IPv6Address, six)]
+        found = covering(every, 512)
+        self.assertLessEqual(len(found), 512)
+        for one in every:
+            self.assertTrue(overlaps(one, found), one)

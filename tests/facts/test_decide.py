@@ -80,7 +80,13 @@ def seen(*nodes: Node, server: str = "https://192.0.2.1:6443", host: str = "192.
     for place in more.get("unread", ()):
         del objects[place]
     return Observed(
-        nodes=nodes, objects=objects, service_cidrs=more.get("service_cidrs"), server=server, host=host, version="v1.35"
+        nodes=nodes,
+        objects=objects,
+        service_cidrs=more.get("service_cidrs"),
+        service_ranges=more.get("service_ranges", ()),
+        server=server,
+        host=host,
+        version="v1.35",
     )
 
 
@@ -183,6 +189,9 @@ class TableTests(SynchronousTestCase):
                 seen(objects={OPENSHIFT: {"status": {"serviceNetwork": ["172.30.0.0/16"]}}}),
                 ("Known", ["172.30.0.0/16"]),
             ),
+            (seen(service_ranges=["10.112.0.0/12"], objects=api), ("Known", ["10.112.0.0/12"])),
+            # A part of them would leave the others open to tenants.
+            (seen(service_cidrs=[f"10.{number}.0.0/24" for number in range(17)]), ("Unknown", [])),
             (seen(), ("Unknown", [])),
         ):
             self.assertEqual(found(SERVICE_NETWORKS, case), expected)

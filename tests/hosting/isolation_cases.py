@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import (
+    CLUSTERFACTS,
     CONFIGMAPS,
     ENDPOINTSLICES,
     FOREIGNCLUSTERS,
@@ -25,6 +26,7 @@ from liqod.kube.resources import (
 )
 from liqod.model.ids import ClusterID
 from liqod.model.names import QUOTA_ANNOTATION, REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.model.records.facts import FACTS_NAME
 from liqod.model.records.offer import Refusal
 from tests.hosting import cases
 from tests.hosting.cases import pod_spec
@@ -143,11 +145,16 @@ class IsolationCase(cases.HostingCase):
         self.assertNotIn("limits", pod["spec"]["containers"][0].get("resources") or {})
 
     async def test_endpoints_of_the_lender(self) -> None:
-        """A slice leads to no pod of this cluster, nor to loopback or the metadata service; the rest of it works."""
+        """A slice leads to no pod or Service of this cluster, nor to loopback or the metadata service; the rest works.
+
+        As long as this cluster's own networks are not known it leads nowhere.
+        """
         borrower, namespace = await self.tenant()
         nodes = (await self.admin.list(NODES)).items
         ours = [text.partition("/")[0] for node in nodes for text in node["spec"].get("podCIDRs") or ()]
-        hostile = [*ours, "127.0.0.1", "169.254.169.254"]
+        # Those of a plugin with networks of its own, and of a network of Services that is wider than usual.
+        facts = {"PodNetworks": ["10.48.0.0/16"], "ServiceNetworks": ["10.96.0.0/12"]}
+        hostile = [*ours, "10.48.7.7", "10.111.255.1", "127.0.0.1", "169.254.169.254"]
         endpoints = [{"addresses": [address]} for address in (*hostile, "192.0.2.7")]
         template = {"addressType": "IPv4", "endpoints": endpoints, "ports": [{"port": 443, "protocol": "TCP"}]}
         metadata = {"name": "db-1", "labels": {"kubernetes.io/service-name": "db"}}
@@ -157,8 +164,12 @@ class IsolationCase(cases.HostingCase):
             found = await self.admin.get(ENDPOINTSLICES, "db-1", namespace)
             return [address for endpoint in found["endpoints"] or () for address in endpoint["addresses"]]
 
-        self.assertEqual(await self.becomes(there, "the slice is there"), ["192.0.2.7"])
         await self.is_reported(f"Warning {namespace}/db-1 AddressRefused")
+        self.assertEqual(await there(), [])
+        await self.admin.create(CLUSTERFACTS, {"metadata": {"name": FACTS_NAME}})
+        known = [{"name": name, "state": "Known", "values": values} for name, values in facts.items()]
+        await self.admin.patch(CLUSTERFACTS, FACTS_NAME, {"status": {"facts": known}}, subresource="status")
+        self.assertEqual(await self.becomes(there, "an endpoint is there"), ["192.0.2.7"])
 
     async def test_an_origin_rewritten_later(self) -> None:
         """A pod stays on its tenant's account, whatever origin its ShadowPod claims afterwards."""

@@ -26,11 +26,11 @@ from liqod.hosting.tenants.bounds import (
 )
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.grants import MAX_NAMESPACES
-from liqod.hosting.tenants.networks import parse_networks
 from liqod.hosting.tenants.quota.levels import OF_NEW_TENANTS, Level, level_of, note
 from liqod.hosting.views import PodSpec
 from liqod.model.names import QUOTA_ANNOTATION
 from liqod.model.objects.meta import Object, ObjectMeta
+from liqod.model.records.network import parse_networks
 
 OWN = parse_networks(["10.96.0.0/12", "10.201.0.0/16", "203.0.113.10", "fd00:10::/64"])
 PEER = parse_networks(["10.64.0.0/16", "10.70.0.0/20"])
@@ -79,6 +79,13 @@ class NetworkPolicyTests(SynchronousTestCase):
         for address in ("1.1.1.1", "10.1.2.3", "192.168.7.7"):
             self.assertTrue(reaches(made, address), address)
         for address in (*OURS, *NEVER):
+            self.assertFalse(reaches(made, address), address)
+
+    def test_internet_while_our_own_networks_are_not_all_known(self) -> None:
+        """No private address: it may be one of this cluster."""
+        made = policy(Surroundings(OWN, is_complete=False))
+        self.assertTrue(reaches(made, "1.1.1.1"))
+        for address in (*OURS, *NEVER, "10.1.2.3", "192.168.7.7"):
             self.assertFalse(reaches(made, address), address)
 
     def test_tenant(self) -> None:

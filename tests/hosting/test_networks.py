@@ -6,8 +6,8 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.endpointslice_forge import refused_addresses, template_of
-from liqod.hosting.tenants.networks import objection, parse_networks, peer_networks
-from liqod.model.records.network import TunnelEndpoint
+from liqod.hosting.tenants.networks import objection, peer_networks
+from liqod.model.records.network import TunnelEndpoint, parse_networks
 from tests.hosting.test_slices import shadow
 
 OWN = parse_networks(["10.96.0.0/12", "10.201.0.0/24", "192.168.1.5", "fd00:10::/64", "not a network"])

@@ -16,7 +16,6 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 from liqod.agent.account.names import LEASE, NETWORK_LEASE
 from liqod.config.schema import Settings
 from liqod.fabric.agent import key as tunnel
-from liqod.fabric.control.cluster_networks import SERVICE_CIDRS
 from liqod.facts.observed import PLACES
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants import rights as borrowers
@@ -74,7 +73,7 @@ def required(settings: Settings) -> tuple[Right, ...]:
         return tuple(_names(own))
     if settings.network.role == "node":
         return tuple(_overlay_node())
-    wanted = [*_home(own), *_facts(), *_peering(), *_kubelets(), *_hosting(Contract.of(settings))]
+    wanted = [*_home(own), *_facts(own), *_peering(), *_kubelets(), *_hosting(Contract.of(settings))]
     if settings.peering.api != "direct":
         # What the relay passes on it sends as the borrower's account; as nobody else, whatever a borrower says.
         wanted += _verbs(kinds.SERVICEACCOUNTS, "impersonate", names=[borrowers.SERVICE_ACCOUNT])
@@ -133,9 +132,12 @@ def _home(own: str) -> Iterator[Right]:
     yield from _verbs(kinds.CONFIGMAPS, "get", "patch", "delete", names=[TOMBSTONES], namespace=own)
 
 
-def _facts() -> Iterator[Right]:
+def _facts(own: str) -> Iterator[Right]:
     """To keep the record, and to read by name what tells something about the cluster; none of it is secret."""
     yield from _record(kinds.CLUSTERFACTS, "create")
+    yield from _verbs(kinds.SERVICECIDRS, "list")
+    # Where ServiceCIDRs are not served, the API server's refusal of an address says what the network is.
+    yield from _verbs(kinds.SERVICES, "create", namespace=own)
     for place in PLACES:
         # A namespace that is not in every cluster may not exist when the roles are made.
         where = place.namespace if place.namespace in ("kube-system", "default") else ""
@@ -175,9 +177,6 @@ def _hosting(contract: Contract) -> Iterator[Right]:
     # What is left in a namespace that is being deleted takes no traffic; a policy keeps this to tenants' namespaces.
     for resource in (kinds.SERVICES, kinds.INGRESSES):
         yield from _verbs(resource, "list", "patch")
-    # This cluster's networks: no tenant's endpoints are in them.
-    yield from _verbs(SERVICE_CIDRS, "list")
-    yield from _verbs(kinds.SERVICES, "get", names=["kubernetes"], namespace="default")
     yield from _verbs(kinds.PODS, "create", "patch")
     # What changes in place in the pods of borrowers.
     for subresource in ("resize", "ephemeralcontainers"):

@@ -21,7 +21,7 @@ from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.kernel.model import Step
 from liqod.fabric.agent.tunnel_status import Device
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
-from liqod.fabric.state.network import parse_networks
+from liqod.fabric.state.network import covering, parse_networks
 from liqod.fabric.state.report import HostReport
 from liqod.flow.controller import Source, always, watch
 from liqod.flow.errors import ExpectedError
@@ -167,7 +167,7 @@ class RecordedFabric(ConvergeLoop):
                 public_key=host.public_key,
                 next_key=host.next_key,
                 mtu=host.mtu,
-                networks=sorted(map(str, host.networks))[:MAX_HOST_NETWORKS],
+                networks=[str(one) for one in covering(host.networks, MAX_HOST_NETWORKS)],
                 ready=before.ready if ready is None else ready,
                 message=before.message if ready is None else message[:1024],
             )

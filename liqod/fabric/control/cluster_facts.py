@@ -4,46 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from typing import Final
 from urllib.parse import urlsplit
 
 from liqod.fabric.state.network import Vtep, overlaps, parse_networks
 from liqod.model.names import OVERLAY_ANNOTATION
-from liqod.model.objects.meta import Object, View
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import Pod
 from liqod.model.records.network import Network
-
-NODE_BITS: Final = {4: 8, 6: 16}
-"""How many bits a node's pod network is narrower than the cluster's, by IP version: the defaults of
-kube-controller-manager (--node-cidr-mask-size-ipv4 24, -ipv6 64) with a cluster CIDR of the usual size (/16, /48)."""
-
-
-class ServiceCIDRSpec(View, frozen=True):
-    """The networks that services get addresses from."""
-
-    cidrs: list[str] = []
-
-
-class ServiceCIDR(Object, frozen=True):
-    """A network of services (networking.k8s.io/v1)."""
-
-    spec: ServiceCIDRSpec = ServiceCIDRSpec()
-
-
-def pod_networks(nodes: Sequence[Node]) -> list[Network]:
-    """Return the networks that hold the pods of all nodes, those of nodes to come included, as far as is known.
-
-    Each node has a part of the cluster's network, which the API does not show as a whole: it is assumed to be wider
-    than a node's by the default number of bits.
-    """
-    wide = set()
-    for network in parse_networks(text for node in nodes for text in node.spec.pod_cidrs):
-        shortest = 8 if network.version == 4 else 32
-        wide.add(network.supernet(new_prefix=max(shortest, network.prefixlen - NODE_BITS[network.version])))
-    four = ipaddress.collapse_addresses(one for one in wide if isinstance(one, ipaddress.IPv4Network))
-    six = ipaddress.collapse_addresses(one for one in wide if isinstance(one, ipaddress.IPv6Network))
-    return [*sorted(four), *sorted(six)]
 
 
 def node_addresses(nodes: Sequence[Node]) -> list[Network]:

@@ -10,13 +10,11 @@ from twisted.internet.defer import Deferred, gatherResults
 from liqod.config import schema
 from liqod.fabric.control.agreement.agreement import LocalNetwork
 from liqod.fabric.control.cluster_facts import (
-    ServiceCIDR,
     addresses_inside,
     api_server_addresses,
     find_vteps,
     node_addresses,
     pod_addresses,
-    pod_networks,
 )
 from liqod.fabric.control.probe_targets import pod_targets
 from liqod.fabric.state.network import ServiceMap, Vtep, host_port, parse_networks
@@ -27,14 +25,21 @@ from liqod.flow.errors import ExpectedError
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kube.errors import ApiError
-from liqod.kube.resources import CLUSTERFACTS, NAMESPACES, NATTINGTABLES, NODES, PODS, SERVICES, Resource
+from liqod.kube.resources import CLUSTERFACTS, NAMESPACES, NATTINGTABLES, NODES, PODS, SERVICES
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import ORIGIN_LABEL, OVERLAY_ANNOTATION, REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import OCCUPYING_PODS, Pod
-from liqod.model.records.facts import FACTS_NAME, PROXY, ClusterFacts, values_of
+from liqod.model.records.facts import (
+    FACTS_NAME,
+    POD_NETWORKS,
+    PROXY,
+    SERVICE_NETWORKS,
+    ClusterFacts,
+    own_networks,
+    values_of,
+)
 from liqod.model.records.name_service import LABEL as NAME_SERVICE
 from liqod.model.records.name_service import NameService
 from liqod.model.records.network import Network
@@ -44,8 +49,6 @@ UNTRACKED: Final = ("cilium",)
 """What carries out Services without connection tracking, so that packets to them are not seen by nftables."""
 DNS_LABEL: Final = "k8s-app=kube-dns"
 """The label of the cluster's name service in all distributions (Kubernetes: "Customizing DNS Service")."""
-SERVICE_CIDRS: Final = Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", False)
-_API_SERVICE: Final = "kubernetes"
 
 
 class ClusterNetworks:
@@ -64,7 +67,6 @@ class ClusterNetworks:
         # A host name needs no place here: its addresses are behind name servers and routes, which are avoided.
         self._servers = api_server_addresses(client.config.server, advertised)
         self._settings = settings
-        self._services: list[Network] | None = None
         self._nodes: Informer[Node] = informers.of(NODES, Node)
         self._pods: Informer[Pod] = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
         self._hosted: Informer[Object] = informers.of(NAMESPACES, Object, labels=REMOTE_CLUSTER_LABEL)
@@ -86,7 +88,7 @@ class ClusterNetworks:
         yield watch(self._nodes, when_changed(key, _networks_of))
         yield watch(self._pods, when_changed(key, _addresses_of))
         yield watch(self._reflected, when_changed(key, _service_address))
-        yield watch(self._facts, when_changed(key, _proxy))
+        yield watch(self._facts, when_changed(key, _facts_of))
         for informer in (self._hosted, self._name_services, self._tables):
             if informer is not None:
                 yield watch(informer, lambda *_: (key,))
@@ -95,22 +97,25 @@ class ClusterNetworks:
         """Return a Deferred that fires when all that is watched was listed once."""
         return gatherResults([informer.when_synced() for informer in self._watched], consumeErrors=True)
 
-    async def local(self, public_key: str, next_key: str, address: str, mtu: int) -> LocalNetwork:
+    def local(self, public_key: str, next_key: str, address: str, mtu: int) -> LocalNetwork:
         """Return this cluster's side; raises ExpectedError where something cannot be found out."""
         settings = self._settings
         nodes = self._nodes.items()
-        pods = parse_networks(settings.pod_cidrs) or pod_networks(nodes)
-        if not pods:
+        facts = self._facts.get(Key("", FACTS_NAME))
+        own = own_networks(facts, settings.pod_cidrs, settings.service_cidrs)
+        if own.unknown and facts is None:
+            raise ExpectedError("the networks of this cluster are not known yet: its ClusterFacts is not written")
+        if own.unknown:
             raise ExpectedError(
-                "the network of this cluster's pods is not known: no node has a podCIDR; set network.pod-cidrs"
+                f"not all networks of this cluster are known: set {' and '.join(own.unknown)} under [network]; "
+                "`liqodctl facts` shows what was found"
             )
-        services = parse_networks(settings.service_cidrs) or await self._found_services()
-        reserved = [*services, *node_addresses(nodes), *parse_networks(settings.reserved), *self._servers]
+        reserved = [*own.services, *node_addresses(nodes), *parse_networks(settings.reserved), *self._servers]
         external, six = external_network(settings.external_cidr, "network.external-cidr"), None
-        if settings.external_cidr_6 and external.version == 4 and any(one.version == 6 for one in pods):
+        if settings.external_cidr_6 and external.version == 4 and any(one.version == 6 for one in own.pods):
             six = external_six(settings.external_cidr_6, external)
         return LocalNetwork(
-            pods=tuple(pods),
+            pods=own.pods,
             external=external,
             reserved=tuple(reserved),
             pools=tuple(parse_networks(settings.pools)),
@@ -118,11 +123,11 @@ class ClusterNetworks:
             public_key=public_key,
             mtu=mtu,
             next_key=next_key,
-            services=tuple(services),
+            services=own.services,
             six=six,
             accepted=tuple(parse_networks(settings.accept)),
             service_pools=tuple(parse_networks(settings.service_pools)),
-            leads_services=_proxy(self._facts.get(Key("", FACTS_NAME))) not in UNTRACKED,
+            leads_services=_proxy(facts) not in UNTRACKED,
         )
 
     def vteps(self, own: str) -> tuple[Vtep, ...]:
@@ -179,20 +184,6 @@ class ClusterNetworks:
         """Return the addresses here of pods of a peer to ping, by IP version; the current ones if they still run."""
         return pod_targets(self._pods.items(), networks, current)
 
-    async def _found_services(self) -> list[Network]:
-        if self._services is None:
-            try:
-                listed = await self._client.list(SERVICE_CIDRS, view=ServiceCIDR)
-                self._services = parse_networks(text for one in listed.items for text in one.spec.cidrs)
-            except ApiError:
-                # ServiceCIDR is served from Kubernetes 1.33 on. Before, the network around the address of the service
-                # `kubernetes`, which is the first one of every service network, is taken in its usual size.
-                service: dict[str, Any] = await self._client.get(SERVICES, _API_SERVICE, "default")
-                addresses = service.get("spec", {}).get("clusterIPs") or []
-                texts = (f"{one}/{112 if ':' in one else 16}" for one in addresses)
-                self._services = parse_networks(texts)
-        return self._services
-
 
 def when_changed(key: str, part: Callable[[Any], object]) -> Callable[[Any, Any, Any], tuple[str, ...]]:
     """Return a mapping for ``watch`` that names ``key`` when that part of an object changed, or it is new or gone."""
@@ -209,6 +200,10 @@ def _service_address(service: NameService | None) -> object:
 
 def _proxy(facts: ClusterFacts | None) -> str:
     return next(iter(values_of(facts, PROXY)), "")
+
+
+def _facts_of(facts: ClusterFacts | None) -> tuple[object, ...]:
+    return tuple(values_of(facts, name) for name in (PROXY, POD_NETWORKS, SERVICE_NETWORKS))
 
 
 def _networks_of(node: Node | None) -> tuple[object, ...]:

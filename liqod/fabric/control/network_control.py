@@ -191,7 +191,7 @@ class NetworkControl:
     async def decide(self, host: HostReport, report: NetworkReport) -> DesiredNetwork:
         """Negotiate with every peer by its record, and return the network that follows from all that is agreed."""
         configs = self._tunnelled()
-        local = await self._local(host)
+        local = self._local(host)
         avoided = [*(one for config in configs for one in endpoint_networks(config.status.remote.endpoints))]
         avoided += host.networks
         self._agreed = {}
@@ -203,7 +203,7 @@ class NetworkControl:
 
     async def preview(self, host: HostReport, report: NetworkReport) -> DesiredNetwork:
         """Return what ``decide`` would return now; nothing is written."""
-        local = await self._local(host)
+        local = self._local(host)
         self._agreed = {}
         for config in sorted(self._tunnelled(), key=_agreed_first):
             try:
@@ -227,9 +227,9 @@ class NetworkControl:
         self._agreed = {}
         await self._records.delete_other_tunnels(())
 
-    async def _local(self, host: HostReport) -> LocalNetwork:
+    def _local(self, host: HostReport) -> LocalNetwork:
         self._gateway = host.address
-        return await self._networks.local(host.public_key, host.next_key, host.address, host.mtu)
+        return self._networks.local(host.public_key, host.next_key, host.address, host.mtu)
 
     async def _negotiate(
         self, local: LocalNetwork, config: NetworkConfig, avoided: list[Network], report: NetworkReport

@@ -77,11 +77,15 @@ _NODE_LOCAL_DNS: Final = "169.254.20.10/32"
 
 @attrs.frozen
 class Surroundings:
-    """The networks around a tenant: this cluster's ``own``, and the ``peer``'s as seen here (None: not known)."""
+    """The networks around a tenant: this cluster's ``own``, and the ``peer``'s as seen here (None: not known).
+
+    ``is_complete``: whether ``own`` has all of this cluster's networks.
+    """
 
     own: Sequence[Network] = ()
     peer: Sequence[Network] | None = None
     name_servers: Sequence[tuple[str, int]] = ()
+    is_complete: bool = attrs.field(default=True, kw_only=True)
 
 
 def most_of_namespace(contract: Contract, offered: Resources | None) -> Resources:
@@ -132,8 +136,9 @@ def network_policy(peer: str, namespace: str, contract: Contract, around: Surrou
     open_networks = [*(around.peer or ()), *map(ipaddress.ip_network, contract.granted.egress_networks)]
     blocks = [{"ipBlock": {"cidr": str(one)}} for one in _collapsed(open_networks)]
     if level == "internet":
-        # Where others connect the clusters, the peer's networks are private ones that are not known here.
-        closed = [*SPECIAL, *(PRIVATE if around.peer is not None else ())]
+        # Where others connect the clusters, the peer's networks are private ones that are not known here: all but our
+        # own are open, once it is known which those are.
+        closed = [*SPECIAL, *(PRIVATE if around.peer is not None or not around.is_complete else ())]
         blocks += _everything_but([*map(ipaddress.ip_network, closed), *around.own])
     egress: list[dict[str, Any]] = [
         {"to": [{"namespaceSelector": {"matchLabels": {REMOTE_CLUSTER_LABEL: peer}}}]},

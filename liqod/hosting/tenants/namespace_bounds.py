@@ -24,6 +24,7 @@ from liqod.model.names import QUOTA_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
+from liqod.model.records.facts import ClusterFacts
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 
 AGAIN: Final = 600.0
@@ -61,6 +62,7 @@ class NamespaceBounds(Controller[Key]):
         yield watch(self._namespaces, self._namespace_changed)
         yield observe(self._offers, self._of_tenant)
         yield watch(self._networks.nodes, self._node_changed)
+        yield watch(self._networks.facts, self._facts_changed)
         if self._name_servers is not None:
             yield observe(self._name_servers, self._of_tenant)
         if self._networks.tunnels is not None:
@@ -126,8 +128,12 @@ class NamespaceBounds(Controller[Key]):
         return () if self._networks.is_same_decision(old, new) else self._of_tenant(key.name)
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
-        if self._networks.is_same(old, new):
-            return ()
+        return () if self._networks.is_same(old, new) else self._of_all()
+
+    def _facts_changed(self, key: Key, old: ClusterFacts | None, new: ClusterFacts | None) -> Iterable[Key]:
+        return () if self._networks.is_same_facts(old, new) else self._of_all()
+
+    def _of_all(self) -> Iterable[Key]:
         return [one.metadata.key for one in self._namespaces.items() if tenant_of(one)]
 
 

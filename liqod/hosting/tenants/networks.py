@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from liqod.config import schema
@@ -12,25 +11,11 @@ from liqod.hosting.tenants.bounds import Surroundings
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kube.errors import ApiError, NotFound
-from liqod.kube.resources import NETWORKCONFIGS, NODES, SERVICES, TUNNELENDPOINTS, Resource
+from liqod.kube.resources import CLUSTERFACTS, NETWORKCONFIGS, NODES, TUNNELENDPOINTS
 from liqod.model.ids import Key
 from liqod.model.objects.node import Node
-from liqod.model.records.network import NO_TUNNEL, Network, NetworkConfig, TunnelEndpoint
-
-SERVICE_CIDRS: Final = Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", False)
-_API_SERVICE: Final = "kubernetes"
-
-
-def parse_networks(texts: Iterable[str]) -> list[Network]:
-    """Return the networks of CIDRs and single addresses; what is neither is left out."""
-    found: list[Network] = []
-    for text in texts:
-        try:
-            found.append(ipaddress.ip_network(text, strict=False))
-        except ValueError:
-            continue
-    return found
+from liqod.model.records.facts import FACTS_NAME, ClusterFacts, OwnNetworks, own_networks
+from liqod.model.records.network import NO_TUNNEL, Network, NetworkConfig, TunnelEndpoint, parse_networks
 
 
 def objection(address: str, own: Sequence[Network], peer: Sequence[Network] | None) -> str:
@@ -71,48 +56,51 @@ def _is_without(config: NetworkConfig | None) -> bool:
 
 
 class Networks:
-    """This cluster's networks and those of its tenants, from nodes, settings and tunnels.
+    """This cluster's networks and those of its tenants, from the facts of this cluster, settings, nodes and tunnels.
 
     Where there is no tunnel to a tenant others connect the clusters, and its networks are not known.
     """
 
     def __init__(self, client: Client, informers: Informers, settings: schema.Network) -> None:
-        self._client = client
         server = urlsplit(client.config.server).hostname or ""
-        self._configured = parse_networks([*settings.pod_cidrs, *settings.service_cidrs, server])
-        self._services: list[Network] | None = None
+        self._servers = parse_networks([server])
+        self._settings = settings
         self.nodes: Informer[Node] = informers.of(NODES, Node)
+        self.facts: Informer[ClusterFacts] = informers.of(CLUSTERFACTS, ClusterFacts)
         self.tunnels: Informer[TunnelEndpoint] | None = None
         self.decisions: Informer[NetworkConfig] | None = None
         if settings.mode != "none":
             self.tunnels = informers.of(TUNNELENDPOINTS, TunnelEndpoint)
         if settings.mode == "auto":
             self.decisions = informers.of(NETWORKCONFIGS, NetworkConfig)
-        self._own: list[Network] | None = None
-        self._unsubscribe = self.nodes.subscribe(self._node_changed)
+        self._found: tuple[list[Network], tuple[str, ...]] | None = None
+        unsubscribe = [self.nodes.subscribe(self._node_changed), self.facts.subscribe(self._facts_changed)]
+        self._unsubscribe = unsubscribe
 
     def close(self) -> None:
-        """Unsubscribe from the nodes."""
-        self._unsubscribe()
+        """Unsubscribe from nodes and facts."""
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
 
     async def prepare(self) -> None:
-        """Wait until nodes and tunnels are known, and find out the networks of services. Raises KubeError."""
-        await self.nodes.when_synced()
-        for records in (self.tunnels, self.decisions):
+        """Wait until nodes, facts and tunnels were listed once."""
+        for records in (self.nodes, self.facts, self.tunnels, self.decisions):
             if records is not None:
                 await records.when_synced()
-        if self._services is None:
-            self._services = parse_networks(await self._service_networks())
-            self._own = None
 
     def around(self, tenant: str) -> Surroundings:
         """Return this cluster's networks, and those of a tenant."""
-        return Surroundings(self._networks(), self._of(tenant))
+        own, unknown = self._own()
+        return Surroundings(own, self._of(tenant), is_complete=not unknown)
 
     @staticmethod
     def is_same(old: Node | None, new: Node | None) -> bool:
         """Return whether a change of a node leaves the networks as they are."""
         return _of_node(old) == _of_node(new)
+
+    def is_same_facts(self, old: ClusterFacts | None, new: ClusterFacts | None) -> bool:
+        """Return whether a change of the facts leaves the networks as they are."""
+        return self._stated(old) == self._stated(new)
 
     @staticmethod
     def is_same_decision(old: NetworkConfig | None, new: NetworkConfig | None) -> bool:
@@ -121,7 +109,16 @@ class Networks:
 
     def objection(self, tenant: str, address: str) -> str:
         """Return why an endpoint of a tenant may not have an address; empty if it may."""
-        return objection(address, self._networks(), self._of(tenant))
+        own, unknown = self._own()
+        peer = self._of(tenant)
+        if said := objection(address, own, peer):
+            return said
+        if peer is None and unknown:
+            return (
+                "may be of this cluster's own networks, which are not all known here: "
+                f"its administrator sets {' and '.join(unknown)} under [network]"
+            )
+        return ""
 
     def _of(self, tenant: str) -> list[Network] | None:
         if self.tunnels is None:
@@ -132,27 +129,22 @@ class Networks:
         tunnel = self.tunnels.get(Key("", tenant))
         return [] if tunnel is None else peer_networks(tunnel)
 
-    def _networks(self) -> list[Network]:
-        if self._own is None:
+    def _own(self) -> tuple[list[Network], tuple[str, ...]]:
+        """Return this cluster's networks, and the settings that would say what is not known of them."""
+        if self._found is None:
+            stated = self._stated(self.facts.get(Key("", FACTS_NAME)))
+            # A plugin may use what the cluster assigned to its nodes beside networks of its own.
             parts = [_of_node(node) for node in self.nodes.items()]
             nodes = parse_networks(text for pods, addresses in parts for text in (*pods, *addresses))
-            self._own = [*self._configured, *(self._services or ()), *nodes]
-        return self._own
+            self._found = [*self._servers, *stated.pods, *stated.services, *nodes], stated.unknown
+        return self._found
+
+    def _stated(self, record: ClusterFacts | None) -> OwnNetworks:
+        return own_networks(record, self._settings.pod_cidrs, self._settings.service_cidrs)
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         if not self.is_same(old, new):
-            self._own = None
+            self._found = None
 
-    async def _service_networks(self) -> list[str]:
-        try:
-            listed = await self._client.list(SERVICE_CIDRS)
-            return [text for one in listed.items for text in one.get("spec", {}).get("cidrs") or ()]
-        except ApiError:
-            # Served from Kubernetes 1.33 on. Before, the network around the address of this service, which is the first
-            # one of every service network, is taken in its usual size.
-            try:
-                service: dict[str, Any] = await self._client.get(SERVICES, _API_SERVICE, "default")
-            except NotFound:
-                return []
-            addresses = service.get("spec", {}).get("clusterIPs") or []
-            return [f"{one}/{112 if ':' in one else 16}" for one in addresses]
+    def _facts_changed(self, key: Key, old: ClusterFacts | None, new: ClusterFacts | None) -> None:
+        self._found = None

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
+import attrs
+
 from liqod.model.objects.meta import Object, View
+from liqod.model.records.network import Network, parse_networks
 
 FACTS_NAME: Final = "cluster"
 """The name of the only object of the kind."""
@@ -77,3 +80,27 @@ def fact_of(facts: Sequence[Fact], name: str) -> Fact:
 def values_of(record: ClusterFacts | None, name: str) -> list[str]:
     """Return the values of a fact in a record; none where it is not known, or there is no record."""
     return fact_of(record.status.facts, name).values if record is not None else []
+
+
+@attrs.frozen
+class OwnNetworks:
+    """This cluster's own networks."""
+
+    pods: tuple[Network, ...] = ()
+    services: tuple[Network, ...] = ()
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The settings under [network] that would say what is not known."""
+        networks = {"pod-cidrs": self.pods, "service-cidrs": self.services}
+        return tuple(name for name, known in networks.items() if not known)
+
+
+def own_networks(
+    record: ClusterFacts | None, pod_cidrs: Sequence[str] = (), service_cidrs: Sequence[str] = ()
+) -> OwnNetworks:
+    """Return this cluster's own networks: as the settings say, and else the record. Nothing is guessed here."""
+    return OwnNetworks(
+        tuple(parse_networks(pod_cidrs or values_of(record, POD_NETWORKS))),
+        tuple(parse_networks(service_cidrs or values_of(record, SERVICE_NETWORKS))),
+    )

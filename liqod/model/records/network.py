@@ -8,7 +8,7 @@ corresponds to the n-th of the other, with the same prefix length.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import attrs
@@ -322,3 +322,14 @@ def _translate(text: str, pairs: tuple[tuple[Network, Network], ...]) -> str:
         if address.version == before.version and address in before:
             return str(shift(address, before, after))
     return ""
+
+
+def parse_networks(texts: Iterable[str]) -> list[Network]:
+    """Return those texts that are networks or single addresses; others are left out."""
+    found: list[Network] = []
+    for text in texts:
+        try:
+            found.append(ipaddress.ip_network(text, strict=False))
+        except ValueError:
+            continue
+    return found

@@ -13,9 +13,8 @@ from liqod.hosting.networkpolicies.compiler import Compiled, compiled
 from liqod.hosting.networkpolicies.facts import Bounds, Facts, Namespace, Pod
 from liqod.hosting.tenants.bounds import Surroundings, network_policy
 from liqod.hosting.tenants.contract import Contract
-from liqod.hosting.tenants.networks import parse_networks
 from liqod.model.names import ISOLATED_LABEL, REMOTE_CLUSTER_LABEL
-from liqod.model.records.network import AddressMap, paired
+from liqod.model.records.network import AddressMap, paired, parse_networks
 from tests.hosting.networkpolicies.evaluator import Cluster, Endpoint
 
 Level = Literal["tenant", "internet", "all"]
