@@ -79,7 +79,7 @@ def settings(name: str, cluster_id: str) -> Settings:
         webhook=schema.Webhook(listen=f"tcp:0:interface={HERE}"),
         metrics=schema.Metrics(listen=""),
         # The pods of the demonstration have no network, and this host's is left alone.
-        network=schema.Network(mode="none"),
+        network=schema.Network(mode="none", service_cidrs=["10.96.0.0/16"]),
     )
 
 

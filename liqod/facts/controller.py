@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import attrs
@@ -61,6 +61,7 @@ class FactsController(Controller[Key]):
         """The type under which virtual nodes show their address; empty while nothing is known of the cluster yet."""
         self._seen: Observed | None = None
         self._seen_at = 0.0
+        self._ranges: Sequence[str] | None = None
 
     def values(self, name: str) -> list[str]:
         """Return the values of a fact; none while it is not known."""
@@ -96,11 +97,13 @@ class FactsController(Controller[Key]):
         seen = self._seen
         if seen is None or now - self._seen_at >= REREAD:
             service_cidrs = await read_service_cidrs(self._client)
-            ranges = self._settings.kubernetes.namespace if service_cidrs is None else ""
+            if service_cidrs is None and self._ranges is None:
+                # A flag of the API server: it changes with a restart of that, and hardly ever then.
+                self._ranges = await read_service_ranges(self._client, self._settings.kubernetes.namespace)
             seen = self._seen = Observed(
                 objects=await read_places(self._client),
                 service_cidrs=service_cidrs,
-                service_ranges=await read_service_ranges(self._client, ranges) if ranges else (),
+                service_ranges=self._ranges or (),
                 version=await self._client.version.get(),
                 server=self._client.config.server,
                 server_names=await read_server_names(self._client),

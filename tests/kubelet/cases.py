@@ -46,8 +46,10 @@ T = TypeVar("T")
 OFFERED = {"cpu": "10", "memory": "10Gi", "pods": "50"}
 
 
+LENDER_NETWORK: Final = Network(mode="none", pod_cidrs=["10.244.0.0/16"], service_cidrs=["10.96.0.0/12"])
+"""What a lender says of itself where nothing finds it out: endpoints in these networks would not be taken."""
 GRANTING: Final = Settings(
-    network=Network(mode="none"),
+    network=LENDER_NETWORK,
     hosting=Granted(
         service_types=["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"],
         ingress_hosts=["example.com"],

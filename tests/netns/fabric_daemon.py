@@ -17,6 +17,7 @@ from twisted.internet import asyncioreactor
 
 asyncioreactor.install()
 
+from twisted.application.service import Service  # noqa: E402
 from twisted.internet import reactor  # noqa: E402
 from twisted.internet.defer import Deferred  # noqa: E402
 from twisted.internet.task import LoopingCall  # noqa: E402
@@ -27,6 +28,7 @@ from liqod.fabric.agent.converge import FabricHost  # noqa: E402
 from liqod.fabric.agent.node import NodeFabric  # noqa: E402
 from liqod.fabric.agent.recorded import RecordedFabric  # noqa: E402
 from liqod.fabric.service import Fabric  # noqa: E402
+from liqod.facts.controller import FactsController  # noqa: E402
 from liqod.flow.clocks import installed_reactor  # noqa: E402
 from liqod.kube.cache.shared_informers import Informers  # noqa: E402
 from liqod.kube.client import Client  # noqa: E402
@@ -68,6 +70,7 @@ def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
     daemon = Daemon(role=said.pop("process", "all"))
     settings = Settings(daemon=daemon, network=Network(**{"mode": "wireguard", **said}))
     fabric: NodeFabric | RecordedFabric | Fabric
+    services: list[Service] = [informers]
     host = FabricHost(
         reactor=installed_reactor(), client=client, informers=informers, settings=settings, address=address
     )
@@ -77,6 +80,8 @@ def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
         fabric = RecordedFabric(host)
     else:
         claims = FileClaims(Path(kubeconfig).with_suffix(".claims"))
+        # The networks of this cluster are a fact, which another part finds out.
+        services.append(FactsController(host.reactor, client, informers, settings, host=address))
         fabric = Fabric(host)
         fabric.attach(claims)
         LoopingCall(claims.read, fabric.refresh).start(0.2)
@@ -85,10 +90,10 @@ def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
         ending.addErrback(lambda failure: log.err(failure, "not removed"))
         ending.addBoth(lambda _: reactor.stop())
     else:
-        informers.startService()
-        fabric.startService()
-        reactor.addSystemEventTrigger("before", "shutdown", fabric.stopService)
-        reactor.addSystemEventTrigger("before", "shutdown", informers.stopService)
+        for service in (*services, fabric):
+            service.startService()
+        for service in (fabric, *reversed(services)):
+            reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     reactor.run()
 
 

@@ -94,7 +94,8 @@ class Hosts:
         self.under_six = under_six
         self.nodes = nodes or {}
         self.lan = Lan(*names, *self.nodes, mtu=mtu)
-        self.options = options or {"policy": "open"}
+        # The sandbox has no Service "kubernetes" from which the network of Services could be concluded.
+        self.options = {"service_cidrs": ["10.96.0.0/16"], **(options or {"policy": "open"})}
         self.hidden: dict[str, str] = {}
         """By host, the path of a program that its fabric does not find."""
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}

@@ -131,7 +131,7 @@ class Side:
                 kubelet=schema.Kubelet(listen="", node_address=self.address),
                 webhook=schema.Webhook(listen="tcp:5873"),
                 metrics=schema.Metrics(listen=""),
-                network=schema.Network(mode="none"),
+                network=schema.Network(mode="none", service_cidrs=["10.96.0.0/16"]),
             )
         )
         self.api = Process(network, self.api_address, f"{name}-api")

@@ -10,7 +10,7 @@ from kubesandbox.cluster import SandboxCluster
 from kubesandbox.nodes.node import SandboxNode
 from twisted.internet.defer import Deferred
 
-from liqod.config.schema import Network, Settings
+from liqod.config.schema import Settings
 from liqod.demo.access import client_config
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
@@ -21,7 +21,7 @@ from liqod.kube.client import Client
 from liqod.kube.resources import ENDPOINTSLICES, PODS, SECRETS, SERVICES, VIRTUALNODES
 from liqod.model.ids import ClusterID
 from liqod.model.names import tenant_namespace
-from tests.kubelet.cases import OFFERED, Events, KubeletSides, Session
+from tests.kubelet.cases import LENDER_NETWORK, OFFERED, Events, KubeletSides, Session
 
 REFLECTED = "endpointslice.reflection.liqo.io"
 
@@ -76,7 +76,7 @@ class ThreeClusterTests(KubeletSides):
             lending,
             informers,
             installed_reactor(),
-            settings=Settings(network=Network(mode="none")),
+            settings=Settings(network=LENDER_NETWORK),
             cluster_id=self.other,
             access=access,
             recorder=Events(),
