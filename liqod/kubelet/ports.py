@@ -115,6 +115,14 @@ class Records:
         """Return the offer of a lender; None without one."""
         return self.offers.get(Key("", advertisement_name(lender)))
 
+    def virtual_nodes_of(self, lender: str) -> list[VirtualNode]:
+        """Return the records of a lender's virtual nodes that are not being deleted."""
+        return [
+            record
+            for record in self.virtual_nodes.items()
+            if record.spec.cluster_id == lender and not record.metadata.deleting
+        ]
+
     def is_given_up(self, lender: ClusterID) -> bool:
         """Return whether an administrator declared a lender dead, so that nothing waits for it."""
         peer = self.peers.get(Key("", lender))

@@ -9,30 +9,38 @@ from attrs import frozen
 from twisted.internet.defer import maybeDeferred
 
 from liqod.config.schema import Settings
-from liqod.flow.clocks import Reactor
+from liqod.flow.clocks import Reactor, wall_clock
 from liqod.flow.controller import After, Controller, Source, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.errors import KubeError, NotFound
-from liqod.kube.resources import NAMESPACES, NATTINGTABLES, NODES, PODS
+from liqod.kube.resources import NAMESPACES, NATTINGTABLES, NODES, PODS, VIRTUALNODES, Resource
+from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.kube.writing.refusals import READ_AGAIN
+from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.kubelet.api.nodes import NodeAccess, Route
 from liqod.kubelet.api.service import NodeAPI
+from liqod.kubelet.common.naming import label_value
 from liqod.kubelet.common.network import Networks
 from liqod.kubelet.common.readiness import is_back
 from liqod.kubelet.common.views import HomePod, Namespace, Node
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.deletion_judge import FEW
 from liqod.kubelet.namespaces.offloading_status import OffloadingStatusController
+from liqod.kubelet.node.standing import Holder, Idle, idle, is_whole
 from liqod.kubelet.ports import HomeCluster, Lenders, Records
 from liqod.kubelet.reflection.service import VolumeLocations
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers
+from liqod.kubelet.reflection.turns import Turns
 from liqod.kubelet.virtual_kubelet import Shared, VirtualKubelet, same_kubelet, same_node
+from liqod.kubelet.virtualnode_status import idle_status
 from liqod.kubelet.volume_provisioner import LenderStorage, VolumeProvisioner
 from liqod.model.ids import ClusterID, Key, is_dns_label
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, REMOTE_CLUSTER_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
-from liqod.model.objects.meta import ObjectMeta, label_selector
+from liqod.model.objects.meta import Object, ObjectMeta, label_selector
 from liqod.model.records.network import Claims
-from liqod.model.records.views import ForeignCluster, VirtualNode, VirtualNodeSpec
+from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode, VirtualNodeSpec
+from liqod.model.timestamps import rfc3339
 
 CONCURRENT_STARTS: Final = 8
 """Maximum number of virtual nodes that are started or removed at the same time."""
@@ -82,7 +90,12 @@ class Kubelets(Controller[Key]):
             informers=NamespacedInformers(home.informers),
             home_version=self._home_version,
             home_uid=self._home_uid,
+            turns=Turns(),
             locations=locations,
+        )
+        self._cache: MutationCache[VirtualNode] = MutationCache(records.virtual_nodes, self.clock)
+        self._status: StatusWriter[VirtualNode] = StatusWriter(
+            home.client, VIRTUALNODES, VirtualNode, self._cache, versioned=False
         )
 
     def _add_offloading_status(self) -> None:
@@ -185,8 +198,8 @@ class Kubelets(Controller[Key]):
         }
         recorded = {
             record.spec.node_name
-            for record in self._records.virtual_nodes.items()
-            if record.spec.cluster_id == spec.cluster_id and not record.metadata.deleting
+            for record in self._records.virtual_nodes_of(spec.cluster_id)
+            if self._idle(record) is None
         }
         return [running.get(name) for name in (recorded | running.keys()) - {spec.node_name}]
 
@@ -196,6 +209,42 @@ class Kubelets(Controller[Key]):
         for other in self.others(key, spec):
             if other is not None:
                 other.namespaces.refresh()
+        self._note_neighbours()
+
+    def _idle(self, record: VirtualNode) -> Idle | None:
+        """Return why no kubelet is to run for a record; None: one is."""
+        records, spec = self._records, record.spec
+        rivals = [one for one in records.virtual_nodes.items() if one.spec.node_name == spec.node_name]
+        names = {kubelet.context.node_name: key for key, kubelet in self._kubelets.items()}
+        node = records.nodes.get(Key("", spec.node_name))
+        lender = "" if node is None else node.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")
+        return idle(
+            record,
+            rivals,
+            Holder(names.get(spec.node_name), lender),
+            peer=records.peers.get(Key("", spec.cluster_id)),
+            offer=records.offer_of(ClusterID(spec.cluster_id)),
+        )
+
+    def _note_neighbours(self) -> None:
+        """Tell each kubelet the lender's other nodes: what is of none of them belongs to each that remains."""
+        records = self._records
+        if not (records.virtual_nodes.synced and records.nodes.synced):
+            return
+        known: set[tuple[str, str]] = {
+            (record.spec.cluster_id, record.spec.node_name) for record in records.virtual_nodes.items()
+        }
+        metas = (node.metadata for node in records.nodes.items())
+        known |= {(meta.labels.get(REMOTE_CLUSTER_LABEL, ""), meta.name) for meta in metas}
+        known |= {
+            (kubelet.context.lender, kubelet.context.node_name)
+            for key, kubelet in self._kubelets.items()
+            if key not in self._left
+        }
+        for kubelet in self._kubelets.values():
+            context = kubelet.context
+            names = {name for lender, name in known if lender == context.lender and name != context.node_name}
+            context.neighbours.set(frozenset(map(label_value, names)))
 
     # The controller
 
@@ -203,23 +252,50 @@ class Kubelets(Controller[Key]):
         records = self._records
         yield watch(records.virtual_nodes, self._record_changed)
         yield watch(records.peers, self._peer_changed)
+        yield watch(records.offers, self._offer_changed)
+        yield watch(records.nodes, self._node_changed)
         # Kubelets decide from these caches: workers start only when all sources have synced.
-        for informer in (records.offers, records.tables, records.enabled):
+        for informer in (records.tables, records.enabled):
             yield watch(informer, lambda key, old, new: ())
 
     def _record_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> Iterable[Key]:
         """Remember a record that goes before its kubelet was started: its node may be left of an earlier run."""
-        if old is not None and new is None and key not in self._kubelets and _is_whole(old):
+        if new is None:
+            self._cache.forget(key)
+        if old is not None and new is None and key not in self._kubelets and is_whole(old):
             known = {orphan.spec.node_name for orphan in self._orphans.values()}
             self._orphans |= {} if old.spec.node_name in known else {key: old}
-        return (key,)
+        specs = [(each.spec, each.metadata.deleting) for each in (old, new) if each is not None]
+        if len(specs) == 2 and specs[0] == specs[1]:
+            return (key,)
+        self._note_neighbours()
+        names = {record.spec.node_name for record in (old, new) if record is not None}
+        # One that waited for the name may have it now.
+        rivals = (each for each in self._records.virtual_nodes.items() if each.spec.node_name in names)
+        return {key, *(each.metadata.key for each in rivals)}
+
+    def _offer_changed(self, key: Key, old: Advertisement | None, new: Advertisement | None) -> Iterable[Key]:
+        if old is not None and new is not None and old.status.phase == new.status.phase:
+            return ()
+        lender = next(offer.spec.cluster_id for offer in (new, old) if offer is not None)
+        return [record.metadata.key for record in self._records.virtual_nodes_of(lender)]
+
+    def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[Key]:
+        if old is None or new is None:
+            self._note_neighbours()
+        return ()
 
     def _peer_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> Iterable[Key]:
-        """Notify the kubelets of a lender whose session was resumed, so that they probe the API server at once."""
+        """Notify the kubelets of a lender whose session was resumed, so that they probe the API server at once.
+
+        Virtual nodes of users come and go with the peering.
+        """
         if old is not None and new is not None and is_back(old.status.phase, new.status.phase):
             for kubelet in self.of_lender(ClusterID(key.name)):
                 kubelet.session_resumed()
-        return ()
+        if old is not None and new is not None and old.metadata.deleting == new.metadata.deleting:
+            return ()
+        return [record.metadata.key for record in self._records.virtual_nodes_of(key.name)]
 
     def startService(self) -> None:
         self._unsubscribe_deletions = self._records.virtual_nodes.subscribe_deletions(
@@ -228,6 +304,7 @@ class Kubelets(Controller[Key]):
         super().startService()
 
     async def cleanup(self) -> None:
+        self._shared.turns.close()
         self._unsubscribe_deletions()
 
     async def prepare(self) -> None:
@@ -277,35 +354,74 @@ class Kubelets(Controller[Key]):
             record = None
         elif record is not None:
             self._removed.discard(key)
+        rests = None if record is None else self._idle(record)
         kubelet = self._kubelets.get(key)
         if kubelet is not None:
-            if record is not None and same_kubelet(kubelet.record, record):
-                return None
-            if record is None and key not in self._removed and await self._is_held(kubelet.record):
-                return After(HELD_INTERVAL)
-            if record is None or not same_node(kubelet.record, record):
-                await self._retire(key, kubelet)
-            else:
-                await self._stop_kubelet(key, kubelet)
-            return After(0.0)
-        if record is not None:
-            self._start_checked(key, record)
+            return await self._follow_record(key, kubelet, record, rests)
+        if record is None:
+            return None
+        if rests is not None:
+            return await self._rest(record, rests)
+        if all(each.context.node_name != record.spec.node_name for each in self._kubelets.values()):
+            self._start_kubelet(key, record)
+        # Otherwise the node of another record is being removed; this one is enqueued when that is done.
         return None
+
+    async def _follow_record(
+        self, key: Key, kubelet: VirtualKubelet, record: VirtualNode | None, rests: Idle | None
+    ) -> After | None:
+        """Keep, restart or remove a running kubelet."""
+        if record is not None and rests is None and same_kubelet(kubelet.record, record):
+            return None
+        if record is None and key not in self._removed and await self._is_held(kubelet.record):
+            return After(HELD_INTERVAL)
+        if record is None or rests is not None or not same_node(kubelet.record, record):
+            await self._retire(key, kubelet)
+        else:
+            await self._stop_kubelet(key, kubelet)
+        return After(0.0)
+
+    async def _rest(self, record: VirtualNode, rests: Idle) -> After | None:
+        """Say on a record why it has no kubelet; remove what an earlier one left, if it is to go."""
+        key, spec = record.metadata.key, record.spec
+        if rests.releases and await self._has_traces(key, spec):
+            await self._retire(key, self._start_kubelet(key, record))
+            return After(0.0)
+        present = self._cache.get(key)
+        if present is None:
+            return None
+        now = rfc3339(wall_clock(self.clock)())
+        written = await self._status.write(present, idle_status(present.status, rests.reason, rests.message, now))
+        return None if isinstance(written, Written) else After(READ_AGAIN)
+
+    async def _has_traces(self, key: Key, spec: VirtualNodeSpec) -> bool:
+        """Return whether a virtual node's Node is there, or its lender's natting table that no other node uses.
+
+        What a cache still shows is asked for: it may have been removed a moment ago, and would be made again.
+        """
+        node = self._records.nodes.get(Key("", spec.node_name))
+        is_ours = node is not None and node.metadata.labels.get(REMOTE_CLUSTER_LABEL) == spec.cluster_id
+        if is_ours and await self._exists(NODES, spec.node_name):
+            return True
+        table = self._records.tables.get(Key("", spec.cluster_id))
+        return table is not None and not self.others(key, spec) and await self._exists(NATTINGTABLES, spec.cluster_id)
+
+    async def _exists(self, resource: Resource, name: str) -> bool:
+        try:
+            await self._home.client.get(resource, name, view=Object)
+        except NotFound:
+            return False
+        return True
 
     async def _remove_orphan(self, key: Key, orphan: VirtualNode) -> After | None:
         if all(record.spec.node_name != orphan.spec.node_name for record in self._records.virtual_nodes.items()):
             if key not in self._kubelets and key not in self._removed and await self._is_held(orphan):
                 return After(HELD_INTERVAL)
             # After a failed removal its kubelet still runs and is used for the next attempt.
-            await self._retire(key, self._kubelets.get(key) or self._start_kubelet(key, orphan))
+            if key in self._kubelets or await self._has_traces(key, orphan.spec):
+                await self._retire(key, self._kubelets.get(key) or self._start_kubelet(key, orphan))
         del self._orphans[key]
         return After(0.0)  # for a record that has the key by now
-
-    def _start_checked(self, key: Key, record: VirtualNode) -> None:
-        if not _is_whole(record):
-            self._log.warn("the VirtualNode {key} has no nodeName or no clusterID: it is ignored", key=str(key))
-            return
-        self._start_kubelet(key, record)
 
     async def _is_held(self, record: VirtualNode) -> bool:
         """Return whether a virtual node must stay: many pods are on it, and its record is missing, not deleted.
@@ -336,6 +452,7 @@ class Kubelets(Controller[Key]):
         kubelet = self._kubelets[key] = VirtualKubelet(
             self._shared, record, _OtherNodes(self, key, record.spec), self._port(key, record)
         )
+        self._note_neighbours()
         kubelet.setServiceParent(self)
         return kubelet
 
@@ -355,12 +472,12 @@ class Kubelets(Controller[Key]):
         if kubelet.running:
             # A parent that is being stopped itself does not stop a service that leaves it (MultiService.removeService).
             await maybeDeferred(kubelet.stopService)
+        self._note_neighbours()
+        for record in self._records.virtual_nodes.items():
+            if record.metadata.key != key and record.spec.node_name == kubelet.context.node_name:
+                self.enqueue(record.metadata.key)
         if self.api is not None:
             await self.api.ports.release(key)
-
-
-def _is_whole(record: VirtualNode) -> bool:
-    return bool(record.spec.node_name) and is_dns_label(record.spec.cluster_id)
 
 
 @frozen

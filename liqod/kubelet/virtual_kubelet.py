@@ -33,15 +33,18 @@ from liqod.kubelet.lender.health import REACHABLE_REASONS, LenderHealth
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.controller import NamespaceController, OtherNodes
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
+from liqod.kubelet.node.capacity import limits_readiness, share_of
 from liqod.kubelet.node.controller import NodeConfig, NodeController, NodeSources
 from liqod.kubelet.node.forge import RENEWED
 from liqod.kubelet.node.network_condition import NetworkCondition
+from liqod.kubelet.node.standing import NAME_TAKEN, is_whole
 from liqod.kubelet.node.toleration_controller import TolerationController
 from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import PodController
 from liqod.kubelet.ports import HomeCluster, Lenders, Records
 from liqod.kubelet.reflection.service import Reflection, VolumeLocations
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers
+from liqod.kubelet.reflection.turns import Turns
 from liqod.kubelet.retirement import Retirement
 from liqod.kubelet.tokens.api_access import HomeApiAccess
 from liqod.kubelet.tokens.api_service import PORT as API_PORT
@@ -69,6 +72,7 @@ class Shared:
     home_version: Latest[str]
     home_uid: Latest[str]
     """The UID of the namespace kube-system; empty while it is not known."""
+    turns: Turns
     locations: VolumeLocations | None
 
 
@@ -121,7 +125,9 @@ class VirtualKubelet(MultiService):
         self._pods: Informer[HomePod] = Informer(
             home.client, PODS, HomePod, reactor, fields=f"spec.nodeName={record.spec.node_name}"
         )
+        self._spec: Latest[VirtualNodeSpec] = Latest(record.spec)
         self._offer: Latest[Offer | None] = Latest(None)
+        self._limits: Latest[Readiness | None] = Latest(None)
         self.access = LenderAccess(reactor, home.client, lender, setting=settings.peering.api, relays=shared.lenders)
         self.health = LenderHealth(reactor, self.access.client, settings.kubelet.lease_duration * RENEWED)
         self.failover = Failover(reactor, self.access, self.health.state)
@@ -165,9 +171,9 @@ class VirtualKubelet(MultiService):
             cluster_id=self._lender,
             address=self.context.node_address,
             lease_duration=shared.settings.kubelet.lease_duration,
-            labels=spec.labels,
         )
         sources = NodeSources(
+            spec=self._spec,
             readiness=self.readiness,
             offer=self._offer,
             home_version=shared.home_version,
@@ -239,6 +245,7 @@ class VirtualKubelet(MultiService):
             shared.settings.reflection,
             self.context,
             informers=shared.informers,
+            turns=shared.turns,
             nodes=shared.records.nodes,
             pods=self._pods,
             namespaces=self.namespaces,
@@ -263,6 +270,7 @@ class VirtualKubelet(MultiService):
             access=self.access,
             namespaces=self.namespaces,
             held=self.gate.state,
+            limits=self._limits,
             home_api=self._home_api_state(),
             home_services=self._network.home_services,
             metrics=shared.home.metrics,
@@ -339,7 +347,8 @@ class VirtualKubelet(MultiService):
             self._unsubscribe.append(claims.subscribe(lambda _: self._shared.networks.claims_changed()))
         self._refresh()
         if (record := self._shared.records.virtual_nodes.get(self.record.metadata.key)) is not None:
-            self.context.patch.set(record.spec.offloading_patch)
+            self._follow(record)
+        self._withhold()
         super().startService()
 
     def stopService(self) -> Deferred[Any]:
@@ -352,10 +361,34 @@ class VirtualKubelet(MultiService):
         return Deferred.fromCoroutine(self.access.close()).addBoth(lambda _: result)
 
     def _refresh(self) -> None:
-        """Re-evaluate offer and readiness of the node."""
+        """Re-evaluate the node's share of the offer, and its readiness."""
         advertisement = self._shared.records.offer_of(self._lender)
-        self._offer.set(None if advertisement is None else advertisement.spec.offer)
+        if advertisement is None:
+            self._offer.set(None)
+        else:
+            offer, key = advertisement.spec.offer, self.record.metadata.key
+            share = share_of(key, offer.resources, self._siblings())
+            self._offer.set(msgspec.structs.replace(offer, resources=dict(share.resources)))
+            self._limits.set(limits_readiness(share, self._spec.value.limits))
         self.readiness.set(self._judge())
+
+    def _siblings(self) -> list[VirtualNode]:
+        """Return the records that have a virtual node of the lender, this one's among them."""
+        records = self._shared.records.virtual_nodes_of(self._lender)
+        return [record for record in records if is_whole(record) and record.status.reason != NAME_TAKEN]
+
+    def _follow(self, record: VirtualNode) -> None:
+        """Apply what a running kubelet follows of its record."""
+        self._spec.set(record.spec)
+        self.context.patch.set(record.spec.offloading_patch)
+
+    def _withhold(self) -> None:
+        """Keep from the lender's objects what any of its virtual nodes does not reflect."""
+        patches = [node.spec.offloading_patch for node in self._siblings()]
+        self.reflection.withhold(
+            frozenset(key for patch in patches for key in patch.labels_not_reflected),
+            frozenset(key for patch in patches for key in patch.annotations_not_reflected),
+        )
 
     def _offer_changed(self, key: Key, old: Advertisement | None, new: Advertisement | None) -> None:
         if key.name == advertisement_name(self._lender):
@@ -364,7 +397,13 @@ class VirtualKubelet(MultiService):
     def _record_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> None:
         if key == self.record.metadata.key and new is not None:
             self.gate.confirm(new.metadata.annotations.get(CONFIRM_ANNOTATION, ""))
-            self.context.patch.set(new.spec.offloading_patch)
+            self._follow(new)
+        # Every node's status changes often, and only this of it counts.
+        states = [(one.spec, one.status.reason == NAME_TAKEN) for one in (old, new) if one is not None]
+        is_of_lender = any(spec.cluster_id == str(self._lender) for spec, _ in states)
+        if is_of_lender and (len(states) < 2 or states[0] != states[1]):
+            self._refresh()
+            self._withhold()
 
     def _health_changed(self, health: Readiness) -> None:
         self._refresh()
@@ -419,12 +458,12 @@ def same_kubelet(left: VirtualNode, right: VirtualNode) -> bool:
 
 
 def _fixed(spec: VirtualNodeSpec) -> VirtualNodeSpec:
-    """Return a spec without the part that a running kubelet follows: what its patch adds to pods."""
+    """Return the part of a spec that a running kubelet does not follow: node, lender, and what it withholds."""
     patch = spec.offloading_patch
     metadata = OffloadingPatch(
         labels_not_reflected=patch.labels_not_reflected, annotations_not_reflected=patch.annotations_not_reflected
     )
-    return msgspec.structs.replace(spec, offloading_patch=metadata)
+    return VirtualNodeSpec(cluster_id=spec.cluster_id, node_name=spec.node_name, offloading_patch=metadata)
 
 
 def same_node(left: VirtualNode, right: VirtualNode) -> bool:

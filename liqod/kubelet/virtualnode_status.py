@@ -32,6 +32,9 @@ DEBOUNCE: Final = 0.2
 CHECK_INTERVAL: Final = 10.0
 """Seconds between two checks of the namespaces, which have no notification; aligned with the probes of the lender."""
 
+LIMITS: Final = "Limits"
+"""Condition of a VirtualNode with limits: whether its node shows all of them."""
+
 _REFLECTING = Readiness(ready=True, reason="Reflecting", message="every offloaded namespace has its counterpart")
 
 
@@ -54,6 +57,7 @@ class VirtualNodeStatusController(Controller[Key]):
         access: LenderAccess,
         namespaces: NamespaceController,
         held: Latest[Held | None],
+        limits: Latest[Readiness | None],
         home_api: Latest[Readiness | None],
         home_services: Latest[Readiness],
         metrics: ReconcileMetrics = NO_METRICS,
@@ -67,6 +71,7 @@ class VirtualNodeStatusController(Controller[Key]):
         self._access = access
         self._namespaces = namespaces
         self._held = held
+        self._limits = limits
         self._home_api = home_api
         self._home_services = home_services
         self._cache: MutationCache[VirtualNode] = MutationCache(records, clock)
@@ -81,6 +86,7 @@ class VirtualNodeStatusController(Controller[Key]):
             yield observe(value, lambda _: self._soon())
         yield observe(self._api_port, lambda _: self._soon())
         yield observe(self._held, lambda _: self._soon())
+        yield observe(self._limits, lambda _: self._soon())
         yield observe(self._home_api, lambda _: self._soon())
         yield observe(self._home_services, lambda _: self._soon())
 
@@ -108,6 +114,7 @@ class VirtualNodeStatusController(Controller[Key]):
             node=node,
             reflection=self._reflection(),
             held=self._held.value,
+            limits=self._limits.value,
             ways={HOME_API: self._home_api.value, HOME_SERVICES: self._home_services.value},
             draining=record.metadata.deleting,
             api=self._access.endpoint.value or "",
@@ -137,6 +144,7 @@ def forge_status(
     reflection: Readiness,
     held: Held | None,
     draining: bool,
+    limits: Readiness | None = None,
     ways: Mapping[str, Readiness | None] | None = None,
     api: str = "",
     kubelet_port: int = 0,
@@ -150,6 +158,12 @@ def forge_status(
     for kind, part in (("Credential", credential), ("Node", node), ("Reflection", reflection)):
         holds = "True" if part.ready else "False"
         new = Condition(type=kind, status=holds, reason=part.reason[:64], message=part.message[:1024])
+        conditions = set_condition(conditions, new, now)
+    if limits is None:
+        conditions = [one for one in conditions if one.type != LIMITS]
+    else:
+        holds = "True" if limits.ready else "False"
+        new = Condition(type=LIMITS, status=holds, reason=limits.reason, message=limits.message[:1024])
         conditions = set_condition(conditions, new, now)
     for kind, way in (ways or {}).items():
         if way is not None:
@@ -170,4 +184,16 @@ def forge_status(
         kubelet_port=kubelet_port,
         deletions_observation="" if held is None else held.observation,
         conditions=conditions,
+    )
+
+
+def idle_status(old: VirtualNodeStatus, reason: str, message: str, now: str) -> VirtualNodeStatus:
+    """Return the status of a VirtualNode for which no virtual kubelet runs."""
+    node = Condition(type="Node", status="False", reason=reason, message=message[:1024])
+    return VirtualNodeStatus(
+        phase="NotReady",
+        reason=reason,
+        message=message[:1024],
+        kubelet_port=old.kubelet_port,
+        conditions=set_condition(old.conditions, node, now),
     )

@@ -7,7 +7,17 @@ from typing import Any
 from twisted.internet.task import deferLater
 
 from liqod.kube.errors import NotFound
-from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, PODS, VIRTUALNODES
+from liqod.kube.resources import (
+    CONFIGMAPS,
+    NAMESPACEOFFLOADINGS,
+    NAMESPACES,
+    NATTINGTABLES,
+    NODES,
+    PODS,
+    SHADOWPODS,
+    VIRTUALNODES,
+)
+from liqod.kubelet.reflection.kinds import CONFIGMAP
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import Key
 from liqod.model.names import tenant_namespace
@@ -37,6 +47,38 @@ class SharedLenderTests(sandboxes.Sandboxes, cases.KubeletSides):
             "metadata": {"name": f"{self.peer}{suffix}", "namespace": tenant_namespace(self.peer)},
             "spec": {"clusterID": str(self.peer), "nodeName": f"{self.node}{suffix}", "labels": labels},
         }
+
+    async def change(self, suffix: str, **spec: Any) -> None:
+        """Change the spec of a VirtualNode of the lender."""
+        name = f"{self.peer}{suffix}"
+        await self.home.patch(VIRTUALNODES, name, {"spec": spec}, tenant_namespace(self.peer))
+
+    async def says(self, name: str, reason: str) -> dict[str, Any]:
+        """Wait until a VirtualNode has a reason; return its status."""
+
+        async def look() -> dict[str, Any]:
+            record = await self.home.get(VIRTUALNODES, name, tenant_namespace(self.peer))
+            self.assertEqual(record.get("status", {}).get("reason"), reason)
+            return dict(record["status"])
+
+        return await self.eventually(look)
+
+    async def shows(self, node: str, **resources: str) -> dict[str, Any]:
+        """Wait until a node has resources; return it."""
+
+        async def look() -> dict[str, Any]:
+            found: dict[str, Any] = await self.home.get(NODES, node)
+            allocatable = found["status"]["allocatable"]
+            self.assertEqual({name: allocatable.get(name) for name in resources}, resources)
+            return found
+
+        return await self.eventually(look)
+
+    def reflecting(self) -> list[str]:
+        """Return the nodes that reflect the namespace's ConfigMaps."""
+        kubelets = self.kubelets.of_lender(self.peer)
+        pairs = {each.context.node_name: each.reflection.reflectors[CONFIGMAP].pair(self.space) for each in kubelets}
+        return [node for node, pair in pairs.items() if pair is not None]
 
     async def second(self, **labels: str) -> str:
         """Make a second virtual node of the lender; return the name of its node, when that is Ready."""
@@ -123,6 +165,114 @@ class SharedLenderTests(sandboxes.Sandboxes, cases.KubeletSides):
         await self.pause(3.0)
         self.assertEqual((await self.lender.get(PODS, "web", self.remote))["metadata"]["uid"], there["metadata"]["uid"])
         self.assertEqual((await self.table())["spec"]["nattingTable"], {self.space: self.remote})
+
+    async def test_what_is_particular_to_each(self) -> None:
+        """Each node has its own labels, taints and limits, which add up to the offer; changes reach a running node, and
+        touch no pod and nothing of the other one.
+        """
+        second = await self.second(kind="gpu")
+        await self.pod_on(self.node, "web")
+        await self.pod_on(second, "extra")
+        before = await self.home.get(NODES, self.node)
+        known = {each.context.node_name: each for each in self.kubelets.of_lender(self.peer)}
+        taint = {"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule"}
+        await self.change("-gpu", labels={"kind": "fast"}, taints=[taint], limits={"cpu": "4", "memory": "1Gi"})
+        node = await self.shows(second, cpu="4", memory="1Gi", pods="50")
+        first = await self.shows(self.node, cpu="6", memory="9Gi", pods="50")
+        self.assertEqual(node["metadata"]["labels"]["kind"], "fast")
+        self.assertIn(taint, node["spec"]["taints"])
+        self.assertEqual(first["spec"]["taints"], before["spec"]["taints"])
+        self.assertEqual(first["metadata"]["labels"], before["metadata"]["labels"])
+        await self.change("-gpu", labels={"kind": None}, taints=None, limits={"cpu": "40"})
+        node = await self.shows(second, cpu="10")
+        self.assertNotIn("kind", node["metadata"]["labels"])
+        self.assertNotIn(taint, node["spec"]["taints"])
+
+        async def says_why() -> bool:
+            record = await self.home.get(VIRTUALNODES, f"{self.peer}-gpu", tenant_namespace(self.peer))
+            said = cases.condition(record, "Limits")
+            return said["reason"] == "OfferExceeded" and "cpu 10 of 40" in said["message"]
+
+        await self.eventually(says_why)
+        self.assertEqual({each.context.node_name: each for each in self.kubelets.of_lender(self.peer)}, known)
+        for name in ("web", "extra"):
+            self.assertEqual((await self.home.get(PODS, name, self.space))["status"]["phase"], "Running")
+
+    async def test_one_of_them_reflects(self) -> None:
+        """What a namespace has is reflected by one node, without what any node withholds; when that node goes, another
+        one goes on, and the objects at the lender stay.
+        """
+        second = await self.second()
+        await self.pod_on(self.node, "web")
+        await self.pod_on(second, "extra")
+        body = {"metadata": {"name": "conf", "labels": {"team": "a", "tier": "b"}}, "data": {"key": "1"}}
+        await self.home.create(CONFIGMAPS, body, self.space)
+        there = await self.eventually(lambda: self.lender.get(CONFIGMAPS, "conf", self.remote))
+        (reflects,) = self.reflecting()
+        await self.change("" if reflects == second else "-gpu", offloadingPatch={"labelsNotReflected": ["team"]})
+
+        async def without() -> bool:
+            labels = (await self.lender.get(CONFIGMAPS, "conf", self.remote))["metadata"]["labels"]
+            return "team" not in labels and labels["tier"] == "b"
+
+        await self.eventually(without)
+        (reflects,) = self.reflecting()
+        (waits,) = {self.node, second} - {reflects}
+        name = f"{self.peer}-gpu" if reflects == second else str(self.peer)
+        await self.home.delete(VIRTUALNODES, name, tenant_namespace(self.peer))
+        await self.gone(self.home, NODES, reflects)
+        await self.home.patch(CONFIGMAPS, "conf", {"data": {"key": "2"}}, self.space)
+
+        async def follows() -> bool:
+            found = await self.lender.get(CONFIGMAPS, "conf", self.remote)
+            self.assertEqual(found["metadata"]["uid"], there["metadata"]["uid"])
+            return bool(found["data"] == {"key": "2"})
+
+        await self.eventually(follows)
+        self.assertEqual(self.reflecting(), [waits])
+
+    async def test_two_of_one_name(self) -> None:
+        """A record with the name of another one's node waits and says so; its deletion touches nothing."""
+        await self.pod_on(self.node, "web")
+        there = await self.lender.get(PODS, "web", self.remote)
+        before = await self.node_is("True")
+        copy = self.record("-gpu")
+        copy["spec"]["nodeName"] = self.node
+        await self.home.create(VIRTUALNODES, copy)
+        status = await self.says(f"{self.peer}-gpu", "NodeNameTaken")
+        self.assertIn(str(self.peer), status["message"])
+        await self.home.delete(VIRTUALNODES, f"{self.peer}-gpu", tenant_namespace(self.peer))
+        await self.pause(1.0)
+        self.assertEqual((await self.node_is("True"))["metadata"]["uid"], before["metadata"]["uid"])
+        self.assertEqual((await self.lender.get(PODS, "web", self.remote))["metadata"]["uid"], there["metadata"]["uid"])
+
+    async def test_the_offer_ends(self) -> None:
+        """A node that a user made goes with the offer; its record stays, and the next offer brings the node back."""
+        second = await self.second(kind="gpu")
+        await self.pod_on(second, "extra")
+        await self.advertise(cases.OFFERED, phase="Withdrawn")
+        await self.gone(self.home, NODES, second)
+        await self.says(f"{self.peer}-gpu", "OfferWithdrawn")
+        await self.advertise(cases.OFFERED)
+        await self.says(f"{self.peer}-gpu", "LenderReady")
+        self.assertEqual((await self.home.get(NODES, second))["metadata"]["labels"]["kind"], "gpu")
+
+    async def test_what_a_node_left(self) -> None:
+        """What a removed node left at the lender a remaining one deletes; there a pod of the same name can run."""
+        second = await self.second()
+        await self.pod_on(self.node, "web")
+        await self.pod_on(second, "extra")
+        left, web = [await self.lender.get(PODS, name, self.remote) for name in ("extra", "web")]
+        await self.stop()
+        await self.home.delete(VIRTUALNODES, f"{self.peer}-gpu", tenant_namespace(self.peer))
+        await self.home.delete(NODES, second)
+        await self.home.delete(PODS, "extra", self.space, grace=0)
+        await self.start()
+        await self.gone(self.lender, SHADOWPODS, "extra", self.remote)
+        await self.pod_on(self.node, "extra")
+        uids = [(await self.lender.get(PODS, name, self.remote))["metadata"]["uid"] for name in ("extra", "web")]
+        self.assertNotEqual(uids[0], left["metadata"]["uid"])
+        self.assertEqual(uids[1], web["metadata"]["uid"])
 
     async def test_claims_of_a_namespace_that_only_the_second_takes(self) -> None:
         """What the pods of a lender must reach is known once the node that offloads the namespace has looked at it."""

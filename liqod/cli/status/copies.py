@@ -66,7 +66,7 @@ async def copies_of(session: Session, facts: ClusterFacts, kind: Kind, key: Key,
         hint = f"kubectl get {kind.home.plural} -n {key.namespace}"
         raise CliError(errors.NO_SUCH_OBJECT, f"there is no {kind.setting} {key}", f"`{hint}` lists them") from None
     names = {peer.metadata.name: name_of(peer) for peer in facts.peers}
-    nodes = {record.spec.cluster_id: record.spec.node_name for record in facts.virtual_nodes}
+    nodes = {record.spec.cluster_id: record.spec.node_name for record in reversed(facts.virtual_nodes)}
     rows = []
     for table in facts.tables:
         peer = table.metadata.name

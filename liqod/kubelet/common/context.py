@@ -70,7 +70,8 @@ class Context:
     """The home cluster, the lender, the virtual node, and the labels and annotations excluded from reflection.
 
     ``node_address`` becomes the host IP of offloaded pods; ``domain`` is the home cluster's own in DNS; ``patch`` is
-    what the virtual node adds to its pods, and changes while it runs.
+    what the virtual node adds to its pods, and changes while it runs. ``neighbours`` are the names of the other virtual
+    nodes of the lender, as label values; None while they are not known.
     """
 
     home: ClusterID
@@ -81,6 +82,7 @@ class Context:
     labels_not_reflected: frozenset[str] = frozenset()
     annotations_not_reflected: frozenset[str] = frozenset()
     patch: Latest[OffloadingPatch] = field(factory=lambda: Latest(OffloadingPatch()), eq=False)
+    neighbours: Latest[frozenset[str] | None] = field(factory=lambda: Latest(None), eq=False)
     network: LenderNetwork = field(default=Factory(NoNetwork), eq=False)
     services: HomeServices = field(default=Factory(NoHomeServices), eq=False)
 

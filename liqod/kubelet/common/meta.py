@@ -50,8 +50,13 @@ def is_ours(meta: ObjectMeta, context: Context) -> bool:
 
 
 def is_of_node(meta: ObjectMeta, context: Context) -> bool:
-    """Return whether an object of ours belongs to this virtual node; a lender can have several."""
-    return meta.labels.get(NODE_NAME_LABEL) == label_value(context.node_name)
+    """Return whether an object of ours belongs to this virtual node; a lender can have several.
+
+    What a node left that exists no more belongs to each of those that remain: it was removed while the lender could not
+    be reached, and nobody else would ever delete it.
+    """
+    name, neighbours = meta.labels.get(NODE_NAME_LABEL, ""), context.neighbours.value
+    return name == label_value(context.node_name) or bool(name and neighbours is not None and name not in neighbours)
 
 
 def home_uid(meta: ObjectMeta) -> str:

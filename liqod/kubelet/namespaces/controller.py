@@ -269,6 +269,12 @@ class NamespaceController(Controller[str]):
         """Return the number of our ShadowPods in the watched namespaces."""
         return sum(tracked.remote.shadows for tracked in self._tracked.values() if tracked.remote is not None)
 
+    def remote_pods(self) -> Iterator[Key]:
+        """Yield the home keys of all that is ours in the watched namespaces: ShadowPods and pods of any node."""
+        for local, tracked in self._tracked.items():
+            if tracked.remote is not None and tracked.remote.synced:
+                yield from (Key(local, name) for name in tracked.remote.names())
+
     def pending_reasons(self) -> list[str]:
         """Return a message for each mapped namespace that is not ready."""
         return [

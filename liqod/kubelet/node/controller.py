@@ -7,7 +7,7 @@ heartbeats). So the node of a lender that does not answer becomes unreachable ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from attrs import field, frozen
@@ -22,7 +22,7 @@ from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetric
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import AlreadyExists, NotFound, Unreachable
+from liqod.kube.errors import AlreadyExists, Invalid, NotFound, Unreachable
 from liqod.kube.resources import LEASES, NODES
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kubelet.common.readiness import READY, Readiness, not_known, not_ready
@@ -40,6 +40,7 @@ from liqod.kubelet.node.forge import (
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import INTERNAL_ADDRESS
 from liqod.model.records.offer import Offer
+from liqod.model.records.views import VirtualNodeSpec
 from liqod.model.timestamps import rfc3339, rfc3339_micro
 
 LEASE: Final = "lease"
@@ -113,6 +114,8 @@ class LeaseController(Controller[str]):
 NODE: Final = "node"
 NAME_TAKEN_RETRY: Final = 60.0
 """Seconds until the next attempt when another node has the name."""
+REFUSED_RETRY: Final = 60.0
+"""Seconds until the next attempt when the API server refuses the node as invalid."""
 
 
 @frozen(kw_only=True)
@@ -123,13 +126,16 @@ class NodeConfig:
     cluster_id: ClusterID
     address: str
     lease_duration: int
-    labels: Mapping[str, str] = {}
 
 
 @frozen(kw_only=True)
 class NodeSources:
-    """The observed inputs of a Node; ``network`` None: liqod manages no network between the clusters."""
+    """The observed inputs of a Node; ``network`` None: liqod manages no network between the clusters.
 
+    ``spec`` is the record's; ``offer`` has the resources that the node shows.
+    """
+
+    spec: Latest[VirtualNodeSpec]
     readiness: Latest[Readiness]
     offer: Latest[Offer | None]
     home_version: Latest[str]
@@ -179,7 +185,7 @@ class NodeController(Controller[str]):
         yield watch(self._nodes, self._node_changed)
         observed = self._observed
         shown = (observed.offer, observed.home_version, observed.api_port, observed.network, observed.address_type)
-        for value in (observed.readiness, *shown):
+        for value in (observed.spec, observed.readiness, *shown):
             if value is not None:
                 yield observe(value, lambda _: (NODE,))
 
@@ -238,7 +244,8 @@ class NodeController(Controller[str]):
             offer=observed.offer.value,
             home_version=observed.home_version.value,
             port=observed.api_port.value,
-            labels=config.labels,
+            labels=observed.spec.value.labels,
+            taints=observed.spec.value.taints,
             network=None if observed.network is None else observed.network.value,
             address_type=observed.address_type.value,
         )
@@ -247,6 +254,14 @@ class NodeController(Controller[str]):
         if self._retired:
             return None
         facts, name = self._facts(), self._config.name
+        try:
+            return await self._write(facts, name)
+        except Invalid as error:
+            # What the API server refuses is a name, label or taint of the record: only a change of it helps.
+            self.state.set(not_ready("NodeRefused", f"this cluster refuses the node: {error.message[:900]}"))
+            return After(REFUSED_RETRY)
+
+    async def _write(self, facts: NodeFacts, name: str) -> After | None:
         node = self._cache.get(self._key) or await self._create_node(facts)
         if is_foreign(node, facts.cluster_id):
             why = (

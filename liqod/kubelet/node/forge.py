@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from attrs import frozen
@@ -10,7 +10,7 @@ from attrs import frozen
 from liqod.kube.writing.merge_patch import merge_patch
 from liqod.kubelet.common.naming import label_value
 from liqod.kubelet.common.readiness import Readiness
-from liqod.kubelet.common.views import Node
+from liqod.kubelet.common.views import Node, Taint
 from liqod.model.names import (
     FIELD_MANAGER,
     HOSTNAME_ADDRESS,
@@ -26,9 +26,13 @@ from liqod.model.names import (
 )
 from liqod.model.objects.meta import to_dict
 from liqod.model.records.offer import Offer
+from liqod.model.records.views import NodeTaint
 
 APPLIED_LABELS: Final = "offloading.liqo.io/applied-labels"
 """Annotation that lists the extra labels, so that a label removed from the offer is removed from the node."""
+
+APPLIED_TAINTS: Final = "offloading.liqo.io/applied-taints"
+"""Annotation that lists the record's taints, as ``key:effect``, so that one removed there is removed from the node."""
 
 PLATFORM: Final = frozenset(("kubernetes.io/arch", "kubernetes.io/os"))
 """Labels with a default that a lender may offer otherwise: the architecture and the system of its nodes."""
@@ -37,6 +41,7 @@ LEASE_NAMESPACE: Final = "kube-node-lease"
 RENEWED: Final = 1 / 4
 """Fraction of the lease duration after which the lease is renewed and a silent lender is probed. Source: kubelet
 (nodeLeaseRenewIntervalFraction = 0.25)."""
+_OWN_TAINT: Final = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
@@ -57,6 +62,7 @@ class NodeFacts:
     home_version: str = ""
     port: int = 0
     labels: Mapping[str, str] = {}
+    taints: Sequence[NodeTaint] = ()
     network: Readiness | None = None
     address_type: str = INTERNAL_ADDRESS
 
@@ -116,19 +122,47 @@ def extra_labels(facts: NodeFacts) -> dict[str, str]:
 def forge_node(facts: NodeFacts) -> dict[str, Any]:
     """Return the node to create: without resources, and tainted so that only tolerating pods are scheduled."""
     extra = extra_labels(facts)
+    annotations = {APPLIED_LABELS: ",".join(sorted(extra))}
+    if facts.taints:
+        annotations[APPLIED_TAINTS] = _listed(facts.taints)
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": facts.name,
             "labels": {**base_labels(facts.name, facts.cluster_id), **extra},
-            "annotations": {APPLIED_LABELS: ",".join(sorted(extra))},
+            "annotations": annotations,
         },
         "spec": {
-            "taints": [{"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}],
+            "taints": [_OWN_TAINT, *(to_dict(taint) for taint in facts.taints)],
             "providerID": provider_id(facts),
         },
     }
+
+
+def _listed(taints: Sequence[NodeTaint]) -> str:
+    return ",".join(sorted(f"{taint.key}:{taint.effect}" for taint in taints))
+
+
+def taints_of(node: Node, facts: NodeFacts) -> list[dict[str, Any]] | None:
+    """Return the taints that a node should have, with those of others; None if it has them."""
+    applied = set(node.metadata.annotations.get(APPLIED_TAINTS, "").split(","))
+    wanted = {f"{taint.key}:{taint.effect}": taint.value for taint in facts.taints}
+
+    def stays(taint: Taint) -> bool:
+        name = f"{taint.key}:{taint.effect}"
+        if taint.key == TAINT_KEY:
+            return taint.effect == TAINT_EFFECT
+        return wanted[name] == taint.value if name in wanted else name not in applied
+
+    kept = [taint for taint in node.spec.taints if stays(taint)]
+    present = {f"{taint.key}:{taint.effect}" for taint in kept}
+    missing = [to_dict(taint) for taint in facts.taints if f"{taint.key}:{taint.effect}" not in present]
+    if f"{TAINT_KEY}:{TAINT_EFFECT}" not in present:
+        missing.append(_OWN_TAINT)
+    if not missing and len(kept) == len(node.spec.taints):
+        return None
+    return [*(to_dict(taint) for taint in kept), *missing]
 
 
 def node_patch(node: Node, facts: NodeFacts) -> dict[str, Any]:
@@ -140,15 +174,14 @@ def node_patch(node: Node, facts: NodeFacts) -> dict[str, Any]:
     labels.update({key: value for key, value in wanted.items() if node.metadata.labels.get(key) != value})
     labels.update({key: None for key in _applied(node) if key not in wanted})
     metadata: dict[str, Any] = {"labels": labels} if labels else {}
-    listed = ",".join(sorted(extra))
-    if node.metadata.annotations.get(APPLIED_LABELS, "") != listed:
-        metadata["annotations"] = {APPLIED_LABELS: listed}
-    if not any(taint.key == TAINT_KEY and taint.effect == TAINT_EFFECT for taint in node.spec.taints):
+    for annotation, listed in ((APPLIED_LABELS, ",".join(sorted(extra))), (APPLIED_TAINTS, _listed(facts.taints))):
+        if node.metadata.annotations.get(annotation, "") != listed:
+            metadata.setdefault("annotations", {})[annotation] = listed or None
+    if (taints := taints_of(node, facts)) is not None:
         # A merge patch replaces the whole list (RFC 7396): with resourceVersion a concurrent change of the taints, as
         # by the node lifecycle controller, makes it fail with 409.
         metadata["resourceVersion"] = node.metadata.resource_version
-        others = [to_dict(taint) for taint in node.spec.taints if taint.key != TAINT_KEY]
-        patch["spec"] = {"taints": [*others, {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}]}
+        patch["spec"] = {"taints": taints}
     if not node.spec.provider_id:
         # It can be set once, and never be changed (Kubernetes, ValidateNodeUpdate).
         patch.setdefault("spec", {})["providerID"] = provider_id(facts)

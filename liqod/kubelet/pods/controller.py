@@ -130,6 +130,7 @@ class PodController(Controller[Key]):
         yield observe(self._context.network.translation, lambda _: self._all_keys())
         yield observe(self._context.patch, lambda _: self._patch_changed())
         yield observe(self._context.services.api_addresses, lambda _: self._postponed())
+        yield observe(self._context.neighbours, lambda _: self._namespaces.remote_pods())
 
     def fair_by(self, key: Key) -> Hashable:
         # After a restart all pods are enqueued at once. Two lanes, served in turn: a new pod does not wait until

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
@@ -27,6 +28,7 @@ from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import CLAIM, ENDPOINTSLICE, KINDS, SERVICE, Kind, listing_of
 from liqod.kubelet.reflection.reflector import Reflector
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers
+from liqod.kubelet.reflection.turns import Turns
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, SERVICE_NAME_LABEL
@@ -81,8 +83,9 @@ class VolumeLocations:
 class Reflection(MultiService):
     """The reflectors of one virtual kubelet, by kind; a kind without workers has none.
 
-    ``nodes`` are the virtual nodes of the home cluster, ``pods`` those on the virtual node. ``claims_revision`` changes
-    whenever the set of claimed addresses changes.
+    Objects of a namespace are reflected by one of the lender's virtual kubelets, in ``turns``; events of pods by each
+    for its own. ``nodes`` are the virtual nodes of the home cluster, ``pods`` those on the virtual node.
+    ``claims_revision`` changes whenever the set of claimed addresses changes.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class Reflection(MultiService):
         context: Context,
         *,
         informers: NamespacedInformers,
+        turns: Turns,
         nodes: Informer[Object],
         pods: Informer[HomePod],
         namespaces: NamespaceController,
@@ -105,6 +109,9 @@ class Reflection(MultiService):
         self.claims_revision: Latest[int] = Latest(0)
         self._locations = locations
         self._context = context
+        self._object_context = context
+        self._turns = turns
+        self._leave: dict[str, Callable[[], None]] = {}
         self._nodes = nodes
         self._namespaces = namespaces
         self._settings = settings
@@ -155,7 +162,11 @@ class Reflection(MultiService):
             unsubscribe()
         self._unsubscribe = []
         self._services.clear()
-        return maybeDeferred(super().stopService)
+        stopping = maybeDeferred(super().stopService)
+        leaves, self._leave = list(self._leave.values()), {}
+        for leave in leaves:
+            leave()
+        return stopping
 
     def claims(self) -> dict[str, Claims]:
         """Return the single addresses that the lender's pods must reach, by home namespace of the natting table."""
@@ -183,22 +194,49 @@ class Reflection(MultiService):
 
     def _namespace_changed(self, local: str, remote: RemoteNamespace | None) -> None:
         """Start reflecting a namespace, or stop it if ``remote`` is None."""
-        unsubscribe = self._services.pop(local, None)
-        if unsubscribe is not None:
-            unsubscribe()
-        for reflector in self.reflectors.values():
-            if remote is None:
-                reflector.close_namespace(local)
-            else:
-                reflector.open_namespace(local, remote)
+        self._close_objects(local)
+        if remote is not None:
+            take = partial(self._open_objects, local, remote)
+            self._leave[local] = self._turns.join(self._context.lender, local, take)
         if self.events is not None:
             if remote is None:
                 self.events.close_namespace(local)
             else:
                 self.events.open_namespace(local, remote)
+
+    def _open_objects(self, local: str, remote: RemoteNamespace) -> None:
+        for reflector in self.reflectors.values():
+            reflector.open_namespace(local, remote)
         services = self._home_informer(SERVICE, local)
         if services is not None and ENDPOINTSLICE in self.reflectors:
             self._services[local] = services.subscribe(self._service_changed)
+
+    def _close_objects(self, local: str) -> None:
+        """Stop reflecting the objects of a namespace here, and let another virtual node of the lender go on."""
+        unsubscribe = self._services.pop(local, None)
+        if unsubscribe is not None:
+            unsubscribe()
+        for reflector in self.reflectors.values():
+            reflector.close_namespace(local)
+        leave = self._leave.pop(local, None)
+        if leave is not None:
+            leave()
+
+    def withhold(self, labels: frozenset[str], annotations: frozenset[str]) -> None:
+        """Leave these keys out of objects too: another virtual node of the lender does not reflect them.
+
+        An object at the lender is there for the pods of all nodes, so it has what none of them withholds.
+        """
+        own = self._context
+        context = evolve(
+            own,
+            labels_not_reflected=own.labels_not_reflected | labels,
+            annotations_not_reflected=own.annotations_not_reflected | annotations,
+        )
+        if context != self._object_context:
+            self._object_context = context
+            for reflector in self.reflectors.values():
+                reflector.enqueue_all()
 
     def _home_informer(self, kind: Kind, local: str) -> Informer[Reflectable] | None:
         reflector = self.reflectors.get(kind)
@@ -235,7 +273,7 @@ class Reflection(MultiService):
         if self._locations is not None:
             caches.append(self._locations.volumes)
         return ForgeInputs(
-            context=self._context,
+            context=self._object_context,
             listing=listing_of(kind, self._settings),
             home=self,
             complete=all(cache.synced for cache in caches if cache is not None),

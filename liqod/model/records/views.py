@@ -10,7 +10,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from liqod.model.ids import Fingerprint
+from liqod.model.ids import ClusterID, Fingerprint, Key
+from liqod.model.names import tenant_namespace
 from liqod.model.objects.meta import Condition, Object, View
 from liqod.model.records.offer import Offer
 
@@ -150,17 +151,30 @@ class OffloadingPatch(View, frozen=True):
     runtime_class_name: str = ""
 
 
+class NodeTaint(View, frozen=True):
+    """A taint of a virtual node, beside the one that all virtual nodes have."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
 class VirtualNodeSpec(View, frozen=True):
-    """Which peer, which node name, and what is particular to this node."""
+    """Which peer, which node name, and what is particular to this node.
+
+    ``limits``: the most of the lender's offer that the node shows, by resource; what is not named is not limited.
+    """
 
     cluster_id: str = msgspec.field(name="clusterID", default="")
     node_name: str = ""
     labels: dict[str, str] = {}
+    taints: list[NodeTaint] = []
+    limits: dict[str, str] = {}
     offloading_patch: OffloadingPatch = OffloadingPatch()
 
 
 class VirtualNodeStatus(View, frozen=True):
-    """Daemon-owned: phase with reason and sentence, and conditions (Credential, Node, Reflection).
+    """Daemon-owned: phase with reason and sentence, and conditions (Credential, Node, Reflection, Limits).
 
     ``api`` is how the lender's API server is reached: direct or relay. ``kubelet_port`` is where the node's API is
     served on the daemon's host (0: nowhere yet). ``deletions_observation`` names what the condition DeletionsHeld is
@@ -177,10 +191,20 @@ class VirtualNodeStatus(View, frozen=True):
 
 
 class VirtualNode(Object, frozen=True):
-    """One per accepted advertisement, in the peer's tenant namespace; its existence starts a kubelet."""
+    """A virtual node of a lender; its existence starts a kubelet.
+
+    Peering makes one for each accepted advertisement, named by the peer's ID and in its tenant namespace. Users make
+    further ones.
+    """
 
     spec: VirtualNodeSpec = VirtualNodeSpec()
     status: VirtualNodeStatus = VirtualNodeStatus()
+
+    @property
+    def is_further(self) -> bool:
+        """Whether a user made it."""
+        lender = ClusterID(self.spec.cluster_id)
+        return self.metadata.key != Key(tenant_namespace(lender), lender)
 
 
 class NattingTableSpec(View, frozen=True):

@@ -99,8 +99,9 @@ class VirtualNodes(PeerController):
         nodes = {
             node.metadata.name for node in self._nodes.items() if node.metadata.labels.get(REMOTE_CLUSTER_LABEL) != peer
         }
-        chosen = {node.spec.node_name for node in self._virtual_nodes.items() if node.spec.cluster_id != peer}
-        return nodes | chosen
+        own = Key(tenant_namespace(peer), peer)
+        # Users name the further virtual nodes of a peer, also before there is an offer.
+        return nodes | {node.spec.node_name for node in self._virtual_nodes.items() if node.metadata.key != own}
 
 
 def node_name(cluster_name: str, cluster_id: str, taken: Collection[str]) -> str:

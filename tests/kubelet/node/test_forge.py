@@ -12,6 +12,7 @@ from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.views import Node
 from liqod.kubelet.node.forge import (
     APPLIED_LABELS,
+    APPLIED_TAINTS,
     NodeFacts,
     forge_node,
     is_foreign,
@@ -21,6 +22,7 @@ from liqod.kubelet.node.forge import (
 )
 from liqod.model.names import TAINT_KEY
 from liqod.model.records.offer import Offer
+from liqod.model.records.views import NodeTaint
 
 NOW = "2026-01-01T00:00:00Z"
 
@@ -115,6 +117,25 @@ class NodeTests(SynchronousTestCase):
         patch = node_patch(self.node(body), self.facts())
         self.assertEqual([taint["key"] for taint in patch["spec"]["taints"]], ["other", TAINT_KEY])
         self.assertEqual(patch["metadata"], {"resourceVersion": "7"})
+
+    def test_taints_of_the_record(self) -> None:
+        """The record's taints are on the node; one that is changed or removed there is on the node, others stay."""
+        gpu = NodeTaint(key="example.com/gpu", value="yes", effect="NoSchedule")
+        spot = NodeTaint(key="spot", effect="PreferNoSchedule")
+        body = forge_node(self.facts(taints=[gpu, spot]))
+        self.assertEqual([taint["key"] for taint in body["spec"]["taints"]], [TAINT_KEY, "example.com/gpu", "spot"])
+        self.assertEqual(node_patch(self.node(body), self.facts(taints=[spot, gpu])), {})
+        body["spec"]["taints"].append({"key": "theirs", "effect": "NoSchedule"})
+        other = NodeTaint(key="example.com/gpu", value="no", effect="NoSchedule")
+        patch = node_patch(self.node(body), self.facts(taints=[other]))
+        expected = [(TAINT_KEY, "true"), ("theirs", ""), ("example.com/gpu", "no")]
+        self.assertEqual([(taint["key"], taint.get("value", "")) for taint in patch["spec"]["taints"]], expected)
+        self.assertEqual(patch["metadata"]["annotations"], {APPLIED_TAINTS: "example.com/gpu:NoSchedule"})
+        after = apply_merge_patch(body, patch)
+        self.assertEqual(node_patch(self.node(after), self.facts(taints=[other])), {})
+        patch = node_patch(self.node(after), self.facts())
+        self.assertEqual([taint["key"] for taint in patch["spec"]["taints"]], [TAINT_KEY, "theirs"])
+        self.assertEqual(node_patch(self.node(apply_merge_patch(after, patch)), self.facts()), {})
 
     def test_resources_that_vanish(self) -> None:
         """A resource offered no more is patched away; an unknown offer and an equal one change nothing."""
