@@ -57,6 +57,7 @@ COMMANDS = {
         "dns-records": ("liqod.cli.peering.dns_records:dns_records", "Print DNS records to publish"),
     },
     "Offload": {
+        "node": ("liqod.cli.workloads.nodes:node", "Make, list, delete virtual nodes of peers"),
         "offload": ("liqod.cli.workloads.offload:offload", "Run a namespace's pods elsewhere, too"),
         "unoffload": ("liqod.cli.workloads.offload:unoffload", "Bring a namespace's pods home"),
         "cordon": ("liqod.cli.workloads.drain:cordon", "Schedule no new pods on a peer"),

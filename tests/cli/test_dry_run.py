@@ -244,6 +244,15 @@ class CommandTests(TestCase):
         out, _ = await self.liqodctl("cordon", "milan", "--dry-run", "-o", "yaml")
         self.assertEqual(yaml.safe_load(out)["spec"], {"unschedulable": True})
 
+    async def test_further_nodes(self) -> None:
+        """A virtual node beside the peer's own, made and changed."""
+        argv = ("node", "create", "milan", "--name", "milan-gpu", "--limit", "cpu=2", "--taint", "gpu=yes:NoSchedule")
+        await self.check(*argv, "--label", "pool=gpu", "--node-selector", "pool=gpu")
+        await self.liqodctl(*argv)
+        out, _ = await self.liqodctl(*argv, "--dry-run", "-o", "yaml")
+        spec = yaml.safe_load(out)["spec"]
+        self.assertEqual((spec["limits"], spec["taints"][0]["effect"]), ({"cpu": "2"}, "NoSchedule"))
+
     async def test_deletions(self) -> None:
         """A confirmation of the deletions that are held now."""
         await self.check("confirm-deletions", "milan")

@@ -40,7 +40,8 @@ _OF_KUBERNETES = """
     DisruptionTarget DoNotSchedule DoesNotExist ExternalIP ExternalName IfNeeded IfNotPresent InternalError InternalIP
     JSONPatch LoadBalancer MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NoSchedule NodeAffinity NodePort
     NodeShutdown NotFound NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers
-    PodResizeInProgress PodResizePending PodScheduled ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod
+    PodResizeInProgress PodResizePending PodScheduled PreferNoSchedule ReadOnlyMany ReadWriteMany ReadWriteOnce
+    ReadWriteOncePod
     ReplicationController RequestEntityTooLarge ResourceVersionTooLarge ScheduleAnyway SelfSubjectAccessReview
     SelfSubjectReview ServiceAccount ServiceCIDR ServiceUnavailable StatefulSet SubjectAccessReview TokenRequest
     TokenReview UnexpectedAdmissionError WaitForFirstConsumer
