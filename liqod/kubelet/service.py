@@ -27,7 +27,7 @@ from liqod.kubelet.common.views import HomePod, Namespace, Node
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.deletion_judge import FEW
 from liqod.kubelet.namespaces.offloading_status import OffloadingStatusController
-from liqod.kubelet.node.standing import Holder, Idle, idle, is_whole
+from liqod.kubelet.node.idle import Holder, Idle, idle, is_whole
 from liqod.kubelet.ports import HomeCluster, Lenders, Records
 from liqod.kubelet.reflection.service import VolumeLocations
 from liqod.kubelet.reflection.shared_informers import NamespacedInformers

@@ -36,8 +36,8 @@ from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.node.capacity import limits_readiness, share_of
 from liqod.kubelet.node.controller import NodeConfig, NodeController, NodeSources
 from liqod.kubelet.node.forge import RENEWED
+from liqod.kubelet.node.idle import NAME_TAKEN, is_whole
 from liqod.kubelet.node.network_condition import NetworkCondition
-from liqod.kubelet.node.standing import NAME_TAKEN, is_whole
 from liqod.kubelet.node.toleration_controller import TolerationController
 from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import PodController

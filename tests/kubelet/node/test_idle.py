@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.node.standing import NAME_TAKEN, Holder, Idle, idle
+from liqod.kubelet.node.idle import NAME_TAKEN, Holder, Idle, idle
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import tenant_namespace
 from liqod.model.objects.meta import ObjectMeta
