@@ -1,4 +1,4 @@
-"""One service with pods in three real clusters, and one of them gone and back, control plane and daemon.
+"""One service with pods in three real clusters, one of them gone and back, and a second virtual node of another.
 
 The pod networks of the three differ, and their hosts route them to each other, as those of one site may do.
 """
@@ -24,6 +24,8 @@ from tests.testbed.testbed import Testbed
 NAMES = ("rome", "milan", "paris")
 REFLECTED = "endpointslice.reflection.liqo.io"
 SERVICE, PORT = "db", 8080
+SMALL = "milan-small"
+"""A second virtual node of milan."""
 
 
 class ThreeClustersTests(SynchronousTestCase):
@@ -224,3 +226,52 @@ class ThreeClustersTests(SynchronousTestCase):
             raise
         eventually("the others remain", lambda: self.agree(*NAMES, without="paris"))
         self._passed = True
+
+    def test_08_a_further_node(self) -> None:
+        """A second virtual node of a lender has limits and taints of its own; its removal moves nothing of the first.
+
+        Meanwhile another pod starts on the first one.
+        """
+        rome, milan, daemon = self.cluster("rome"), self.cluster("milan"), self.daemons["rome"]
+        daemon.liqodctl(
+            "node", "create", "milan", "--name", SMALL, "--limit", "cpu=1", "--taint", "example.com/x:NoSchedule"
+        )
+        eventually("it is Ready", lambda: condition(rome.get("node", SMALL), "Ready") == "True")
+        self.assertEqual(rome.get("node", SMALL)["status"]["allocatable"]["cpu"], "1")
+        first = rome.get("node", "liqo-milan")["status"]["allocatable"]["cpu"]
+        rome.apply(*(self._small(f"small-{number}") for number in range(2)))
+        eventually("its pods run", lambda: self._running("small") == 2, 120)
+        before = self._kept()
+        daemon.liqodctl("node", "delete", SMALL)
+        more = self._pod("milan")
+        more["metadata"] |= {"name": "more", "labels": {"app": "more"}}
+        rome.apply(more)
+        eventually("it is gone", lambda: not rome.get("nodes", "-l", f"kubernetes.io/hostname={SMALL}")["items"], 120)
+        for cluster in (rome, milan):
+            eventually("so are its pods", lambda cluster=cluster: not live_pods(cluster, "small"), 120)  # type: ignore[misc]
+        eventually("the other one runs", lambda: self._running("more") == 1, 120)
+        self.assertEqual(self._kept(), before)
+        eventually(
+            "the first one has all", lambda: rome.get("node", "liqo-milan")["status"]["allocatable"]["cpu"] != first
+        )
+        self.agree("rome", "milan", without="paris")
+        self._passed = True
+
+    def _small(self, name: str) -> dict[str, Any]:
+        body = pod(name, ["sleep", "3600"], namespace=NAMESPACE, labels={"app": "small"})
+        body["spec"]["nodeSelector"] = {"kubernetes.io/hostname": SMALL}
+        body["spec"]["tolerations"] = [{"key": "example.com/x", "operator": "Exists"}]
+        return body
+
+    def _running(self, app: str) -> int:
+        return sum(map(is_running, live_pods(self.cluster("rome"), app).values()))
+
+    def _kept(self) -> list[tuple[str, str, int]]:
+        """Return names, UIDs and restarts of the service's pods in both clusters, and the namespace there."""
+        found = []
+        for name in ("rome", "milan"):
+            for each, body in live_pods(self.cluster(name), SERVICE).items():
+                restarts = sum(one["restartCount"] for one in body["status"]["containerStatuses"])
+                found.append((f"{name} {each}", body["metadata"]["uid"], restarts))
+        space = self.cluster("milan").get("namespace", self.space("milan"))["metadata"]
+        return [*found, (space["name"], space["uid"], 0)]
