@@ -371,7 +371,7 @@ class Kubelets(Controller[Key]):
         self, key: Key, kubelet: VirtualKubelet, record: VirtualNode | None, rests: Idle | None
     ) -> After | None:
         """Keep, restart or remove a running kubelet."""
-        if record is not None and rests is None and same_kubelet(kubelet.record, record):
+        if record is not None and rests is None and same_kubelet(kubelet.record, record) and not kubelet.retired:
             return None
         if record is None and key not in self._removed and await self._is_held(kubelet.record):
             return After(HELD_INTERVAL)

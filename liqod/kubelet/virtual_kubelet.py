@@ -126,6 +126,8 @@ class VirtualKubelet(MultiService):
             home.client, PODS, HomePod, reactor, fields=f"spec.nodeName={record.spec.node_name}"
         )
         self._spec: Latest[VirtualNodeSpec] = Latest(record.spec)
+        self.retired = False
+        """Whether its removal has begun, after which it makes nothing any more: a record that is back has a new one."""
         self._offer: Latest[Offer | None] = Latest(None)
         self._limits: Latest[Readiness | None] = Latest(None)
         self.access = LenderAccess(reactor, home.client, lender, setting=settings.peering.api, relays=shared.lenders)
@@ -417,7 +419,7 @@ class VirtualKubelet(MultiService):
 
     async def retire(self) -> None:
         """Drain the node and remove it (``Retirement``); raises KubeError if a part of it could not be removed."""
-        shared = self._shared
+        shared, self.retired = self._shared, True
         retirement = Retirement(
             shared.reactor,
             shared.home.client,

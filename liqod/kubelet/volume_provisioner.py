@@ -240,6 +240,27 @@ class VolumeProvisioner(Controller[Key]):
         elif real.status.phase == "Bound" and real.spec.volume_name:
             volume: dict[str, Any] = await self._client.get(PERSISTENTVOLUMES, real.spec.volume_name)
             await self._make(forge.forge_volume_here(claim, found, volume.get("spec") or {}))
+        elif not real.spec.volume_name and not real.metadata.deleting:
+            await self._follow_node(claim, real)
+
+    async def _follow_node(self, claim: Claim, real: Claim) -> None:
+        """Have the scheduler choose again where the real claim's provisioner wants it, and keep both on one node.
+
+        A provisioner without room on the selected node takes the node off its claim (external-provisioner,
+        "rescheduling"), which is not the one that the scheduler looks at.
+        """
+        selected, wanted = (one.metadata.annotations.get(forge.SELECTED_NODE, "") for one in (real, claim))
+        if selected == wanted:
+            return
+        # A claim's node is not changed: another real claim is made, for the node that is chosen next.
+        await self._client.delete(
+            PERSISTENTVOLUMECLAIMS, real.metadata.name, real.metadata.namespace, uid=real.metadata.uid
+        )
+        if not selected:
+            self._report(
+                claim, "NodeWithoutStorage", f"no volume can be made on {wanted}: another node is to be chosen"
+            )
+            await self._unselect(claim)
 
     async def _volume(self, key: Key) -> After | None:
         """Delete the data and then the volume of a deleted claim, if the reclaim policy is Delete."""

@@ -8,11 +8,13 @@ from twisted.internet.protocol import connectionDone
 from twisted.protocols import portforward
 from twisted.python.failure import Failure
 
-from liqod.kube.resources import FOREIGNCLUSTERS, PODS, SHADOWPODS
+from liqod.kube.errors import ServerError
+from liqod.kube.resources import FOREIGNCLUSTERS, LEASES, NODES, PODS, SHADOWPODS, VIRTUALNODES, Resource
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.pods import controller as pods
 from liqod.kubelet.tokens import controller as tokens
 from liqod.model.ids import Key
+from liqod.model.names import tenant_namespace
 from tests.kubelet import cases, patch_cases
 from tests.kubelet.reflection import sandboxes
 
@@ -84,6 +86,27 @@ class KubeletTests(sandboxes.Sandboxes, patch_cases.PatchCase, cases.KubeletCase
 
 class RestartTests(sandboxes.Sandboxes, cases.KubeletSides):
     """The first steps of a daemon that finds many pods on its node."""
+
+    async def test_a_removal_that_failed_half_way(self) -> None:
+        """A record that is back before its node was removed whole has a virtual node that works."""
+        await self.pod("web")
+        await self.runs("web")
+        delete = self.client.delete
+
+        async def refused(resource: Resource, name: str, namespace: str = "", **more: Any) -> Any:
+            if resource == LEASES:
+                raise ServerError(503, "ServiceUnavailable", "etcd is busy")
+            return await delete(resource, name, namespace, **more)
+
+        record = await self.home.get(VIRTUALNODES, str(self.peer), tenant_namespace(self.peer))
+        self.patch(self.client, "delete", refused)
+        await self.home.delete(VIRTUALNODES, str(self.peer), tenant_namespace(self.peer))
+        await self.gone(self.home, NODES, self.node)
+        metadata = {"name": str(self.peer), "namespace": tenant_namespace(self.peer)}
+        await self.home.create(VIRTUALNODES, {"metadata": metadata, "spec": record["spec"]})
+        await self.node_is("True")
+        await self.pod("again")
+        await self.runs("again")
 
     async def test_new_pods_do_not_wait_for_old_ones(self) -> None:
         """A pod that nothing was done for yet, or one to be deleted, comes before those that run already: its step, and

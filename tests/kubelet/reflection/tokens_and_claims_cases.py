@@ -349,6 +349,34 @@ class ClaimCase(KubeletSides):
         await self.gone(self.home, PERSISTENTVOLUMECLAIMS, real, "liqo-storage")
         await self.gone(self.home, PERSISTENTVOLUMES, name)
 
+    async def test_no_room_on_a_node_at_home(self) -> None:
+        """The scheduler chooses again when the real provisioner cannot serve a node; the next real claim follows."""
+        await self.lends_storage()
+        claim = await self.claim("data", "some-node")
+        real = f"pvc-{claim['metadata']['uid']}"
+        first = await self.eventually(lambda: self.home.get(PERSISTENTVOLUMECLAIMS, real, "liqo-storage"))
+        dropped = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": None}}}
+        await self.home.patch(PERSISTENTVOLUMECLAIMS, real, dropped, "liqo-storage")
+
+        async def unselected() -> bool:
+            now = await self.home.get(PERSISTENTVOLUMECLAIMS, "data", self.space)
+            return "volume.kubernetes.io/selected-node" not in now["metadata"]["annotations"]
+
+        await self.eventually(unselected)
+        await self.gone(self.home, PERSISTENTVOLUMECLAIMS, real, "liqo-storage")
+        for node in ("other-node", "third-node"):
+            chosen = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": node}}}
+            await self.home.patch(PERSISTENTVOLUMECLAIMS, "data", chosen, self.space)
+
+            async def follows(node: str = node) -> bool:
+                now = await self.home.get(PERSISTENTVOLUMECLAIMS, real, "liqo-storage")
+                self.assertNotEqual(now["metadata"]["uid"], first["metadata"]["uid"])
+                return bool(now["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == node)
+
+            await self.eventually(follows)
+        await self.home.delete(PERSISTENTVOLUMECLAIMS, "data", self.space)
+        await self.gone(self.home, PERSISTENTVOLUMECLAIMS, real, "liqo-storage")
+
     async def test_storage_after_a_restart(self) -> None:
         """A daemon that starts again deletes what was released meanwhile, and nothing else."""
         await self.lends_storage()
