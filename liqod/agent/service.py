@@ -263,9 +263,12 @@ class Agent(Service):
         """Make this host's network as the records say and do nothing else, until the lease is lost."""
         self._log.info("this daemon is the gateway's network agent, as {identity}", identity=self._identity)
         ended = Gate()
-        for reason in (lost, self._leaving):
-            reason.wait().addCallback(lambda _: ended.open())
-        await self._follow_records(client, RecordedFabric, ended)
+        waits = [reason.wait().addCallbacks(lambda _: ended.open(), _no_longer) for reason in (lost, self._leaving)]
+        try:
+            await self._follow_records(client, RecordedFabric, ended)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def _follow_records(
         self, client: Client, make: Callable[[FabricHost], NodeFabric | RecordedFabric | Names], ended: Gate
@@ -296,6 +299,7 @@ class Agent(Service):
     async def _announce(self, node: NodeFabric | RecordedFabric | Names) -> None:
         """Say that this process is ready once it does what the records say."""
         await node.ready.wait()
+        self._failures = 0
         self.state.set(Routing(node.summary, converged=True))
         self.ready.open()
         self._notifier.ready()
@@ -368,15 +372,17 @@ class Agent(Service):
         starting = Deferred.fromCoroutine(features.start())
         for work in (watching, starting):
             work.addErrback(_end_term, ended)
-        for reason in (lost, self._leaving):
-            reason.wait().addCallback(_end_term, ended)
+        # What waits for the end of the daemon ends with the term: there may be many of these.
+        waits = [
+            reason.wait().addCallbacks(_end_term, _no_longer, callbackArgs=(ended,)) for reason in (lost, self._leaving)
+        ]
         try:
             await ended
             if lost.is_open:
                 self._log.warn("the lease was lost: features stop, this daemon stands by")
         finally:
-            watching.cancel()
-            starting.cancel()
+            for work in (watching, starting, *waits):
+                work.cancel()
             self.state.set(Stopping())
             await features.stop()
             self.features = None
@@ -413,6 +419,11 @@ class Agent(Service):
         call.clock = self._reactor
         call.start(STATUS_REFRESH, now=False).addErrback(lambda failure: self._log.failure("no status", failure))
         return call
+
+
+def _no_longer(failure: Failure) -> None:
+    """Take it that a wait was cancelled."""
+    failure.trap(CancelledError)
 
 
 def _end_term(outcome: Any, ended: Deferred[None]) -> None:

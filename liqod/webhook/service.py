@@ -109,7 +109,7 @@ class AdmissionWebhook(Controller[str]):
 
     @property
     def configured(self) -> bool:
-        """Whether the API server calls this daemon."""
+        """Whether the API server was configured to call this daemon."""
         return self.ready.is_open
 
     @property

@@ -45,6 +45,10 @@ def settings(**environ: str) -> Settings:
     return parse(SETTINGS, environ)
 
 
+WAITS = 2
+"""What of a term waits for the end of the daemon: the term itself, and its state."""
+
+
 class DaemonTests(TestCase):
     timeout = 30
 
@@ -172,12 +176,15 @@ class DaemonTests(TestCase):
         """When another holds the lease it stops its features, stands by, and leads again when it may."""
         agent = self.start()
         await agent.ready.wait()
+        await self.until(lambda: len(agent._leaving._waiting) == WAITS)
         before = agent.features
         thief = {"spec": {"holderIdentity": "somebody else", "leaseDurationSeconds": 2}}
         await self.client.patch(LEASES, "liqod", thief, "liqo-system")
         await self.until(lambda: agent.features is not before)
         self.assertTrue(before is not None and not before.peering.running)
         await self.until(lambda: agent.status == "leading")
+        # Nothing of the term before waits for the end of the daemon any more.
+        await self.until(lambda: len(agent._leaving._waiting) == WAITS)
 
     async def test_waits_for_the_api(self) -> None:
         """It says that the API server cannot be reached, and goes on by itself when it can."""

@@ -1,4 +1,4 @@
-"""Notifies the service manager's watchdog only while the daemon makes progress."""
+"""Notifies the service manager's watchdog only while its main task runs and its reactor turns."""
 
 from __future__ import annotations
 

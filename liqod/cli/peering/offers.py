@@ -37,7 +37,7 @@ def accept(options: Options, name: str, wait: bool, timeout: float) -> None:
 @wait_options(default=False, seconds=30)
 @record_options
 def refuse(options: Options, name: str, wait: bool, timeout: float) -> None:
-    """Refuse a peer's offer: its virtual node is drained and removed.
+    """Refuse a peer's offer: its virtual node is drained and removed. Disruption budgets hold for 20 seconds.
 
     \b
     Example:

@@ -41,6 +41,7 @@ def unpeer(options: Options, name: str, dead: bool, timeout: float, yes: bool) -
     """End a peering: both sides drain their virtual nodes, release what they borrow, and delete each other's records.
 
     A peer that does not respond in time is notified when it reconnects. Prints what was removed in this cluster.
+    Disruption budgets hold for 20 seconds.
 
     \b
     Examples:
