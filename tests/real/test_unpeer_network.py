@@ -80,10 +80,18 @@ class UnpeerNetworkTests(EndingTests):
 
     def run_a_pod(self, cluster: Cluster) -> None:
         """Have a pod run in a cluster, and end."""
+        others = self.pairs(cluster)
         words = ("once", "--image=localhost/busybox:1", "--image-pull-policy=Never", "--restart=Never")
         cluster.kubectl("run", *words, "--", "true")
         eventually("a pod ran", lambda: cluster.get("pod", "once")["status"]["phase"] == "Succeeded")
         cluster.kubectl("delete", "pod", "once", "--timeout=120s", timeout=130)
+        # The kubelet removes what a pod that ended had in the kernel in its own time; the bridge is up until then.
+        eventually("its network is gone", lambda: self.pairs(cluster) <= others)
+
+    def pairs(self, cluster: Cluster) -> set[str]:
+        """Return the ends of the pods' links on a cluster's host."""
+        lines = cluster.run(["ip", "-br", "link"]).splitlines()
+        return {line.split()[0] for line in lines if line.startswith("veth")}
 
     def connected(self) -> None:
         """Wait until packets cross in both directions."""
