@@ -10,12 +10,14 @@ from urllib.parse import urlsplit
 from liqod.config.schema import Settings
 from liqod.facts.observed import (
     API_ENDPOINTS,
+    API_SERVICE,
     KUBEADM,
     ClusterConfiguration,
     Observed,
     data_of,
     objects_of,
     parse_document,
+    part_of,
     texts_of,
 )
 from liqod.model.records.facts import (
@@ -26,6 +28,7 @@ from liqod.model.records.facts import (
     MAX_VALUES,
     Fact,
 )
+from liqod.model.records.network import parse_networks
 
 _INSIDE: Final = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
 """Names that mean the API server inside its cluster, or the host itself, alone."""
@@ -33,6 +36,7 @@ _INSIDE: Final = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", 
 
 def api_server(seen: Observed, settings: Settings, services: Sequence[str]) -> Fact:
     """Return the URL at which other clusters reach the API server; ``services`` are the networks of Services."""
+    inside = [*services, *map(str, parse_networks(texts_of(part_of(seen.at(API_SERVICE), "spec", "clusterIPs"))))]
     if settings.kubernetes.api_server_url:
         return Fact(
             name=API_SERVER,
@@ -40,11 +44,11 @@ def api_server(seen: Observed, settings: Settings, services: Sequence[str]) -> F
             values=[settings.kubernetes.api_server_url],
             source="setting kubernetes.api-server-url",
         )
-    if _is_reachable(seen.server, services):
+    if _is_reachable(seen.server, inside):
         return Fact(name=API_SERVER, state="Known", values=[seen.server], source="the daemon's kubeconfig")
     kubeadm = parse_document(data_of(seen.at(KUBEADM), "ClusterConfiguration"), ClusterConfiguration)
     endpoint = f"https://{kubeadm.control_plane_endpoint}" if kubeadm and kubeadm.control_plane_endpoint else ""
-    if _is_reachable(endpoint, services):
+    if _is_reachable(endpoint, inside):
         return Fact(name=API_SERVER, state="Known", values=[endpoint], source=f"{KUBEADM}: controlPlaneEndpoint")
     addresses, port = api_endpoints(seen)
     if addresses:
@@ -110,8 +114,8 @@ def _addresses(body: Mapping[str, Any]) -> Iterator[str]:
                 yield str(address)
 
 
-def _is_reachable(url: str, services: Sequence[str]) -> bool:
-    """Return whether others may reach a URL: it is neither of this host nor of the cluster alone."""
+def _is_reachable(url: str, inside: Sequence[str]) -> bool:
+    """Return whether others may reach a URL: it is neither of this host nor in the networks of the cluster alone."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:
@@ -122,7 +126,7 @@ def _is_reachable(url: str, services: Sequence[str]) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return True
-    return not (address.is_loopback or address.is_unspecified or _inside(host, services))
+    return not (address.is_loopback or address.is_unspecified or _inside(host, inside))
 
 
 def _inside(address: str, networks: Sequence[str]) -> bool:

@@ -11,8 +11,8 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.config.schema import Settings
 from liqod.facts.decide import decide
 from liqod.facts.node_address import node_address_type
-from liqod.facts.observed import ARGUMENTS, Observed
-from liqod.facts.reading import read_places, read_server_names, read_service_cidrs, read_service_ranges
+from liqod.facts.observed import ARGUMENTS, CIDRS, Observed
+from liqod.facts.reading import read_places, read_server_names, read_service_ranges
 from liqod.facts.software import FLANNEL_BACKEND, real_nodes
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
 from liqod.flow.observe import Latest
@@ -96,13 +96,12 @@ class FactsController(Controller[Key]):
         now = self.clock.seconds()
         seen = self._seen
         if seen is None or now - self._seen_at >= REREAD:
-            service_cidrs = await read_service_cidrs(self._client)
-            if service_cidrs is None and self._ranges is None:
+            objects = await read_places(self._client)
+            if objects.get(CIDRS, {}) is None and self._ranges is None:
                 # A flag of the API server: it changes with a restart of that, and hardly ever then.
                 self._ranges = await read_service_ranges(self._client, self._settings.kubernetes.namespace)
             seen = self._seen = Observed(
-                objects=await read_places(self._client),
-                service_cidrs=service_cidrs,
+                objects=objects,
                 service_ranges=self._ranges or (),
                 version=await self._client.version.get(),
                 server=self._client.config.server,

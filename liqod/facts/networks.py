@@ -8,18 +8,20 @@ from typing import Final
 
 from liqod.config.schema import Settings
 from liqod.facts.observed import (
-    API_SERVICE,
+    CIDRS,
     CILIUM,
+    ELSEWHERE,
     FLANNEL,
     KUBE_PROXY,
     KUBEADM,
     OLD_FLANNEL,
     OPENSHIFT,
-    POOL,
-    POOL_SIX,
+    PLUGINS,
+    POOLS,
     ClusterConfiguration,
     FlannelConfiguration,
     Observed,
+    Place,
     ProxyConfiguration,
     arguments_of,
     data_of,
@@ -43,43 +45,39 @@ MAX_NETWORKS: Final = 16
 """Networks of one kind that a cluster may have; to other clusters no more are announced."""
 
 Answer = tuple[Sequence[str], str, State]
-"""What a source says: texts of networks, the source, and how sure it is."""
+"""What a source says: texts of networks, the source, and how sure it is.
+
+``Unknown``: the source says why nothing can be concluded here, neither from it nor from those that come after it.
+"""
 
 
 def pod_networks(seen: Observed, settings: Settings, plugin: str) -> Fact:
     """Return the networks of pods: the first source that names a network counts."""
-    hint = "no source names the network of this cluster's pods; set pod-cidrs under [network]"
-    return _first(POD_NETWORKS, _pods(seen, settings, plugin), hint)
+    return _first(POD_NETWORKS, _pods(seen, settings, plugin), "set pod-cidrs under [network]")
 
 
 def service_networks(seen: Observed, settings: Settings) -> Fact:
-    """Return the networks of Services: the first source that names a network counts."""
-    hint = "no source names the network of this cluster's Services; set service-cidrs under [network]"
-    return _first(SERVICE_NETWORKS, _services(seen, settings), hint)
+    """Return the networks of Services: the first source that names a network counts.
+
+    That the Service ``kubernetes`` has the first address of such a network says nothing about its size.
+    """
+    return _first(SERVICE_NETWORKS, _services(seen, settings), "set service-cidrs under [network]")
 
 
 def _pods(seen: Observed, settings: Settings, plugin: str) -> Iterator[Answer]:
     yield settings.network.pod_cidrs, "setting network.pod-cidrs", "Known"
+    yield from _unread(seen, OPENSHIFT)
     networks = objects_of(part_of(seen.at(OPENSHIFT), "status", "clusterNetwork"))
     yield texts_of([one.get("cidr") for one in networks]), f"{OPENSHIFT}: status.clusterNetwork", "Known"
-    # A plugin that hands out addresses by itself does not use what the cluster assigned to its nodes.
-    if plugin == "cilium" and data_of(seen.at(CILIUM), "ipam") == "cluster-pool":
-        pools = [data_of(seen.at(CILIUM), f"cluster-pool-ipv{version}-cidr") for version in (4, 6)]
-        yield [part for pool in pools for part in split_list(pool)], f"{CILIUM}: cluster-pool-ipv4-cidr", "Known"
-    if plugin == "calico":
-        pools = [part_of(seen.at(place), "spec", "cidr") for place in (POOL, POOL_SIX)]
-        yield texts_of(pools), f"{POOL}: spec.cidr", "Known"
-    if plugin in ("flannel", "canal"):
-        for place in (FLANNEL, OLD_FLANNEL):
-            flannel = parse_document(data_of(seen.at(place), "net-conf.json"), FlannelConfiguration)
-            if flannel is not None:
-                yield [flannel.Network, flannel.IPv6Network], f"{place}: net-conf.json", "Known"
+    yield from _of_plugin(seen, plugin)
+    yield from _unread(seen, KUBEADM)
     kubeadm = parse_document(data_of(seen.at(KUBEADM), "ClusterConfiguration"), ClusterConfiguration)
     if kubeadm is not None:
         yield split_list(kubeadm.networking.pod_subnet), f"{KUBEADM}: networking.podSubnet", "Known"
     options = arguments_of(seen.nodes)
     if options is not None:
         yield split_list(options.get("cluster-cidr", "")), "node-args annotation of a server: --cluster-cidr", "Known"
+    yield from _unread(seen, KUBE_PROXY)
     proxy = parse_document(data_of(seen.at(KUBE_PROXY), "config.conf"), ProxyConfiguration)
     if proxy is not None:
         yield split_list(proxy.cluster_cidr), f"{KUBE_PROXY}: clusterCIDR", "Known"
@@ -88,12 +86,52 @@ def _pods(seen: Observed, settings: Settings, plugin: str) -> Iterator[Answer]:
     yield widened(seen.nodes), "spec.podCIDRs of the nodes, widened to the usual size", "Assumed"
 
 
+def _of_plugin(seen: Observed, plugin: str) -> Iterator[Answer]:
+    """Yield what plugins say that hand out addresses by themselves: those do not use what nodes were assigned."""
+    yield from _unread(seen, *(ELSEWHERE if plugin else PLUGINS))
+    elsewhere = next((place for place in ELSEWHERE if seen.has(place)), None)
+    if plugin == "cilium":
+        yield from _cilium(seen)
+    elif elsewhere is not None:
+        yield (), f"{elsewhere} hands out addresses of networks that are not named in the cluster", "Unknown"
+    elif plugin == "calico":
+        yield from _unread(seen, POOLS)
+        if not seen.has(POOLS):
+            yield (), f"{POOLS} of Calico are not served as {POOLS.resource.api_version}", "Unknown"
+        yield texts_of([part_of(one, "spec", "cidr") for one in seen.items(POOLS)]), f"{POOLS}: spec.cidr", "Known"
+    elif plugin in ("flannel", "canal"):
+        for place in (FLANNEL, OLD_FLANNEL):
+            flannel = parse_document(data_of(seen.at(place), "net-conf.json"), FlannelConfiguration)
+            if flannel is not None:
+                yield [flannel.Network, flannel.IPv6Network], f"{place}: net-conf.json", "Known"
+
+
+def _cilium(seen: Observed) -> Iterator[Answer]:
+    """Yield Cilium's networks (Cilium: "IP Address Management (IPAM)", "CNI Chaining").
+
+    With ``portmap`` the plugin that it is chained to forwards ports and nothing else.
+    """
+    yield from _unread(seen, CILIUM)
+    ipam, chained = (data_of(seen.at(CILIUM), key)[:40] for key in ("ipam", "cni-chaining-mode"))
+    if chained not in ("", "none", "portmap"):
+        yield (), f"{CILIUM}: cni-chaining-mode {chained}, another plugin hands out the addresses", "Unknown"
+    if ipam == "cluster-pool":
+        pools = [data_of(seen.at(CILIUM), f"cluster-pool-ipv{version}-cidr") for version in (4, 6)]
+        yield [part for pool in pools for part in split_list(pool)], f"{CILIUM}: cluster-pool-ipv4-cidr", "Known"
+    if ipam not in ("", "kubernetes"):
+        yield (), f"{CILIUM}: ipam {ipam}, whose networks it does not name", "Unknown"
+
+
 def _services(seen: Observed, settings: Settings) -> Iterator[Answer]:
     yield settings.network.service_cidrs, "setting network.service-cidrs", "Known"
-    yield seen.service_cidrs or (), "ServiceCIDRs (networking.k8s.io)", "Known"
+    yield from _unread(seen, CIDRS)
+    cidrs = [text for one in seen.items(CIDRS) for text in texts_of(part_of(one, "spec", "cidrs"))]
+    yield cidrs, "ServiceCIDRs (networking.k8s.io)", "Known"
     yield seen.service_ranges, "the range that the API server names where it refuses an address", "Known"
+    yield from _unread(seen, OPENSHIFT)
     openshift = texts_of(part_of(seen.at(OPENSHIFT), "status", "serviceNetwork"))
     yield openshift, f"{OPENSHIFT}: status.serviceNetwork", "Known"
+    yield from _unread(seen, KUBEADM)
     kubeadm = parse_document(data_of(seen.at(KUBEADM), "ClusterConfiguration"), ClusterConfiguration)
     if kubeadm is not None:
         yield split_list(kubeadm.networking.service_subnet), f"{KUBEADM}: networking.serviceSubnet", "Known"
@@ -101,10 +139,13 @@ def _services(seen: Observed, settings: Settings) -> Iterator[Answer]:
     if options is not None:
         yield split_list(options.get("service-cidr", "")), "node-args annotation of a server: --service-cidr", "Known"
         yield [RANCHER_SERVICES], "the default of k3s and RKE2, whose servers name no --service-cidr", "Assumed"
-    addresses = texts_of(part_of(seen.at(API_SERVICE), "spec", "clusterIPs"))
-    texts = [f"{one}/{112 if ':' in one else 16}" for one in addresses]
-    # The address of this Service is the first one of every network of Services.
-    yield texts, f"{API_SERVICE}: spec.clusterIPs, in a network of the usual size", "Assumed"
+
+
+def _unread(seen: Observed, *places: Place) -> Iterator[Answer]:
+    """Yield that a source may not be read: it might say something else than those that come after it."""
+    for place in places:
+        if place not in seen.objects:
+            yield (), f"{place} may not be read (`liqodctl install` gives the right)", "Unknown"
 
 
 def widened(nodes: Sequence[Node]) -> list[str]:
@@ -122,18 +163,18 @@ def widened(nodes: Sequence[Node]) -> list[str]:
     return [str(one) for one in (*sorted(four), *sorted(six))]
 
 
-def _first(name: str, answers: Iterable[Answer], hint: str) -> Fact:
+def _first(name: str, answers: Iterable[Answer], setting: str) -> Fact:
     for texts, source, state in answers:
+        if state == "Unknown":
+            return Fact(name=name, message=f"{source}; {setting}")
         networks = list(dict.fromkeys(str(one) for one in _parsed(texts)))
         if len(networks) > MAX_NETWORKS:
             # A part of them would leave the others open to tenants.
-            message = (
-                f"{source} names {len(networks)} networks, more than {MAX_NETWORKS}: name wider ones in the settings"
-            )
+            message = f"{source} names {len(networks)} networks, more than {MAX_NETWORKS}; {setting} to wider ones"
             return Fact(name=name, source=source, message=message)
         if networks:
             return Fact(name=name, state=state, values=networks, source=source)
-    return Fact(name=name, message=hint)
+    return Fact(name=name, message=f"no source names a network; {setting}")
 
 
 def _parsed(texts: Iterable[str]) -> list[Network]:

@@ -1,6 +1,7 @@
 """What facts are concluded from: nodes, and objects that distributions and network plugins leave behind. Pure.
 
-Every object is read by its name, so that the daemon need not be allowed to list anything more than it lists already.
+Objects are read by their names, so that the daemon need not be allowed to list more than it lists already; but for two
+kinds that hold networks and nothing else.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import msgspec
 
-from liqod.kube.resources import CONFIGMAPS, DAEMONSETS, ENDPOINTSLICES, SERVICES, Resource
+from liqod.kube.resources import CONFIGMAPS, DAEMONSETS, ENDPOINTSLICES, SERVICECIDRS, SERVICES, Resource
 from liqod.model.objects.meta import View
 from liqod.model.objects.node import Node
 
@@ -26,13 +27,15 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Place:
-    """One object that may tell something, by kind, name and namespace."""
+    """One object that may tell something, by kind, name and namespace; without a name all objects of the kind."""
 
     resource: Resource
-    name: str
+    name: str = ""
     namespace: str = ""
 
     def __str__(self) -> str:
+        if not self.name:
+            return f"{self.resource.kind}s"
         where = f"{self.namespace}/" if self.namespace else ""
         return f"{self.resource.kind} {where}{self.name}"
 
@@ -44,8 +47,8 @@ CILIUM: Final = Place(CONFIGMAPS, "cilium-config", "kube-system")
 FLANNEL: Final = Place(CONFIGMAPS, "kube-flannel-cfg", "kube-flannel")
 OLD_FLANNEL: Final = Place(CONFIGMAPS, "kube-flannel-cfg", "kube-system")
 OPENSHIFT: Final = Place(OPENSHIFT_NETWORKS, "cluster")
-POOL: Final = Place(IP_POOLS, "default-ipv4-ippool")
-POOL_SIX: Final = Place(IP_POOLS, "default-ipv6-ippool")
+POOLS: Final = Place(IP_POOLS)
+CIDRS: Final = Place(SERVICECIDRS)
 API_SERVICE: Final = Place(SERVICES, "kubernetes", "default")
 API_ENDPOINTS: Final = Place(ENDPOINTSLICES, "kubernetes", "default")
 
@@ -67,6 +70,8 @@ PLUGINS: Final[Mapping[Place, str]] = {
     Place(DAEMONSETS, "ovnkube-node", "openshift-ovn-kubernetes"): "ovn-kubernetes",
 }
 """The DaemonSets of network plugins. Cilium before others, which may be left over or chained to it."""
+ELSEWHERE: Final = tuple(place for place, name in PLUGINS.items() if name in ("aws-vpc-cni", "weave"))
+"""Those of plugins that hand out addresses of networks which no object of the cluster names."""
 
 ARGUMENTS: Final = ("k3s.io/node-args", "rke2.io/node-args")
 """Annotations of Nodes with the command line of a server or agent, as a list in JSON."""
@@ -79,13 +84,13 @@ PLACES: Final = (
     FLANNEL,
     OLD_FLANNEL,
     OPENSHIFT,
-    POOL,
-    POOL_SIX,
+    POOLS,
+    CIDRS,
     API_SERVICE,
     API_ENDPOINTS,
     *PLUGINS,
 )
-"""All objects that are read; the daemon's account may get these by name."""
+"""All that is read; the daemon's account may get these by name, and list those without one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -93,13 +98,12 @@ class Observed:
     """What was seen of the cluster.
 
     ``nodes`` are real ones. ``objects`` has an entry for each place that could be read, None for what is not there; a
-    place without an entry may not be read. ``service_cidrs`` None: the API server does not serve that kind, and
-    ``service_ranges`` are those that it names where it refuses an address.
+    place without an entry may not be read. What was listed has the key ``items``. ``service_ranges`` are the networks
+    that an API server without ServiceCIDRs names where it refuses an address.
     """
 
     nodes: Sequence[Node] = ()
     objects: Mapping[Place, Mapping[str, Any] | None] = {}
-    service_cidrs: Sequence[str] | None = None
     service_ranges: Sequence[str] = ()
     version: str = ""
     server: str = ""
@@ -109,6 +113,10 @@ class Observed:
     def at(self, place: Place) -> Mapping[str, Any]:
         """Return an object, empty where there is none or it could not be read."""
         return self.objects.get(place) or {}
+
+    def items(self, place: Place) -> list[Mapping[str, Any]]:
+        """Return the objects that were listed; none where the kind is not served, or may not be listed."""
+        return objects_of(self.at(place).get("items"))
 
     def has(self, place: Place) -> bool:
         """Return whether an object is there."""

@@ -16,7 +16,7 @@ from zope.interface import implementer
 from liqod.facts.observed import PLACES, Place
 from liqod.kube.client import Client
 from liqod.kube.errors import Forbidden, Invalid, NotFound
-from liqod.kube.resources import SERVICECIDRS, SERVICES
+from liqod.kube.resources import SERVICES
 
 HANDSHAKE_TIMEOUT: Final = 10.0
 """Seconds that the API server may take to show its certificate."""
@@ -31,31 +31,21 @@ VALID_RANGE: Final = re.compile(r"range of valid IPs is (?:CIDR )?([0-9a-f.:]{3,
 async def read_places(client: Client) -> dict[Place, Mapping[str, Any] | None]:
     """Return the objects at all places: None for what is not there, no entry for what may not be read.
 
-    Raises KubeError where the API server cannot be asked.
+    A place without a name has its objects in ``items``, None where the kind is not served. Raises KubeError where the
+    API server cannot be asked.
     """
     found: dict[Place, Mapping[str, Any] | None] = {}
     for place in PLACES:
         try:
-            found[place] = await client.get(place.resource, place.name, place.namespace)
+            if place.name:
+                found[place] = await client.get(place.resource, place.name, place.namespace)
+            else:
+                found[place] = {"items": (await client.list(place.resource)).items}
         except NotFound:
             found[place] = None
         except Forbidden:
             continue
     return found
-
-
-async def read_service_cidrs(client: Client) -> Sequence[str] | None:
-    """Return the networks in the ServiceCIDRs; None where the API server does not serve them, or not to us."""
-    try:
-        listed = await client.list(SERVICECIDRS)
-    except (NotFound, Forbidden):
-        return None
-    return [
-        str(text)
-        for one in listed.items
-        if isinstance(one, dict)
-        for text in (one.get("spec") or {}).get("cidrs") or ()
-    ]
 
 
 async def read_service_ranges(client: Client, namespace: str) -> Sequence[str]:

@@ -141,6 +141,8 @@ class ShadowEndpointSlices(Controller[Key]):
         if not tenant:
             self._record_event(shadow, "NotGranted", f"namespace {key.namespace} was granted to no cluster")
             return None
+        if self._networks.is_awaited and not self._networks.has_tunnel(tenant):
+            return None  # the facts of this cluster enqueue it when they are written; what is there stays until then
         wanted = template_of(shadow, tenant, self._refused_addresses(shadow, tenant))
         present = self._slices.get(key)
         # While it is not known whether the path is lost the slice goes on saying what it said.

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import base64
+from ipaddress import ip_network
 from typing import Any
 
+import attrs
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
+from twisted.logger import Logger, formatEvent
 from twisted.trial.unittest import TestCase
 
 from liqod.config.schema import Daemon, Network, Settings
 from liqod.demo.access import client_config
+from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.key import generate, load_or_create
 from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.fabric.control import recorded_agent
 from liqod.fabric.control.recorded_agent import NoReport
 from liqod.fabric.service import Fabric
+from liqod.fabric.state.network import overlaps
+from liqod.fabric.state.report import HostReport
+from liqod.flow.errors import ExpectedError
 from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -33,9 +40,16 @@ from liqod.kube.resources import (
 )
 from liqod.model.ids import ClusterID
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, REMOTE_CLUSTER_LABEL
-from liqod.model.records.network import Decision, NetworkConfig, NetworkGateway, TunnelEndpoint
+from liqod.model.records.network import (
+    MAX_HOST_NETWORKS,
+    Decision,
+    NetworkConfig,
+    NetworkGateway,
+    TunnelEndpoint,
+)
 from tests.fabric.cases import fabric_host
 from tests.fabric.fake_kernel import FakeKernel, public_key
+from tests.facts.stated import state_networks
 
 REACTOR: Any = reactor
 ADDRESS = "192.0.2.1"
@@ -91,7 +105,8 @@ class SplitTests(TestCase):
 
     def run_one(self, kind: Any, client: Client, role: str, kernel: FakeKernel | None, **other: Any) -> Any:
         """Start a fabric with watches of its own, as a process has them; return it."""
-        informers, settings = Informers(client, REACTOR), self.settings(role, other.pop("mode", "wireguard"))
+        informers = Informers(client, REACTOR)
+        settings = other.pop("settings", None) or self.settings(role, other.pop("mode", "wireguard"))
         fabric = kind(fabric_host(client, informers, settings, kernel, **other))
         for service in (informers, fabric):
             service.startService()
@@ -134,6 +149,55 @@ class SplitTests(TestCase):
         await client.patch(TUNNELENDPOINTS, MILAN, {"status": connected}, subresource="status")
         while control.status(MILAN)[0] is not True:
             await deferLater(REACTOR, 0.02)
+
+    async def test_own_networks_by_the_facts(self) -> None:
+        """While a network of ours is unknown no peer is told any, and the record says why; before the facts, nothing.
+
+        Then the networks are those of the facts, and not what the nodes were assigned.
+        """
+        client = await self.cluster()
+        fabric = self.run_one(Fabric, client, "all", FakeKernel(), settings=Settings(network=Network(mode="wireguard")))
+        await fabric.when_synced()
+        await self.assertFailure(Deferred.fromCoroutine(fabric.converge()), ExpectedError)
+        config = await client.get(NETWORKCONFIGS, MILAN, view=NetworkConfig)
+        self.assertEqual((config.status.phase, config.spec.local.pod_cidrs), ("", []))
+        await state_networks(client, services=())
+        while config.status.phase != "Pending":
+            await deferLater(REACTOR, 0.02)
+            config = await client.get(NETWORKCONFIGS, MILAN, view=NetworkConfig)
+        self.assertEqual((config.status.reason, config.spec.local.pod_cidrs), ("OwnNetworksUnknown", []))
+        self.assertIn("set service-cidrs under [network]", config.status.message)
+        await state_networks(client, services=("10.112.0.0/12",))
+        while config.status.phase != "Agreed":
+            await deferLater(REACTOR, 0.02)
+            config = await client.get(NETWORKCONFIGS, MILAN, view=NetworkConfig)
+        local = config.spec.local
+        self.assertEqual((local.pod_cidrs, local.service_cidrs), (["10.48.0.0/16"], ["10.112.0.0/12"]))
+
+    async def test_a_host_with_thousands_of_routes(self) -> None:
+        """Control is told networks that hold all of them, and the log says that they are wider."""
+        many = [ip_network(f"10.{number >> 8}.{(number & 127) * 2}.1/32") for number in range(4000)]
+        last = [ip_network(text) for text in ("172.31.255.1/32", "192.168.255.1/32", "fd00:ffff::1/128")]
+        inspect_host = GatewayAgent.inspect_host
+
+        async def crowded(agent: GatewayAgent) -> HostReport:
+            return attrs.evolve(await inspect_host(agent), networks=(*many, *last))
+
+        self.patch(GatewayAgent, "inspect_host", crowded)
+        client = await self.cluster()
+        said: list[str] = []
+        self.patch(RecordedFabric, "_log", Logger(observer=lambda event: said.append(formatEvent(event))))
+        self.run_one(RecordedFabric, client, "network", FakeKernel())
+        networks: list[str] = []
+        while not networks:
+            await deferLater(REACTOR, 0.02)
+            for one in (await client.list(NETWORKGATEWAYS, view=NetworkGateway)).items:
+                networks = one.status.networks
+        self.assertLessEqual(len(networks), MAX_HOST_NETWORKS)
+        told = [ip_network(text) for text in networks]
+        for one in (*many, *last):
+            self.assertTrue(overlaps(one, told), one)
+        self.assertEqual(len([line for line in said if "(TooManyNetworks)" in line]), 1, said)
 
     async def test_control_alone_waits_for_the_agent(self) -> None:
         """Without a network agent nothing is announced, and no key is made: control has none."""

@@ -10,11 +10,19 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.control.agreement.agreement import agree, allocation
-from liqod.fabric.state.network import DesiredNetwork, Link, covering, overlaps
+from liqod.fabric.state.network import DesiredNetwork, Link, overlaps
 from liqod.fabric.state.report import HostReport
 from liqod.fabric.state.validation import is_key
 from liqod.model.objects.meta import ObjectMeta
-from liqod.model.records.network import Export, NetworkConfig, NetworkConfigSpec, NetworkConfigStatus, Side, Subnets
+from liqod.model.records.network import (
+    Export,
+    NetworkConfig,
+    NetworkConfigSpec,
+    NetworkConfigStatus,
+    Side,
+    Subnets,
+    covering,
+)
 from liqod.model.records.offer import Refusal
 from tests.fabric.test_agreement import KEY, OTHER_KEY, own
 

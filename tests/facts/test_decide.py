@@ -16,6 +16,7 @@ from liqod.facts.node_address import node_address_type
 from liqod.facts.observed import (
     API_ENDPOINTS,
     API_SERVICE,
+    CIDRS,
     CILIUM,
     FLANNEL,
     KUBE_PROXY,
@@ -24,7 +25,7 @@ from liqod.facts.observed import (
     OPENSHIFT,
     PLACES,
     PLUGINS,
-    POOL,
+    POOLS,
     Observed,
     Place,
     arguments_of,
@@ -44,9 +45,13 @@ from liqod.model.records.facts import (
     fact_of,
 )
 
-KEYS = "data spec status cidr clusterNetwork serviceNetwork clusterIPs endpoints addresses ports template containers"
+KEYS = (
+    "items cidrs data spec status cidr clusterNetwork serviceNetwork clusterIPs endpoints addresses ports template "
+    "containers"
+)
 CALICO = Place(DAEMONSETS, "calico-node", "calico-system")
 KINDNET = Place(DAEMONSETS, "kindnet", "kube-system")
+AWS = Place(DAEMONSETS, "aws-node", "kube-system")
 KUBEADM_TEXT = """
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
@@ -77,17 +82,23 @@ def rancher(*words: str) -> Node:
 def seen(*nodes: Node, server: str = "https://192.0.2.1:6443", host: str = "192.0.2.1", **more: Any) -> Observed:
     """Return what was observed: every place that is not named was read and is empty."""
     objects = {**dict.fromkeys(PLACES), **more.get("objects", {})}
+    if "service_cidrs" in more:
+        objects[CIDRS] = {"items": [{"spec": {"cidrs": more["service_cidrs"]}}]}
     for place in more.get("unread", ()):
         del objects[place]
     return Observed(
         nodes=nodes,
         objects=objects,
-        service_cidrs=more.get("service_cidrs"),
         service_ranges=more.get("service_ranges", ()),
         server=server,
         host=host,
         version="v1.35",
     )
+
+
+def pools(*networks: str) -> dict[Place, Any]:
+    """Return the IPPools of Calico, by their networks."""
+    return {POOLS: {"items": [{"spec": {"cidr": one}} for one in networks]}}
 
 
 def found(name: str, observed: Observed, settings: Settings | None = None) -> tuple[str, list[str]]:
@@ -129,7 +140,13 @@ class TableTests(SynchronousTestCase):
             # Left over from a plugin that is gone, or used as the nodes say: neither hands out addresses.
             (seen(here, objects={CILIUM: pool}), ("Assumed", ["10.201.0.0/16"])),
             (seen(here, objects={**cilium, CILIUM: config_map(ipam="kubernetes")}), ("Assumed", ["10.201.0.0/16"])),
-            (seen(here, objects={CALICO: {}, POOL: {"spec": {"cidr": "10.48.0.0/16"}}}), ("Known", ["10.48.0.0/16"])),
+            (seen(here, objects={**kubeadm, CALICO: {}, **pools("10.48.0.0/16")}), ("Known", ["10.48.0.0/16"])),
+            (
+                seen(objects={CALICO: {}, **pools("10.48.0.0/16", "10.7.0.0/20")}),
+                ("Known", ["10.48.0.0/16", "10.7.0.0/20"]),
+            ),
+            # Calico without pools has others hand out the addresses.
+            (seen(here, objects={CALICO: {}, **pools()}), ("Assumed", ["10.201.0.0/16"])),
             (
                 seen(
                     here,
@@ -158,6 +175,27 @@ class TableTests(SynchronousTestCase):
         ):
             self.assertEqual(found(POD_NETWORKS, case), expected)
 
+    def test_pod_networks_that_no_object_names(self) -> None:
+        """Where a plugin hands out other addresses than those that are named here, nothing is concluded from these."""
+        kubeadm = {KUBEADM: config_map(ClusterConfiguration=KUBEADM_TEXT)}
+        here = node(pods=("10.201.3.0/24",))
+        cilium: Any = {**kubeadm, Place(DAEMONSETS, "cilium", "kube-system"): {}}
+        own = parse('[network]\npod-cidrs = ["10.7.0.0/16"]', {})
+        for objects in (
+            {**cilium, CILIUM: config_map(ipam="eni")},
+            {**cilium, CILIUM: config_map(ipam="cluster-pool")},
+            {**cilium, CILIUM: config_map(ipam="multi-pool", cluster_pool_ipv4_cidr="10.0.0.0/8")},
+            {**cilium, CILIUM: config_map(ipam="kubernetes", cni_chaining_mode="aws-cni")},
+            {**kubeadm, AWS: {}},
+            # Calico for policies alone, whose pool is not used.
+            {**kubeadm, AWS: {}, CALICO: {}, **pools("192.168.0.0/16")},
+            {**kubeadm, CALICO: {}},
+        ):
+            fact = fact_of(decide(seen(here, objects=objects), Settings()), POD_NETWORKS)
+            self.assertEqual((fact.state, fact.values), ("Unknown", []), objects)
+            self.assertIn("set pod-cidrs under [network]", fact.message)
+            self.assertEqual(found(POD_NETWORKS, seen(here, objects=objects), own), ("Known", ["10.7.0.0/16"]))
+
     def test_settings_override(self) -> None:
         """What the settings name is what is known, whatever was found."""
         settings = parse(
@@ -184,7 +222,8 @@ class TableTests(SynchronousTestCase):
             (seen(objects=kubeadm), ("Known", ["10.96.0.0/12"])),
             (seen(rancher("--service-cidr", "10.53.0.0/16"), objects=api), ("Known", ["10.53.0.0/16"])),
             (seen(rancher(), objects=api), ("Assumed", ["10.43.0.0/16"])),
-            (seen(objects=api), ("Assumed", ["10.96.0.0/16", "fd00:96::/112"])),
+            # It is in a network of Services, which may be as wide as a /12.
+            (seen(objects=api), ("Unknown", [])),
             (
                 seen(objects={OPENSHIFT: {"status": {"serviceNetwork": ["172.30.0.0/16"]}}}),
                 ("Known", ["172.30.0.0/16"]),
@@ -231,6 +270,7 @@ class TableTests(SynchronousTestCase):
             API_ENDPOINTS: {"endpoints": [{"addresses": ["192.0.2.5"]}], "ports": [{"name": "https", "port": 6444}]}
         }
         services = {"service_cidrs": ["10.96.0.0/12"]}
+        own = {API_SERVICE: {"spec": {"clusterIPs": ["10.96.0.1", "odd"]}}}
         for server, more, expected in (
             ("https://192.0.2.1:6443", {}, ("Known", ["https://192.0.2.1:6443"])),
             ("https://api.example.net", {}, ("Known", ["https://api.example.net"])),
@@ -239,6 +279,7 @@ class TableTests(SynchronousTestCase):
             ("https://localhost:6443", {"objects": slices}, ("Assumed", ["https://192.0.2.5:6444"])),
             ("https://127.0.0.1:6443", {"objects": {**kubeadm, **slices}}, ("Known", ["https://api.example.com:6443"])),
             ("https://10.96.0.1:443", {**services, "objects": slices}, ("Assumed", ["https://192.0.2.5:6444"])),
+            ("https://10.96.0.1:443", {"objects": {**own, **slices}}, ("Assumed", ["https://192.0.2.5:6444"])),
             ("https://kubernetes.default.svc", {"objects": slices}, ("Assumed", ["https://192.0.2.5:6444"])),
         ):
             self.assertEqual(found(API_SERVER, seen(server=server, **more)), expected, server)
@@ -278,6 +319,27 @@ class PropertyTests(SynchronousTestCase):
         unread = decide(seen(unread=[KINDNET]), Settings(), known)
         self.assertEqual(fact_of(unread, PLUGIN).values, ["kindnet"])
         self.assertEqual(fact_of(decide(seen(), Settings(), known), PLUGIN).values, [])
+
+    def test_what_may_not_be_read_comes_first(self) -> None:
+        """A source that may not be read might say something else than those after it: none of these counts."""
+        kubeadm = {KUBEADM: config_map(ClusterConfiguration=KUBEADM_TEXT)}
+        here = node(pods=("10.201.3.0/24",))
+        cilium = Place(DAEMONSETS, "cilium", "kube-system")
+        for name, objects, unread in (
+            (SERVICE_NETWORKS, kubeadm, CIDRS),
+            (SERVICE_NETWORKS, {}, KUBEADM),
+            (POD_NETWORKS, kubeadm, cilium),
+            (POD_NETWORKS, {**kubeadm, cilium: {}}, CILIUM),
+            (POD_NETWORKS, {**kubeadm, CALICO: {}}, POOLS),
+            (POD_NETWORKS, kubeadm, OPENSHIFT),
+            (POD_NETWORKS, {}, KUBEADM),
+        ):
+            case = seen(here, rancher(), objects=objects, unread=[unread])
+            fact = fact_of(decide(case, Settings()), name)
+            self.assertEqual((fact.state, fact.values), ("Unknown", []), (name, str(unread)))
+            self.assertIn("may not be read", fact.message)
+            before = [Fact(name=name, state="Known", values=["10.9.0.0/16"], source="before")]
+            self.assertEqual(fact_of(decide(case, Settings(), before), name).values, ["10.9.0.0/16"])
 
     def test_unknown_says_what_to_set(self) -> None:
         """Each fact that others need, and that is not known, names the setting."""

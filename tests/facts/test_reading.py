@@ -1,4 +1,4 @@
-"""What API servers of older releases say about the network of Services where they refuse an address."""
+"""What is there, what is not and what may not be read; what older API servers say about the network of Services."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import msgspec
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.facts.reading import read_service_ranges
+from liqod.facts.observed import CIDRS, KUBEADM, PLACES, POOLS
+from liqod.facts.reading import read_places, read_service_ranges
 from liqod.kube.errors import ApiError, from_status
+from liqod.kube.pages import Listing
 
 REFUSAL = (
     'Service "x" is invalid: spec.clusterIPs: Invalid value: []string{{"{0}"}}: failed to allocate IP {0}: '
@@ -41,6 +43,44 @@ class Server:
 def refusal(code: int, message: str) -> ApiError:
     """Return the error for a Status."""
     return from_status(code, msgspec.json.encode({"kind": "Status", "code": code, "message": message}))
+
+
+@attrs.define
+class Objects:
+    """An API server that holds one object of each name and kind, but for those that it answers otherwise about."""
+
+    errors: Mapping[str, ApiError]
+
+    async def get(self, resource: object, name: str, namespace: str) -> dict[str, Any]:
+        """Return an object."""
+        if (error := self.errors.get(name)) is not None:
+            raise error
+        return {"metadata": {"name": name}}
+
+    async def list(self, resource: object) -> Listing[Any]:
+        """Return all objects of a kind."""
+        if (error := self.errors.get(str(resource))) is not None:
+            raise error
+        return Listing([{"spec": {}}], "1")
+
+
+class PlacesTests(SynchronousTestCase):
+    """Three answers, and no other is taken for one of them."""
+
+    def test_answers(self) -> None:
+        """404 is nothing there, 403 is no answer."""
+        server: Any = Objects({str(POOLS.resource): refusal(404, "no such kind"), KUBEADM.name: refusal(403, "no")})
+        found = self.successResultOf(Deferred.fromCoroutine(read_places(server)))
+        self.assertEqual(set(PLACES) - set(found), {KUBEADM})
+        self.assertEqual([place for place, body in found.items() if body is None], [POOLS])
+        self.assertEqual(found[CIDRS], {"items": [{"spec": {}}]})
+
+    def test_an_api_server_that_fails(self) -> None:
+        """Anything else ends it: facts stay as they were, and nothing is concluded from the rest."""
+        for code in (429, 500, 503):
+            for name in (str(CIDRS.resource), KUBEADM.name):
+                server: Any = Objects({name: refusal(code, "not now")})
+                self.failureResultOf(Deferred.fromCoroutine(read_places(server)), ApiError)
 
 
 class RangeTests(SynchronousTestCase):

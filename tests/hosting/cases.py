@@ -38,6 +38,7 @@ from liqod.kube.resources import (
 from liqod.model.ids import ClusterID
 from liqod.model.names import remote_namespace, tenant_namespace
 from liqod.model.records.offer import AccessGrant, Refusal
+from tests.facts.stated import state_networks
 from tests.waiting import becomes
 
 T = TypeVar("T")
@@ -78,6 +79,7 @@ class HostingCase(TestCase):
         await manifests.ensure(self.admin)
         self.peer = ClusterID(f"peer-{secrets.token_hex(4)}")
         self.events = Events()
+        await state_networks(self.admin)
         self.hosting, self.requests = await self.start_hosting()
 
     async def start_hosting(self) -> tuple[Hosting, Client]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from liqod.kube.client import Client
 from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import (
     CLUSTERFACTS,
@@ -28,6 +29,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.names import QUOTA_ANNOTATION, REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.records.facts import FACTS_NAME
 from liqod.model.records.offer import Refusal
+from tests.facts.stated import state_networks
 from tests.hosting import cases
 from tests.hosting.cases import pod_spec
 
@@ -149,27 +151,51 @@ class IsolationCase(cases.HostingCase):
 
         As long as this cluster's own networks are not known it leads nowhere.
         """
+        await state_networks(self.admin, services=())
+        await self.settle()
         borrower, namespace = await self.tenant()
         nodes = (await self.admin.list(NODES)).items
         ours = [text.partition("/")[0] for node in nodes for text in node["spec"].get("podCIDRs") or ()]
-        # Those of a plugin with networks of its own, and of a network of Services that is wider than usual.
-        facts = {"PodNetworks": ["10.48.0.0/16"], "ServiceNetworks": ["10.96.0.0/12"]}
-        hostile = [*ours, "10.48.7.7", "10.111.255.1", "127.0.0.1", "169.254.169.254"]
-        endpoints = [{"addresses": [address]} for address in (*hostile, "192.0.2.7")]
+        hostile = (*ours, "10.48.7.7", "10.111.255.1", "127.0.0.1", "169.254.169.254")
+        await self.slice(borrower, namespace, "db", *hostile, "192.0.2.7")
+        await self.is_reported(f"Warning {namespace}/db AddressRefused")
+        self.assertEqual(await self.led_to(namespace, "db"), [])
+        await state_networks(self.admin)
+
+        async def known() -> bool:
+            return await self.led_to(namespace, "db") == ["192.0.2.7"]
+
+        await self.becomes(known, "an endpoint is there")
+
+    async def test_facts_that_were_deleted(self) -> None:
+        """Until they are written again what is there stays, and nothing is added."""
+        borrower, namespace = await self.tenant()
+        await self.slice(borrower, namespace, "db", "192.0.2.7")
+        self.assertEqual(await self.becomes(lambda: self.led_to(namespace, "db"), "an endpoint"), ["192.0.2.7"])
+        policy = await self.admin.get(NETWORKPOLICIES, "liqod-tenant", namespace)
+        await self.admin.delete(CLUSTERFACTS, FACTS_NAME)
+        await self.settle()
+        await self.slice(borrower, namespace, "late", "192.0.2.8")
+        await self.settle()
+        self.assertEqual(await self.led_to(namespace, "db"), ["192.0.2.7"])
+        after = await self.admin.get(NETWORKPOLICIES, "liqod-tenant", namespace)
+        self.assertEqual(after["spec"], policy["spec"])
+        with self.assertRaises(NotFound):
+            await self.led_to(namespace, "late")
+        await state_networks(self.admin)
+        self.assertEqual(await self.becomes(lambda: self.led_to(namespace, "late"), "an endpoint"), ["192.0.2.8"])
+
+    async def slice(self, borrower: Client, namespace: str, name: str, *addresses: str) -> None:
+        """Have a borrower make a slice."""
+        endpoints = [{"addresses": [address]} for address in addresses]
         template = {"addressType": "IPv4", "endpoints": endpoints, "ports": [{"port": 443, "protocol": "TCP"}]}
-        metadata = {"name": "db-1", "labels": {"kubernetes.io/service-name": "db"}}
+        metadata = {"name": name, "labels": {"kubernetes.io/service-name": name}}
         await borrower.create(SHADOWENDPOINTSLICES, {"metadata": metadata, "spec": {"template": template}}, namespace)
 
-        async def there() -> list[str]:
-            found = await self.admin.get(ENDPOINTSLICES, "db-1", namespace)
-            return [address for endpoint in found["endpoints"] or () for address in endpoint["addresses"]]
-
-        await self.is_reported(f"Warning {namespace}/db-1 AddressRefused")
-        self.assertEqual(await there(), [])
-        await self.admin.create(CLUSTERFACTS, {"metadata": {"name": FACTS_NAME}})
-        known = [{"name": name, "state": "Known", "values": values} for name, values in facts.items()]
-        await self.admin.patch(CLUSTERFACTS, FACTS_NAME, {"status": {"facts": known}}, subresource="status")
-        self.assertEqual(await self.becomes(there, "an endpoint is there"), ["192.0.2.7"])
+    async def led_to(self, namespace: str, name: str) -> list[str]:
+        """Return the addresses in the slice that was made of a borrower's."""
+        found = await self.admin.get(ENDPOINTSLICES, name, namespace)
+        return [address for endpoint in found["endpoints"] or () for address in endpoint["addresses"]]
 
     async def test_an_origin_rewritten_later(self) -> None:
         """A pod stays on its tenant's account, whatever origin its ShadowPod claims afterwards."""

@@ -41,3 +41,17 @@ class OwnNetworksTests(SynchronousTestCase):
             own = own_networks(given, [pods] if pods else [], [services] if services else [])
             self.assertEqual([str(one) for one in (*own.pods, *own.services)], networks)
             self.assertEqual(own.unknown, unknown)
+
+    def test_awaited(self) -> None:
+        """Before the facts are written it is not known yet what is known, unless the settings say it all."""
+        empty = ClusterFacts()
+        for given, pods, services, awaited in (
+            (None, [], [], True),
+            (empty, [], [], True),
+            (empty, ["10.1.0.0/16"], [], True),
+            (None, ["10.1.0.0/16"], ["10.2.0.0/16"], False),
+            (facts(pods=["10.48.0.0/16"]), [], [], False),
+            (facts(), [], [], True),
+            (facts(pods=[], services=[]), [], [], False),
+        ):
+            self.assertEqual(own_networks(given, pods, services).is_awaited, awaited)

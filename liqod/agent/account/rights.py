@@ -133,15 +133,15 @@ def _home(own: str) -> Iterator[Right]:
 
 
 def _facts(own: str) -> Iterator[Right]:
-    """To keep the record, and to read by name what tells something about the cluster; none of it is secret."""
+    """To keep the record, and to read what tells something about the cluster, mostly by name; none of it is secret."""
     yield from _record(kinds.CLUSTERFACTS, "create")
-    yield from _verbs(kinds.SERVICECIDRS, "list")
     # Where ServiceCIDRs are not served, the API server's refusal of an address says what the network is.
     yield from _verbs(kinds.SERVICES, "create", namespace=own)
     for place in PLACES:
         # A namespace that is not in every cluster may not exist when the roles are made.
         where = place.namespace if place.namespace in ("kube-system", "default") else ""
-        yield from _verbs(place.resource, "get", names=[place.name], namespace=where)
+        verb = "get" if place.name else "list"
+        yield from _verbs(place.resource, verb, names=[place.name], namespace=where)
 
 
 def _peering() -> Iterator[Right]:

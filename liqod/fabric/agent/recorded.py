@@ -21,7 +21,7 @@ from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.kernel.model import Step
 from liqod.fabric.agent.tunnel_status import Device
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
-from liqod.fabric.state.network import covering, parse_networks
+from liqod.fabric.state.network import parse_networks
 from liqod.fabric.state.report import HostReport
 from liqod.flow.controller import Source, always, watch
 from liqod.flow.errors import ExpectedError
@@ -39,6 +39,7 @@ from liqod.model.records.network import (
     NetworkGateway,
     NetworkGatewayStatus,
     TunnelEndpoint,
+    covering,
 )
 
 
@@ -63,6 +64,7 @@ class RecordedFabric(ConvergeLoop):
         device = Device(self._settings.device, self._settings.listen_port)
         self._statuses = TunnelStatuses(client, reactor, self._tunnels, host.wall, device)
         self._refused: dict[str, str] = {}
+        self._is_crowded = False
         self.summary = "the first lists of the records are not complete"
         """The current state of this host, in one line."""
         self.ready = Gate()
@@ -161,17 +163,32 @@ class RecordedFabric(ConvergeLoop):
 
     async def _write_host(self, host: HostReport, *, ready: bool | None = None, message: str = "") -> None:
         """Write what there is of the host; ``ready`` None leaves whether the kernel follows the records as it is."""
+        networks = self._networks_of(host)
         await self._write_status(
             lambda before: NetworkGatewayStatus(
                 address=host.address,
                 public_key=host.public_key,
                 next_key=host.next_key,
                 mtu=host.mtu,
-                networks=[str(one) for one in covering(host.networks, MAX_HOST_NETWORKS)],
+                networks=networks,
                 ready=before.ready if ready is None else ready,
                 message=before.message if ready is None else message[:1024],
             )
         )
+
+    def _networks_of(self, host: HostReport) -> list[str]:
+        """Return what the host needs or reaches, as the record has room for it."""
+        exact = covering(host.networks, len(host.networks))
+        is_crowded = len(exact) > MAX_HOST_NETWORKS
+        if is_crowded and not self._is_crowded:
+            self._log.warn(
+                "this host reaches {count} networks, and control can be told {most}: it is told wider ones that hold "
+                "them all, none of which a peer is given (TooManyNetworks)",
+                count=len(exact),
+                most=MAX_HOST_NETWORKS,
+            )
+        self._is_crowded = is_crowded
+        return [str(one) for one in (covering(exact, MAX_HOST_NETWORKS) if is_crowded else exact)]
 
     async def _write_status(self, status_after: Callable[[NetworkGatewayStatus], NetworkGatewayStatus]) -> None:
         record = self._gateways.get(Key("", GATEWAY_NAME))

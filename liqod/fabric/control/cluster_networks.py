@@ -51,6 +51,10 @@ DNS_LABEL: Final = "k8s-app=kube-dns"
 """The label of the cluster's name service in all distributions (Kubernetes: "Customizing DNS Service")."""
 
 
+class NetworksUnknown(ExpectedError):
+    """Not all of this cluster's own networks are known: no peer can be told them, or be given others."""
+
+
 class ClusterNetworks:
     """Finds out this cluster's networks, or takes them from the settings."""
 
@@ -98,15 +102,15 @@ class ClusterNetworks:
         return gatherResults([informer.when_synced() for informer in self._watched], consumeErrors=True)
 
     def local(self, public_key: str, next_key: str, address: str, mtu: int) -> LocalNetwork:
-        """Return this cluster's side; raises ExpectedError where something cannot be found out."""
+        """Return this cluster's side; raises NetworksUnknown where it was not found out, ExpectedError before."""
         settings = self._settings
         nodes = self._nodes.items()
         facts = self._facts.get(Key("", FACTS_NAME))
         own = own_networks(facts, settings.pod_cidrs, settings.service_cidrs)
-        if own.unknown and facts is None:
+        if own.is_awaited:
             raise ExpectedError("the networks of this cluster are not known yet: its ClusterFacts is not written")
         if own.unknown:
-            raise ExpectedError(
+            raise NetworksUnknown(
                 f"not all networks of this cluster are known: set {' and '.join(own.unknown)} under [network]; "
                 "`liqodctl facts` shows what was found"
             )

@@ -16,7 +16,7 @@ from liqod.fabric.control.agreed import AgreedPeer
 from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation, endpoint_networks
 from liqod.fabric.control.agreement.mode import decide as decide_mode
 from liqod.fabric.control.agreement.mode import refusal
-from liqod.fabric.control.cluster_networks import ClusterNetworks
+from liqod.fabric.control.cluster_networks import ClusterNetworks, NetworksUnknown
 from liqod.fabric.control.exported_addresses import ExportedAddresses
 from liqod.fabric.control.records import Records
 from liqod.fabric.state.guests import callable_guests
@@ -191,7 +191,13 @@ class NetworkControl:
     async def decide(self, host: HostReport, report: NetworkReport) -> DesiredNetwork:
         """Negotiate with every peer by its record, and return the network that follows from all that is agreed."""
         configs = self._tunnelled()
-        local = self._local(host)
+        try:
+            local = self._local(host)
+        except NetworksUnknown as error:
+            for config in configs:
+                if config.status.phase != "Agreed":
+                    await self._records.write_phase(config, "Pending", "OwnNetworksUnknown", str(error))
+            raise
         avoided = [*(one for config in configs for one in endpoint_networks(config.status.remote.endpoints))]
         avoided += host.networks
         self._agreed = {}

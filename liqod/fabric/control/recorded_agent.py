@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 
 from liqod.fabric.control.cluster_networks import when_changed
 from liqod.fabric.state.network import DesiredNetwork, PathKey, parse_networks
@@ -49,6 +50,8 @@ class NoReport(ExpectedError):
 class RecordedAgent:
     """The agent of the gateway, in another process. ``tunnels`` are the records of all tunnels."""
 
+    _log = Logger()
+
     def __init__(
         self,
         client: Client,
@@ -60,6 +63,7 @@ class RecordedAgent:
         self._client = client
         self._clock = clock
         self._waits_since: float | None = None
+        self._left_out = 0
         self._wall = wall
         self._tunnels = tunnels
         self._gateways = MutationCache(informers.of(NETWORKGATEWAYS, NetworkGateway), clock)
@@ -121,9 +125,19 @@ class RecordedAgent:
 
     async def converge(self, desired: DesiredNetwork) -> NetworkReport:
         """Write what the gateway's host is to be; the agent acts by it, and by the tunnels' records."""
+        left_out = max(0, len(desired.vteps) - MAX_HOSTS)
+        if left_out > self._left_out:
+            self._log.warn(
+                "{count} hosts are not on the overlay, their record has room for {most}: their pods reach no peer "
+                "(TooManyHosts)",
+                count=left_out,
+                most=MAX_HOSTS,
+            )
+        self._left_out = left_out
         await self._write(
             NetworkGatewaySpec(
                 addresses=[str(one) for one in desired.addresses],
+                # A Node has one network of pods for each IP version at most.
                 hosts=[
                     OverlayHost(address=one.address, networks=[str(network) for network in one.networks][:16])
                     for one in desired.vteps[:MAX_HOSTS]

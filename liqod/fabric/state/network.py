@@ -20,10 +20,6 @@ from liqod.model.records.network import parse_networks as parse_networks
 VNI: Final = 18952
 """The VXLAN network identifier of the overlay."""
 
-_STEPS: Final = 25
-_STEP_SIX: Final = 5
-"""To prefixes of 8 bits: from 32 bits one by one, from 128 by five."""
-
 PathKey = tuple[str, int]
 """A peer, and an IP version: what is probed by each may be cut apart from the other."""
 
@@ -145,27 +141,6 @@ def first_of(external: Network) -> Network:
 def host_port(address: str, port: int) -> str:
     """Return an endpoint as wg(8) writes it: IPv6 addresses in brackets."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def covering(networks: Iterable[Network], most: int) -> list[Network]:
-    """Return at most ``most`` networks, in order, that hold all of these; 512 at least are always enough.
-
-    Adjacent ones become one. Where they are too many still, the narrowest are widened, bit by bit, so that none is left
-    out: what is avoided may be more than what is used, never less.
-    """
-    every = set(networks)
-    for step in range(_STEPS):
-        shortest = {4: 32 - step, 6: 128 - _STEP_SIX * step}
-        wide = {
-            one if one.prefixlen <= shortest[one.version] else one.supernet(new_prefix=shortest[one.version])
-            for one in every
-        }
-        four = ipaddress.collapse_addresses(one for one in wide if isinstance(one, ipaddress.IPv4Network))
-        six = ipaddress.collapse_addresses(one for one in wide if isinstance(one, ipaddress.IPv6Network))
-        found: list[Network] = [*four, *six]
-        if len(found) <= most:
-            return found
-    raise ValueError(f"{most} is too few")
 
 
 def overlaps(network: Network, others: Iterable[Network]) -> Network | None:

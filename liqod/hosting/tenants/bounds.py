@@ -17,7 +17,7 @@ from liqod.hosting.tenants.rights import tenant_object
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources, render
-from liqod.model.records.network import Network
+from liqod.model.records.network import Network, covering
 
 NAME: Final = "liqod-tenant"
 """The name of the ResourceQuota and of the NetworkPolicy in each granted namespace."""
@@ -134,7 +134,7 @@ def network_policy(peer: str, namespace: str, contract: Contract, around: Surrou
     if level == "all":
         return None
     open_networks = [*(around.peer or ()), *map(ipaddress.ip_network, contract.granted.egress_networks)]
-    blocks = [{"ipBlock": {"cidr": str(one)}} for one in _collapsed(open_networks)]
+    blocks = [{"ipBlock": {"cidr": str(one)}} for one in covering(open_networks, MAX_BLOCKS)]
     if level == "internet":
         # Where others connect the clusters, the peer's networks are private ones that are not known here: all but our
         # own are open, once it is known which those are.
@@ -219,7 +219,7 @@ def _limited(container: Mapping[str, Any], limits: Mapping[str, str], requests: 
 
 
 def _everything_but(closed: Iterable[Network]) -> list[dict[str, Any]]:
-    networks = _collapsed(closed)
+    networks = covering(closed, MAX_BLOCKS)
     return [
         {
             "ipBlock": {
@@ -229,17 +229,3 @@ def _everything_but(closed: Iterable[Network]) -> list[dict[str, Any]]:
         }
         for whole in _EVERYWHERE
     ]
-
-
-def _collapsed(networks: Iterable[Network]) -> list[Network]:
-    """Return the networks without those that others contain; beyond ``MAX_BLOCKS`` the narrowest ones are widened."""
-    given = list(networks)
-    while True:
-        found: list[Network] = [
-            *ipaddress.collapse_addresses(one for one in given if isinstance(one, ipaddress.IPv4Network)),
-            *ipaddress.collapse_addresses(one for one in given if isinstance(one, ipaddress.IPv6Network)),
-        ]
-        if len(found) <= MAX_BLOCKS:
-            return found
-        narrowest = max(one.prefixlen for one in found)
-        given = [one.supernet() if one.prefixlen == narrowest else one for one in found]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
 import attrs
@@ -98,17 +98,20 @@ class NamespaceBounds(Controller[Key]):
             around = attrs.evolve(around, name_servers=self._name_servers.places(tenant))
         contract, offered = self._contracts.of(tenant), self._offers.get(tenant)
         policy = bounds.network_policy(tenant, namespace, contract, around)
-        await self._ensure(NETWORKPOLICIES, namespace, policy)
+        # A policy that is there stays while the networks of this cluster are not known yet; one that is made is narrow.
+        await self._ensure(NETWORKPOLICIES, namespace, policy, same=_kept if self._networks.is_awaited else covers)
         if offered is not None:  # what is lent is not known otherwise, and nothing is created
             defaults = bounds.default_requests(contract, offered)
             range_ = bounds.limit_range(tenant, namespace, defaults) if defaults else None
             await self._ensure(LIMITRANGES, namespace, range_)
 
-    async def _ensure(self, resource: Resource, namespace: str, body: dict[str, Any] | None) -> None:
+    async def _ensure(
+        self, resource: Resource, namespace: str, body: dict[str, Any] | None, same: Callable[[Any, Any], bool] = covers
+    ) -> None:
         if body is None:
             await self._client.delete(resource, bounds.NAME, namespace)
         else:
-            await ensure(self._client, resource, body, same=covers)
+            await ensure(self._client, resource, body, same=same)
 
     def _of_tenant(self, tenant: str) -> Iterable[Key]:
         return [one.metadata.key for one in self._namespaces.items() if tenant_of(one) == tenant]
@@ -135,6 +138,10 @@ class NamespaceBounds(Controller[Key]):
 
     def _of_all(self) -> Iterable[Key]:
         return [one.metadata.key for one in self._namespaces.items() if tenant_of(one)]
+
+
+def _kept(present: object, wanted: object) -> bool:
+    return present is not None
 
 
 def _peer(namespace: Object) -> str:

@@ -88,6 +88,15 @@ class Networks:
             if records is not None:
                 await records.when_synced()
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it is not known yet which of this cluster's networks are known: nothing is changed by that."""
+        return self._stated(self.facts.get(Key("", FACTS_NAME))).is_awaited
+
+    def has_tunnel(self, tenant: str) -> bool:
+        """Return whether there is a tunnel to a tenant, or may be one: its endpoints are then where was agreed on."""
+        return self._of(tenant) is not None
+
     def around(self, tenant: str) -> Surroundings:
         """Return this cluster's networks, and those of a tenant."""
         own, unknown = self._own()

@@ -84,16 +84,22 @@ def values_of(record: ClusterFacts | None, name: str) -> list[str]:
 
 @attrs.frozen
 class OwnNetworks:
-    """This cluster's own networks."""
+    """This cluster's own networks. ``is_recorded``: whether the facts were written."""
 
     pods: tuple[Network, ...] = ()
     services: tuple[Network, ...] = ()
+    is_recorded: bool = True
 
     @property
     def unknown(self) -> tuple[str, ...]:
         """The settings under [network] that would say what is not known."""
         networks = {"pod-cidrs": self.pods, "service-cidrs": self.services}
         return tuple(name for name, known in networks.items() if not known)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it is not known yet what is known: the daemon starts, or somebody deleted the record."""
+        return bool(self.unknown) and not self.is_recorded
 
 
 def own_networks(
@@ -103,4 +109,5 @@ def own_networks(
     return OwnNetworks(
         tuple(parse_networks(pod_cidrs or values_of(record, POD_NETWORKS))),
         tuple(parse_networks(service_cidrs or values_of(record, SERVICE_NETWORKS))),
+        record is not None and bool(record.status.facts),
     )

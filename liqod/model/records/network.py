@@ -19,6 +19,10 @@ from liqod.model.objects.meta import Condition, Object, View
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+_STEPS: Final = 25
+_STEP_SIX: Final = 5
+"""To prefixes of 8 bits: from 32 bits one by one, from 128 by five."""
+
 SESSION_LIFETIME: Final = 180
 """Seconds after a handshake in which WireGuard uses its keys (REJECT_AFTER_TIME, WireGuard whitepaper, section 6.1)."""
 MAX_NETWORKS: Final = 16
@@ -333,3 +337,24 @@ def parse_networks(texts: Iterable[str]) -> list[Network]:
         except ValueError:
             continue
     return found
+
+
+def covering(networks: Iterable[Network], most: int) -> list[Network]:
+    """Return at most ``most`` networks, in order, that hold all of these; 512 at least are always enough.
+
+    Adjacent ones become one. Where they are too many still, the narrowest are widened, bit by bit, so that none is left
+    out: what is avoided may be more than what is used, never less.
+    """
+    every = set(networks)
+    for step in range(_STEPS):
+        shortest = {4: 32 - step, 6: 128 - _STEP_SIX * step}
+        wide = {
+            one if one.prefixlen <= shortest[one.version] else one.supernet(new_prefix=shortest[one.version])
+            for one in every
+        }
+        four = ipaddress.collapse_addresses(one for one in wide if isinstance(one, ipaddress.IPv4Network))
+        six = ipaddress.collapse_addresses(one for one in wide if isinstance(one, ipaddress.IPv6Network))
+        found: list[Network] = [*four, *six]
+        if len(found) <= most:
+            return found
+    raise ValueError(f"{most} is too few")
