@@ -37,6 +37,7 @@ COMMANDS = {
         "explain": ("liqod.cli.status.explain:explain", "Explain a pod, peer, node, ..., or a code"),
         "check": ("liqod.cli.setup.check:check", "Check the installation"),
         "doctor": ("liqod.cli.setup.doctor:doctor", "Find what is wrong or will break"),
+        "usage": ("liqod.cli.status.usage:usage", "Show what each peer borrows and lends"),
         "web": ("liqod.cli.web.command:web", "Show a live page in a browser"),
         "who-has": ("liqod.cli.workloads.who_has:who_has", "List which clusters hold copies"),
     },
@@ -67,8 +68,8 @@ COMMANDS = {
     "Network": {
         "netcheck": ("liqod.cli.network.netcheck:netcheck", "Check the path to a peer hop by hop"),
         "ping": ("liqod.cli.network.ping:ping", "Measure each path to a peer"),
-        "test": ("liqod.cli.network.e2e_test:test", "Test connectivity with pods"),
-        "bench": ("liqod.cli.network.e2e_test:bench", "Measure throughput or latency"),
+        "test": ("liqod.cli.network.connectivity.command:test", "Test all ways between pods"),
+        "bench": ("liqod.cli.network.bench:bench", "Measure throughput or latency"),
         "plan": ("liqod.cli.network.plan:plan", "Preview changes of this host's network"),
         "rotate-tunnel-key": ("liqod.cli.network.plan:rotate_tunnel_key", "Replace the WireGuard key"),
     },

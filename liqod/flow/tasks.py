@@ -1,16 +1,30 @@
-"""Owns detached coroutines: logs their failures and cancels them when the service stops."""
+"""Coroutines side by side: detached ones with an owner, which logs their failures, and several that are awaited."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.flow.errors import EXPECTED
+
+T = TypeVar("T")
+
+
+async def together(waiting: Iterable[Deferred[T]]) -> list[T]:
+    """Return the results of all, in their order; raises what the first that fails raises, and when it is cancelled.
+
+    Twisted's gatherResults wraps a failure, also a cancellation, which then looks like a defect.
+    """
+    try:
+        return await gatherResults(waiting, consumeErrors=True)
+    except FirstError as error:
+        error.subFailure.raiseException()
+        raise
 
 
 class Tasks(Service):

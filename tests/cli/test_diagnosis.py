@@ -8,7 +8,7 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.network import netcheck
-from liqod.cli.network.e2e_test import preflight
+from liqod.cli.network.preflight import objection
 from liqod.cli.setup import doctor
 from liqod.cli.status.explain_other import explain_node, explain_peer
 from liqod.cli.status.facts import advice_of
@@ -132,7 +132,9 @@ class CausesTests(SynchronousTestCase):
             leader=LEADS, peers=[peer("Ready")], tunnels=[BROKEN], virtual_nodes=[RECORD], nodes=[node("False")]
         )
         self.assertIn("LocalRouteMissing", why_not_ready(facts, "c2"))
-        self.assertIn("LocalRouteMissing", preflight(facts, "c2", needs_tunnel=True))
+        refused = objection(facts, "c2", "milan")
+        assert refused is not None
+        self.assertIn("LocalRouteMissing", refused.cause)
         self.assertIn("LocalRouteMissing", [one.code for one in doctor.findings(Evidence(records=facts))])
         path = PathProbes(peer="c2")
         shown = netcheck.findings(examine(Evidence(records=facts, path=path)))
@@ -151,13 +153,14 @@ class CausesTests(SynchronousTestCase):
         self.assertIn("liqodctl trust turin", explain_peer(facts, facts.peers[1])[-1]["why"])
 
     def test_preflight(self) -> None:
-        """Pods are not started where nothing is borrowed, or where no network can connect them."""
+        """Pods are not started where nothing is borrowed; where there is no tunnel another network may carry them."""
         facts = ClusterFacts(leader=LEADS, peers=[peer("Ready")])
-        self.assertIn("no virtual node", preflight(facts, "c2", needs_tunnel=False))
+        refused = objection(facts, "c2", "milan")
+        assert refused is not None
+        self.assertIn("no virtual node", refused.cause)
         ready = msgspec.structs.replace(RECORD, status=msgspec.structs.replace(RECORD.status, phase="Ready"))
         with_node = ClusterFacts(leader=LEADS, peers=[peer("Ready")], virtual_nodes=[ready], nodes=[node("True")])
-        self.assertIn("wireguard", preflight(with_node, "c2", needs_tunnel=True))
-        self.assertEqual(preflight(with_node, "c2", needs_tunnel=False), "")
+        self.assertIsNone(objection(with_node, "c2", "milan"))
 
 
 class DoctorTests(SynchronousTestCase):

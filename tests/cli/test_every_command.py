@@ -59,6 +59,7 @@ RUNS: dict[tuple[str, ...], list[str]] = {
     ("explain",): ["web"],
     ("check",): [],
     ("doctor",): [],
+    ("usage",): [],
     ("web",): ["--for=0.1"],
     ("gather",): ["--file=GATHERED"],
     ("who-has",): ["secret/key"],
@@ -86,7 +87,7 @@ RUNS: dict[tuple[str, ...], list[str]] = {
     ("plan",): [],
     ("netcheck",): ["milan", "--count=1"],
     ("ping",): ["milan", "--count=1"],
-    ("test",): ["milan", "--timeout=1"],
+    ("test",): ["milan", "--timeout=1", "--only=pod"],
     ("bench",): ["milan", "latency", "--timeout=1"],
     ("distrust",): ["milan", "--yes"],
     ("unpeer",): ["milan", "--yes"],
@@ -249,7 +250,15 @@ class DocumentTests(EveryCase):
 class TerminalTests(EveryCase):
     """Output for people."""
 
-    READING = (["status"], ["status", "milan"], ["discover"], ["explain", "web"], ["check"], ["token", "list"])
+    READING = (
+        ["status"],
+        ["status", "milan"],
+        ["discover"],
+        ["explain", "web"],
+        ["check"],
+        ["token", "list"],
+        ["usage"],
+    )
 
     async def test_any_width(self) -> None:
         """No line is wider than the terminal, and escape sequences of a peer are not obeyed."""

@@ -1,4 +1,4 @@
-"""What netcheck makes of probes, what test and bench make of pods' words, and what a host learns that it lacks."""
+"""What netcheck makes of probes, what bench makes of pods' words, and what a host learns that it lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.cli.network import netcheck, test_pods
+from liqod.cli.network import bench_pods, netcheck
 from liqod.config import schema
 from liqod.fabric.agent.kernel import preflight
 from liqod.fabric.agent.kernel.host import Output
@@ -156,19 +156,19 @@ class WordsTests(SynchronousTestCase):
 
     def test_throughput(self) -> None:
         """Bytes between two times; what is no transfer has none."""
-        self.assertEqual(test_pods.throughput("100.00\n209715300\n104.00\n"), 8 * 209715300 / 4)
+        self.assertEqual(bench_pods.throughput("100.00\n209715300\n104.00\n"), 8 * 209715300 / 4)
         for odd in ("", "100.00\n0\n100.10\n", "100.00\n209715300\n100.00\n", "nc: timed out"):
-            self.assertIsNone(test_pods.throughput(odd))
+            self.assertIsNone(bench_pods.throughput(odd))
 
     def test_round_trips(self) -> None:
         """Least, mean, most and what was lost."""
-        self.assertEqual(test_pods.round_trips(PINGED), (0.451, 0.912, 7.25, 5))
-        self.assertIsNone(test_pods.round_trips(GONE))
+        self.assertEqual(bench_pods.round_trips(PINGED), (0.451, 0.912, 7.25, 5))
+        self.assertIsNone(bench_pods.round_trips(GONE))
 
     def test_places(self) -> None:
         """A pod is bound to the peer's node, or kept off every virtual one."""
-        there = test_pods.server_pod("there", "busybox", "peer-id", 5)["spec"]
-        here = test_pods.ping_pod("here", "busybox", "10.64.0.2", 3)["spec"]
+        there = bench_pods.server_pod("there", "busybox", "peer-id", 5)["spec"]
+        here = bench_pods.ping_pod("here", "busybox", "10.64.0.2", 3)["spec"]
         rules = []
         for spec in (there, here):
             required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

@@ -16,13 +16,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.agent import state
 from liqod.cli.console.findings import Finding, failed
 from liqod.cli.network import netcheck
+from liqod.cli.network.preflight import objection
 from liqod.cli.setup import doctor
 from liqod.cli.status.explain_other import explain_node, explain_peer
 from liqod.cli.status.peers import status_rows
 from liqod.cli.web.view import Records, overview
 from liqod.fabric.agent.tunnel_status import Device, Moment, tunnel_status
 from liqod.fabric.state.report import NetworkReport, PodPath, ProbeResult, TunnelReport
-from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts, diagnose, is_stranger, problems_of
+from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts, diagnose, is_stranger, name_of, problems_of
 from liqod.model.diagnosis.consistency import QUOTAS
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.installation import ClockFacts, DefinitionFacts, SecretFacts, Unmet, Unread
@@ -293,6 +294,20 @@ class OneAnswerTests(SynchronousTestCase):
                 node = facts.node(record.spec.node_name)
                 if record.spec.cluster_id == peer and node is not None and wrong:
                     self.assertEqual(explain_node(facts, node, record)[-1]["state"], wrong[0].code)
+
+    @given(records())
+    @settings(max_examples=100, deadline=None)
+    def test_test(self, facts: ClusterFacts) -> None:
+        """``test`` starts no pods where the model knows an error, which it names, or where nothing is borrowed."""
+        for cluster in facts.peers:
+            peer = cluster.metadata.name
+            wrong = [one for one in problems_of(facts, peer) if one.severity == "error"]
+            refused = objection(facts, peer, name_of(cluster))
+            borrowed = any(record.spec.cluster_id == peer for record in facts.virtual_nodes)
+            self.assertEqual(refused is not None, bool(wrong) or not borrowed)
+            if refused is not None:
+                self.assertTrue(refused.advice)
+                self.assertEqual(wrong[0].text if wrong else refused.cause, refused.cause)
 
     @given(STATES)
     def test_readiness(self, process: state.DaemonState) -> None:

@@ -186,7 +186,9 @@ class SplitTests(TestCase):
         self.patch(GatewayAgent, "inspect_host", crowded)
         client = await self.cluster()
         said: list[str] = []
-        self.patch(RecordedFabric, "_log", Logger(observer=lambda event: said.append(formatEvent(event))))
+
+        observer: Any = lambda event: said.append(formatEvent(event))  # noqa: E731
+        self.patch(RecordedFabric, "_log", Logger(observer=observer))
         self.run_one(RecordedFabric, client, "network", FakeKernel())
         networks: list[str] = []
         while not networks:
@@ -195,8 +197,8 @@ class SplitTests(TestCase):
                 networks = one.status.networks
         self.assertLessEqual(len(networks), MAX_HOST_NETWORKS)
         told = [ip_network(text) for text in networks]
-        for one in (*many, *last):
-            self.assertTrue(overlaps(one, told), one)
+        for network in (*many, *last):
+            self.assertTrue(overlaps(network, told), network)
         self.assertEqual(len([line for line in said if "(TooManyNetworks)" in line]), 1, said)
 
     async def test_control_alone_waits_for_the_agent(self) -> None:

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate, Latest
-from liqod.flow.tasks import Tasks
+from liqod.flow.tasks import Tasks, together
 from tests.kube.cases import warnings_of
+
+
+class TogetherTests(SynchronousTestCase):
+    """Several things that are awaited side by side."""
+
+    def test_results(self) -> None:
+        """The results come in the order of what was awaited, not in that in which it ended."""
+        first: Deferred[int] = Deferred()
+        both = Deferred.fromCoroutine(together([first, succeed(2)]))
+        self.assertNoResult(both)
+        first.callback(1)
+        self.assertEqual(self.successResultOf(both), [1, 2])
+
+    def test_failure(self) -> None:
+        """The first failure is raised as it is, at once."""
+        waiting: Deferred[None] = Deferred()
+        both = Deferred.fromCoroutine(together([waiting, fail(ZeroDivisionError())]))
+        self.failureResultOf(both, ZeroDivisionError)
+
+    def test_cancelled(self) -> None:
+        """Cancelled, it cancels all of them, and that is what is raised."""
+        cancelled: list[Deferred[None]] = []
+        waiting: list[Deferred[None]] = [Deferred(cancelled.append) for _ in range(2)]
+        both = Deferred.fromCoroutine(together(waiting))
+        both.cancel()
+        self.failureResultOf(both, CancelledError)
+        self.assertEqual(cancelled, waiting)
 
 
 class TasksTests(SynchronousTestCase):

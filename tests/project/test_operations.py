@@ -35,16 +35,16 @@ GIVERS = {
 
 _OF_KUBERNETES = """
     AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterConfiguration ClusterFirst
-    ClusterFirstWithHostNet ClusterIP
-    ConfigMap ConnectingCancelledError ContainersReady CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure
-    DisruptionTarget DoNotSchedule DoesNotExist ExternalIP ExternalName IfNeeded IfNotPresent InternalError InternalIP
-    JSONPatch LoadBalancer MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NoSchedule NodeAffinity NodePort
+    ClusterFirstWithHostNet ClusterIP ConfigMap ConnectingCancelledError ContainersReady CustomResourceDefinition
+    DaemonSet DeadlineExceeded DiskPressure DisruptionTarget DoNotSchedule DoesNotExist ErrImageNeverPull ErrImagePull
+    ExternalIP ExternalName IfNeeded IfNotPresent ImagePullBackOff InternalError InternalIP InvalidImageName JSONPatch
+    LoadBalancer MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NoSchedule NodeAffinity NodePort
     NodeShutdown NotFound NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers
     PodResizeInProgress PodResizePending PodScheduled PreferNoSchedule ReadOnlyMany ReadWriteMany ReadWriteOnce
-    ReadWriteOncePod
-    ReplicationController RequestEntityTooLarge ResourceVersionTooLarge ScheduleAnyway SelfSubjectAccessReview
-    SelfSubjectReview ServiceAccount ServiceCIDR ServiceUnavailable StatefulSet SubjectAccessReview TokenRequest
-    TokenReview UnexpectedAdmissionError WaitForFirstConsumer
+    ReadWriteOncePod RegistryUnavailable ReplicationController RequestEntityTooLarge ResourceVersionTooLarge
+    RuntimeDefault ScheduleAnyway SelfSubjectAccessReview SelfSubjectReview ServiceAccount ServiceCIDR
+    ServiceUnavailable StatefulSet SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError
+    WaitForFirstConsumer
 """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
 

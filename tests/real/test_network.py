@@ -453,7 +453,7 @@ class NetworkTests(PairTests):
         return daemon.cluster.host.run([program, *words, *options], timeout=240)
 
     def test_071_commands(self) -> None:
-        """Nothing is planned, every hop is good, pods call each other, and there are figures for what they get."""
+        """Nothing is planned, every hop is good, and there are figures for what pods that call each other get."""
         eventually("nothing to do", lambda: self.on_host(self.rome, "plan") == "nothing to do\n")
 
         def good() -> bool:
@@ -464,7 +464,6 @@ class NetworkTests(PairTests):
 
         eventually("every hop is good", good)
         commands = (
-            ("test", "milan"),
             ("bench", "milan", "latency", "--count=5"),
             ("bench", "milan", "throughput", "--megabytes=20"),
         )
@@ -477,8 +476,7 @@ class NetworkTests(PairTests):
         self.assertTrue(any(row["answered"] for row in pinged["paths"] if row["path"] == "session"), pinged)
         # Each has a namespace of its own, so that they need not wait for each other's pods.
         with ThreadPoolExecutor(len(commands)) as beside:
-            tested, (latency,), (throughput,) = beside.map(self.tried, commands)
-        self.assertEqual([row["result"] for row in tested], ["good"] * 3)
+            (latency,), (throughput,) = beside.map(self.tried, commands)
         print(f"\n{latency}\n{throughput}")
         self.assertGreater(latency["avgMs"], 0)
         self.assertGreater(throughput["megabitsPerSecond"], 0)

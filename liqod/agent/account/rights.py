@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
-from twisted.internet.defer import Deferred, FirstError, gatherResults
+from twisted.internet.defer import Deferred
 
 from liqod.agent.account.names import LEASE, NETWORK_LEASE
 from liqod.config.schema import Settings
 from liqod.fabric.agent import key as tunnel
 from liqod.facts.observed import PLACES
+from liqod.flow.tasks import together
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants import rights as borrowers
 from liqod.hosting.tenants.bounds import NAME as BOUNDS
@@ -307,13 +308,7 @@ async def missing(client: Client, settings: Settings) -> list[Right]:
     if await may(client, everything):
         return []
     wanted = required(settings)
-    try:
-        answers = await gatherResults(
-            [Deferred.fromCoroutine(_lacking(client, wanted[part::AT_ONCE])) for part in range(AT_ONCE)],
-            consumeErrors=True,
-        )
-    except FirstError as error:
-        error.subFailure.raiseException()
+    answers = await together(Deferred.fromCoroutine(_lacking(client, wanted[part::AT_ONCE])) for part in range(AT_ONCE))
     lacking = {right for answer in answers for right in answer}
     return [right for right in wanted if right in lacking]
 

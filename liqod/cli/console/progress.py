@@ -39,6 +39,18 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
+    def note(self, what: str) -> None:
+        """Say from now on that something else is waited for."""
+        self._what = what
+
+    def line(self, text: str, style: str = "") -> None:
+        """Print a line that stays, above the running clock."""
+        if self._off:
+            return
+        if self._shown and self._live:
+            sys.stderr.write("\r\x1b[K")
+        terminal.echo_wrapped(text, style, hanging="  ", err=True)
+
     def _tick(self) -> None:
         waited = self._reactor.seconds() - self._since
         self._shown = True

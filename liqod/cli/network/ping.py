@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import click
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferTimeout
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.error import ConnectError, DNSLookupError
@@ -32,6 +32,7 @@ from liqod.cli.network.ping_rows import (
 from liqod.cli.status.facts import advice_of, cluster_facts
 from liqod.cli.status.peers import find, label
 from liqod.fabric.agent.probing.probe_burst import measure_sizes
+from liqod.flow.tasks import together
 from liqod.kube.errors import KubeError, ServerError, Throttled, Unreachable
 from liqod.kube.resources import PODS
 from liqod.model.diagnosis.cluster import ClusterFacts, problems_of
@@ -92,7 +93,7 @@ async def _measure(session: Session, facts: ClusterFacts, cluster: ForeignCluste
     """Measure one path after the other, so that they do not slow each other down; addresses together."""
     found = [await _own_api(session, count)]
     dialled = [Deferred.fromCoroutine(_dialled(session, one, count)) for one in addresses_of(cluster)]
-    found += await gatherResults(dialled, consumeErrors=True)
+    found += await together(dialled)
     if not dialled:
         found.append(Measured("session", note="no address of the peer is known: it connects to this cluster"))
     found.append(await _peer_api(session, facts, cluster.metadata.name, count))

@@ -1,36 +1,23 @@
-"""The pods that ``test`` and ``bench`` run, and the parsing of their logs. Pure."""
+"""The pods that ``bench`` runs, and the parsing of their logs. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Final
 
-from liqod.model.names import ENABLED_LABEL, REMOTE_CLUSTER_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
+from liqod.model.names import REMOTE_CLUSTER_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
 
 PORT: Final = 5001
-PAGE: Final = "liqod: packets cross"
-
-
-def namespace(name: str) -> dict[str, Any]:
-    """Return a namespace whose pods may be offloaded."""
-    return {"metadata": {"name": name, "labels": {ENABLED_LABEL: "true"}}}
 
 
 def server_pod(name: str, image: str, peer: str, megabytes: int) -> dict[str, Any]:
     """Return a pod that serves a page and ``megabytes`` of zeros; at a peer, or locally when ``peer`` is empty."""
     lines = [
         "mkdir -p /tmp/www",
-        f"echo '{PAGE}' > /tmp/www/index.html",
         f"dd if=/dev/zero of=/tmp/www/data bs=1048576 count={megabytes} 2>/dev/null" if megabytes else "",
         f"exec busybox httpd -f -p {PORT} -h /tmp/www",
     ]
     return _pod(name, image, peer, "; ".join(line for line in lines if line), "Always")
-
-
-def client_pod(name: str, image: str, peer: str, address: str) -> dict[str, Any]:
-    """Return a pod that fetches the page from an address, and fails without it."""
-    get = _request("/index.html", address)
-    return _pod(name, image, peer, f"for i in 1 2 3 4 5; do {get} | grep '{PAGE}' && exit 0; sleep 1; done; exit 1")
 
 
 def download_pod(name: str, image: str, address: str) -> dict[str, Any]:
