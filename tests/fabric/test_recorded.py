@@ -151,7 +151,7 @@ class SplitTests(TestCase):
             await deferLater(REACTOR, 0.02)
 
     async def test_own_networks_by_the_facts(self) -> None:
-        """While a network of ours is unknown no peer is told any, and the record says why; before the facts, nothing.
+        """While a network of ours is unknown no peer is given any, and the record says why; before the facts, nothing.
 
         Then the networks are those of the facts, and not what the nodes were assigned.
         """
@@ -175,7 +175,7 @@ class SplitTests(TestCase):
         self.assertEqual((local.pod_cidrs, local.service_cidrs), (["10.48.0.0/16"], ["10.112.0.0/12"]))
 
     async def test_a_host_with_thousands_of_routes(self) -> None:
-        """Control is told networks that hold all of them, and the log says that they are wider."""
+        """The record has networks that hold all of them, and the log says that they are wider."""
         many = [ip_network(f"10.{number >> 8}.{(number & 127) * 2}.1/32") for number in range(4000)]
         last = [ip_network(text) for text in ("172.31.255.1/32", "192.168.255.1/32", "fd00:ffff::1/128")]
         inspect_host = GatewayAgent.inspect_host
@@ -196,9 +196,9 @@ class SplitTests(TestCase):
             for one in (await client.list(NETWORKGATEWAYS, view=NetworkGateway)).items:
                 networks = one.status.networks
         self.assertLessEqual(len(networks), MAX_HOST_NETWORKS)
-        told = [ip_network(text) for text in networks]
+        written = [ip_network(text) for text in networks]
         for network in (*many, *last):
-            self.assertTrue(overlaps(network, told), network)
+            self.assertTrue(overlaps(network, written), network)
         self.assertEqual(len([line for line in said if "(TooManyNetworks)" in line]), 1, said)
 
     async def test_control_alone_waits_for_the_agent(self) -> None:

@@ -452,16 +452,6 @@ class HostingCase(TestCase):
         await self.runs(namespace)
         await self.has_no_pod(namespace, "root")
 
-    async def test_what_is_not_a_pod(self) -> None:
-        """A spec that is no pod spec is refused, by this daemon or by the API server, with what is wrong about it."""
-        borrower, namespace = await self.tenant()
-        await self.shadow(borrower, namespace, "none", spec={"containers": []})
-        await self.shadow(borrower, namespace, "odd", spec={"containers": [{"name": "UPPER", "image": "x"}]})
-        for name in ("none", "odd"):
-            await self.status_becomes(namespace, name, phase="Pending", reason="InvalidPod")
-
-    # Life of a tenant
-
     async def test_mapping_again(self) -> None:
         """Asking again for what was granted changes nothing and costs no write."""
         _, namespace = await self.tenant()

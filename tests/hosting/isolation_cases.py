@@ -146,6 +146,16 @@ class IsolationCase(cases.HostingCase):
         pod = await self.runs(namespace)
         self.assertNotIn("limits", pod["spec"]["containers"][0].get("resources") or {})
 
+    async def test_what_is_not_a_pod(self) -> None:
+        """A spec that is no pod spec is refused, by this daemon or by the API server, with what is wrong about it."""
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace, "none", spec={"containers": []})
+        await self.shadow(borrower, namespace, "odd", spec={"containers": [{"name": "UPPER", "image": "x"}]})
+        for name in ("none", "odd"):
+            await self.status_becomes(namespace, name, phase="Pending", reason="InvalidPod")
+
+    # Life of a tenant
+
     async def test_endpoints_of_the_lender(self) -> None:
         """A slice leads to no pod or Service of this cluster, nor to loopback or the metadata service; the rest works.
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from liqod.model.names import HOME_API, HOME_SERVICES
+from liqod.model.names import HOME_SERVICES
 from tests.real.daemons import HostDaemon
 from tests.real.pair import PairTests
 from tests.real.path import condition, eventually, node_ready, peer_of, trust_each_other
@@ -59,8 +59,7 @@ class ConnectivityTests(PairTests):
         peer = peer_of(self.rome.cluster, "milan")["metadata"]["name"]
         tunnel = partial(self.rome.cluster.get, "tunnelendpoint", peer)
         eventually("the tunnel", lambda: tunnel().get("status", {}).get("phase") == "Connected")
-        for offered in (HOME_API, HOME_SERVICES):
-            eventually(f"the condition {offered}", partial(self.is_offered, offered))
+        eventually("the condition HomeServices", partial(self.is_offered, HOME_SERVICES))
         report = self.rome.cluster.directory / "report.xml"
         found, status, said = self.tested(f"--junit={report}")
         self.assertEqual((status, found["failed"]), (0, 0), said)

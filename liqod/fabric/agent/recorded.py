@@ -182,7 +182,7 @@ class RecordedFabric(ConvergeLoop):
         is_crowded = len(exact) > MAX_HOST_NETWORKS
         if is_crowded and not self._is_crowded:
             self._log.warn(
-                "this host reaches {count} networks, and control can be told {most}: it is told wider ones that hold "
+                "this host reaches {count} networks, and their record has room for {most}: it has wider ones that hold "
                 "them all, none of which a peer is given (TooManyNetworks)",
                 count=len(exact),
                 most=MAX_HOST_NETWORKS,

@@ -52,7 +52,7 @@ DNS_LABEL: Final = "k8s-app=kube-dns"
 
 
 class NetworksUnknown(ExpectedError):
-    """Not all of this cluster's own networks are known: no peer can be told them, or be given others."""
+    """Not all of this cluster's own networks are known: none can be announced to a peer, or be given to one."""
 
 
 class ClusterNetworks:
