@@ -47,6 +47,7 @@ from liqod.model.records.views import NamespaceNattingTable
 
 UNTRACKED: Final = ("cilium",)
 """What carries out Services without connection tracking, so that packets to them are not seen by nftables."""
+DNS_NAMESPACE: Final = "kube-system"
 DNS_LABEL: Final = "k8s-app=kube-dns"
 """The label of the cluster's name service in all distributions (Kubernetes: "Customizing DNS Service")."""
 
@@ -67,7 +68,6 @@ class ClusterNetworks:
         *,
         names: bool = False,
     ) -> None:
-        self._client = client
         # A host name needs no place here: its addresses are behind name servers and routes, which are avoided.
         self._servers = api_server_addresses(client.config.server, advertised)
         self._settings = settings
@@ -76,10 +76,19 @@ class ClusterNetworks:
         self._hosted: Informer[Object] = informers.of(NAMESPACES, Object, labels=REMOTE_CLUSTER_LABEL)
         self._reflected: Informer[NameService] = informers.of(SERVICES, NameService, labels=ORIGIN_LABEL)
         self._facts: Informer[ClusterFacts] = informers.of(CLUSTERFACTS, ClusterFacts)
+        self._dns: Informer[NameService] = informers.of(
+            SERVICES, NameService, namespace=DNS_NAMESPACE, labels=DNS_LABEL
+        )
         self._name_services: Informer[NameService] | None = None
-        self._dns: list[str] = []
         self._tables: Informer[NamespaceNattingTable] | None = None
-        self._watched: list[Informer[Any]] = [self._nodes, self._pods, self._hosted, self._reflected, self._facts]
+        self._watched: list[Informer[Any]] = [
+            self._nodes,
+            self._pods,
+            self._hosted,
+            self._reflected,
+            self._dns,
+            self._facts,
+        ]
         if names:
             self._name_services = informers.of(SERVICES, NameService, labels=NAME_SERVICE)
             self._watched.append(self._name_services)
@@ -92,6 +101,7 @@ class ClusterNetworks:
         yield watch(self._nodes, when_changed(key, _networks_of))
         yield watch(self._pods, when_changed(key, _addresses_of))
         yield watch(self._reflected, when_changed(key, _service_address))
+        yield watch(self._dns, when_changed(key, _service_address))
         yield watch(self._facts, when_changed(key, _facts_of))
         for informer in (self._hosted, self._name_services, self._tables):
             if informer is not None:
@@ -157,7 +167,7 @@ class ClusterNetworks:
         """Return the addresses here of our own pods in a peer's cluster, by the networks that it is known by."""
         return addresses_inside(self._pods.items(), networks)
 
-    async def own_services(self, maps: Sequence[ServiceMap], peer: ClusterID) -> frozenset[str]:
+    def own_services(self, maps: Sequence[ServiceMap], peer: ClusterID) -> frozenset[str]:
         """Return the addresses of Services here that a peer's pods use and that lie in its networks of Services too.
 
         They are those of its reflected Services and of name servers: of this cluster, and of its own.
@@ -168,14 +178,9 @@ class ClusterNetworks:
         addresses = [one.spec.cluster_ip for one in self._reflected.items() if one.metadata.namespace in granted]
         asked = self._name_services.items() if self._name_services is not None else []
         addresses += [one.spec.cluster_ip for one in asked if one.tenant == peer]
-        return own_services(maps, [*addresses, *await self._cluster_dns()])
-
-    async def _cluster_dns(self) -> list[str]:
-        """Return the addresses of this cluster's name service, which offloaded pods ask unless they have their own."""
-        if not self._dns:
-            found = await self._client.list(SERVICES, "kube-system", labels=DNS_LABEL, view=NameService)
-            self._dns = [one.spec.cluster_ip for one in found.items]
-        return self._dns
+        # Offloaded pods ask this cluster's name service unless they have their own.
+        addresses += [one.spec.cluster_ip for one in self._dns.items()]
+        return own_services(maps, addresses)
 
     def _granted(self, peer: ClusterID) -> list[str]:
         return [
