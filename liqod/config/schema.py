@@ -169,6 +169,8 @@ class Hosting(Section, frozen=True):
     empty: hard for tenants that are new, soft for those from before. ``objects`` are entries of that quota, without
     those that ``uncounted`` names, ``tenant_objects`` those that all namespaces of a tenant have together. ``egress``
     is what pods may reach beside their tenant's namespaces, name servers, the peer and ``egress_networks``.
+    ``unenforced_policies`` is what becomes of pods that NetworkPolicies of their home isolate, where this cluster's
+    network plugin is not known to enforce any.
     """
 
     pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
@@ -195,6 +197,7 @@ class Hosting(Section, frozen=True):
     uncounted: Annotated[list[str], Meta(max_length=64)] = []
     egress: Literal["tenant", "internet", "all"] = "internet"
     egress_networks: Granted = []
+    unenforced_policies: Literal["refuse", "warn"] = "refuse"
     workers: Annotated[int, Meta(ge=1, le=64)] = 16
 
 
@@ -259,6 +262,7 @@ class Reflection(Section, frozen=True):
     event: Reflected = Reflected()
     serviceaccount: Inherited = Inherited()
     persistentvolumeclaim: Inherited = Inherited(workers=3)
+    networkpolicy: Inherited = Inherited(workers=2)
 
 
 _NODE_PATHS: Final = (

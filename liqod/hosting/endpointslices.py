@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.flow.backoff import Backoff
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.flow.observe import Latest
+from liqod.hosting.crash_backoff import Creations
 from liqod.hosting.endpointslice_forge import (
     Create,
     EndpointSlice,
@@ -29,7 +30,6 @@ from liqod.hosting.endpointslice_forge import (
     unready,
 )
 from liqod.hosting.shadowpods.admission import sentence
-from liqod.hosting.shadowpods.crash_backoff import Creations
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import Networks
 from liqod.kube.cache.informer import Informer

@@ -20,6 +20,8 @@ from liqod.flow.observe import Latest
 from liqod.hosting.endpointslice_forge import LABELS, EndpointSlice
 from liqod.hosting.endpointslices import ShadowEndpointSlices
 from liqod.hosting.home_paths import HomePaths
+from liqod.hosting.isolation.controller import NetworkPolicies
+from liqod.hosting.isolation.views import NetworkPolicy
 from liqod.hosting.shadowpods.controller import ShadowPods
 from liqod.hosting.tenants import authorizer
 from liqod.hosting.tenants.access import Access, ApiAccess
@@ -39,13 +41,16 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
 from liqod.kube.resources import (
+    CLUSTERFACTS,
     ENDPOINTSLICES,
     FOREIGNCLUSTERS,
     NAMESPACES,
+    NETWORKPOLICIES,
     PODS,
     RESOURCEQUOTAS,
     SERVICES,
     SHADOWENDPOINTSLICES,
+    SHADOWNETWORKPOLICYSETS,
     SHADOWPODS,
 )
 from liqod.model.ids import ClusterID, parse_cluster_id
@@ -53,6 +58,8 @@ from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects.api_request import Ask
 from liqod.model.objects.meta import Object, label_selector
 from liqod.model.objects.quantity import Resources
+from liqod.model.records.facts import ClusterFacts
+from liqod.model.records.home_policies import ShadowNetworkPolicySet
 from liqod.model.records.name_service import LABEL as NAME_SERVICE
 from liqod.model.records.name_service import NameService, NameSlice
 from liqod.model.records.offer import AccessGrant, Refusal
@@ -118,8 +125,20 @@ class Hosting(MultiService):
             clock,
             namespaces=namespaces,
             offers=self._offers,
-            networks=self._networks,
             contracts=contracts,
+            metrics=metrics,
+        )
+        pods = informers.of(PODS, Pod, labels=f"{MANAGED_BY_LABEL}={MANAGED_BY_SHADOWPOD}")
+        policies = NetworkPolicies(
+            client,
+            clock,
+            namespaces=namespaces,
+            records=informers.of(SHADOWNETWORKPOLICYSETS, ShadowNetworkPolicySet),
+            policies=informers.of(NETWORKPOLICIES, NetworkPolicy, labels=selector()),
+            pods=pods,
+            facts=informers.of(CLUSTERFACTS, ClusterFacts),
+            networks=self._networks,
+            contract=contract,
             name_servers=name_servers,
             metrics=metrics,
         )
@@ -133,14 +152,14 @@ class Hosting(MultiService):
             metrics=metrics,
         )
         self._namespaces = Namespaces(
-            client, namespaces, contract, [quotas.apply, bounds.apply], peers=self._offers.trusted
+            client, namespaces, contract, [quotas.apply, bounds.apply, policies.apply], peers=self._offers.trusted
         )
         self._access = Access(client, self._namespaces, access, contract)
         self._shadowpods = ShadowPods(
             client,
             clock,
             shadows=informers.of(SHADOWPODS, ShadowPod),
-            pods=informers.of(PODS, Pod, labels=f"{MANAGED_BY_LABEL}={MANAGED_BY_SHADOWPOD}"),
+            pods=pods,
             nodes=self._networks.nodes,
             namespaces=self._namespaces,
             offers=self._offers,
@@ -149,6 +168,7 @@ class Hosting(MultiService):
             contract=contract,
             contracts=contracts,
             name_servers=name_servers,
+            isolation=policies,
             wall=wall,
             metrics=metrics,
             audit=audit,
@@ -181,6 +201,7 @@ class Hosting(MultiService):
         for controller in (
             BorrowerRole(clock, self._access, metrics=metrics),
             bounds,
+            policies,
             quotas,
             ClosingNamespaces(client, clock, namespaces, metrics=metrics),
             self._shadowpods,

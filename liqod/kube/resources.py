@@ -91,3 +91,6 @@ SHADOWPODS: Final = Resource("offloading.liqo.io", "v1beta1", "shadowpods", "Sha
 SHADOWENDPOINTSLICES: Final = Resource(
     "offloading.liqo.io", "v1beta1", "shadowendpointslices", "ShadowEndpointSlice", True
 )
+SHADOWNETWORKPOLICYSETS: Final = Resource(
+    "offloading.liqo.io", "v1beta1", "shadownetworkpolicysets", "ShadowNetworkPolicySet", True
+)

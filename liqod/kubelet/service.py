@@ -20,6 +20,7 @@ from liqod.kube.writing.refusals import READ_AGAIN
 from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.kubelet.api.nodes import NodeAccess, Route
 from liqod.kubelet.api.service import NodeAPI
+from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.naming import label_value
 from liqod.kubelet.common.network import Networks
 from liqod.kubelet.common.readiness import is_back
@@ -30,7 +31,6 @@ from liqod.kubelet.namespaces.offloading_status import OffloadingStatusControlle
 from liqod.kubelet.node.idle import Holder, Idle, idle, is_whole
 from liqod.kubelet.ports import HomeCluster, Lenders, Records
 from liqod.kubelet.reflection.service import VolumeLocations
-from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.kubelet.reflection.turns import Turns
 from liqod.kubelet.virtual_kubelet import Shared, VirtualKubelet, same_kubelet, same_node
 from liqod.kubelet.virtualnode_status import idle_status

@@ -24,6 +24,7 @@ from liqod.kube.resources import (
 )
 from liqod.kubelet.api.nodes import NodeAccess, Route
 from liqod.kubelet.common.context import ApiServer, Context
+from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.network import LenderNetwork, Networks
 from liqod.kubelet.common.readiness import Readiness, judge, judge_offer
 from liqod.kubelet.common.views import HomePod
@@ -42,8 +43,8 @@ from liqod.kubelet.node.toleration_controller import TolerationController
 from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import PodController
 from liqod.kubelet.ports import HomeCluster, Lenders, Records
+from liqod.kubelet.reflection.isolation.controller import HomePolicies
 from liqod.kubelet.reflection.service import Reflection, VolumeLocations
-from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.kubelet.reflection.turns import Turns
 from liqod.kubelet.retirement import Retirement
 from liqod.kubelet.tokens.api_access import HomeApiAccess
@@ -163,6 +164,8 @@ class VirtualKubelet(MultiService):
             self._token_controller().setServiceParent(self)
         if self.home_api is not None:
             self.home_api.setServiceParent(self)
+        if settings.reflection.networkpolicy.workers:
+            self._home_policies().setServiceParent(self)
 
     # Composition
 
@@ -237,6 +240,7 @@ class VirtualKubelet(MultiService):
             gate=self.gate,
             workers=settings.workers,
             status_delay=settings.status_delay,
+            sends_policies=shared.settings.reflection.networkpolicy.workers > 0,
             metrics=shared.home.metrics,
         )
 
@@ -288,6 +292,26 @@ class VirtualKubelet(MultiService):
             health=self.health,
             metrics=shared.home.metrics,
         )
+
+    def _home_policies(self) -> HomePolicies:
+        shared = self._shared
+        return HomePolicies(
+            shared.reactor,
+            context=self.context,
+            informers=shared.informers,
+            nodes=shared.records.nodes,
+            namespaces=self.namespaces,
+            health=self.health,
+            exported=self._exported,
+            exports=self.reflection.claims_revision,
+            workers=shared.settings.reflection.networkpolicy.workers,
+            metrics=shared.home.metrics,
+        )
+
+    def _exported(self) -> set[str]:
+        """Return the addresses of this cluster that are none of its pods and that pods at the lender reach."""
+        claims = [*self.reflection.claims().values(), *([self.home_api.claims()] if self.home_api is not None else [])]
+        return {address for one in claims for address, _ in one.wanted}
 
     def _home_api_state(self) -> Latest[Readiness | None]:
         """Return whether pods at the lender reach the home API server; None where they get no tokens for it."""

@@ -61,8 +61,8 @@ def pod_spec(cpu: str = "100m", **fields: Any) -> dict[str, Any]:
     return {"containers": [container], **fields}
 
 
-class HostingCase(TestCase):
-    """The cases; a subclass provides the cluster."""
+class HostingSide(TestCase):
+    """A lender and its borrowers, without cases; a subclass provides the cluster."""
 
     admin: Client
     patience = 20.0
@@ -82,6 +82,10 @@ class HostingCase(TestCase):
         await state_networks(self.admin)
         self.hosting, self.requests = await self.start_hosting()
 
+    def settings(self) -> Settings:
+        """Return the settings of the lender."""
+        return Settings(network=Network(mode="none"))
+
     async def start_hosting(self) -> tuple[Hosting, Client]:
         from twisted.internet import reactor
 
@@ -92,7 +96,7 @@ class HostingCase(TestCase):
             client,
             informers,
             installed_reactor(),
-            settings=Settings(network=Network(mode="none")),
+            settings=self.settings(),
             cluster_id=ClusterID("lender"),
             access=access,
             recorder=self.events,
@@ -223,7 +227,9 @@ class HostingCase(TestCase):
         status = {"status": {"phase": phase, "reason": reason or None, "conditions": conditions}}
         await self.admin.patch(PODS, name, status, namespace, subresource="status")
 
-    # A pod's way
+
+class HostingCase(HostingSide):
+    """The cases; a subclass provides the cluster."""
 
     async def test_one_request_per_pod(self) -> None:
         """A ShadowPod becomes a running pod by one POST; nothing else is read or written for it."""

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.hosting.crash_backoff import Creations
 from liqod.hosting.shadowpods import rejections
 from liqod.hosting.shadowpods.admission import MAX_CONTAINERS, MAX_MESSAGE, Admit, Refuse, admit, sentence
-from liqod.hosting.shadowpods.crash_backoff import Creations
 from liqod.hosting.shadowpods.decide import (
     Create,
     Delete,

@@ -32,6 +32,7 @@ GROUPS = {
     "ingresses": "networking.k8s.io",
     "shadowpods": "offloading.liqo.io",
     "shadowendpointslices": "offloading.liqo.io",
+    "shadownetworkpolicysets": "offloading.liqo.io",
 }
 TOKEN = "kubernetes.io/service-account-token"
 
@@ -224,7 +225,7 @@ class MetadataPolicyTests(SynchronousTestCase):
     def test_finalizers(self) -> None:
         """None is added by a borrower, on any kind; what this cluster added may stay, and go."""
         protection, own = "kubernetes.io/pvc-protection", "x.example/never"
-        for kind in (*self.KINDS, "shadowpods", "shadowendpointslices"):
+        for kind in (*self.KINDS, "shadowpods", "shadowendpointslices", "shadownetworkpolicysets"):
             if kind.startswith("shadow"):
                 body: dict[str, Any] = {"spec": {}}
                 new = {**body, "metadata": {"name": "x", "finalizers": [own]}}
@@ -240,6 +241,14 @@ class MetadataPolicyTests(SynchronousTestCase):
         for kind, fine in (("IPv4", True), ("IPv6", True), ("FQDN", False)):
             made = {"metadata": {"name": "s"}, "spec": {"template": {"addressType": kind}}}
             self.assertEqual(not asked(BORROWERS[0], "shadowendpointslices", made), fine, kind)
+
+    def test_records_of_policies(self) -> None:
+        """A borrower has one in a namespace, by its name; others have what they like."""
+        for user in (*BORROWERS, *OTHERS):
+            for name in ("home", "x"):
+                made = {"metadata": {"name": name}, "spec": {}}
+                fine = name == "home" or user in OTHERS
+                self.assertEqual(not asked(user, "shadownetworkpolicysets", made), fine, (user, name))
 
 
 class SecretAndClaimPolicyTests(SynchronousTestCase):

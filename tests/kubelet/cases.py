@@ -54,6 +54,7 @@ GRANTING: Final = Settings(
         service_types=["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"],
         ingress_hosts=["example.com"],
         tolerations=["example.com/gpu"],
+        egress_networks=["10.64.0.0/16"],
     ),
 )
 """The lender's contract: with what the cases reflect beside the default."""

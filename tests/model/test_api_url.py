@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.model.records.api_url import OwnAddresses, api_url_problem
+from liqod.model.api_url import OwnAddresses, api_url_problem
 
 
 class ApiUrlTests(SynchronousTestCase):

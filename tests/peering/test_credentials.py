@@ -12,9 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.errors import NotFound, from_status
 from liqod.kube.resources import NAMESPACES
+from liqod.model.api_url import OwnAddresses
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Object, ObjectMeta
-from liqod.model.records.api_url import OwnAddresses
 from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.views import Lent
 from liqod.peering.changes import Queue

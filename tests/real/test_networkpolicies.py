@@ -9,10 +9,12 @@ from typing import Any
 from liqod.kube.errors import ApiError
 from liqod.kube.manifests import covers
 from liqod.kube.resources import NAMESPACES, NETWORKPOLICIES
+from tests.hosting.isolation import cases
 from tests.hosting.networkpolicies.test_refusals import BAD_PEERS, BAD_PORTS
 from tests.hosting.networkpolicies.test_table import HOME
 from tests.hosting.networkpolicies.world import ENDS, LEVELS, compile_all, facts
-from tests.real.sides import Asked
+from tests.kubelet.reflection.isolation import cases as ways
+from tests.real.sides import Asked, Pair
 
 
 class NetworkPoliciesOnRealClustersTests(Asked):
@@ -54,3 +56,17 @@ class NetworkPoliciesOnRealClustersTests(Asked):
             except ApiError:
                 continue
             self.fail(f"the API server takes {rule}")
+
+
+class HomePoliciesOnRealClustersTests(Asked, cases.HomePoliciesCase):
+    """What a lender makes of records, each with a tenant of its own on one cluster."""
+
+    cluster_count = 1
+
+    async def prepare(self) -> None:
+        (self.admin,) = self.admins
+        await self.begin()
+
+
+class PoliciesBetweenRealClustersTests(Pair, ways.PolicyCase):
+    """From a namespace at home to the pods at a lender."""

@@ -175,6 +175,10 @@ def _hosting(contract: Contract) -> Iterator[Right]:
     yield from _record(kinds.SHADOWPODS, "get")
     yield from _verbs(kinds.SHADOWENDPOINTSLICES, "list", "watch")
     yield from _verbs(kinds.ENDPOINTSLICES, "list", "watch", "create", "patch", "delete")
+    yield from _verbs(kinds.SHADOWNETWORKPOLICYSETS, "get", "list", "watch")
+    # Their names are made of those at home, which nobody knows beforehand; an admission policy keeps this to tenants'
+    # namespaces.
+    yield from _verbs(kinds.NETWORKPOLICIES, "list", "watch", "create", "patch", "delete")
     # What is left in a namespace that is being deleted takes no traffic; a policy keeps this to tenants' namespaces.
     for resource in (kinds.SERVICES, kinds.INGRESSES):
         yield from _verbs(resource, "list", "patch")
@@ -192,7 +196,7 @@ def _hosting(contract: Contract) -> Iterator[Right]:
     names = [borrowers.BORROWER_ROLE, borrowers.TENANT_ROLE]
     yield from _verbs(kinds.ROLEBINDINGS, "get", "patch", "delete", names=names)
     # What bounds a granted namespace.
-    for resource in (kinds.RESOURCEQUOTAS, kinds.LIMITRANGES, kinds.NETWORKPOLICIES):
+    for resource in (kinds.RESOURCEQUOTAS, kinds.LIMITRANGES):
         yield from _verbs(resource, "create")
         yield from _verbs(resource, "get", "patch", "delete", names=[BOUNDS])
     # What the quotas of a tenant's namespaces have counted; nothing is read in other quotas.
@@ -238,6 +242,10 @@ def _reflection(settings: Settings) -> Iterator[Right]:
         (reflection.ingress, kinds.INGRESSES),
     ):
         if section.workers:
+            yield from _verbs(resource, "list", "watch")
+    if reflection.networkpolicy.workers:
+        # Which namespaces and pods home's policies name; both are watched anyhow.
+        for resource in (kinds.NETWORKPOLICIES, kinds.NAMESPACES, kinds.PODS):
             yield from _verbs(resource, "list", "watch")
     if settings.storage.enabled:
         # What a claim waits for may be in any namespace; ours are those behind claims of this cluster.

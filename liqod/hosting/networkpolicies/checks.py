@@ -59,13 +59,15 @@ _RULES: Final[Mapping[str, tuple[str, type[IngressRule | EgressRule]]]] = {
 T = TypeVar("T")
 
 
-def checked(specs: Mapping[str, Any], labels: Sequence[str]) -> tuple[list[Policy], list[Refused]]:
+def checked(
+    specs: Mapping[str, Any], labels: Sequence[str], withheld: frozenset[str] = frozenset()
+) -> tuple[list[Policy], list[Refused]]:
     """Return policies from their specs by name, in order of the names, and what was refused of them.
 
-    ``labels``: those that pods have here as they have them at home.
+    ``labels``: those that pods have here as they have them at home, but for those ``withheld``.
     """
     found: list[Policy] = []
-    check = _Check(labels)
+    check = _Check(labels, withheld)
     unread: list[Refused] = []
     for name in sorted(specs):
         if len(found) == MAX_POLICIES:
@@ -85,8 +87,9 @@ def checked(specs: Mapping[str, Any], labels: Sequence[str]) -> tuple[list[Polic
 class _Check:
     """Checks the parts of policies; they share one allowance of terms."""
 
-    def __init__(self, labels: Sequence[str]) -> None:
+    def __init__(self, labels: Sequence[str], withheld: frozenset[str]) -> None:
         self._labels = labels
+        self._withheld = withheld
         self._left = MAX_TERMS
         self._policy = ""
         self.refused: list[Refused] = []
@@ -212,7 +215,9 @@ class _Check:
 
     def _is_carried(self, term: Requirement) -> bool:
         """Return whether pods have a label here as at home: ours are set here, others may stay behind."""
-        return not term.key.startswith(OUR_DOMAINS) and is_allowed(term.key, self._labels)
+        if term.key.startswith(OUR_DOMAINS) or term.key in self._withheld:
+            return False
+        return is_allowed(term.key, self._labels)
 
     def _take(self, terms: int, field: str) -> None:
         if terms > self._left:

@@ -79,7 +79,7 @@ def compiled(specs: Mapping[str, Any], facts: Facts, bounds: Bounds) -> Compiled
     """
     if not specs:
         return Compiled(() if bounds.egress is None else (bounds.egress,), (), ())
-    home, refused = checked(specs, bounds.labels)
+    home, refused = checked(specs, bounds.labels, bounds.withheld)
     if len(facts.pods) > MAX_PODS:
         message = f"home has more than {MAX_PODS} pods elsewhere, so that no rule names them by their labels"
         refused.append(Refused("", "", "TooManyPods", message))

@@ -71,10 +71,11 @@ class Bounds:
     """What this cluster opens to a tenant's pods in its ``namespace``.
 
     ``egress``: the policy ``tenants.bounds.network_policy``, None where it opens everything; each of its rules names
-    peers. What comes in has no bounds. ``labels``: those that pods have here as at home.
+    peers. What comes in has no bounds. ``labels``: those that pods have here as at home, but for those ``withheld``.
     """
 
     tenant: str
     namespace: str
     egress: Mapping[str, Any] | None = None
     labels: Sequence[str] = LABEL_DOMAINS
+    withheld: frozenset[str] = frozenset()

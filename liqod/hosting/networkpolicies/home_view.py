@@ -97,10 +97,13 @@ class HomeView:
     def stand_ins(self, rule: Rule) -> Iterator[tuple[Ports, Sequence[Mapping[str, Any]]]]:
         """Yield the ports and peers of what stands here for an endpoint of home that a rule for egress allows."""
         by_name = rule.ports.names
+        if not self._facts.stand_ins:
+            return
+        blocks = Blocks(block for peer in rule.peers if peer.block for block in self._translated(peer.block))
         for one in self._facts.stand_ins:
+            self.spend(len(rule.peers) + len(one.pod.addresses), rule.field)
             hosts = [Block(ipaddress.ip_network(address)) for address in one.pod.addresses]
             known = [peer for peer in rule.peers if self._selects(peer, one.pod)]
-            blocks = Blocks(block for peer in rule.peers if peer.block for block in self._translated(peer.block))
             if not rule.peers or known or any(list(blocks.meet(host)) for host in hosts):
                 names = {(protocol, port) for name, protocol, port in one.pod.ports if (protocol, name) in by_name}
                 ranges = frozenset(

@@ -33,6 +33,7 @@ from liqod.hosting.shadowpods.decide import (
     decide,
     result_of,
 )
+from liqod.hosting.shadowpods.isolation import Isolation, NoIsolation, PodIsolation
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.shadowpods.pod_update.in_place import InPlaceUpdate, compared
 from liqod.hosting.shadowpods.quota import resource_requests
@@ -57,6 +58,7 @@ from liqod.model.ids import Key
 from liqod.model.objects.granted_namespace import home_name_of
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
+from liqod.model.objects.quantity import Resources
 from liqod.model.records.name_service import domain_of
 from liqod.model.records.views import ShadowPod, ShadowPodStatus
 
@@ -101,6 +103,7 @@ class ShadowPods(Controller[Key]):
         contract: Contract = _DEFAULT,
         contracts: Contracts | None = None,
         name_servers: NameServers | None = None,
+        isolation: Isolation | None = None,
         wall: WallClock | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
         audit: Audit = NO_AUDIT,
@@ -119,6 +122,8 @@ class ShadowPods(Controller[Key]):
         self._contracts = contracts or Contracts(contract, namespaces.informer)
         self._tenant_nodes = contract.nodes
         self._name_servers = name_servers
+        refuse = contract.granted.unenforced_policies == "refuse"
+        self._isolation = PodIsolation(isolation or NoIsolation(), refuse_unenforced=refuse)
         self.capacity = Capacity(clock, pods=self._pods, namespaces=namespaces, offers=offers, metrics=metrics)
         self.capacity.setServiceParent(self)
         self._reports = ShadowPodReports(client, recorder, self._shadows)
@@ -129,6 +134,7 @@ class ShadowPods(Controller[Key]):
             reports=self._reports,
             contract=contract,
             contracts=self._contracts,
+            isolation=self._isolation,
         )
         self._refusals: RefusedWrites[Key] = RefusedWrites(Backoff(initial=1.0, cap=RETRY_ADMISSION))
         self._tracked: dict[Key, Tracked] = {}
@@ -138,6 +144,7 @@ class ShadowPods(Controller[Key]):
         yield watch(self._shadows.informer, self._shadow_changed)
         yield watch(self._pods.informer, self._pod_changed)
         yield observe(self.capacity, lambda key: (key,))
+        yield observe(self._isolation, self._isolation.known_now)
 
     async def prepare(self) -> None:
         """Count the pods and enqueue everything, the oldest first, once namespaces, offers and nodes are known."""
@@ -197,20 +204,16 @@ class ShadowPods(Controller[Key]):
         tenant = await self._namespaces.tenant_of(key.namespace)
         offered = self.capacity.offered(tenant)
         # From here to the charge nothing is awaited: no two workers can admit pods for the same capacity.
-        terms = self._contracts.of(tenant)
-        defaults = default_requests(terms, offered)
+        defaults = default_requests(self._contracts.of(tenant), offered)
         verdict = admit(shadow, tenant, offered, self.capacity.used_without(tenant, key), defaults=defaults)
         if isinstance(verdict, Refuse):
             return await self._refuse(shadow, verdict, tenant)
-        try:
-            avoided = self._tenant_nodes.avoids_control_plane(self._nodes.items())
-            restricted = restrict(shadow, self._contract, off_control_plane=avoided)
-            body = forge.pod(restricted, self._contract.granted.priority_class)
-            if terms.granted.quota == "hard":
-                body["spec"] = with_limits(body["spec"], offered, defaults)
-            is_named = self._name(body, shadow, tenant)
-        except ValueError as error:
-            return await self._refuse(shadow, Refuse("InvalidPod", f"spec.pod cannot be run: {error}"))
+        forged = self._forged(shadow, tenant, offered, age=now - (tracked.appeared or 0.0))
+        if isinstance(forged, After):
+            return forged
+        if isinstance(forged, Refuse):
+            return await self._refuse(shadow, forged, tenant)
+        body, events = forged
         self.capacity.charge(key, tenant, verdict.asked)
         try:
             pod = await self._client.create(PODS, body, key.namespace, view=Pod)
@@ -227,10 +230,29 @@ class ShadowPods(Controller[Key]):
             raise
         self._created(pod, tracked)
         tracked.followed = compared(shadow, pod)
-        if not is_named:
-            self._reports.record_event(shadow, "NoNameService", _NO_NAMES)
+        for reason, message in events:
+            self._reports.record_event(shadow, reason, message)
         # Should the watch never show the pod, it is created again when the mutation cache has dropped it.
         return await self._reports.clear(shadow) or After(TTL)
+
+    def _forged(
+        self, shadow: ShadowPod, tenant: str, offered: Resources | None, age: float
+    ) -> tuple[dict[str, Any], list[tuple[str, str]]] | After | Refuse:
+        """Return the body of a pod, and the events to record of it, by reason; ``age`` as in ``PodIsolation.label``."""
+        terms = self._contracts.of(tenant)
+        try:
+            avoided = self._tenant_nodes.avoids_control_plane(self._nodes.items())
+            restricted = restrict(shadow, self._contract, off_control_plane=avoided)
+            body = forge.pod(restricted, self._contract.granted.priority_class)
+            if terms.granted.quota == "hard":
+                body["spec"] = with_limits(body["spec"], offered, default_requests(terms, offered))
+            is_named = self._name(body, shadow, tenant)
+        except ValueError as error:
+            return Refuse("InvalidPod", f"spec.pod cannot be run: {error}")
+        events = self._isolation.label(body, shadow, age)
+        if isinstance(events, After | Refuse):
+            return events
+        return body, events if is_named else [*events, ("NoNameService", _NO_NAMES)]
 
     def _name(self, body: dict[str, Any], shadow: ShadowPod, tenant: str) -> bool:
         """Have a pod ask for the names of its home; return whether it can, or needs not to. Raises ValueError."""
@@ -248,6 +270,7 @@ class ShadowPods(Controller[Key]):
         self._pods.wrote(key, None, pod)
         tracked.creations = tracked.creations.created(self.clock.seconds())
         self._refusals.forget(key)
+        self._isolation.forget(key)
         self.capacity.stop_waiting(key)
 
     async def _resolve_name(self, shadow: ShadowPod, tracked: Tracked) -> After | None:
@@ -344,6 +367,7 @@ class ShadowPods(Controller[Key]):
             return self._tracked.setdefault(key, tracked)
         self._refusals.forget(key)
         self._reports.forget(key)
+        self._isolation.forget(key)
         self.capacity.stop_waiting(key)
         tracked = tracked.without_shadowpod()
         if pod is None:

@@ -11,8 +11,8 @@ from typing import Final
 
 from attrs import define, field, frozen
 
+from liqod.hosting.crash_backoff import Creations
 from liqod.hosting.shadowpods.admission import sentence
-from liqod.hosting.shadowpods.crash_backoff import Creations
 from liqod.hosting.shadowpods.forge import MAX_GRACE
 from liqod.hosting.views import Pod, controller_of, is_managed
 from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION

@@ -69,7 +69,8 @@ EVERY_POD: Final[Mapping[str, None]] = {"matchLabels": None, "matchExpressions":
 """The empty selector, as a merge patch has to say it: ``{}`` would leave the terms that somebody added (RFC 7396)."""
 _EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
 # CoreDNS of OpenShift serves pods at port 5353; a Service's port is translated before a NetworkPolicy is applied.
-_DNS_PORTS: Final = [{"protocol": protocol, "port": port} for protocol in ("UDP", "TCP") for port in (53, 5353)]
+DNS_PORTS: Final = (53, 5353)
+_DNS_PORTS: Final = [{"protocol": protocol, "port": port} for protocol in ("UDP", "TCP") for port in DNS_PORTS]
 _DNS_NAMESPACES: Final = ["kube-system", "openshift-dns"]
 _NODE_LOCAL_DNS: Final = "169.254.20.10/32"
 """The address of NodeLocal DNSCache (Kubernetes: "Using NodeLocal DNSCache")."""
@@ -142,27 +143,20 @@ def network_policy(peer: str, namespace: str, contract: Contract, around: Surrou
         blocks += _everything_but([*map(ipaddress.ip_network, closed), *around.own])
     egress: list[dict[str, Any]] = [
         {"to": [{"namespaceSelector": {"matchLabels": {REMOTE_CLUSTER_LABEL: peer}}}]},
-        {
-            "to": [
-                {
-                    "namespaceSelector": {
-                        "matchExpressions": [
-                            # The API server itself sets this label on every namespace, so that nobody can take
-                            # another's name by a label.
-                            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": _DNS_NAMESPACES}
-                        ]
-                    }
-                },
-                {"ipBlock": {"cidr": _NODE_LOCAL_DNS}},
-            ],
-            "ports": _DNS_PORTS,
-        },
+        {"to": dns_peers(), "ports": _DNS_PORTS},
     ]
     egress += [_to_name_server(address, port) for address, port in around.name_servers]
     if blocks:  # a rule without destinations would allow all (Kubernetes API: NetworkPolicyEgressRule)
         egress.append({"to": blocks})
     spec = {"podSelector": EVERY_POD, "policyTypes": ["Egress"], "egress": egress}
     return {**tenant_object("networking.k8s.io/v1", "NetworkPolicy", NAME, namespace, peer), "spec": spec}
+
+
+def dns_peers() -> list[dict[str, Any]]:
+    """Return the peers that are this cluster's name servers."""
+    # The API server itself sets this label on every namespace, so that nobody can take another's name by a label.
+    term = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": _DNS_NAMESPACES}
+    return [{"namespaceSelector": {"matchExpressions": [term]}}, {"ipBlock": {"cidr": _NODE_LOCAL_DNS}}]
 
 
 def _to_name_server(address: str, port: int) -> dict[str, Any]:

@@ -21,10 +21,12 @@ from liqod.hosting.tenants.namespace_admission import (
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.model.names import tenant_namespace
 from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY
+from liqod.model.records.home_policies import NAME as HOME_POLICIES
 
 FINALIZER_POLICY: Final = "liqod-borrower-finalizers"
 INGRESS_POLICY: Final = "liqod-borrower-ingresses"
 SLICE_POLICY: Final = "liqod-borrower-slices"
+ISOLATION_POLICY: Final = "liqod-borrower-network-policies"
 SERVICE_POLICY: Final = "liqod-borrower-services"
 SECRET_POLICY: Final = "liqod-borrower-secrets"  # noqa: S105 (a name, not a secret)
 CLAIM_POLICY: Final = "liqod-borrower-claims"
@@ -47,6 +49,7 @@ _NAMES: Final = (
     SECRET_POLICY,
     CLAIM_POLICY,
     SLICE_POLICY,
+    ISOLATION_POLICY,
     NAMESPACE_POLICY,
     SECURITY_POLICY,
 )
@@ -73,7 +76,7 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
         ),
         _policy(
             FINALIZER_POLICY,
-            {**_OBJECTS, _OFFLOADING: ("shadowpods", "shadowendpointslices")},
+            {**_OBJECTS, _OFFLOADING: ("shadowpods", "shadowendpointslices", "shadownetworkpolicysets")},
             [
                 (
                     # Storage object in use protection adds its finalizer as a mutating admission plugin, so that it is
@@ -103,6 +106,16 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
                     "!has(object.spec.template) || !has(object.spec.template.addressType) || "
                     "object.spec.template.addressType != 'FQDN'",
                     "a borrower's slice may not hold names: where they are resolved, they may be names of this cluster",
+                ),
+            ],
+        ),
+        _policy(
+            ISOLATION_POLICY,
+            {_OFFLOADING: ("shadownetworkpolicysets",)},
+            [
+                (
+                    f"object.metadata.name == '{HOME_POLICIES}'",
+                    f"a borrower has one set of network policies in a namespace, and its name is {HOME_POLICIES}",
                 ),
             ],
         ),

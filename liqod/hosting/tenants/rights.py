@@ -36,7 +36,7 @@ def borrower_role(*, services: bool) -> dict[str, Any]:
             # A WebSocket upgrade is a GET, a SPDY upgrade a POST; RBAC maps the method to the verb.
             _rule("", ["pods/exec", "pods/attach", "pods/portforward"], ["create", "get"]),
             _rule("", ["configmaps", "secrets", "persistentvolumeclaims"], _ALL),
-            _rule("offloading.liqo.io", ["shadowendpointslices"], _ALL),
+            _rule("offloading.liqo.io", ["shadowendpointslices", "shadownetworkpolicysets"], _ALL),
             *([_rule("", ["services"], _ALL), _rule("networking.k8s.io", ["ingresses"], _ALL)] if services else []),
         ],
     }

@@ -71,7 +71,8 @@ class Context:
 
     ``node_address`` becomes the host IP of offloaded pods; ``domain`` is the home cluster's own in DNS; ``patch`` is
     what the virtual node adds to its pods, and changes while it runs. ``neighbours`` are the names of the other virtual
-    nodes of the lender, as label values; None while they are not known.
+    nodes of the lender, as label values; None while they are not known. ``policies`` says of a namespace at home
+    whether the lender has its NetworkPolicies; a namespace is not in it while that is not known.
     """
 
     home: ClusterID
@@ -83,6 +84,7 @@ class Context:
     annotations_not_reflected: frozenset[str] = frozenset()
     patch: Latest[OffloadingPatch] = field(factory=lambda: Latest(OffloadingPatch()), eq=False)
     neighbours: Latest[frozenset[str] | None] = field(factory=lambda: Latest(None), eq=False)
+    policies: Latest[Mapping[str, bool]] = field(factory=lambda: Latest({}), eq=False)
     network: LenderNetwork = field(default=Factory(NoNetwork), eq=False)
     services: HomeServices = field(default=Factory(NoHomeServices), eq=False)
 

@@ -99,6 +99,7 @@ class PodController(Controller[Key]):
         gate: DeletionGate,
         workers: int,
         status_delay: float,
+        sends_policies: bool = False,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         self.workers = workers
@@ -114,6 +115,7 @@ class PodController(Controller[Key]):
         gate.register(SHADOWPODS.plural, namespaces.count_shadows, self.enqueue)
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
         self._delay = status_delay
+        self._sends_policies = sends_policies
         self._tracked: dict[Key, TrackedPod] = {}
         # The lender's outage, or the recovery from it; None before the first.
         self._outage: Outage | Recovery | None = None
@@ -131,6 +133,7 @@ class PodController(Controller[Key]):
         yield observe(self._context.patch, lambda _: self._patch_changed())
         yield observe(self._context.services.api_addresses, lambda _: self._postponed())
         yield observe(self._context.neighbours, lambda _: self._namespaces.remote_pods())
+        yield observe(self._context.policies, lambda _: self._postponed())
 
     def fair_by(self, key: Key) -> Hashable:
         # After a restart all pods are enqueued at once. Two lanes, served in turn: a new pod does not wait until
@@ -246,7 +249,7 @@ class PodController(Controller[Key]):
         if isinstance(decision, Create | Patch | DeleteShadow) and not self._health.ok:
             tracked.postponed = True
             return _after(self._until_given_up(home))
-        if isinstance(decision, Create | Patch) and not self._context.services.knows_api_server(key.namespace):
+        if isinstance(decision, Create | Patch) and not self._is_prepared(key.namespace):
             tracked.postponed = True
             return _after(self._until_given_up(home))
         try:
@@ -258,6 +261,12 @@ class PodController(Controller[Key]):
             again = RETRY
         left = self._until_given_up(home)
         return _after(again if left is None else min(left, again if again is not None else left))
+
+    def _is_prepared(self, namespace: str) -> bool:
+        """Return whether it is known what pods of a namespace find at the lender: the way home, and their policies."""
+        if self._sends_policies and namespace not in self._context.policies.value:
+            return False
+        return self._context.services.knows_api_server(namespace)
 
     def _forget_home(self, key: Key, tracked: TrackedPod, remote: RemoteNamespace | None) -> TrackedPod:
         """Drop the record of a pod that is gone at home; for a remaining ShadowPod only its deletion is kept."""

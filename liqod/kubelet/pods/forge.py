@@ -18,7 +18,13 @@ from liqod.kubelet.node.tolerations import original_tolerations
 from liqod.kubelet.pods.affinity import preset_affinity, spread_constraints
 from liqod.kubelet.pods.offloading_patch import PATCHED_ANNOTATION, placement_digest
 from liqod.kubelet.tokens.projection import forge_access
-from liqod.model.names import HOME_SPEC_ANNOTATION, RUNTIME_CLASS, TAINT_KEY
+from liqod.model.names import (
+    HOME_SPEC_ANNOTATION,
+    NETWORK_POLICIES_ANNOTATION,
+    NETWORK_POLICIES_SENT,
+    RUNTIME_CLASS,
+    TAINT_KEY,
+)
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.name_service import DOMAIN_ANNOTATION
 
@@ -204,6 +210,8 @@ def _metadata(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> tu
     annotations[HOME_SPEC_ANNOTATION] = _digest(mutable)
     # Not in the digest: it is for pods that are created, and of those that run nothing changes by it.
     annotations[DOMAIN_ANNOTATION] = context.domain
+    if context.policies.value.get(meta.namespace):
+        annotations[NETWORK_POLICIES_ANNOTATION] = NETWORK_POLICIES_SENT
     return labels, annotations
 
 

@@ -13,11 +13,11 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.kube.cache.informer import Informer
 from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.meta import ownership
 from liqod.kubelet.common.refusals import Attempts
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.kinds import Kind
-from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import Key
 from liqod.model.objects.meta import label_selector

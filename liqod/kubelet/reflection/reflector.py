@@ -17,6 +17,7 @@ from liqod.kube.errors import AlreadyExists, ApiError, Unreachable
 from liqod.kube.events import Recorder
 from liqod.kube.writing.refusals import READ_AGAIN
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.meta import is_ours
 from liqod.kubelet.common.readiness import Readiness
@@ -30,7 +31,6 @@ from liqod.kubelet.reflection.decide import Create, Decision, Delete, Keep, Patc
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, portable_only
 from liqod.kubelet.reflection.kinds import Kind
 from liqod.kubelet.reflection.namespace_pair import NamespacePair, TrackedObject
-from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import Key
 from liqod.model.names import REFLECTION_MANAGER

@@ -17,6 +17,7 @@ from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.events import Recorder
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
@@ -27,7 +28,6 @@ from liqod.kubelet.reflection.forge.claim import Volume, lender_of
 from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import CLAIM, ENDPOINTSLICE, KINDS, SERVICE, Kind, listing_of
 from liqod.kubelet.reflection.reflector import Reflector
-from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.kubelet.reflection.turns import Turns
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import ClusterID, Key

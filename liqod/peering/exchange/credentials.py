@@ -23,11 +23,11 @@ from liqod.flow.controller import After
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import NAMESPACES, SECRETS
+from liqod.model.api_url import OwnAddresses, api_url_problem
 from liqod.model.ids import ClusterID
 from liqod.model.names import CREDENTIAL_SECRET, REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
 from liqod.model.objects.granted_namespace import is_tenant_namespace
 from liqod.model.objects.meta import Object
-from liqod.model.records.api_url import OwnAddresses, api_url_problem
 from liqod.model.records.offer import AccessGrant, Refusal, tenant_namespace_taken
 from liqod.model.records.unpeering import is_trust_withdrawn, order_of
 from liqod.model.timestamps import rfc3339

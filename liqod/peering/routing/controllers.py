@@ -16,11 +16,11 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.events import Recorder
 from liqod.kube.resources import NETWORKCONFIGS, NODES, PODS
 from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.model.api_url import OwnAddresses
 from liqod.model.ids import ClusterID
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import OCCUPYING_PODS, Pod
 from liqod.model.objects.tenant_nodes import TenantNodes
-from liqod.model.records.api_url import OwnAddresses
 from liqod.model.records.network import NetworkConfig
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 from liqod.peering.borrowing.advertisements import Advertisements

@@ -1,4 +1,4 @@
-"""What a borrower writes at the lender: ShadowPods on the way to pods, ShadowEndpointSlices to EndpointSlices."""
+"""What a borrower writes at the lender: ShadowPods, ShadowEndpointSlices, and records of its NetworkPolicies."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from liqod.config.load import parse
 from liqod.hosting.endpointslice_forge import EndpointSlice, body_of, decide, refused_addresses, template_of, unready
+from liqod.hosting.networkpolicies.checks import REST, checked
+from liqod.hosting.networkpolicies.objects import Policy
+from liqod.hosting.networkpolicies.record import UNREADABLE, Seen, read
 from liqod.hosting.shadowpods import dns, forge
 from liqod.hosting.shadowpods.admission import Refuse, admit
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.networks import objection
 from liqod.model.names import ORIGIN_LABEL
+from liqod.model.records.home_policies import MAX_ADDRESSES, MAX_MAPPED, ShadowNetworkPolicySet
+from liqod.model.records.network import Subnets, TunnelEndpointSpec
 from liqod.model.records.views import ShadowEndpointSlice, ShadowPod
 from tests.fuzz.cost import Target
 
@@ -107,6 +113,17 @@ def endpoint_slice(data: bytes) -> None:
     assert len(body["metadata"]["labels"]) <= 4
     present = msgspec.convert({**body, "metadata": {**body["metadata"], "uid": "u"}}, EndpointSlice)
     decide(shadow, present, wanted)
+
+
+def policy_record(data: bytes) -> None:
+    """Read home's policies: what they are made of is bounded, and what cannot be read isolates every pod."""
+    sent = read(data, SEEN)
+    with suppress(msgspec.MsgspecError, RecursionError):
+        msgspec.json.decode(b'{"metadata":{"name":"home"},"spec":%b}' % data, type=ShadowNetworkPolicySet)
+    assert len(sent.facts.pods) <= MAX_ADDRESSES
+    assert len(sent.facts.addresses.pairs) <= MAX_MAPPED + 1
+    if UNREADABLE in sent.specs:
+        assert checked(sent.specs, ())[0][0] == Policy(REST, frozenset(), (), ())
 
 
 def _shadows(data: bytes) -> Iterator[ShadowPod]:
@@ -227,7 +244,33 @@ _SLICE: Final = {
         }
     },
 }
-TARGETS: Final[Mapping[str, Target]] = {"shadow-pod": shadow_pod, "endpoint-slice": endpoint_slice}
+_RECORD: Final = {
+    "policies": [{"name": "web", "spec": {"podSelector": {}, "egress": [{"to": [{"podSelector": {}}]}]}}],
+    "namespaces": [{"name": "shop", "labels": {"team": "a"}}],
+    "pods": [
+        {
+            "namespace": "shop",
+            "labels": {"app": "db"},
+            "ports": [{"name": "sql", "port": 5432}],
+            "addresses": ["10.64.0.7"],
+        }
+    ],
+    "nameServers": [{"namespace": "kube-system", "addresses": ["10.64.0.53"]}],
+    "addresses": [{"home": "192.0.2.1", "here": "10.70.0.1"}],
+    "withheld": ["zone"],
+}
+SEEN: Final = Seen(
+    home="shop",
+    here={"shop": "shop-rome"},
+    tunnel=TunnelEndpointSpec(
+        remote=Subnets(pod_cidrs=["10.10.0.0/16"]), remote_seen=Subnets(pod_cidrs=["10.64.0.0/16"])
+    ),
+)
+TARGETS: Final[Mapping[str, Target]] = {
+    "shadow-pod": shadow_pod,
+    "endpoint-slice": endpoint_slice,
+    "policy-record": policy_record,
+}
 SEEDS: Final[Mapping[str, list[bytes]]] = {
     "shadow-pod": [
         msgspec.json.encode(_FULL),
@@ -244,6 +287,10 @@ SEEDS: Final[Mapping[str, list[bytes]]] = {
                 "spec": {"pod": {"containers": [{"name": "c"}]}},
             }
         ),
+    ],
+    "policy-record": [
+        msgspec.json.encode(_RECORD),
+        b'{"policies":[{"name":"x","spec":{"podSelector":[[[[]]]]}}],"pods":[{"addresses":["::ffff:10.64.0.1","x"]}]}',
     ],
     "endpoint-slice": [
         msgspec.json.encode(_SLICE),

@@ -23,8 +23,8 @@ from liqod.kube.connection.config import ConfigError, from_grant
 from liqod.kube.connection.transport import tls_creator
 from liqod.kubelet.common.views import Secret
 from liqod.kubelet.lender.access import read
+from liqod.model.api_url import OwnAddresses, api_url_problem
 from liqod.model.objects.node_selector import Requirement, Term
-from liqod.model.records.api_url import OwnAddresses, api_url_problem
 from liqod.model.records.offloading import LOCAL, REMOTE, Policy
 from liqod.model.records.spillover import HOME_FIRST, Spillover, SpilloverPeer
 from liqod.model.records.views import ShadowPod

@@ -14,6 +14,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.events import Recorder
 from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.deletion_judge import Evidence
@@ -21,7 +22,6 @@ from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import Kind
 from liqod.kubelet.reflection.reflector import Reflector
-from liqod.kubelet.reflection.shared_informers import NamespacedInformers
 from liqod.model.ids import ClusterID
 from tests.kube.cases import Answer, memory_client, status
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from liqod.flow.controller import After
 from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
 from liqod.hosting.shadowpods.decide import Tracked
+from liqod.hosting.shadowpods.isolation import PodIsolation
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.shadowpods.pod_update import patches
 from liqod.hosting.shadowpods.quota import resource_requests
@@ -22,10 +23,12 @@ from liqod.hosting.views import Pod
 from liqod.kube.client import Client
 from liqod.kube.errors import Forbidden, Invalid, NotFound
 from liqod.kube.resources import PODS
+from liqod.model.names import ISOLATED_LABEL
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Object
 from liqod.model.records.views import ShadowPod
 
+_LABEL_PATH: Final = f"/metadata/labels/{ISOLATED_LABEL.replace('/', '~1')}"
 RETRY_RESIZE = 300.0
 """Seconds after which a refused resize is tried again, should no capacity have been freed before."""
 
@@ -52,6 +55,7 @@ class InPlaceUpdate:
         reports: ShadowPodReports,
         contract: Contract,
         contracts: Contracts,
+        isolation: PodIsolation,
     ) -> None:
         self._client = client
         self._namespaces = namespaces
@@ -59,6 +63,7 @@ class InPlaceUpdate:
         self._reports = reports
         self._contract = contract
         self._contracts = contracts
+        self._isolation = isolation
 
     async def apply(self, shadow: ShadowPod, pod: Pod, tracked: Tracked) -> After | None:
         """Bring a pod to its ShadowPod; returns when to try a refused resize again. Raises KubeError."""
@@ -88,15 +93,26 @@ class InPlaceUpdate:
         # compared again.
         if debug and not await self._change(pod, debug, "ephemeralcontainers"):
             return None
+        if patch:
+            patch += self._isolated(shadow, pod)
         if patch and not await self._change(pod, patch):
             # A JSON patch is atomic (RFC 5789, section 2): without the spec part the metadata may still be accepted.
-            metadata_only = patches.changes(shadow, pod, spec=False, resized=resized)
+            metadata_only = patches.changes(shadow, pod, spec=False, resized=resized) + self._isolated(shadow, pod)
             if metadata_only != patch:
                 await self._change(pod, metadata_only)
         if not resized:
             return After(RETRY_RESIZE)
         tracked.applied = (uid, digest)
         return None
+
+    def _isolated(self, shadow: ShadowPod, pod: Pod) -> list[dict[str, Any]]:
+        """Return the patch by which a pod is not less isolated in between, when other labels are its own.
+
+        Policies select it by these at once; the label that says so follows.
+        """
+        before = pod.metadata.labels.get(ISOLATED_LABEL, "")
+        wanted = self._isolation.of_running(shadow, before)
+        return [] if wanted == before else [{"op": "add", "path": _LABEL_PATH, "value": wanted}]
 
     async def _resize(self, shadow: ShadowPod, pod: Pod, tracked: Tracked, patch: list[dict[str, Any]]) -> bool:
         """Resize a pod; returns whether nothing is left to be tried.

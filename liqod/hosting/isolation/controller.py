@@ -1,0 +1,442 @@
+"""Keeps the NetworkPolicies of each granted namespace, and the label by which they tell isolated pods from others.
+
+They are made of the lender's bounds and of home's policies (``networkpolicies.compiler``). Where more is isolated than
+before labels are written before policies, where less is after them, so that no pod is open further than home says; and
+no pod is created in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import msgspec
+from twisted.internet.defer import DeferredLock, DeferredSemaphore
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.threads import deferToThread
+
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
+from liqod.flow.observe import Subscribers
+from liqod.hosting.isolation.views import NetworkPolicy, digest_of, in_turn, is_of_home, is_ours, spec_of
+from liqod.hosting.networkpolicies.compiler import CLOSED, Compiled, compiled
+from liqod.hosting.networkpolicies.enforcement import enforcement
+from liqod.hosting.networkpolicies.facts import Bounds, Facts
+from liqod.hosting.networkpolicies.record import UNREADABLE, Seen, read
+from liqod.hosting.shadowpods.isolation import widened
+from liqod.hosting.tenants import bounds
+from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.name_servers import NameServers
+from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.views import Pod
+from liqod.kube.cache.informer import Informer
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, Conflict, NotFound, Undecodable
+from liqod.kube.resources import NETWORKPOLICIES, PODS, SHADOWNETWORKPOLICYSETS
+from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.model.ids import Key
+from liqod.model.names import ISOLATED_LABEL
+from liqod.model.objects.granted_namespace import home_name_of, tenant_of
+from liqod.model.objects.meta import Object
+from liqod.model.objects.node import Node
+from liqod.model.records.facts import FACTS_NAME, ClusterFacts
+from liqod.model.records.home_policies import NAME, ShadowNetworkPolicySet, WholePolicySet
+from liqod.model.records.network import NetworkConfig, TunnelEndpoint
+
+AGAIN: Final = 600.0
+"""Seconds until a namespace is looked at again without a cause."""
+PUT_RIGHT: Final = 5.0
+"""Seconds until what somebody else changed is written again: two writers would go on for ever."""
+SMALL: Final = 8192
+"""Bytes of record and bounds that are compiled at once, in milliseconds; larger ones go to a thread."""
+SHARE: Final = 20.0
+"""How many times as long as a compilation took its tenant waits for the next one, which bounds its share of a core."""
+LONGEST_PAUSE: Final = 60.0
+
+
+@attrs.define
+class _Namespace:
+    """What is known of home's policies for one namespace; ``current`` None: nothing yet.
+
+    ``record`` is the digest of the record that it is from, ``cause`` that of everything, ``wanted`` are the digests of
+    the policies by name. ``settled``: they are written, and pods may be created.
+    """
+
+    current: Compiled | None = None
+    record: str = ""
+    cause: str = ""
+    wanted: dict[str, str] = attrs.Factory(dict)
+    settled: bool = False
+
+
+class NetworkPolicies(Controller[Key]):
+    """Reconciles each granted namespace with its NetworkPolicies; tenants take turns.
+
+    Implements ``shadowpods.isolation.Isolation``.
+    """
+
+    name = "tenant-network-policies"
+    workers = 2
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        *,
+        namespaces: Informer[Object],
+        records: Informer[ShadowNetworkPolicySet],
+        policies: Informer[NetworkPolicy],
+        pods: Informer[Pod],
+        facts: Informer[ClusterFacts],
+        networks: Networks,
+        contract: Contract,
+        name_servers: NameServers | None = None,
+        metrics: ReconcileMetrics = NO_METRICS,
+    ) -> None:
+        super().__init__(clock, metrics=metrics)
+        self._client = client
+        self._namespaces = namespaces
+        self._records = records
+        self._policies = MutationCache(policies, clock)
+        self._pods = MutationCache(pods, clock)
+        self._facts = facts
+        self._networks = networks
+        self._contract = contract
+        self._name_servers = name_servers
+        self._known: dict[str, _Namespace] = {}
+        self._pods_in: dict[str, set[Key]] = {}
+        self._policies_in: dict[str, set[Key]] = {}
+        self._locks: dict[str, DeferredLock] = {}
+        self._thread = DeferredSemaphore(1)
+        self._due: dict[str, float] = {}
+        self._subscribers: Subscribers[Callable[[str], None]] = Subscribers()
+
+    def sources(self) -> Iterable[Source[Key]]:
+        """Namespaces, what homes sent, policies and pods here, and all that bounds are made of."""
+        yield watch(self._namespaces, self._namespace_changed)
+        yield watch(self._records, lambda key, old, new: (Key("", key.namespace),))
+        yield watch(self._policies.informer, self._policy_changed)
+        yield watch(self._pods.informer, self._pod_changed)
+        yield watch(self._facts, self._facts_changed)
+        yield watch(self._networks.nodes, self._node_changed)
+        if self._name_servers is not None:
+            yield observe(self._name_servers, self._of_tenant)
+        if self._networks.tunnels is not None:
+            yield watch(self._networks.tunnels, self._tunnel_changed)
+        if self._networks.decisions is not None:
+            yield watch(self._networks.decisions, self._decision_changed)
+
+    async def prepare(self) -> None:
+        """Await what policies are made of, and what is there: what is missing from an unsynced cache may exist."""
+        await self._networks.prepare()
+        for informer in (self._namespaces, self._records, self._policies.informer, self._pods.informer, self._facts):
+            await informer.when_synced()
+        if self._name_servers is not None:
+            await self._name_servers.when_synced()
+
+    def fair_by(self, key: Key) -> Hashable:
+        """Return the tenant of a namespace."""
+        found = self._namespaces.get(key)
+        return tenant_of(found) if found is not None else ""
+
+    async def reconcile(self, key: Key) -> After | None:
+        """Write what differs in one namespace."""
+        found = self._namespaces.get(key)
+        if found is None or found.metadata.deleting or not (tenant := tenant_of(found)):
+            self._known.pop(key.name, None)
+            self._locks.pop(key.name, None)
+            return None
+        return await self._alone(key.name, lambda: self._bring(tenant, found))
+
+    async def apply(self, tenant: str, namespace: str) -> None:
+        """Bound what pods of a namespace reach, before anything is created in it. Raises KubeError."""
+        await self.prepare()
+        found = self._namespaces.get(Key("", namespace))
+        if found is None or not tenant_of(found):  # just created: the watch has not shown it
+            policy = bounds.network_policy(tenant, namespace, self._contract, self._around(tenant))
+            await self._write(namespace, [policy] if policy is not None else [])
+            return
+        await self._alone(namespace, lambda: self._bring(tenant, found))
+
+    async def _alone(self, namespace: str, step: Callable[[], Awaitable[After | None]]) -> After | None:
+        """Take a step in a namespace, none other at the same time."""
+        lock = self._locks.setdefault(namespace, DeferredLock())
+        await lock.acquire()
+        try:
+            return await step()
+        finally:
+            lock.release()
+
+    # Isolation
+
+    def of(self, namespace: str, labels: Mapping[str, str], *, awaited: bool) -> str | None:
+        """Return the value of the label of a pod; None while that is not known (``Isolation``)."""
+        known, record = self._known.get(namespace), self._records.get(Key(namespace, NAME))
+        if known is not None and known.current is not None:
+            is_old = record is not None and record.digest != known.record
+            return known.current.isolated(labels) if known.settled and not is_old else None
+        if record is not None or awaited:
+            return None
+        # Policies of an earlier time are in force, and what they were made of is gone: the strictest of all.
+        return "both" if self._has_home_policies(namespace) else ""
+
+    def refused_of(self, namespace: str, labels: Mapping[str, str]) -> Sequence[str]:
+        """Return what is closed for a pod though home may allow it (``Isolation``)."""
+        known = self._known.get(namespace)
+        if known is None or known.current is None:
+            return ()
+        return [f"{one.reason}: {one}" for one in known.current.refused_of(labels)]
+
+    def unenforced(self) -> str:
+        """Return why nothing here enforces policies, as far as is known (``Isolation``)."""
+        found = enforcement(self._facts.get(Key("", FACTS_NAME)))
+        return "" if found.enforced else found.message
+
+    def subscribe(self, subscriber: Callable[[str], None]) -> Callable[[], None]:
+        """Call ``subscriber`` with the namespace of which more is known (``Isolation``)."""
+        return self._subscribers.add(subscriber)
+
+    # One namespace
+
+    async def _bring(self, tenant: str, namespace: Object) -> After | None:
+        name, record = namespace.metadata.name, self._records.get(Key(namespace.metadata.name, NAME))
+        known = self._known.setdefault(name, _Namespace())
+        egress = bounds.network_policy(tenant, name, self._contract, self._around(tenant))
+        limits = Bounds(tenant=tenant, namespace=name, egress=egress, labels=self._contract.labels)
+        if record is None:
+            return await self._without_record(name, known, limits)
+        seen = self._seen(tenant, namespace)
+        cause = _digest(record.digest, egress, seen)
+        if cause != known.cause or not self._is_written(name, known):
+            if (wait := self._due.pop(tenant, 0.0) - self.clock.seconds()) > 0:
+                self._due[tenant] = self.clock.seconds() + wait
+                return After(wait)
+            try:
+                whole = await self._client.get(SHADOWNETWORKPOLICYSETS, NAME, name, view=WholePolicySet)
+                text = bytes(whole.spec)
+            except NotFound:
+                return After(AGAIN)  # the watch will show that it is gone
+            except Undecodable:
+                text = b""
+            made = await self._compiled(tenant, text, seen, limits)
+            await self._follow(name, known, made)
+            # What was read may be newer: then the watch has yet to show it, and it is compiled once more.
+            known.record, known.cause, known.settled = record.digest, cause, True
+            for subscriber in self._subscribers:
+                subscriber(name)
+        await self._label(name, known, widen=False)
+        return After(AGAIN)
+
+    async def _without_record(self, namespace: str, known: _Namespace, limits: Bounds) -> After:
+        """Keep to the bounds of a namespace of which home says nothing. Unknown is not empty: its policies stay.
+
+        Where bounds changed since these were compiled, nobody knows what is left of them: every pod is isolated.
+        """
+        nothing = Facts(namespace="")
+        if not self._has_home_policies(namespace) and (known.current is None or not known.current.home):
+            await self._write(namespace, compiled({}, nothing, limits).policies)
+            return After(AGAIN)
+        closed = compiled({UNREADABLE: None}, nothing, limits)
+        for one in closed.policies:
+            name = one["metadata"]["name"]
+            present = self._policies.get(Key(namespace, name))
+            if name != CLOSED and (present is None or present.digest != digest_of(one["spec"])):
+                await self._follow(namespace, known, closed)
+                known.record, known.cause, known.settled = "", "", True
+                await self._label(namespace, known, widen=False)
+                break
+        return After(AGAIN)
+
+    async def _compiled(self, tenant: str, text: bytes, seen: Seen, limits: Bounds) -> Compiled:
+        def work() -> Compiled:
+            sent = read(text, seen)
+            return compiled(sent.specs, sent.facts, attrs.evolve(limits, withheld=sent.withheld))
+
+        if len(text) + len(msgspec.json.encode(limits.egress)) <= SMALL:
+            return work()
+        # One thread: the interpreter runs one at a time anyhow. A tenant that writes a record that takes long, over and
+        # over, gets its share, and others wait for one compilation.
+        await self._thread.acquire()
+        try:
+            begun = self.clock.seconds()
+            made: Compiled = await deferToThread(work)
+            ended = self.clock.seconds()
+        finally:
+            self._thread.release()
+        self._due[tenant] = ended + min(LONGEST_PAUSE, SHARE * (ended - begun))
+        return made
+
+    async def _follow(self, namespace: str, known: _Namespace, made: Compiled) -> None:
+        """Write labels and policies, in the order in which no pod is open further than before or after."""
+        known.settled = False
+        known.wanted = {str(one["metadata"]["name"]): digest_of(one["spec"]) for one in made.policies}
+        known.current = attrs.evolve(made, policies=())
+        await self._label(namespace, known, widen=True)
+        await self._write(namespace, made.policies)
+
+    async def _label(self, namespace: str, known: _Namespace, *, widen: bool) -> None:
+        """Set the label of the pods of a namespace; with ``widen`` none loses what it is isolated by now."""
+        for key in sorted(self._pods_in.get(namespace, ())):
+            pod = self._pods.get(key)
+            if pod is None or pod.finished or known.current is None:
+                continue
+            before, wanted = pod.metadata.labels.get(ISOLATED_LABEL, ""), known.current.isolated(pod.metadata.labels)
+            if widen:
+                wanted = widened(before, wanted)
+            if wanted == before:
+                continue
+            patch = {"metadata": {"uid": pod.metadata.uid, "labels": {ISOLATED_LABEL: wanted or None}}}
+            try:
+                written = await self._client.patch(PODS, key.name, patch, key.namespace, view=Pod)
+            except (NotFound, Conflict):
+                continue  # gone, or another one by now, which was created with its label
+            self._pods.wrote(key, pod, written)
+
+    async def _write(self, namespace: str, wanted: Sequence[Mapping[str, Any]]) -> None:
+        """Create or update policies in their order, and remove all others of ours in the reverse one."""
+        for body in wanted:
+            await self._ensure(body)
+        names = {str(one["metadata"]["name"]) for one in wanted}
+        for key in sorted(self._policies_in.get(namespace, ()), key=lambda one: in_turn(one.name), reverse=True):
+            if is_ours(key.name) and key.name not in names and self._policies.get(key) is not None:
+                await self._client.delete(NETWORKPOLICIES, key.name, key.namespace)
+                self._policies.forget(key)
+
+    async def _ensure(self, body: Mapping[str, Any]) -> None:
+        meta, spec = body["metadata"], spec_of(body)
+        key = Key(meta["namespace"], meta["name"])
+        present = self._policies.get(key)
+        if present is not None and present.digest == digest_of(spec):
+            return
+        if present is not None and self._networks.is_awaited and not is_of_home(key.name):
+            return  # it stays while the networks of this cluster are not known yet; one that is made is narrow
+        if present is None:
+            try:
+                made = await self._client.create(
+                    NETWORKPOLICIES, {**body, "spec": spec}, key.namespace, view=NetworkPolicy
+                )
+            except AlreadyExists:
+                pass  # without our label, or the watch is behind
+            else:
+                self._policies_in.setdefault(key.namespace, set()).add(key)
+                self._policies.wrote(key, None, made)
+                return
+        # Not a merge patch: it would leave in a selector what the wanted one does not name (RFC 7396).
+        patch = [
+            {"op": "add", "path": "/metadata/labels", "value": meta["labels"]},
+            {"op": "replace", "path": "/spec", "value": spec},
+        ]
+        written = await self._client.patch(
+            NETWORKPOLICIES, key.name, patch, key.namespace, kind="json", view=NetworkPolicy
+        )
+        self._policies_in.setdefault(key.namespace, set()).add(key)
+        self._policies.wrote(key, present, written)
+
+    def _is_written(self, namespace: str, known: _Namespace) -> bool:
+        present = {
+            key.name: found.digest
+            for key in self._policies_in.get(namespace, ())
+            if is_ours(key.name) and (found := self._policies.get(key)) is not None
+        }
+        return known.settled and present == known.wanted
+
+    def _has_home_policies(self, namespace: str) -> bool:
+        keys = self._policies_in.get(namespace, ())
+        return any(is_of_home(key.name) and self._policies.get(key) is not None for key in keys)
+
+    def _around(self, tenant: str) -> bounds.Surroundings:
+        around = self._networks.around(tenant)
+        if self._name_servers is None:
+            return around
+        return attrs.evolve(around, name_servers=self._name_servers.places(tenant))
+
+    def _seen(self, tenant: str, namespace: Object) -> Seen:
+        granted = (one for one in self._namespaces.items() if tenant_of(one) == tenant and not one.metadata.deleting)
+        here = {home_name_of(one): one.metadata.name for one in granted}
+        tunnel = None if self._networks.tunnels is None else self._networks.tunnels.get(Key("", tenant))
+        spec = None if tunnel is None else tunnel.spec
+        return Seen(home=home_name_of(namespace), here=here, tunnel=spec, around=self._around(tenant))
+
+    # What changed
+
+    def _of_tenant(self, tenant: str) -> Iterable[Key]:
+        return [one.metadata.key for one in self._namespaces.items() if tenant_of(one) == tenant]
+
+    def _namespace_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[Key]:
+        yield key
+        before, after = (tenant_of(one) if one is not None and not one.metadata.deleting else "" for one in (old, new))
+        if before != after and self.started:
+            # What a rule of another namespace names may be here now, or no longer.
+            for tenant in {before, after} - {""}:
+                yield from (one for one in self._of_tenant(tenant) if self._records.get(Key(one.name, NAME)))
+
+    def _policy_changed(self, key: Key, old: NetworkPolicy | None, new: NetworkPolicy | None) -> Iterable[Key]:
+        _note(self._policies_in, key, new)
+        if new is None:
+            self._policies.forget(key)
+        known = self._known.get(key.namespace)
+        wanted = None if known is None else known.wanted.get(key.name)
+        if self.started and is_ours(key.name) and (new is None or new.digest != wanted):
+            self.enqueue(Key("", key.namespace), PUT_RIGHT)
+        return ()
+
+    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> Iterable[Key]:
+        _note(self._pods_in, key, new)
+        if new is None:
+            self._pods.forget(key)
+            return ()
+        if old is not None and old.metadata.labels == new.metadata.labels:
+            return ()
+        known = self._known.get(key.namespace)
+        if known is None or known.current is None:
+            return ()
+        labels = new.metadata.labels
+        if known.current.isolated(labels) == labels.get(ISOLATED_LABEL, ""):
+            return ()
+        if old is None:  # it was created when policies were others
+            return (Key("", key.namespace),)
+        self.enqueue(Key("", key.namespace), PUT_RIGHT)
+        return ()
+
+    def _facts_changed(self, key: Key, old: ClusterFacts | None, new: ClusterFacts | None) -> Iterable[Key]:
+        if self.started and enforcement(old) != enforcement(new):
+            for namespace in self._known:
+                for subscriber in self._subscribers:
+                    subscriber(namespace)
+        return () if self._networks.is_same_facts(old, new) else self._of_all()
+
+    def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:
+        same = old is not None and new is not None and _networks_of(old) == _networks_of(new)
+        return () if same else self._of_tenant(key.name)
+
+    def _decision_changed(self, key: Key, old: NetworkConfig | None, new: NetworkConfig | None) -> Iterable[Key]:
+        return () if self._networks.is_same_decision(old, new) else self._of_tenant(key.name)
+
+    def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
+        return () if self._networks.is_same(old, new) else self._of_all()
+
+    def _of_all(self) -> Iterable[Key]:
+        return [one.metadata.key for one in self._namespaces.items() if tenant_of(one)]
+
+
+def _note(index: dict[str, set[Key]], key: Key, new: Object | None) -> None:
+    if new is not None:
+        index.setdefault(key.namespace, set()).add(key)
+        return
+    of_namespace = index.get(key.namespace, set())
+    of_namespace.discard(key)
+    if not of_namespace:
+        index.pop(key.namespace, None)
+
+
+def _networks_of(tunnel: TunnelEndpoint) -> tuple[object, ...]:
+    spec = tunnel.spec
+    return spec.local, spec.local_seen, spec.remote, spec.remote_seen
+
+
+def _digest(record: str, egress: Mapping[str, Any] | None, seen: Seen) -> str:
+    tunnel = seen.tunnel
+    networks = () if tunnel is None else (tunnel.local, tunnel.local_seen, tunnel.remote, tunnel.remote_seen)
+    cause = [record, egress, seen.home, dict(seen.here), networks, seen.around.name_servers]
+    return hashlib.blake2b(msgspec.json.encode(cause, order="deterministic"), digest_size=16).hexdigest()

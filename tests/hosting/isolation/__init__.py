@@ -1,0 +1,1 @@
+"""Home's NetworkPolicies as they are kept at a lender."""

@@ -1,0 +1,1 @@
+"""NetworkPolicies of home on their way to a lender."""
