@@ -42,7 +42,7 @@ from liqod.agent.state import (
     unmet,
     unready,
 )
-from liqod.agent.wiring import Fact, Features
+from liqod.agent.wiring import Features, Requirement
 from liqod.config.schema import Settings
 from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.agent.node import NodeFabric
@@ -134,7 +134,7 @@ class Agent(Service):
     def unmet(self) -> list[Unmet]:
         """Return the same as the diagnosis takes it."""
         if self.features is not None and isinstance(self.state.value, Leading):
-            return [fact.otherwise for fact in self.features.facts() if not fact.holds]
+            return [fact.otherwise for fact in self.features.requirements() if not fact.holds]
         return unmet(self.state.value)
 
     def startService(self) -> None:
@@ -399,9 +399,9 @@ class Agent(Service):
         finally:
             refresh.stop()
 
-    def _refresh(self, features: Features) -> Fact | None:
+    def _refresh(self, features: Features) -> Requirement | None:
         """Update the state; returns the first condition of readiness that does not hold."""
-        first = next((fact for fact in features.facts() if not fact.holds), None)
+        first = next((fact for fact in features.requirements() if not fact.holds), None)
         if first is not None:
             self.state.set(Leading(first.otherwise))
             return first

@@ -66,7 +66,7 @@ def _plain(error: object) -> str:
 
 
 @attrs.frozen
-class Fact:
+class Requirement:
     """One condition of readiness, the problem to show while it does not hold, and how to wait until it may."""
 
     holds: bool
@@ -292,9 +292,9 @@ class Features:
         """Return the features that run."""
         return [service for _, service in self._started]
 
-    def facts(self) -> Iterator[Fact]:
+    def requirements(self) -> Iterator[Requirement]:
         """Yield the conditions of readiness."""
-        yield Fact(
+        yield Requirement(
             bool(self.peering.port),
             Unmet("NotListening", f"peering.listen = {self._settings.peering.listen} is not bound"),
             self.peering.bound.wait,
@@ -307,7 +307,7 @@ class Features:
             ),
             "the first lists of the records are not complete",
         )
-        yield Fact(
+        yield Requirement(
             all(informer.synced for informer in self.informers),
             Unmet("CachesIncomplete", incomplete),
             self.informers.when_synced,
@@ -316,4 +316,4 @@ class Features:
             why = f": {self.webhook.trouble}" if self.webhook.trouble else ""
             sentence = f"the admission webhook is not configured{why}"
             missing = Unmet("WebhookNotConfigured", sentence)
-            yield Fact(self.webhook.configured, missing, self.webhook.ready.wait)
+            yield Requirement(self.webhook.configured, missing, self.webhook.ready.wait)

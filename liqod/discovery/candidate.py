@@ -69,7 +69,7 @@ class Announcement:
 
 
 @attrs.frozen
-class Claims:
+class TxtRecord:
     """The content of a TXT record, validated."""
 
     cluster_id: str
@@ -86,8 +86,8 @@ def to_txt(me: Announcement) -> dict[str, str]:
     return {"id": me.cluster_id, "name": me.cluster_name, "fp": me.fingerprint, "proto": str(PROTOCOL)}
 
 
-def from_txt(properties: Mapping[bytes, bytes | None]) -> Claims:
-    """Parse the claims of a TXT record; raise BadRecord. Unknown keys are ignored (RFC 6763, 6.4)."""
+def from_txt(properties: Mapping[bytes, bytes | None]) -> TxtRecord:
+    """Parse a TXT record; raise BadRecord. Unknown keys are ignored (RFC 6763, 6.4)."""
     size = sum(len(key) + len(value or b"") + 2 for key, value in properties.items())
     if size > MAX_TXT:
         raise BadRecord(f"the record has {size} bytes; {MAX_TXT} are allowed")
@@ -106,7 +106,7 @@ def from_txt(properties: Mapping[bytes, bytes | None]) -> Claims:
             parse_fingerprint(fingerprint)
         except ValueError as error:
             raise BadRecord("the record's fp is not a fingerprint") from error
-    return Claims(cluster_id, name, fingerprint)
+    return TxtRecord(cluster_id, name, fingerprint)
 
 
 def instance_label(me: Announcement) -> str:
@@ -117,7 +117,7 @@ def instance_label(me: Announcement) -> str:
 
 
 def candidates_of(
-    claims: Claims,
+    text_record: TxtRecord,
     addresses: Iterable[str],
     port: int,
     *,
@@ -139,7 +139,9 @@ def candidates_of(
             ranked[text] = rank
     best = sorted(ranked, key=lambda text: (ranked[text], text))[:MAX_ADDRESSES]
     return tuple(
-        Candidate(host, port, source, claims.cluster_id, claims.cluster_name, fingerprint=claims.fingerprint)
+        Candidate(
+            host, port, source, text_record.cluster_id, text_record.cluster_name, fingerprint=text_record.fingerprint
+        )
         for host in best
     )
 

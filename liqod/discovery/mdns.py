@@ -143,11 +143,11 @@ class Responder:
         )
 
     def _sighting(self, info: ServiceInfo) -> Seen:
-        claims = from_txt(info.properties)
-        if claims.cluster_id == self._me.cluster_id:
+        text_record = from_txt(info.properties)
+        if text_record.cluster_id == self._me.cluster_id:
             return Seen(info.name, ())
         found = candidates_of(
-            claims,
+            text_record,
             # With their zones: a link-local address is not usable without its interface (RFC 4007, section 11).
             info.parsed_scoped_addresses(),
             info.port or 0,

@@ -91,7 +91,7 @@ async def _resolve(resolver: Any, instance: bytes) -> tuple[tuple[Candidate, ...
         raise SearchFailed(why or why_not)
     if not services or not texts:
         raise SearchFailed("it has no SRV or no TXT record")
-    claims = from_txt(_properties(texts[0].payload.data))
+    text_record = from_txt(_properties(texts[0].payload.data))
     ttls = [answer.ttl for answer in (*services, *texts)]
     # RFC 2782 asks for a weighted random order within a priority. All targets are tried here, so a fixed order does.
     ordered = sorted(services, key=lambda answer: (answer.payload.priority, -answer.payload.weight))[:MAX_TARGETS]
@@ -105,7 +105,7 @@ async def _resolve(resolver: Any, instance: bytes) -> tuple[tuple[Candidate, ...
             problem = why or problem
             addresses = [_address(record) for record in records or ()]
             ttls += [record.ttl for record in records or ()]
-            candidates += candidates_of(claims, addresses, port, local=(), loopback=False, source=DNS_SD)
+            candidates += candidates_of(text_record, addresses, port, local=(), loopback=False, source=DNS_SD)
     if not candidates:
         raise SearchFailed(problem)
     return tuple(dict.fromkeys(candidates))[:MAX_ADDRESSES], float(min(ttls))

@@ -15,7 +15,7 @@ from liqod.discovery.candidate import (
     Announcement,
     BadRecord,
     Candidate,
-    Claims,
+    TxtRecord,
     candidates_of,
     from_txt,
     instance_label,
@@ -37,11 +37,11 @@ class RecordTests(SynchronousTestCase):
 
     def test_round_trip(self) -> None:
         """What one cluster announces is what another reads."""
-        self.assertEqual(from_txt(encoded(to_txt(ME))), Claims(ME.cluster_id, "turin", FINGERPRINT))
+        self.assertEqual(from_txt(encoded(to_txt(ME))), TxtRecord(ME.cluster_id, "turin", FINGERPRINT))
 
     def test_name_and_fingerprint_may_be_missing(self) -> None:
         """They are only hints; unknown keys are skipped."""
-        self.assertEqual(from_txt({b"id": b"x", b"proto": b"1", b"new": None}), Claims("x", "", ""))
+        self.assertEqual(from_txt({b"id": b"x", b"proto": b"1", b"new": None}), TxtRecord("x", "", ""))
 
     def test_a_range_of_protocols_counts_when_ours_is_in_it(self) -> None:
         """A later release announces all the major versions it speaks; without ours it is not worth dialling."""
@@ -100,7 +100,7 @@ class AddressTests(SynchronousTestCase):
     local = (ipaddress.ip_network("192.0.2.0/24"), ipaddress.ip_network("2001:db8::/64"))
 
     def hosts(self, *addresses: str, loopback: bool = False) -> list[str]:
-        found = candidates_of(Claims("x", "", ""), addresses, 5872, local=self.local, loopback=loopback)
+        found = candidates_of(TxtRecord("x", "", ""), addresses, 5872, local=self.local, loopback=loopback)
         return [candidate.host for candidate in found]
 
     def test_near_ones_and_ipv4_come_first(self) -> None:
@@ -129,7 +129,7 @@ class AddressTests(SynchronousTestCase):
         many = [f"10.0.0.{i}" for i in range(1, 200)]
         self.assertEqual(len(self.hosts(*many)), MAX_ADDRESSES)
         for port in (0, -1, 65536):
-            self.assertEqual(candidates_of(Claims("x", "", ""), many, port, local=(), loopback=False), ())
+            self.assertEqual(candidates_of(TxtRecord("x", "", ""), many, port, local=(), loopback=False), ())
 
 
 class ConfiguredPeerTests(SynchronousTestCase):

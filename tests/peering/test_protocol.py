@@ -294,6 +294,26 @@ class ConnectionTests(SynchronousTestCase):
         self.lose()
         self.assertIn(self.owner.trace[-1], ("closed SlowReader", "closed Unresponsive"))
 
+    def test_an_answered_probe_is_answered_whatever_waits(self) -> None:
+        """A peer that answers a probe is there, also where it has not yet read all that was sent to it."""
+        self.establish()
+        self.connection.probe()
+        self.connection.pauseProducing()
+        self.says(Pong(0))
+        self.clock.advance(PROBE)
+        self.assertFalse(self.transport.aborted)
+        self.clock.advance(SLOW_READER - PROBE)
+        self.assertTrue(self.transport.aborted)
+
+    def test_who_stops_reading_before_the_session_is_cut_off_too(self) -> None:
+        """What waited when a session began must be read in time as well."""
+        self.connection.pauseProducing()
+        self.establish()
+        for _ in range(10):
+            self.clock.advance(SLOW_READER / 10)
+            self.says(Pong(0))
+        self.assertTrue(self.transport.aborted)
+
     def test_who_talks_and_does_not_read_is_cut_off_too(self) -> None:
         """Signs of life are no reading: what waits for such a peer would wait for ever."""
         self.establish()

@@ -22,14 +22,14 @@ from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import Key
 from liqod.model.objects.meta import label_selector
 
-Claims = frozenset[tuple[str, str]]
+Addresses = frozenset[tuple[str, str]]
 
 
 @define
 class TrackedObject:
     """The record of one object between reconciles; after a restart it is rebuilt from the observed state."""
 
-    claims: Claims | None = None
+    claims: Addresses | None = None
     """The single addresses that the lender's pods must reach for it; None: it was not forged yet."""
     objections: tuple[str, ...] = ()
     """The parts that are permanently not reflected and for which events were recorded."""
@@ -98,7 +98,7 @@ class NamespacePair(MultiService):
         return self.home.synced and self.there.synced
 
     @property
-    def claims(self) -> Claims:
+    def claims(self) -> Addresses:
         """The addresses claimed for all objects."""
         return frozenset().union(*(tracked.claims or () for tracked in self.tracked.values()))
 

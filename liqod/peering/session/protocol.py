@@ -32,7 +32,7 @@ JOINING: Final = "joining"
 RELAY: Final = "relay"
 """The feature in a Hello whose sender can reach an API server over the peers' port."""
 SLOW_READER: Final = 30.0
-"""Seconds without progress after which a peer that does not read is disconnected."""
+"""Seconds in which a peer must have read all that waits for it; otherwise it is disconnected."""
 CLOSING: Final = 2.0
 """Seconds from our last event until the connection is aborted if the peer does not close it."""
 PROBE: Final = 2.0
@@ -115,6 +115,8 @@ class PeerConnection(TwistedProtocol):
         self._times = times
         self._session = Session(role)
         self._deadline: IDelayedCall | None = None
+        """By when the session must be established, a probe be answered or the connection be closed."""
+        self._unread_until: IDelayedCall | None = None
         self._beat: IDelayedCall | None = None
         self._authenticating: Deferred[Any] | None = None
         self._over = False
@@ -183,7 +185,7 @@ class PeerConnection(TwistedProtocol):
         if self.ending is None:
             kind = "ConnectionLost" if self.certificate is not None else "HandshakeFailed"
             self.ending = Bye(kind, plain(f"the connection with {self.address} broke: {reason.value}"))
-        for timer in (self._deadline, self._beat):
+        for timer in (self._deadline, self._unread_until, self._beat):
             if timer is not None and timer.active():
                 timer.cancel()
         self._over = True
@@ -194,16 +196,15 @@ class PeerConnection(TwistedProtocol):
     # IPushProducer: the transport pauses this producer while the peer does not read.
 
     def pauseProducing(self) -> None:
-        if self.writable:
+        if self.writable and not self._over:
             self.writable = False
-            if self.established:
-                self._set_deadline(SLOW_READER, "SlowReader", "the peer did not read what was sent to it")
+            bye = Bye("SlowReader", "the peer did not read what was sent to it")
+            self._unread_until = self._clock.callLater(SLOW_READER, self._cut, bye)
 
     def resumeProducing(self) -> None:
         self.writable = True
         self._unread = 0
-        if self.established:
-            self._clear_deadline()
+        self._clear_unread()
 
     def stopProducing(self) -> None:
         self.writable = False
@@ -244,6 +245,7 @@ class PeerConnection(TwistedProtocol):
         """Release the connection to another protocol, as agreed by ALPN; there was no session."""
         self._over = True
         self._clear_deadline()
+        self._clear_unread()
         self.ending = Bye("NotNeeded", "the connection is for the API relay")
         self._owner.closed(self)
 
@@ -258,9 +260,10 @@ class PeerConnection(TwistedProtocol):
 
     def probe(self) -> None:
         """Send a Ping now; without any event in time the connection is closed."""
-        if self.established and self._deadline is None:
+        if self.established and self.writable and self._deadline is None:
             self.send(Ping(0))
-            self._set_deadline(PROBE, "Unresponsive", "the peer did not answer a probe")
+            bye = Bye("Unresponsive", "the peer did not answer a probe")
+            self._deadline = self._clock.callLater(PROBE, self._cut, bye)
 
     # Internal.
 
@@ -350,7 +353,7 @@ class PeerConnection(TwistedProtocol):
 
     def _note_activity(self) -> None:
         self.heartbeat = self.heartbeat.note_activity()
-        if self.established_at is not None and self.writable:
+        if self.established_at is not None:
             self._clear_deadline()  # a probe was answered
         second = int(self._clock.seconds())
         self._rate = (second, self._rate[1] + 1) if self._rate[0] == second else (second, 1)
@@ -361,14 +364,15 @@ class PeerConnection(TwistedProtocol):
         self._deadline = None
         self._cut(Bye("HandshakeTimeout", "the session was not established in time"))
 
-    def _set_deadline(self, seconds: float, reason: str, message: str) -> None:
-        if self._deadline is None and not self._over:
-            self._deadline = self._clock.callLater(seconds, self._cut, Bye(reason, message))
-
     def _clear_deadline(self) -> None:
         if self._deadline is not None and self._deadline.active():
             self._deadline.cancel()
         self._deadline = None
+
+    def _clear_unread(self) -> None:
+        if self._unread_until is not None and self._unread_until.active():
+            self._unread_until.cancel()
+        self._unread_until = None
 
     def _write(self, data: bytes) -> None:
         if data:
@@ -382,6 +386,7 @@ class PeerConnection(TwistedProtocol):
         if self.ending is None:
             self.ending = ending
         self._clear_deadline()
+        self._clear_unread()
         if self._beat is not None and self._beat.active():
             self._beat.cancel()
         transport = cast(Any, self.transport)
