@@ -193,6 +193,9 @@ class VerdictTests(SynchronousTestCase):
     def test_pods_that_do_not_run(self) -> None:
         """A pod that does not run is one failure, which what needs it does not repeat."""
         seen = {one: was for one, was in healthy(ALL).items() if MILAN.there not in (one.server, one.client)}
+        refused = Stopped("PoliciesNotEnforced: no plugin", "`liqodctl explain peer milan`")
+        found = results(Run(peers=[MILAN], seen=seen, stopped={MILAN.closed_there: refused}), [])
+        self.assertEqual([(one.outcome, "PoliciesNotEnforced" in one.cause) for one in found], [("skipped", True)])
         run = Run(peers=[MILAN], seen=seen, stopped={MILAN.there: Stopped("ErrImagePull: no", "--image")})
         found = results(run, ALL)
         (one,) = failed(found)

@@ -57,10 +57,12 @@ async def add_peer(client: Client, peer: str) -> None:
 
 async def carry(clients: dict[str, Client], held: Path) -> None:
     """Tell each cluster what the others say, for ever, but not while there is a file; one that lost a record gets it
-    again.
+    again. Beside that file stands what it says, once nothing is under way any more.
     """
     while True:
-        for own, client in () if held.exists() else clients.items():
+        asked = held.read_text() if held.exists() else ""
+        held.with_suffix(".seen").write_text(asked)
+        for own, client in () if asked else clients.items():
             for config in (await client.list(NETWORKCONFIGS)).items:
                 peer = clients.get(config["metadata"]["name"])
                 spec: dict[str, Any] = config.get("spec", {})

@@ -7,6 +7,7 @@ import contextlib
 import ipaddress
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -414,8 +415,11 @@ class Hosts:
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
         """Have clusters hear nothing of each other for a while; their tunnels go on."""
-        held = self.directory / "held"
-        held.touch()
+        held, asked = self.directory / "held", secrets.token_hex(8)
+        prepared = held.with_suffix(".new")
+        prepared.write_text(asked)
+        prepared.rename(held)
+        eventually("nothing is under way", lambda: held.with_suffix(".seen").read_text() == asked)
         try:
             yield
         finally:

@@ -78,12 +78,21 @@ class Observed:
     seconds: float | None = None
 
 
+TERMS: Final = ("PoliciesNotEnforced",)
+"""Reasons for which a lender refuses a pod of the test by what it is, and would run the other ones."""
+
+
 @attrs.frozen
 class Stopped:
     """Why a pod did not run, and what to do about it."""
 
     cause: str
     advice: str
+
+    @property
+    def is_by_terms(self) -> bool:
+        """Whether its lender refuses such pods, as its administrator wants it."""
+        return self.cause.partition(":")[0] in TERMS
 
 
 def observed(pod: ProbePod, wanted: Iterable[Case]) -> dict[Case, Observed]:
@@ -112,6 +121,11 @@ def is_serving(pod: ProbePod | None) -> bool:
         return False
     ready = find_condition(pod.status.conditions, "Ready")
     return ready is not None and ready.status == "True"
+
+
+def is_refused(pod: ProbePod | None) -> bool:
+    """Return whether a lender refuses such pods; it is of no use to wait for one."""
+    return pod is not None and pod.status.phase == "Pending" and why_stopped(pod, "", "").is_by_terms
 
 
 def is_over(pod: ProbePod | None, wanted: Sequence[Case]) -> bool:

@@ -20,6 +20,7 @@ from liqod.cli.network.connectivity.observations import (
     ProbePod,
     Stopped,
     is_over,
+    is_refused,
     is_serving,
     observed,
     refusals,
@@ -126,8 +127,10 @@ class Trial:
     async def _serve(self, name: str, where: str) -> None:
         """Start a server and wait until it serves."""
         body = objects.server(name, self.plan.image, where, self._identity(name))
-        pod = await self._run(name, body, where, is_serving, self.plan.timeout)
-        if pod is not None:
+        pod = await self._run(name, body, where, lambda pod: is_serving(pod) or is_refused(pod), self.plan.timeout)
+        if pod is not None and not is_serving(pod):
+            self._stop(name, why_stopped(pod, name, self._called(where) if where else ""))
+        elif pod is not None:
             self._addresses[name] = pod.status.pod_ips[0].ip
             self.progress.line(f"✓ {name} runs at {self._called(where)}, {self._addresses[name]}")
 

@@ -86,7 +86,7 @@ def _stopped(run: Run, pod: str, why: Stopped) -> Result:
         way="start",
         source="home",
         target=where,
-        outcome="failed",
+        outcome="skipped" if why.is_by_terms else "failed",
         subject=f"pod {pod} at {where}",
         cause=f"it does not run: {why.cause}",
         next=why.advice,
