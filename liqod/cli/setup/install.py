@@ -193,7 +193,7 @@ async def ensure_policies(session: Session) -> AsyncIterator[str]:
     ):
         for body in bodies:
             try:
-                written = await ensure(session.client, resource, body, same=manifests.covers)
+                written = await ensure(session.client, resource, body, defaulted=True)
             except NotFound:
                 yield (
                     "this API server has no ValidatingAdmissionPolicies (they need Kubernetes 1.30): the daemon's "
@@ -216,7 +216,7 @@ async def ensure_offloadable(session: Session) -> AsyncIterator[str]:
     ):
         for body in bodies:
             try:
-                written = await ensure(session.client, resource, body, same=manifests.covers)
+                written = await ensure(session.client, resource, body, defaulted=True)
             except NotFound:
                 return  # before Kubernetes 1.36: the webhook does all of it
             if written:
@@ -238,7 +238,7 @@ async def ensure_runtime_class(session: Session) -> AsyncIterator[str]:
         if not ours.items() <= found.metadata.labels.items():
             yield f"RuntimeClass {name}: another installation's, left as it is"
             return
-    if await ensure(session.client, RUNTIMECLASSES, body, ["handler"], same=manifests.covers):
+    if await ensure(session.client, RUNTIMECLASSES, body, ["handler"], defaulted=True):
         yield f"RuntimeClass {name}: installed"
 
 

@@ -14,7 +14,6 @@ from liqod.hosting.tenants.namespaces import Namespaces, selector
 from liqod.hosting.tenants.quota import levels
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
-from liqod.kube.manifests import covers
 from liqod.kube.resources import (
     CLUSTERROLES,
     NAMESPACES,
@@ -87,9 +86,9 @@ async def _ensure_policies(client: Client, contract: Contract) -> bool:
     """Create or update the admission policies; returns whether this API server has the kind (Kubernetes 1.30)."""
     try:
         for policy in policies.policies(contract):
-            await ensure(client, VALIDATINGPOLICIES, policy, same=covers)
+            await ensure(client, VALIDATINGPOLICIES, policy, defaulted=True)
         for binding in policies.bindings():
-            await ensure(client, VALIDATINGPOLICYBINDINGS, binding, same=covers)
+            await ensure(client, VALIDATINGPOLICYBINDINGS, binding, defaulted=True)
     except NotFound:
         _log.warn(
             "this API server has no ValidatingAdmissionPolicies (Kubernetes 1.30 does): borrowers get no services and "

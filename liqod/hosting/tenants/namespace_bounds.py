@@ -13,7 +13,6 @@ from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import Offers
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.manifests import covers
 from liqod.kube.resources import LIMITRANGES
 from liqod.kube.writing.ensure import ensure
 from liqod.model.ids import Key
@@ -76,7 +75,7 @@ class NamespaceBounds(Controller[Key]):
             return
         defaults = bounds.default_requests(contract, offered)
         if defaults:
-            await ensure(self._client, LIMITRANGES, bounds.limit_range(tenant, namespace, defaults), same=covers)
+            await ensure(self._client, LIMITRANGES, bounds.limit_range(tenant, namespace, defaults), defaulted=True)
         else:
             await self._client.delete(LIMITRANGES, bounds.NAME, namespace)
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
 
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.manifests import covers
 from liqod.kube.resources import Resource
+from liqod.kube.writing.merge_patch import merge_patch
+
+APPLIED_ANNOTATION: Final = "liqo.io/applied"
+"""The digest of the fields that were last written, on objects to which the API server adds defaults.
+
+What is there and not wanted is a default, or a leftover of an earlier release or setting: only this tells which.
+"""
 
 
 async def ensure(
@@ -17,14 +27,16 @@ async def ensure(
     body: Mapping[str, Any],
     fixed: Sequence[str] = (),
     *,
-    same: Callable[[Any, Any], bool] = operator.eq,
+    defaulted: bool = False,
 ) -> bool:
     """Create or update an object with the labels and top-level fields of ``body``; return whether it was written.
 
     Fields of others (labels, annotations) are kept. A difference in one of the ``fixed`` fields, which are immutable
-    (roleRef of a binding), replaces the object. ``same`` compares a present field with the wanted one. Raises
-    KubeError.
+    (roleRef of a binding), replaces the object. ``defaulted``: the API server adds fields inside of those of ``body``,
+    which are no difference. Raises KubeError.
     """
+    if defaulted:
+        body = marked(body)
     name, namespace = body["metadata"]["name"], body["metadata"].get("namespace", "")
     present = await _read(client, resource, name, namespace)
     if present is None:
@@ -39,26 +51,50 @@ async def ensure(
         await client.delete(resource, name, namespace, uid=present["metadata"]["uid"])
         await client.create(resource, body, namespace, view=None)
         return True
-    patch = difference(present, body, same)
+    patch = difference(present, body, defaulted=defaulted)
     if patch:
         await client.patch(resource, name, patch, namespace, kind="merge", view=None)
     return bool(patch)
 
 
-def difference(
-    present: Mapping[str, Any], wanted: Mapping[str, Any], same: Callable[[Any, Any], bool] = operator.eq
-) -> dict[str, Any]:
-    """Return the merge patch of the labels and top-level fields that differ from ``wanted``; empty if none do."""
-    patch: dict[str, Any] = {
-        field: value
-        for field, value in wanted.items()
-        if field not in ("apiVersion", "kind", "metadata", "status") and not same(present.get(field), value)
-    }
-    known = present["metadata"].get("labels") or {}
+def difference(present: Mapping[str, Any], wanted: Mapping[str, Any], *, defaulted: bool = False) -> dict[str, Any]:
+    """Return the merge patch of the labels and top-level fields that differ from ``wanted``; empty if none do.
+
+    It removes what ``wanted`` has not from the fields that differ: the API server sets its defaults again.
+    """
+    meta = present["metadata"]
+    digest = wanted["metadata"].get("annotations", {}).get(APPLIED_ANNOTATION) if defaulted else None
+    # Without the annotation an object is an earlier release's, which wrote none: what it has more counts as defaults.
+    leftovers = digest is not None and (meta.get("annotations") or {}).get(APPLIED_ANNOTATION, digest) != digest
+    patch: dict[str, Any] = {}
+    for field, value in _fields(wanted).items():
+        there = present.get(field)
+        if defaulted and not leftovers and covers(there, value):
+            continue
+        if isinstance(there, Mapping) and isinstance(value, Mapping):
+            if inner := merge_patch(there, value):
+                patch[field] = inner
+        elif there != value:
+            patch[field] = value
+    known = meta.get("labels") or {}
     labels = {key: value for key, value in wanted["metadata"].get("labels", {}).items() if known.get(key) != value}
-    if labels:
-        patch["metadata"] = {"labels": labels}
-    return patch
+    changed: dict[str, Any] = {"labels": labels} if labels else {}
+    if digest is not None and (patch or leftovers):
+        changed["annotations"] = {APPLIED_ANNOTATION: digest}
+    return {**patch, "metadata": changed} if changed else patch
+
+
+def marked(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with the digest of its fields as an annotation."""
+    digest = hashlib.sha256(msgspec.json.encode(_fields(body), order="deterministic")).hexdigest()[:16]
+    meta = body["metadata"]
+    annotations = {**meta.get("annotations", {}), APPLIED_ANNOTATION: digest}
+    return {**body, "metadata": {**meta, "annotations": annotations}}
+
+
+def _fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the top-level fields that are the writer's."""
+    return {name: value for name, value in body.items() if name not in ("apiVersion", "kind", "metadata", "status")}
 
 
 async def _read(client: Client, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
