@@ -118,6 +118,9 @@ def _amounts_of_tenants(granted: Hosting) -> Iterator[str]:
             if not is_qualified_name(name) or not _is_amount(text):
                 where = f"hosting.{section}.{name}"
                 yield _complain(where, text, 'must be an entry of a ResourceQuota: "count/secrets" = "200"')
+    for name, text in granted.tenant_records.items():
+        if not _is_amount(text):
+            yield _complain(f"hosting.tenant-records.{name}", text, "must be a quantity, such as 5000 or 256Mi")
 
 
 def _storage(settings: Settings) -> Iterator[str]:

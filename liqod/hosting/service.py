@@ -34,6 +34,7 @@ from liqod.hosting.tenants.networks import Networks
 from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import Offers
 from liqod.hosting.tenants.quota.tenant_quotas import SELECTED, TenantQuotas
+from liqod.hosting.tenants.quota.tenant_records import TenantRecords
 from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.tenants.rights import BORROWER_ROLE
 from liqod.hosting.views import Pod
@@ -151,14 +152,34 @@ class Hosting(MultiService):
             contracts=contracts,
             metrics=metrics,
         )
+        shadows = informers.of(SHADOWPODS, ShadowPod)
+        shadowslices = informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice)
+        sets = informers.of(SHADOWNETWORKPOLICYSETS, ShadowNetworkPolicySet)
+        records = TenantRecords(
+            client,
+            clock,
+            namespaces=namespaces,
+            records={
+                SHADOWPODS.plural: shadows,
+                SHADOWENDPOINTSLICES.plural: shadowslices,
+                SHADOWNETWORKPOLICYSETS.plural: sets,
+            },
+            offers=self._offers,
+            contracts=contracts,
+            metrics=metrics,
+        )
         self._namespaces = Namespaces(
-            client, namespaces, contract, [quotas.apply, bounds.apply, policies.apply], peers=self._offers.trusted
+            client,
+            namespaces,
+            contract,
+            [quotas.apply, bounds.apply, policies.apply, records.apply],
+            peers=self._offers.trusted,
         )
         self._access = Access(client, self._namespaces, access, contract)
         self._shadowpods = ShadowPods(
             client,
             clock,
-            shadows=informers.of(SHADOWPODS, ShadowPod),
+            shadows=shadows,
             pods=pods,
             nodes=self._networks.nodes,
             namespaces=self._namespaces,
@@ -173,7 +194,6 @@ class Hosting(MultiService):
             metrics=metrics,
             audit=audit,
         )
-        shadowslices = informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice)
         lost: Latest[Mapping[str, bool]] = Latest({})
         if self._networks.tunnels is not None:
             paths = HomePaths(
@@ -203,6 +223,7 @@ class Hosting(MultiService):
             bounds,
             policies,
             quotas,
+            records,
             ClosingNamespaces(client, clock, namespaces, metrics=metrics),
             self._shadowpods,
             endpointslices,

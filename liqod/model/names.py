@@ -57,6 +57,8 @@ FINISHED_ANNOTATION: Final = "offloading.liqo.io/finished"
 DELETION_GRACE_ANNOTATION: Final = "offloading.liqo.io/deletion-grace-period-seconds"
 """On a ShadowPod: terminate its pod, with this grace period in seconds instead of the spec's."""
 
+FULL_LABEL: Final = "offloading.liqo.io/full"
+"""On a tenant's namespaces: the kinds of records, or their size (``bytes``), of which it has all that it may."""
 QUOTA_ANNOTATION: Final = "offloading.liqo.io/quota"
 """On a tenant namespace: the quota level with which the tenant began; without it that is "soft"."""
 

@@ -93,6 +93,7 @@ def _holds(expression: str, request: Request) -> bool:
             "operation": request.operation,
             "namespace": request.namespace,
             "userInfo": {"username": request.user},
+            "resource": {"group": request.group, "resource": request.resource.partition("/")[0]},
             **({"subResource": request.resource.partition("/")[2]} if "/" in request.resource else {}),
         },
         "authorizer": {"rights": sorted(request.rights)},

@@ -18,8 +18,9 @@ from liqod.hosting.tenants.namespace_admission import (
     namespace_policy,
     security_policy,
 )
+from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
-from liqod.model.names import tenant_namespace
+from liqod.model.names import FULL_LABEL, tenant_namespace
 from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
 
@@ -30,6 +31,7 @@ ISOLATION_POLICY: Final = "liqod-borrower-network-policies"
 SERVICE_POLICY: Final = "liqod-borrower-services"
 SECRET_POLICY: Final = "liqod-borrower-secrets"  # noqa: S105 (a name, not a secret)
 CLAIM_POLICY: Final = "liqod-borrower-claims"
+RECORD_POLICY: Final = "liqod-borrower-records"
 MAKES_A_TOKEN: Final = ("makes-a-token", "has(object.type) && object.type == 'kubernetes.io/service-account-token'")
 """The CEL condition, with its name, under which the token controller fills a secret with a service account token."""
 _API: Final = "admissionregistration.k8s.io/v1"
@@ -50,6 +52,7 @@ _NAMES: Final = (
     CLAIM_POLICY,
     SLICE_POLICY,
     ISOLATION_POLICY,
+    RECORD_POLICY,
     NAMESPACE_POLICY,
     SECURITY_POLICY,
 )
@@ -76,7 +79,7 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
         ),
         _policy(
             FINALIZER_POLICY,
-            {**_OBJECTS, _OFFLOADING: ("shadowpods", "shadowendpointslices", "shadownetworkpolicysets")},
+            {**_OBJECTS, _OFFLOADING: KINDS},
             [
                 (
                     # Storage object in use protection adds its finalizer as a mutating admission plugin, so that it is
@@ -119,9 +122,39 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
                 ),
             ],
         ),
+        _record_policy(),
         namespace_policy(),
         security_policy(contract.granted.pod_security),
     ]
+
+
+def _record_policy() -> dict[str, Any]:
+    """Return the policy that refuses records of which a tenant has all that it may (``quota.tenant_records``).
+
+    It selects namespaces with the label alone: elsewhere nothing is evaluated.
+    """
+    # No name that the label may have is a part of another one.
+    value = f"namespaceObject.metadata.labels['{FULL_LABEL}']"
+    policy = _policy(
+        RECORD_POLICY,
+        {_OFFLOADING: KINDS},
+        [
+            (
+                f"oldObject != null || !{value}.contains(request.resource.resource)",
+                "too many records: this tenant has all of this kind that it may have here ([hosting] tenant-records); "
+                "delete some at home",
+            ),
+            # A record can be made larger, too.
+            (
+                f"!{value}.contains('{BYTES}')",
+                "too large records: those of this tenant take all of the room that they may take here ([hosting] "
+                "tenant-records); delete some at home",
+            ),
+        ],
+    )
+    selector = {"matchExpressions": [{"key": FULL_LABEL, "operator": "Exists"}]}
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = selector
+    return policy
 
 
 def _service_rules(contract: Contract) -> list[tuple[str, str]]:
