@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from liqod.config.schema import Hosting as HostingSettings
 from liqod.config.schema import Network, Settings
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
@@ -84,7 +85,8 @@ class HostingSide(TestCase):
 
     def settings(self) -> Settings:
         """Return the settings of the lender."""
-        return Settings(network=Network(mode="none"))
+        # Few enough for a case to have them all.
+        return Settings(network=Network(mode="none"), hosting=HostingSettings(tenant_records={"shadowpods": "40"}))
 
     async def start_hosting(self) -> tuple[Hosting, Client]:
         from twisted.internet import reactor

@@ -91,6 +91,38 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         for resource, meta, body in fine:
             self.assertEqual(await refused(resource, meta, body), "")
 
+    async def test_a_tenant_that_fills_etcd(self) -> None:
+        """It can create as many ShadowPods as it may have and those of a moment more, in all of its namespaces
+        together, and none in a new one; other records it can; and with fewer of them ShadowPods again.
+        """
+        borrower, namespace = await self.tenant(pods="1")
+        body: dict[str, Any] = {"spec": {"pod": {"containers": []}}}
+        made: list[str] = []
+
+        async def refused() -> bool:
+            try:
+                found = await borrower.create(SHADOWPODS, {"metadata": {"generateName": "p-"}, **body}, namespace)
+            except Forbidden as error:
+                self.assertIn("tenant-records", error.message)
+                return True
+            made.append(found["metadata"]["name"])
+            return False
+
+        await self.becomes(refused, "a refusal")
+        self.assertGreaterEqual(len(made), 40)
+        sliced: dict[str, Any] = {"spec": {"template": {"addressType": "IPv4", "endpoints": []}}}
+        await borrower.create(SHADOWENDPOINTSLICES, {"metadata": {"name": "db"}, **sliced}, namespace)
+        _, later = await self.tenant("later", pods="1")
+        namespace, first = later, namespace
+        self.assertTrue(await refused())
+        for name in made[: len(made) - 30]:
+            await borrower.delete(SHADOWPODS, name, first)
+
+        async def accepted() -> bool:
+            return not await refused()
+
+        await self.becomes(accepted, "room again")
+
     async def test_a_tenant_that_takes_load_balancers(self) -> None:
         """In all of its namespaces together it gets as many as are its total, with its own credential and in whatever
         order it asks for them, and not one more.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -20,16 +21,27 @@ from liqod.hosting.tenants import bounds, grants
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import selector
 from liqod.hosting.tenants.quota.levels import at_level, level_of
+from liqod.hosting.tenants.quota.record_bounds import BYTES, most_records, size_of
 from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.views import Pod, is_managed
 from liqod.kube.errors import NotFound
-from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, PODS, RESOURCEQUOTAS
+from liqod.kube.resources import (
+    FOREIGNCLUSTERS,
+    NAMESPACES,
+    PODS,
+    RESOURCEQUOTAS,
+    SHADOWENDPOINTSLICES,
+    SHADOWNETWORKPOLICYSETS,
+    SHADOWPODS,
+    Resource,
+)
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects import quantity
 from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.objects.quantity import Resources
-from liqod.model.records.views import ForeignCluster
+from liqod.model.records.home_policies import ShadowNetworkPolicySet
+from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice, ShadowPod
 
 COLUMNS = {"of": "OF", "what": "WHAT", "used": "USED", "bound": "BOUND", "left": "LEFT"}
 _OWN = ("workers", "token-lifetime", "labels", "annotations", "tolerations", "volumes")
@@ -101,7 +113,26 @@ async def _held(
         hard, counted = quantity.parse_all(quota.spec.hard), quantity.parse_all(quota.status.used)
         counts.append(counted)
         of_namespaces += _amounts(name, hard, counted, others=False)
-    return [*rows, *_amounts("tenant", total, quantity.add(counts), others=False), *of_namespaces]
+    rows += _amounts("tenant", total, quantity.add(counts), others=False)
+    records = most_records(contract, quantity.parse_all(lent))
+    rows += _amounts("tenant", records, await _records(session, names), others=False)
+    return [*rows, *of_namespaces]
+
+
+async def _records(session: Session, names: Sequence[str]) -> Resources:
+    """Return the numbers of the records in some namespaces by kind, and their bytes."""
+    found: Counter[str] = Counter()
+    views: tuple[tuple[Resource, type[Object]], ...] = (
+        (SHADOWPODS, ShadowPod),
+        (SHADOWENDPOINTSLICES, ShadowEndpointSlice),
+        (SHADOWNETWORKPOLICYSETS, ShadowNetworkPolicySet),
+    )
+    for resource, view in views:
+        for record in (await session.client.list(resource, view=view)).items:
+            if record.metadata.namespace in names:
+                found[resource.plural] += 1
+                found[BYTES] += size_of(record)
+    return {name: Fraction(number) for name, number in found.items()}
 
 
 def _amounts(of: str, bound: Resources, used: Resources, *, others: bool = True) -> Iterator[dict[str, Any]]:
@@ -145,4 +176,4 @@ def _row(of: str, what: str, used: str = "", bound: str = "", left: object = "")
 
 
 def _text(name: str, value: Fraction) -> str:
-    return quantity.render(value, resource=name.removeprefix("requests."))
+    return quantity.render(value, resource="storage" if name == BYTES else name.removeprefix("requests."))
