@@ -1,7 +1,8 @@
 """Decides whether the path to a borrower's home is lost, from what the network says and from endpoints there. Pure.
 
-The network's probes are answered by the borrower's daemon, which may be down while packets pass. So in doubt its
-endpoints decide: the path is lost when one that used to answer is silent, and none other answers.
+The probes of a tunnel are answered by the borrower's daemon, which may be down while packets pass, and so is the
+session where there is no tunnel. So in doubt its endpoints decide: the path is lost when one that used to answer is
+silent, and none other answers.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Final
 from attrs import evolve, frozen
 
 from liqod.model.records.network import TunnelEndpointStatus
-from liqod.model.records.views import ShadowEndpointSlice
+from liqod.model.records.views import ForeignClusterStatus, ShadowEndpointSlice
 
 SILENT_FOR: Final = 5.0
 """Seconds of doubt without any answer after which the path is lost. Doubt begins when the tunnel's probes were not
-answered for 5 s, so that it takes 10 s in all."""
+answered for 5 s, so that it takes 10 s in all; without a tunnel, when the session has missed three heartbeats."""
 Target = tuple[str, int]
 """The address and the TCP port of an endpoint."""
 MAX_TARGETS: Final = 4
@@ -38,6 +39,14 @@ class HomePath:
 def tunnel_sign(status: TunnelEndpointStatus | None) -> bool | None:
     """Return whether packets cross a tunnel, as its probes see it; None while that is not known."""
     return {"Connected": True, "Error": False}.get(status.phase) if status is not None else None
+
+
+def session_sign(status: ForeignClusterStatus | None) -> bool | None:
+    """Return whether the borrower's daemon is there, where no tunnel is probed; None while that is not known."""
+    phase = status.phase if status is not None else ""
+    if phase in ("Suspect", "Lost"):
+        return False
+    return True if phase in ("Authenticated", "Offered", "Accepted", "Ready") else None
 
 
 def judge(before: HomePath, sign: bool | None, now: float) -> HomePath:

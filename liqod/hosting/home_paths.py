@@ -1,4 +1,4 @@
-"""Watches the paths to borrowers' homes through tunnels; endpoints there are called while a tunnel is in doubt."""
+"""Watches the paths to borrowers' homes; endpoints there are called while a tunnel, or the session, is in doubt."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from twisted.internet.protocol import Factory, Protocol
 from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.flow.observe import Latest
-from liqod.hosting.home_path import HomePath, Target, judge, targets_of, tunnel_sign
+from liqod.hosting.home_path import HomePath, Target, judge, session_sign, targets_of, tunnel_sign
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import Networks
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import Key
-from liqod.model.records.network import TunnelEndpoint
-from liqod.model.records.views import ShadowEndpointSlice
+from liqod.model.records.network import NetworkConfig, TunnelEndpoint
+from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice
 
 CALL_TIMEOUT: Final = 2.0
 """Seconds that an endpoint has to answer."""
@@ -43,7 +43,7 @@ class HomePaths(Controller[str]):
         reactor: Reactor,
         *,
         shadows: Informer[ShadowEndpointSlice],
-        tunnels: Informer[TunnelEndpoint],
+        foreign: Informer[ForeignCluster],
         namespaces: Namespaces,
         networks: Networks,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -52,14 +52,19 @@ class HomePaths(Controller[str]):
         self.lost: Latest[Mapping[str, bool]] = Latest({})
         self._reactor = reactor
         self._shadows = shadows
-        self._tunnels = tunnels
+        self._foreign = foreign
+        self._tunnels = networks.tunnels
         self._namespaces = namespaces
         self._networks = networks
         self._paths: dict[str, HomePath] = {}
         self._answered: dict[str, list[Target]] = {}
 
     def sources(self) -> Iterable[Source[str]]:
-        yield watch(self._tunnels, self._tunnel_changed)
+        yield watch(self._foreign, self._peer_changed)
+        if self._tunnels is not None:
+            yield watch(self._tunnels, self._tunnel_changed)
+        if self._networks.decisions is not None:
+            yield watch(self._networks.decisions, self._decision_changed)
         yield watch(self._shadows, self._shadow_changed)
 
     async def prepare(self) -> None:
@@ -71,6 +76,13 @@ class HomePaths(Controller[str]):
         is_same = old is not None and new is not None and old.status.phase == new.status.phase
         return () if is_same else (key.name,)
 
+    def _peer_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> Iterable[str]:
+        is_same = old is not None and new is not None and session_sign(old.status) is session_sign(new.status)
+        return () if is_same else (key.name,)
+
+    def _decision_changed(self, key: Key, old: NetworkConfig | None, new: NetworkConfig | None) -> Iterable[str]:
+        return () if self._networks.is_same_decision(old, new) else (key.name,)
+
     def _shadow_changed(
         self, key: Key, old: ShadowEndpointSlice | None, new: ShadowEndpointSlice | None
     ) -> Iterable[str]:
@@ -78,15 +90,16 @@ class HomePaths(Controller[str]):
         return (tenant,) if tenant and old is None else ()
 
     async def reconcile(self, key: str) -> After | None:
-        if self._tunnels.get(Key("", key)) is None:
+        if not self._exists(key):
             self._paths.pop(key, None)
             self._answered.pop(key, None)
             self._publish()
             return None
         path = self._judged(key)
-        targets = self._targets(key)
+        slices = [s for s in self._shadows.items() if self._namespaces.known_tenant(s.metadata.namespace) == key]
+        targets = self._targets(key, slices)
         if not targets:
-            return After(AT_EASE)  # endpoints may become ready
+            return After(AT_EASE) if slices else None  # endpoints may become ready
         now = self.clock.seconds()
         in_doubt = path.troubled_since is not None
         if not in_doubt and path.answered_at is not None and (left := path.answered_at + AT_EASE - now) > 0:
@@ -101,11 +114,24 @@ class HomePaths(Controller[str]):
             return After(AT_EASE)
         return After(IN_DOUBT if path.answered_at is not None and not path.lost else GIVEN_UP)
 
+    def _exists(self, tenant: str) -> bool:
+        """Return whether there is a path: a tunnel, or a peer to which others connect this cluster."""
+        if self._networks.has_tunnel(tenant):
+            return self._tunnels is not None and self._tunnels.get(Key("", tenant)) is not None
+        return self._foreign.get(Key("", tenant)) is not None
+
+    def _sign(self, tenant: str) -> bool | None:
+        """Return what is seen of a path without calling anybody."""
+        if self._tunnels is not None and self._networks.has_tunnel(tenant):
+            tunnel = self._tunnels.get(Key("", tenant))
+            return tunnel_sign(None if tunnel is None else tunnel.status)
+        peer = self._foreign.get(Key("", tenant))
+        return session_sign(None if peer is None else peer.status)
+
     def _judged(self, tenant: str) -> HomePath:
         """Judge a path by what is known now, and tell whether it is lost."""
-        tunnel = self._tunnels.get(Key("", tenant))
         before = self._paths.get(tenant, HomePath())
-        path = judge(before, tunnel_sign(None if tunnel is None else tunnel.status), self.clock.seconds())
+        path = judge(before, self._sign(tenant), self.clock.seconds())
         self._paths[tenant] = path
         if path.lost is not before.lost and (path.lost or before.lost):
             state = "lost: endpoints there are not ready" if path.lost else "back"
@@ -116,10 +142,9 @@ class HomePaths(Controller[str]):
     def _publish(self) -> None:
         self.lost.set({tenant: path.lost for tenant, path in self._paths.items() if path.lost is not None})
 
-    def _targets(self, tenant: str) -> list[Target]:
-        own = [s for s in self._shadows.items() if self._namespaces.known_tenant(s.metadata.namespace) == tenant]
+    def _targets(self, tenant: str, slices: Iterable[ShadowEndpointSlice]) -> list[Target]:
         answered = self._answered.get(tenant, ())
-        return targets_of(own, answered, lambda address: not self._networks.objection(tenant, address))
+        return targets_of(slices, answered, lambda address: not self._networks.objection(tenant, address))
 
     async def _call(self, address: str, port: int) -> bool:
         """Return whether an endpoint, or its host, answers to a TCP connection; no byte is sent."""

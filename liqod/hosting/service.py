@@ -16,7 +16,6 @@ from liqod.audit.events import NO_AUDIT, Audit
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always
-from liqod.flow.observe import Latest
 from liqod.hosting.endpointslice_forge import LABELS, EndpointSlice
 from liqod.hosting.endpointslices import ShadowEndpointSlices
 from liqod.hosting.home_paths import HomePaths
@@ -194,18 +193,14 @@ class Hosting(MultiService):
             metrics=metrics,
             audit=audit,
         )
-        lost: Latest[Mapping[str, bool]] = Latest({})
-        if self._networks.tunnels is not None:
-            paths = HomePaths(
-                clock,
-                shadows=shadowslices,
-                tunnels=self._networks.tunnels,
-                namespaces=self._namespaces,
-                networks=self._networks,
-                metrics=metrics,
-            )
-            paths.setServiceParent(self)
-            lost = paths.lost
+        paths = HomePaths(
+            clock,
+            shadows=shadowslices,
+            foreign=self._offers.informer,
+            namespaces=self._namespaces,
+            networks=self._networks,
+            metrics=metrics,
+        )
         endpointslices = ShadowEndpointSlices(
             client,
             clock,
@@ -213,7 +208,7 @@ class Hosting(MultiService):
             slices=informers.of(ENDPOINTSLICES, EndpointSlice, labels=label_selector(LABELS)),
             namespaces=self._namespaces,
             networks=self._networks,
-            lost=lost,
+            lost=paths.lost,
             recorder=recorder,
             workers=own.workers,
             metrics=metrics,
@@ -224,6 +219,7 @@ class Hosting(MultiService):
             policies,
             quotas,
             records,
+            paths,
             ClosingNamespaces(client, clock, namespaces, metrics=metrics),
             self._shadowpods,
             endpointslices,

@@ -14,11 +14,12 @@ from liqod.hosting.home_path import (
     HomePath,
     Target,
     judge,
+    session_sign,
     targets_of,
     tunnel_sign,
 )
 from liqod.model.records.network import TunnelEndpointStatus
-from liqod.model.records.views import ShadowEndpointSlice
+from liqod.model.records.views import ForeignClusterStatus, ShadowEndpointSlice
 
 WELL, CUT = HomePath(lost=False, answered_at=100.0), HomePath(lost=True, answered_at=100.0, troubled_since=110.0)
 
@@ -61,6 +62,11 @@ class JudgeTests(SynchronousTestCase):
         for phase, sign in (("Connected", True), ("Error", False), ("Connecting", None), ("", None)):
             self.assertIs(tunnel_sign(TunnelEndpointStatus(phase=phase)), sign)
         self.assertIsNone(tunnel_sign(None))
+        for phase, sign in (("Ready", True), ("Authenticated", True), ("Suspect", False), ("Lost", False)):
+            self.assertIs(session_sign(ForeignClusterStatus(phase=phase)), sign)
+        for phase in ("", "Discovered", "Connecting", "TrustPending", "Withdrawing"):
+            self.assertIsNone(session_sign(ForeignClusterStatus(phase=phase)))
+        self.assertIsNone(session_sign(None))
 
 
 def found(*shadows: ShadowEndpointSlice, answered: Collection[Target] = ()) -> list[Target]:

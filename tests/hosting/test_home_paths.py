@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from liqod.flow.controller import After
 from liqod.hosting.home_paths import AT_EASE, GIVEN_UP, IN_DOUBT, HomePaths
 from liqod.model.records.network import TunnelEndpoint
-from liqod.model.records.views import ShadowEndpointSlice
+from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice
 
 reactor: Any = _reactor
 SLICE = msgspec.convert(
@@ -27,16 +27,30 @@ SLICE = msgspec.convert(
 )
 
 
-class Around:
-    """Slices, tunnels, namespaces and networks in one: one slice of rome's, and its tunnel, or none."""
+class Records:
+    """The informer of one kind: one record with a phase, or none."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[TunnelEndpoint | ForeignCluster]) -> None:
+        self.kind = kind
         self.phase: str | None = None
+
+    def get(self, key: object) -> TunnelEndpoint | ForeignCluster | None:
+        return None if self.phase is None else msgspec.convert({"status": {"phase": self.phase}}, self.kind)
+
+
+class Around:
+    """Slices, namespaces and networks in one: one slice of rome's, and its tunnel, or none."""
+
+    decisions = None
+
+    def __init__(self, *, tunnel: bool = True) -> None:
+        self.tunnels, self.peers = Records(TunnelEndpoint), Records(ForeignCluster)
+        self.tunnel = tunnel
         self.agreed = True
         self.slice = SLICE
 
-    def get(self, key: object) -> TunnelEndpoint | None:
-        return None if self.phase is None else msgspec.convert({"status": {"phase": self.phase}}, TunnelEndpoint)
+    def has_tunnel(self, tenant: str) -> bool:
+        return self.tunnel
 
     def items(self) -> list[ShadowEndpointSlice]:
         return [self.slice]
@@ -51,7 +65,7 @@ class Around:
 def paths_over(around: Around, clock: Any) -> HomePaths:
     """Return what watches the paths."""
     one = cast(Any, around)
-    return HomePaths(clock, shadows=one, tunnels=one, namespaces=one, networks=one)
+    return HomePaths(clock, shadows=one, foreign=cast(Any, around.peers), namespaces=one, networks=one)
 
 
 class PaceTests(SynchronousTestCase):
@@ -72,7 +86,7 @@ class PaceTests(SynchronousTestCase):
 
     def look(self, phase: str | None) -> tuple[After | None, int]:
         """Look at the path once; returns when it is looked at again, and how many calls there were."""
-        self.around.phase = phase
+        (self.around.tunnels if self.around.tunnel else self.around.peers).phase = phase
         self.calls.clear()
         after = self.successResultOf(Deferred.fromCoroutine(self.paths.reconcile("rome")))
         return after, len(self.calls)
@@ -83,6 +97,32 @@ class PaceTests(SynchronousTestCase):
         self.around.agreed = False
         for phase in ("Connected", "Error", "Connecting"):
             self.assertEqual(self.look(phase), (After(AT_EASE), 0))
+
+    def test_where_others_connect_the_clusters(self) -> None:
+        """The session stands for the tunnel: alive, one call a minute; silent, endpoints decide; a peer that is gone
+        is called no more. What the record of a tunnel says does not count there.
+        """
+        self.around.tunnel, self.around.tunnels.phase = False, "Error"
+        self.assertEqual(self.look("Connecting"), (After(AT_EASE), 1))
+        self.assertEqual(self.look("Ready"), (After(AT_EASE), 0))
+        self.assertEqual(self.look("Suspect"), (After(IN_DOUBT), 1))
+        self.clock.advance(GIVEN_UP)
+        self.assertEqual(self.look("Suspect"), (After(IN_DOUBT), 1))  # the daemon alone is down
+        self.assertEqual(self.paths.lost.value, {"rome": False})
+        self.answers = False
+        for _ in range(4):
+            self.clock.advance(IN_DOUBT)
+            self.look("Lost")
+        self.assertEqual(self.paths.lost.value, {"rome": True})
+        self.look("Authenticated")
+        self.assertEqual(self.paths.lost.value, {"rome": False})
+        self.assertEqual(self.look(None), (None, 0))
+
+    def test_nobody_is_asked_for_a_peer_without_endpoints(self) -> None:
+        """It is looked at again when it has some, not before."""
+        self.around.tunnel = False
+        self.patch(self.around, "items", list)
+        self.assertEqual(self.look("Ready"), (None, 0))
 
     def test_endpoints_that_become_ready_are_called(self) -> None:
         """A slice whose endpoints are not ready is looked at again, so that a path that is lost later is found."""

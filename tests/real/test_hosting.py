@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import subprocess
+from typing import Any, cast
 
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import deferLater
+
+from liqod.hosting.home_path import SILENT_FOR
 from liqod.kube.client import Client
 from liqod.kube.connection.config import from_grant
 from liqod.kube.errors import ApiError, Forbidden
@@ -11,6 +16,8 @@ from liqod.kube.resources import (
     CLUSTERROLEBINDINGS,
     CLUSTERROLES,
     CONFIGMAPS,
+    ENDPOINTSLICES,
+    FOREIGNCLUSTERS,
     INGRESSES,
     NAMESPACES,
     PERSISTENTVOLUMECLAIMS,
@@ -90,6 +97,51 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         ]
         for resource, meta, body in fine:
             self.assertEqual(await refused(resource, meta, body), "")
+
+    async def test_the_path_home_without_a_tunnel(self) -> None:
+        """While the peer's session is silent its endpoints are asked: one that answers stays ready, one that used to
+        answer and does not is unready until the session is back.
+        """
+        from twisted.internet import reactor
+
+        address = "192.0.2.77"
+        self.ip("address", "add", f"{address}/32", "dev", "lo")
+        listening = cast(Any, reactor).listenTCP(0, Factory.forProtocol(Protocol), interface=address)
+        borrower, namespace = await self.tenant()
+        endpoint = {"addresses": [address], "conditions": {"ready": True}}
+        ports = [{"port": listening.getHost().port, "protocol": "TCP"}]
+        template = {"addressType": "IPv4", "endpoints": [endpoint], "ports": ports}
+        metadata = {"name": "db", "labels": {"kubernetes.io/service-name": "db"}}
+        await self.phase("Ready")
+        await borrower.create(SHADOWENDPOINTSLICES, {"metadata": metadata, "spec": {"template": template}}, namespace)
+
+        async def ready() -> bool:
+            (found,) = (await self.admin.get(ENDPOINTSLICES, "db", namespace))["endpoints"]
+            return bool(found["conditions"]["ready"])
+
+        async def unready() -> bool:
+            return not await ready()
+
+        await self.becomes(ready, "a ready endpoint")
+        await self.phase("Suspect")
+        await deferLater(reactor, SILENT_FOR + 3.0)
+        self.assertTrue(await ready())
+        self.ip("address", "del", f"{address}/32", "dev", "lo")
+        self.ip("route", "add", "blackhole", f"{address}/32")
+        await self.becomes(unready, "no path")
+        await self.phase("Ready")
+        await self.becomes(ready, "the path is back")
+        await listening.stopListening()
+
+    async def phase(self, name: str) -> None:
+        """Have the peer's record say a phase, as peering does."""
+        await self.admin.patch(FOREIGNCLUSTERS, str(self.peer), {"status": {"phase": name}}, subresource="status")
+
+    def ip(self, *words: str) -> None:
+        """Change this host's addresses or routes; what was added goes with the test."""
+        subprocess.run(["ip", *words], check=True)
+        if words[1] == "add":
+            self.addCleanup(subprocess.run, ["ip", words[0], "del", *words[2:]], check=False, capture_output=True)
 
     async def test_a_tenant_that_fills_etcd(self) -> None:
         """It can create as many ShadowPods as it may have and those of a moment more, in all of its namespaces
