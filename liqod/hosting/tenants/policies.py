@@ -65,32 +65,30 @@ _OBJECTS: Final = {
 }
 """What a borrower writes that other controllers of this cluster read."""
 
+_NO_FINALIZERS: Final = (
+    # Storage object in use protection adds its finalizer as a mutating admission plugin, so that it is there when
+    # policies are evaluated.
+    "!has(object.metadata.finalizers) || object.metadata.finalizers.all(f, "
+    "f == 'kubernetes.io/pvc-protection' || (oldObject != null && "
+    "has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers))",
+    "a borrower may not add finalizers: they would keep its namespace after the end of the peering",
+)
+
 
 def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
     """Return the policies that enforce a contract; each is bound by a binding of its name."""
     return [
+        # One policy for all: each that is evaluated costs the API server conversions of the object.
         _policy(
             METADATA_POLICY,
             _OBJECTS,
             [
                 _only_keys("annotations", contract.annotations),
                 _only_keys("labels", contract.labels),
+                _NO_FINALIZERS,
             ],
         ),
-        _policy(
-            FINALIZER_POLICY,
-            {**_OBJECTS, _OFFLOADING: KINDS},
-            [
-                (
-                    # Storage object in use protection adds its finalizer as a mutating admission plugin, so that it is
-                    # there when policies are evaluated.
-                    "!has(object.metadata.finalizers) || object.metadata.finalizers.all(f, "
-                    "f == 'kubernetes.io/pvc-protection' || (oldObject != null && "
-                    "has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers))",
-                    "a borrower may not add finalizers: they would keep its namespace after the end of the peering",
-                ),
-            ],
-        ),
+        _policy(FINALIZER_POLICY, {_OFFLOADING: KINDS}, [_NO_FINALIZERS]),
         _policy(SERVICE_POLICY, {_CORE: ("services",)}, _service_rules(contract)),
         _policy(INGRESS_POLICY, {_NETWORKING: ("ingresses",)}, _ingress_rules(contract)),
         _policy(
