@@ -7,7 +7,7 @@ volume names the lender, to which the claim is reflected; for another node a sec
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from attrs import evolve, frozen
@@ -35,6 +35,8 @@ from liqod.model.objects.storage_class import StorageClass
 
 UNREACHABLE_RETRY: Final = Backoff(initial=1.0, factor=2.0, cap=60.0)
 """Back-off of deletions of a volume's data at a lender that does not answer."""
+BUSY: Final = 0.1
+"""Seconds until a volume is looked at again while data of another one is being deleted at the same lender."""
 
 
 @frozen
@@ -73,10 +75,14 @@ class StorageLenders(Protocol):
 
 
 class VolumeProvisioner(Controller[Key]):
-    """Reconciles claims, and volumes (keys without a namespace); ``nodes`` are the virtual nodes."""
+    """Reconciles claims, and volumes (keys without a namespace); ``nodes`` are the virtual nodes.
+
+    Lenders take turns with each other and with this cluster's own claims, and each has one worker at most: one that
+    answers slowly delays its own volumes alone.
+    """
 
     name = "volumes"
-    workers = 4
+    workers = 8
 
     def __init__(
         self,
@@ -104,6 +110,7 @@ class VolumeProvisioner(Controller[Key]):
         self._unreachable: dict[Key, int] = {}
         self._unclaimed: set[str] = set()
         self._asked: dict[Key, DeletionGate] = {}
+        self._busy: set[str] = set()
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
 
     def sources(self) -> Iterable[Source[Key]]:
@@ -149,6 +156,11 @@ class VolumeProvisioner(Controller[Key]):
         if shown is not None and virtual and key.namespace == self._settings.namespace:
             return (Key(shown.metadata.annotations.get(forge.VIRTUAL_NAMESPACE, ""), virtual),)
         return (key,) if new is None or not new.spec.volume_name else ()
+
+    def fair_by(self, key: Key) -> Hashable:
+        """Return the lender that has the data of a volume; empty for claims, and for data of this cluster."""
+        volume = None if key.namespace else self.volumes.get(key)
+        return forge.lender_of(volume) if volume is not None else ""
 
     async def reconcile(self, key: Key) -> After | None:
         try:
@@ -274,7 +286,9 @@ class VolumeProvisioner(Controller[Key]):
         lender = forge.lender_of(volume)
         if not lender:
             await self._client.delete(PERSISTENTVOLUMECLAIMS, name, self._settings.namespace)
-        elif not await self._deleted_there(volume, ClusterID(lender)):
+        elif lender in self._busy:
+            return After(BUSY)
+        elif not await self._deleted_alone(volume, ClusterID(lender)):
             attempt = self._unreachable.get(key, 0)
             self._unreachable[key] = attempt + 1
             return After(UNREACHABLE_RETRY.delay(attempt))
@@ -282,6 +296,14 @@ class VolumeProvisioner(Controller[Key]):
         # plugins, and leaves the others to their provisioner.
         await self._client.delete(PERSISTENTVOLUMES, name, uid=volume.metadata.uid)
         return None
+
+    async def _deleted_alone(self, volume: Volume, peer: ClusterID) -> bool:
+        """Delete the claim at the lender while no other one is being deleted there."""
+        self._busy.add(peer)
+        try:
+            return await self._deleted_there(volume, peer)
+        finally:
+            self._busy.discard(peer)
 
     async def _deleted_there(self, volume: Volume, peer: ClusterID) -> bool:
         """Delete the claim at the lender; return False while the lender does not answer.

@@ -1,0 +1,156 @@
+"""The provisioner's queue on the sandbox's API server: one lender that does not answer, and all others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from kubesandbox.cluster import SandboxCluster
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import TestCase
+
+from liqod.config.schema import Storage
+from liqod.demo.access import client_config
+from liqod.flow.clocks import installed_reactor
+from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.client import Client
+from liqod.kube.errors import NotFound
+from liqod.kube.resources import NODES, PERSISTENTVOLUMES
+from liqod.kubelet.common.context import Context
+from liqod.kubelet.volume_provisioner import LenderStorage, VolumeProvisioner
+from liqod.model.ids import ClusterID
+from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, REMOTE_CLUSTER_LABEL
+from liqod.model.objects.meta import Object
+from tests.hosting.cases import Events
+from tests.waiting import becomes
+
+
+class LenderApi:
+    """A lender's API server that has no claim any more; a slow one answers when the test says so."""
+
+    def __init__(self, *, slow: bool) -> None:
+        self.slow = slow
+        self.asked: list[Deferred[None]] = []
+        self.most = 0
+
+    async def get(self, resource: object, name: str, namespace: str, *, view: object) -> Object:
+        if self.slow:
+            waiting: Deferred[None] = Deferred()
+            self.asked.append(waiting)
+            self.most = max(self.most, len(self.asked))
+            await waiting
+            self.asked.remove(waiting)
+        raise NotFound(404, "NotFound", f"{name} not found")
+
+
+class Gate:
+    """Lets everything be deleted."""
+
+    def observe_deletion(self, *about: object, **more: object) -> None:
+        """Note nothing."""
+
+    register = forget = observe_deletion
+
+    def may_delete(self, *about: object) -> bool:
+        return True
+
+
+class Lenders:
+    """Lenders by their cluster ID."""
+
+    synced = True
+
+    def __init__(self, apis: Mapping[str, LenderApi]) -> None:
+        self.apis = apis
+
+    def storage_of(self, peer: ClusterID) -> LenderStorage:
+        context = Context(ClusterID("home"), peer, str(peer))
+        return LenderStorage(context, {"shop": "shop-home"}, cast(Any, self.apis[peer]), cast(Any, Gate()))
+
+    def is_lender(self, peer: ClusterID) -> bool:
+        return peer in self.apis
+
+    def storage_classes(self, peer: str) -> list[str]:
+        return []
+
+    def is_offloaded(self, namespace: str) -> bool:
+        return True
+
+
+class SlowLenderTests(TestCase):
+    """Many volumes to delete."""
+
+    timeout = 60
+
+    def setUp(self) -> Deferred[None]:  # type: ignore[override]
+        return Deferred.fromCoroutine(self._set_up())
+
+    async def _set_up(self) -> None:
+        from twisted.internet import reactor
+
+        cluster = SandboxCluster(reactor, "home", [])
+        cluster.listen(reactor)
+        cluster.startService()
+        self.addCleanup(cluster.stop)
+        self.client = Client(client_config(cluster), reactor)
+        informers = Informers(self.client, reactor)
+        self.apis = {"slow": LenderApi(slow=True), "quick": LenderApi(slow=False)}
+        self.provisioner = VolumeProvisioner(
+            installed_reactor(),
+            self.client,
+            informers,
+            settings=Storage(),
+            nodes=informers.of(NODES, Object),
+            recorder=Events(),
+            lenders=Lenders(self.apis),
+        )
+
+        async def end() -> None:
+            self.apis["slow"].slow = False
+            for waiting in self.apis["slow"].asked:
+                waiting.callback(None)
+            await self.provisioner.stopService()
+            await informers.stopService()
+            await self.client.close()
+
+        self.addCleanup(end)
+        informers.startService()
+
+    async def volume(self, name: str, lender: str) -> None:
+        """Create a volume whose claim is gone."""
+        labels = {MANAGED_BY_LABEL: FIELD_MANAGER, REMOTE_CLUSTER_LABEL: lender}
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Delete",
+            "hostPath": {"path": "/none"},
+            "claimRef": {"namespace": "shop", "name": name, "uid": name},
+        }
+        await self.client.create(PERSISTENTVOLUMES, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+        status = {"status": {"phase": "Released"}}
+        await self.client.patch(PERSISTENTVOLUMES, name, status, subresource="status")
+
+    async def left(self) -> set[str]:
+        return {one["metadata"]["name"] for one in (await self.client.list(PERSISTENTVOLUMES)).items}
+
+    async def test_others_do_not_wait(self) -> None:
+        """Twenty volumes of a lender that does not answer keep one worker; those of another one go, and then theirs."""
+        slow = {f"a{number}" for number in range(20)}
+        for name in sorted(slow):
+            await self.volume(name, "slow")
+        await self.volume("z", "quick")
+        self.provisioner.startService()
+
+        async def gone() -> bool:
+            return await self.left() == slow
+
+        await becomes(gone, "the other lender's volume is deleted", 10)
+        self.assertEqual(self.apis["slow"].most, 1)
+        self.apis["slow"].slow = False
+        for waiting in list(self.apis["slow"].asked):
+            waiting.callback(None)
+
+        async def empty() -> bool:
+            return not await self.left()
+
+        await becomes(empty, "all volumes are deleted", 20)
