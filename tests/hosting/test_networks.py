@@ -12,6 +12,8 @@ from tests.hosting.test_slices import shadow
 
 OWN = parse_networks(["10.96.0.0/12", "10.201.0.0/24", "192.168.1.5", "fd00:10::/64", "not a network"])
 SPECIAL = ("127.0.0.1", "::1", "169.254.169.254", "fe80::1", "224.0.0.1", "0.0.0.0", "::", "::ffff:127.0.0.1")
+EMBEDDED = ("::10.96.0.1", "64:ff9b::a60:1", "2002:a60:1::1", "2001:0:a60:1::1")
+"""Addresses of IPv6 that may lead to one of IPv4: compatible ones, NAT64, 6to4, Teredo."""
 
 
 class AddressTests(SynchronousTestCase):
@@ -19,7 +21,17 @@ class AddressTests(SynchronousTestCase):
 
     def test_where_others_connect_the_clusters(self) -> None:
         """Everything but this cluster: its services, pods, nodes, and what is of no cluster."""
-        for address in (*SPECIAL, "10.96.0.1", "10.201.0.7", "192.168.1.5", "fd00:10::7", "::ffff:10.96.0.1"):
+        for address in (
+            *SPECIAL,
+            *EMBEDDED,
+            "255.255.255.255",
+            "fd00:ec2::254",
+            "10.96.0.1",
+            "10.201.0.7",
+            "192.168.1.5",
+            "fd00:10::7",
+            "::ffff:10.96.0.1",
+        ):
             self.assertTrue(objection(address, OWN, None), address)
         for address in ("10.202.0.7", "192.0.2.1", "192.168.1.6", "fd00:11::1"):
             self.assertEqual(objection(address, OWN, None), "", address)

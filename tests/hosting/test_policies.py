@@ -305,6 +305,28 @@ class ClaimContractTests(SynchronousTestCase):
             )
             self.assertEqual(not reported, fine)
 
+    def test_claims_of_ephemeral_volumes(self) -> None:
+        """Those that the controller makes for a tenant's pod are judged alike; no others of it, and not elsewhere."""
+        controllers = (
+            "system:serviceaccount:kube-system:ephemeral-volume-controller",
+            "system:kube-controller-manager",
+        )
+        for pod, labels, refused in (
+            (True, {"liqo.io/remote-cluster-id": "rome"}, True),
+            (False, {"liqo.io/remote-cluster-id": "rome"}, False),
+            (True, {}, False),
+        ):
+            for user in controllers:
+                for klass, fine in ((None, False), ("", False), ("private", False), ("fast", True)):
+                    new = claim(storageClassName=klass)
+                    if pod:
+                        new["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]
+                    request = Request(
+                        user, "CREATE", "persistentvolumeclaims", new, namespace="shop-rome", namespace_labels=labels
+                    )
+                    reported = refusals(policies(granted(storage_classes=["fast"])), request)
+                    self.assertEqual(bool(reported), refused and not fine, (user, klass, labels))
+
 
 class PolicyScopeTests(SynchronousTestCase):
     """Whom the policies concern."""

@@ -107,12 +107,13 @@ class ShadowEndpointSliceTests(SynchronousTestCase):
         self.assertEqual(decide(shadow(), slice_for(shadow()), unready(empty), lost=True), Update("r1"))
 
     def test_policies(self) -> None:
-        """Each policy is bound, fails closed, and is about borrowers alone; but for those about their namespaces."""
+        """Each policy is bound, fails closed, and is about borrowers alone; but for three."""
         self.assertEqual(
             {p["metadata"]["name"] for p in policies.policies()},
             {b["spec"]["policyName"] for b in policies.bindings()},
         )
+        of_others = ("liqod-tenant-namespaces", "liqod-tenant-pod-security", policies.EPHEMERAL_POLICY)
         for each in policies.policies():
             self.assertEqual(each["spec"]["failurePolicy"], "Fail")
-            if each["metadata"]["name"] not in ("liqod-tenant-namespaces", "liqod-tenant-pod-security"):
+            if each["metadata"]["name"] not in of_others:
                 self.assertIn("liqo-tenant-", each["spec"]["matchConditions"][0]["expression"])

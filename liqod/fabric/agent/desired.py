@@ -33,11 +33,9 @@ from liqod.fabric.state.network import (
 from liqod.fabric.state.services import callable_services, own_services, service_maps
 from liqod.fabric.state.validation import (
     LARGEST_MTU,
-    METADATA,
     MOST_EXPORTS,
     MOST_PORTS,
     SMALLEST_MTU,
-    UNUSABLE,
     check_ack,
     disjoint,
     endpoint_of,
@@ -62,6 +60,7 @@ from liqod.model.records.network import (
     TunnelEndpoint,
 )
 from liqod.model.records.offer import Refusal
+from liqod.model.special_networks import METADATA, UNUSABLE
 
 PROTOCOLS: Final = frozenset({"tcp", "udp", "sctp"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import attrs
@@ -20,6 +20,7 @@ from liqod.model.records.network import (
     Subnets,
 )
 from liqod.model.records.offer import Refusal
+from liqod.model.special_networks import RESERVED, UNUSABLE
 
 SMALLEST_MTU: Final = 1280
 LARGEST_MTU: Final = 65535
@@ -27,20 +28,6 @@ WIDEST: Final = {4: 8, 6: 32}
 """The shortest prefix that a network may have, by IP version."""
 NARROWEST: Final = {4: 30, 6: 126}
 """The longest one of an external network: its first address is the gateway's, and has to lie inside."""
-RESERVED: Final = ipaddress.IPv4Network("240.0.0.0/4")
-"""Addresses that no network has (RFC 1112, section 4), and that Linux forwards like any others."""
-UNUSABLE: Final[Mapping[int, tuple[Network, ...]]] = {
-    version: tuple(map(ipaddress.ip_network, texts))
-    for version, texts in (
-        (4, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4")),
-        # ::/8 holds loopback and all that has an IPv4 address inside (::ffff:0:0/96, 64:ff9b::/96); the other such
-        # are 2001::/32 and 2002::/16. 100::/64 is for discarding, fe80::/9 for one link or site alone.
-        (6, ("::/8", "100::/64", "2001::/32", "2002::/16", "fe80::/9", "ff00::/8")),
-    )
-}
-"""Networks that no pod or host is reached by from elsewhere, by IP version (special-purpose registries, RFC 6890)."""
-METADATA: Final = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "168.63.129.16", "fd00:ec2::254")))
-"""Metadata services of clouds that hand out credentials, besides the link-local ones (Alibaba, Azure, AWS by IPv6)."""
 MOST_EXPORTS: Final = 1024
 """Addresses that are exported to one peer at most; the schema of the record has the same bound."""
 MOST_PORTS: Final = 128

@@ -16,6 +16,7 @@ from liqod.model.ids import Key
 from liqod.model.objects.node import Node
 from liqod.model.records.facts import FACTS_NAME, ClusterFacts, OwnNetworks, own_networks
 from liqod.model.records.network import NO_TUNNEL, Network, NetworkConfig, TunnelEndpoint, parse_networks
+from liqod.model.special_networks import METADATA, UNUSABLE
 
 
 def objection(address: str, own: Sequence[Network], peer: Sequence[Network] | None) -> str:
@@ -30,8 +31,8 @@ def objection(address: str, own: Sequence[Network], peer: Sequence[Network] | No
         return "is no IP address"
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     parsed = mapped or parsed
-    if parsed.is_loopback or parsed.is_link_local or parsed.is_multicast or parsed.is_unspecified:
-        return "is of no other cluster: it is loopback, link-local or multicast"
+    if any(parsed in one for one in UNUSABLE[parsed.version]) or parsed in METADATA:
+        return "is of no other cluster: it is loopback, link-local, multicast or has another special purpose"
     if peer is not None:
         return "" if any(parsed in one for one in peer) else "is not of the networks that were agreed on with the peer"
     return "is of this cluster's own networks" if any(parsed in one for one in own) else ""

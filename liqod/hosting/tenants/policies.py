@@ -20,7 +20,7 @@ from liqod.hosting.tenants.namespace_admission import (
 )
 from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
-from liqod.model.names import FULL_LABEL, tenant_namespace
+from liqod.model.names import FULL_LABEL, REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
 
@@ -31,6 +31,7 @@ ISOLATION_POLICY: Final = "liqod-borrower-network-policies"
 SERVICE_POLICY: Final = "liqod-borrower-services"
 SECRET_POLICY: Final = "liqod-borrower-secrets"  # noqa: S105 (a name, not a secret)
 CLAIM_POLICY: Final = "liqod-borrower-claims"
+EPHEMERAL_POLICY: Final = "liqod-borrower-ephemeral-claims"
 RECORD_POLICY: Final = "liqod-borrower-records"
 MAKES_A_TOKEN: Final = ("makes-a-token", "has(object.type) && object.type == 'kubernetes.io/service-account-token'")
 """The CEL condition, with its name, under which the token controller fills a secret with a service account token."""
@@ -40,8 +41,12 @@ _IS_BORROWER: Final = (
     f"request.userInfo.username.endsWith(':{SERVICE_ACCOUNT}') || "
     "request.userInfo.username.startsWith('liqo:cluster:')"
 )
-
-
+# Each controller has an account of its own with --use-service-account-credentials ("kube-controller-manager").
+_IS_CLAIM_CONTROLLER: Final = (
+    "request.userInfo.username in ['system:serviceaccount:kube-system:ephemeral-volume-controller', "
+    "'system:kube-controller-manager'] && has(object.metadata.ownerReferences) && "
+    "object.metadata.ownerReferences.exists(o, o.kind == 'Pod') && oldObject == null"
+)
 _DEFAULT: Final = Contract()
 _NAMES: Final = (
     METADATA_POLICY,
@@ -50,6 +55,7 @@ _NAMES: Final = (
     INGRESS_POLICY,
     SECRET_POLICY,
     CLAIM_POLICY,
+    EPHEMERAL_POLICY,
     SLICE_POLICY,
     ISOLATION_POLICY,
     RECORD_POLICY,
@@ -99,6 +105,7 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
             only=[MAKES_A_TOKEN],
         ),
         _policy(CLAIM_POLICY, {_CORE: ("persistentvolumeclaims",)}, _claim_rules(contract)),
+        _ephemeral_policy(contract),
         _policy(
             SLICE_POLICY,
             {_OFFLOADING: ("shadowendpointslices",)},
@@ -124,6 +131,19 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
         namespace_policy(),
         security_policy(contract.granted.pod_security),
     ]
+
+
+def _ephemeral_policy(contract: Contract) -> dict[str, Any]:
+    """Return the policy of claims that are made for ephemeral volumes of tenants' pods.
+
+    The controller manager makes them from the pod's template. That the template names no class is no fault of it: what
+    the default class is, and whether there is one, is known where the claim is made.
+    """
+    policy = _policy(EPHEMERAL_POLICY, {_CORE: ("persistentvolumeclaims",)}, _claim_rules(contract))
+    selector = {"matchExpressions": [{"key": REMOTE_CLUSTER_LABEL, "operator": "Exists"}]}
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = selector
+    policy["spec"]["matchConditions"] = [{"name": "for-a-pod", "expression": _IS_CLAIM_CONTROLLER}]
+    return policy
 
 
 def _record_policy() -> dict[str, Any]:

@@ -16,8 +16,9 @@ from typing import Final
 import attrs
 
 from liqod.fabric.state.network import ExportedAddress, overlaps
-from liqod.fabric.state.validation import METADATA, MOST_EXPORTS, MOST_PORTS, UNUSABLE
+from liqod.fabric.state.validation import MOST_EXPORTS, MOST_PORTS
 from liqod.model.records.network import Address, Claims, Export, Network, shift
+from liqod.model.special_networks import METADATA, UNUSABLE
 
 _PROTOCOLS: Final = {"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}
 

@@ -1,0 +1,119 @@
+"""The variations of each kind that a tenant writes itself, with what is looked at afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+from attrs import frozen
+
+from liqod.kube.resources import (
+    ENDPOINTSLICES,
+    INGRESSES,
+    PERSISTENTVOLUMECLAIMS,
+    SECRETS,
+    SERVICES,
+    SHADOWENDPOINTSLICES,
+    SHADOWNETWORKPOLICYSETS,
+    Resource,
+)
+from tests.facts.stated import PODS
+from tests.facts.stated import SERVICES as SERVICE_NETWORKS
+from tests.variations import seen, services, storage
+from tests.variations.seen import Judge
+from tests.variations.variation import AT_ONCE, Variation, Wish, varied
+
+SEED: Final = int(os.environ.get("LIQOD_SEED", "14"))
+"""Of everything that is left to chance; another one makes other variations."""
+_SET: Final[Mapping[str, Any]] = {"spec": {"policies": []}}
+
+
+@frozen
+class Family:
+    """Wishes of a kind, how many variations are made of them, and the kind and judge of what comes of it.
+
+    ``probe`` is an object that is refused as soon as the policy of the family is in force.
+    """
+
+    resource: Resource
+    wishes: Callable[[str], Sequence[Wish]]
+    count: int
+    shown: Resource
+    judge: Callable[[str], Judge]
+    probe: Mapping[str, Any]
+
+    def variations(self, node: str) -> list[Variation]:
+        """Return the variations at a cluster with a node of an address."""
+        strategic = "liqo.io" not in self.resource.group
+        made = list(varied(Random(SEED), self.resource, self.wishes(node), self.count, strategic=strategic))
+        # The name is what is wished: there is no harmless one that could become it.
+        return [one for one in made if self.resource != SHADOWNETWORKPOLICYSETS or one.how in AT_ONCE]
+
+
+def _one_set(body: Mapping[str, Any]) -> Iterator[str]:
+    if body["metadata"]["name"] != "home":
+        yield "another set"
+
+
+FAMILIES: Final = {
+    "services": Family(
+        SERVICES,
+        lambda node: services.services(),
+        50,
+        SERVICES,
+        lambda node: seen.service,
+        {"spec": {"type": "ExternalName", "externalName": "vault.vault"}},
+    ),
+    "ingresses": Family(
+        INGRESSES,
+        lambda node: services.ingresses(),
+        50,
+        INGRESSES,
+        lambda node: seen.ingress,
+        {"spec": {"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}},
+    ),
+    "claims": Family(
+        PERSISTENTVOLUMECLAIMS,
+        lambda node: storage.claims(),
+        50,
+        PERSISTENTVOLUMECLAIMS,
+        lambda node: seen.claim,
+        {
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "selector": {},
+                "storageClassName": storage.CLASS,
+                "resources": {"requests": {"storage": "1Gi"}},
+            }
+        },
+    ),
+    "secrets": Family(
+        SECRETS,
+        lambda node: storage.secrets(),
+        20,
+        SECRETS,
+        lambda node: seen.secret,
+        {
+            "type": "kubernetes.io/service-account-token",
+            "metadata": {"name": "probe", "annotations": {"kubernetes.io/service-account.name": "default"}},
+        },
+    ),
+    "slices": Family(
+        SHADOWENDPOINTSLICES,
+        storage.slices,
+        50,
+        ENDPOINTSLICES,
+        lambda node: seen.slice_judge((*PODS, *SERVICE_NETWORKS, node)),
+        {"spec": {"template": {"addressType": "FQDN", "endpoints": [{"addresses": ["a.b"]}]}}},
+    ),
+    "sets": Family(
+        SHADOWNETWORKPOLICYSETS,
+        lambda node: [Wish("a set of another name", _SET, _SET)],
+        10,
+        SHADOWNETWORKPOLICYSETS,
+        lambda node: _one_set,
+        _SET,
+    ),
+}
