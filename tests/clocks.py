@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import Clock
 
-from liqod.flow.clocks import SimulatedWallClock
+
+class SimulatedWallClock:
+    """A wall clock derived from a reactor's time.
+
+    ``offset`` is the date, in seconds since 1970, at the reactor's second 0; changing it simulates a clock step (NTP).
+    """
+
+    def __init__(self, reactor: IReactorTime, offset: float = 0.0) -> None:
+        self._reactor = reactor
+        self.offset = offset
+
+    def __call__(self) -> datetime:
+        """Return the date, in UTC."""
+        return datetime.fromtimestamp(self._reactor.seconds() + self.offset, UTC)
 
 
 class HostClock(Clock):

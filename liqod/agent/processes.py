@@ -61,10 +61,5 @@ def processes_of(role: str) -> frozenset[Process]:
 
 
 def runs(role: str, feature: str) -> bool:
-    """Tell whether a process with this role runs a feature; raises KeyError for a feature that has no process."""
+    """Return whether a process with this role runs a feature; raises KeyError for a feature that has no process."""
     return bool(FEATURES[feature] & processes_of(role))
-
-
-def capabilities_of(role: str) -> frozenset[str]:
-    """Return the capabilities that a process with this role holds."""
-    return frozenset().union(*(CAPABILITIES[process] for process in processes_of(role)))

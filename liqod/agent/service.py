@@ -422,7 +422,7 @@ class Agent(Service):
 
 
 def _no_longer(failure: Failure) -> None:
-    """Take it that a wait was cancelled."""
+    """Ignore the cancellation of a wait."""
     failure.trap(CancelledError)
 
 

@@ -51,7 +51,7 @@ class Cluster(Section, frozen=True):
 
 
 class Kubernetes(Section, frozen=True):
-    """How the daemon reaches its own API server, and what it tells borrowers about it.
+    """How the daemon reaches its own API server, and what it announces to borrowers about it.
 
     ``kubeconfig`` empty: in-cluster where there is one, else ``$KUBECONFIG`` and ``~/.kube/config``.
     ``api-server-url`` empty: the address in the kubeconfig is what borrowers get.

@@ -42,7 +42,7 @@ RANCHER_PODS: Final = "10.42.0.0/16"
 RANCHER_SERVICES: Final = "10.43.0.0/16"
 """The defaults of k3s and RKE2 (--cluster-cidr, --service-cidr)."""
 MAX_NETWORKS: Final = 16
-"""Networks of one kind that a cluster may have; to other clusters no more are announced."""
+"""Networks of one kind that a cluster may have; other clusters get no more than these."""
 
 Answer = tuple[Sequence[str], str, State]
 """What a source says: texts of networks, the source, and how sure it is.

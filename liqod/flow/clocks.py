@@ -54,21 +54,6 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class SimulatedWallClock:
-    """A wall clock derived from a reactor's time, for in-memory clusters with simulated time.
-
-    ``offset`` is the date, in seconds since 1970, at the reactor's second 0; changing it simulates a clock step (NTP).
-    """
-
-    def __init__(self, reactor: IReactorTime, offset: float = 0.0) -> None:
-        self._reactor = reactor
-        self.offset = offset
-
-    def __call__(self) -> datetime:
-        """Return the date, in UTC."""
-        return datetime.fromtimestamp(self._reactor.seconds() + self.offset, UTC)
-
-
 def wall_clock(reactor: IReactorTime) -> WallClock:
     """Return the wall clock of a reactor's host: the reactor's ``wall`` for a simulated host, else ``utc_now``."""
     wall: WallClock = getattr(reactor, "wall", utc_now)

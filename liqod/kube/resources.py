@@ -54,7 +54,6 @@ MUTATINGPOLICYBINDINGS: Final = Resource(
 )
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True)
 DAEMONSETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet", True)
-REPLICASETS: Final = Resource("apps", "v1", "replicasets", "ReplicaSet", True)
 INGRESSES: Final = Resource("networking.k8s.io", "v1", "ingresses", "Ingress", True)
 VALIDATINGPOLICIES: Final = Resource(
     "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False

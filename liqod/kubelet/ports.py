@@ -52,13 +52,6 @@ class Relays(Protocol):
         ...
 
 
-class NoRelays:
-    """Null object: no lender has a relay."""
-
-    def relay_of(self, peer: ClusterID) -> None:
-        """Return None."""
-
-
 class Lenders(NamespaceGrants, Relays, Protocol):
     """The lenders, as implemented by ``peering.service.Peering``."""
 

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from twisted.web.http import Request
-from twisted.web.server import Site
-
 from liqod.flow.clocks import Reactor
+from liqod.flow.connections.factories import QuietSite
 from liqod.flow.connections.port_listener import PortListener
 from liqod.metrics.registry import Registry
 from liqod.metrics.resource import pages
-
-
-class _Quiet(Site):
-    """A site without access log: metrics are scraped every few seconds."""
-
-    displayTracebacks = False
-    noisy = False
-
-    def log(self, request: Request) -> None:
-        return
 
 
 def metrics_server(
@@ -31,6 +19,6 @@ def metrics_server(
     readiness: Callable[[], Sequence[str]],
 ) -> PortListener:
     """Return the service that listens where ``listen`` (an endpoint description) says and serves one registry."""
-    site = _Quiet(pages(registry, health, readiness))
+    site = QuietSite(pages(registry, health, readiness))
     what = "metrics, health and readiness are"
     return PortListener(reactor, [listen], site, what=what, setting="metrics.listen")

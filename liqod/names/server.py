@@ -163,7 +163,7 @@ class Server:
             raise
 
     def close(self) -> list[Deferred[Any]]:
-        """Listen no more; the connections that there are end by their time-out."""
+        """Stop listening; existing connections end by their time-out."""
         listening, self._listening = self._listening, []
         return [maybeDeferred(one.stopListening) for one in listening]
 

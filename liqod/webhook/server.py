@@ -9,10 +9,11 @@ from twisted.internet import ssl
 from twisted.internet.interfaces import IOpenSSLContextFactory, IReactorTime
 from twisted.logger import Logger
 from twisted.web.resource import Resource
-from twisted.web.server import Request, Site
+from twisted.web.server import Request
 from zope.interface import implementer
 
-from liqod.flow.connections.handshake import Door, https, rest, serve
+from liqod.flow.connections.factories import QuietSite
+from liqod.flow.connections.handshake import LimitedFactory, https, rest, serve
 from liqod.identity.serving import Bundle
 from liqod.webhook.review import MAX_BODY, Malformed, Policies, answer
 
@@ -127,21 +128,6 @@ class Bounded(Request):
             self.channel.loseConnection()
 
 
-class Quiet(Site):
-    """A site without an access log, which would have one line per created pod."""
-
-    noisy = False
-
-    def startFactory(self) -> None:
-        """Open no log and start no clock for one."""
-
-    def stopFactory(self) -> None:
-        """There is nothing to close."""
-
-    def log(self, request: Any) -> None:
-        """Log nothing."""
-
-
 def factory(
     serving: Serving,
     clock: IReactorTime,
@@ -151,13 +137,13 @@ def factory(
     *,
     is_enabled: Callable[[str], bool] = lambda _: True,
     refused: Callable[[str, str, str], None],
-) -> Door:
+) -> LimitedFactory:
     """Return the protocol factory: HTTP over TLS.
 
     ``prepared`` returns whether the offloading policies are known; ``evict_after``: seconds for which pods that can
     only run on virtual nodes tolerate an unreachable one (0: forever).
     """
-    site = Quiet(
+    site = QuietSite(
         Mutate(policies, prepared, evict_after, is_enabled), requestFactory=Bounded, timeout=IDLE, reactor=clock
     )
     return https(serving, site, clock, refused)

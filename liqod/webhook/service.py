@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock, utc_now
-from liqod.flow.connections.handshake import Door
+from liqod.flow.connections.handshake import LimitedFactory
 from liqod.flow.connections.listening import server_endpoint
 from liqod.flow.connections.refused import RefusedConnections
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
@@ -87,7 +87,7 @@ class AdmissionWebhook(Controller[str]):
         self._bundle: Bundle | None = None
         self._serving: Serving | None = None
         self._port: IListeningPort | None = None
-        self._listener: Door | None = None
+        self._listener: LimitedFactory | None = None
         self._own_recorder: EventRecorder | None = None
         if recorder is None:
             recorder = self._own_recorder = EventRecorder(client, reactor, "liqod", socket.gethostname())

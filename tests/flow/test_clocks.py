@@ -11,7 +11,8 @@ from twisted.internet.base import ReactorBase
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.flow.clocks import SimulatedWallClock, steady_clock, use_steady_time
+from liqod.flow.clocks import steady_clock, use_steady_time
+from tests.clocks import SimulatedWallClock
 
 
 class WallClockTests(SynchronousTestCase):

@@ -9,8 +9,8 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
-from liqod.flow.clocks import SimulatedWallClock
 from liqod.kube.leader import LeaderLease
+from tests.clocks import SimulatedWallClock
 from tests.kube.cases import Answer, memory_client, status
 
 

@@ -134,7 +134,7 @@ def _home(own: str) -> Iterator[Right]:
 
 
 def _facts(own: str) -> Iterator[Right]:
-    """To keep the record, and to read what tells something about the cluster, mostly by name; none of it is secret."""
+    """To keep the record, and to read the sources of the cluster's facts, mostly by name; none of it is secret."""
     yield from _record(kinds.CLUSTERFACTS, "create")
     # Where ServiceCIDRs are not served, the API server's refusal of an address says what the network is.
     yield from _verbs(kinds.SERVICES, "create", namespace=own)

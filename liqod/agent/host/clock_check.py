@@ -8,12 +8,13 @@ from typing import Any, Final
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError
 from liqod.kube.resources import Resource
+from liqod.model.timestamps import parse_rfc3339
 
 _REVIEW: Final = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False)
 
 
 async def server_time(client: Client) -> datetime | None:
-    """Return the API server's time, or None where it does not tell it.
+    """Return the API server's time, or None where it does not say.
 
     A SelfSubjectReview is stamped with the time it was made and stored nowhere, so asking for one changes nothing.
     """
@@ -23,9 +24,4 @@ async def server_time(client: Client) -> datetime | None:
     except ApiError:
         return None
     stamp = review.get("metadata", {}).get("creationTimestamp")
-    if not isinstance(stamp, str):
-        return None
-    try:
-        return datetime.fromisoformat(stamp)
-    except ValueError:
-        return None
+    return parse_rfc3339(stamp) if isinstance(stamp, str) else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import textwrap
@@ -155,8 +154,3 @@ def _default_signals() -> Iterator[None]:
 def clear_screen() -> None:
     """Clear the terminal, for a view that is shown again and again."""
     sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")
-
-
-def rows_on_screen() -> int:
-    """Return the lines of the terminal."""
-    return shutil.get_terminal_size((DEFAULT_WIDTH, 24)).lines

@@ -28,6 +28,7 @@ from liqod.kube.resources import SECRETS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.facts import DAEMON_ADDRESSES, fact_of
 from liqod.model.records.invitations import ATTEMPTS, EXPIRES, MAX_ATTEMPTS, TOKEN_LABEL, USED_BY, VERIFIER, token_name
+from liqod.model.timestamps import parse_rfc3339, rfc3339
 
 PORT = 5872
 COLUMNS = {"id": "TOKEN", "state": "STATE", "expires": "EXPIRES", "attempts": "FAILED ATTEMPTS", "used": "USED BY KEY"}
@@ -112,7 +113,7 @@ async def new_token(session: Session, ttl: timedelta, addresses: Sequence[str] =
         "type": "Opaque",
         "data": {
             VERIFIER: base64.b64encode(verifier(secret)).decode(),
-            EXPIRES: base64.b64encode(expires.strftime("%Y-%m-%dT%H:%M:%SZ").encode()).decode(),
+            EXPIRES: base64.b64encode(rfc3339(expires).encode()).decode(),
         },
     }
     await _delete_expired(session)
@@ -121,7 +122,7 @@ async def new_token(session: Session, ttl: timedelta, addresses: Sequence[str] =
     if not (session.options.is_document or session.options.dry_run):
         until = f"{expires:%Y-%m-%d %H:%M:%S} UTC"
         echo_wrapped(f"valid for one cluster until {until}; there run: liqodctl peer TOKEN", err=True)
-    return {"id": made.id, "token": made.text, "expires": expires.isoformat(), "addresses": made.addresses}
+    return {"id": made.id, "token": made.text, "expires": rfc3339(expires), "addresses": made.addresses}
 
 
 async def daemon_addresses(session: Session) -> list[str]:
@@ -211,12 +212,9 @@ def row_of(body: dict[str, Any]) -> dict[str, Any]:
     def text(key: str) -> str:
         return base64.b64decode((body.get("data") or {}).get(key, "")).decode("utf-8", "replace")
 
-    try:
-        expired = datetime.fromisoformat(text(EXPIRES)) <= datetime.now(UTC)
-    except (ValueError, TypeError):
-        expired = True
-    attempts = int(text(ATTEMPTS) or 0)
-    if expired:
+    expires = parse_rfc3339(text(EXPIRES))
+    attempts = int(text(ATTEMPTS)) if text(ATTEMPTS).isdecimal() else 0
+    if expires is None or expires <= datetime.now(UTC):
         state = "expired"  # used or not: nothing depends on its Secret any more
     elif text(USED_BY):
         state = "used"

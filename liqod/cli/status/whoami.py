@@ -16,6 +16,7 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import LEASES, NAMESPACES, SECRETS
 from liqod.model.objects.meta import Object
 from liqod.model.records.rotation import IDENTITY_SECRET
+from liqod.model.timestamps import parse_rfc3339
 
 
 @attrs.frozen
@@ -65,11 +66,9 @@ async def leader(session: Session) -> Leader | None:
         return None
     spec = lease.get("spec") or {}
     holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
-    if not holder or not renewed:
+    written = parse_rfc3339(renewed) if isinstance(renewed, str) else None
+    if not holder or written is None:
         return None
-    try:
-        since = (datetime.now(UTC) - datetime.fromisoformat(renewed)).total_seconds()
-    except ValueError:
-        return None
+    since = (datetime.now(UTC) - written).total_seconds()
     # Twice the lease duration, because the clocks of this host and of the daemon's may differ by seconds.
     return Leader(str(holder), since < 2 * float(spec.get("leaseDurationSeconds") or 15), since)

@@ -14,7 +14,7 @@ from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Session, in_cluster
-from liqod.cli.web.latest import Latest
+from liqod.cli.web.cluster_reader import ClusterReader
 from liqod.cli.web.server import HERE, Pages, site
 
 
@@ -51,7 +51,7 @@ def web(options: Options, port: int, seconds: float | None) -> None:
 
 def serve(session: Session, port: int = 0) -> tuple[IListeningPort, str]:
     """Serve the page of a session's cluster; return the listening port and the address. Raises CliError."""
-    pages = Pages(Latest(session))
+    pages = Pages(ClusterReader(session))
     try:
         listening = session.reactor.listenTCP(port, site(pages), interface=HERE)
     except CannotListenError as error:

@@ -17,15 +17,15 @@ from twisted.internet.defer import Deferred
 from twisted.protocols.policies import WrappingFactory
 from twisted.python.failure import Failure
 from twisted.web.http import CACHED, OK
-from twisted.web.http import Request as HTTPRequest
 from twisted.web.resource import Resource
-from twisted.web.server import NOT_DONE_YET, Request, Site
+from twisted.web.server import NOT_DONE_YET, Request
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.web.latest import Latest
+from liqod.cli.web.cluster_reader import ClusterReader
 from liqod.cli.web.pages import error_page, overview_page, peer_html
 from liqod.cli.web.view import overview, peer_page
+from liqod.flow.connections.factories import QuietSite
 
 HERE: Final = "127.0.0.1"
 CONNECTIONS: Final = 32
@@ -70,7 +70,7 @@ class Pages(Resource):
 
     isLeaf = True
 
-    def __init__(self, latest: Latest) -> None:
+    def __init__(self, latest: ClusterReader) -> None:
         super().__init__()
         self.token = secrets.token_urlsafe(16)
         self._latest = latest
@@ -118,17 +118,7 @@ class Pages(Resource):
         return _answer(request, error_page(errors.NO_SUCH_PEER, "there is no such peer", hint, up=up), HTML)
 
 
-class Quiet(Site):
-    """A site without an access log."""
-
-    displayTracebacks = False
-    noisy = False
-
-    def log(self, request: HTTPRequest) -> None:
-        return
-
-
-class Few(WrappingFactory):
+class LimitedConnections(WrappingFactory):
     """Refuses connections above ``CONNECTIONS``; a browser opens six."""
 
     noisy = False
@@ -139,7 +129,7 @@ class Few(WrappingFactory):
 
 def site(pages: Pages) -> Any:
     """Return the factory that serves pages: Any, since Twisted declares wrapping factories as ones of clients."""
-    return Few(Quiet(pages, timeout=IDLE))
+    return LimitedConnections(QuietSite(pages, timeout=IDLE))
 
 
 def _answer(request: Request, body: str | bytes, kind: str) -> bytes:

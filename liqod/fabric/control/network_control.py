@@ -131,7 +131,7 @@ class NetworkControl:
         return config is None or not self._is_without(config)
 
     def _is_without(self, config: NetworkConfig) -> bool:
-        """Tell whether there is to be no tunnel; a setting that demands tunnels counts for all peers."""
+        """Return whether there is to be no tunnel; a setting that demands tunnels counts for all peers."""
         return self._settings.mode == UNDECIDED and config.spec.decision.mode == NO_TUNNEL
 
     def status(self, peer: ClusterID, report: NetworkReport) -> tuple[bool | None, str]:

@@ -148,7 +148,7 @@ class BoundedTLS(TLSMemoryBIOFactory):
         creator: Any,
         is_client: bool,
         wrapped: IProtocolFactory,
-        clock: Any = None,
+        clock: IReactorTime | None = None,
         *,
         admission: Admission | None = None,
         seconds: float | None = None,
@@ -189,7 +189,7 @@ class BoundedTLS(TLSMemoryBIOFactory):
 class BoundedClient:
     """Connects by a wrapped endpoint and starts TLS with a bounded handshake (``wrapClientTLS`` has no bounds)."""
 
-    def __init__(self, creator: Any, endpoint: Any) -> None:
+    def __init__(self, creator: Any, endpoint: IStreamClientEndpoint) -> None:
         self._creator = creator
         self._endpoint = endpoint
 
@@ -198,13 +198,15 @@ class BoundedClient:
         return connecting.addCallback(lambda connection: connection.wrappedProtocol)
 
 
-def https(creator: Any, wrapped: IProtocolFactory, clock: Any, refused: Callable[[str, str, str], None]) -> Door:
+def https(
+    creator: Any, wrapped: IProtocolFactory, clock: IReactorTime, refused: Callable[[str, str, str], None]
+) -> LimitedFactory:
     """Return the factory for ports that API servers call: HTTP over TLS; silent connections may be evicted.
 
     The wrapped protocol calls ``serve`` when a request starts to be served, and ``rest`` when it is answered.
     """
     admission = Admission(clock, OF_API_SERVERS, refused)
-    return Door(admission, BoundedTLS(creator, False, wrapped, clock, admission=admission, seconds=REQUEST))
+    return LimitedFactory(admission, BoundedTLS(creator, False, wrapped, clock, admission=admission, seconds=REQUEST))
 
 
 def serve(transport: object) -> None:
@@ -219,12 +221,12 @@ def rest(transport: object) -> None:
         transport.rest()
 
 
-class Door(Factory):
+class LimitedFactory(Factory):
     """Refuses connections before TLS starts: a refused connection costs no handshake."""
 
     noisy = False
 
-    def __init__(self, admission: Any, behind: TLSMemoryBIOFactory) -> None:
+    def __init__(self, admission: Admission, behind: TLSMemoryBIOFactory) -> None:
         self._admission = admission
         self._behind = behind
 

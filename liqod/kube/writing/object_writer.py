@@ -54,7 +54,7 @@ class ObjectWriter(Generic[S]):
     async def remove_finalizer(self, present: S, finalizer: str) -> None:
         """Remove a finalizer of an object that is being deleted; raises Conflict when the object has changed.
 
-        The API server deletes the object with its last finalizer: then the cache shows it no more, before the watch
+        The API server deletes the object with its last finalizer: then the cache no longer shows it, before the watch
         does. An object that is gone already is no error.
         """
         left = [name for name in present.metadata.finalizers if name != finalizer]

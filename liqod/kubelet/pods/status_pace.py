@@ -16,7 +16,7 @@ from liqod.kubelet.pods.status import is_ready
 FREE: Final = 10.0
 """Writes in quick succession that are not delayed: more than a pod needs from its creation until it is ready."""
 RECOVERY: Final = 6.0
-"""Seconds after which one write counts no more."""
+"""Seconds after which one write is no longer counted."""
 FIRST: Final = 0.5
 """Seconds of the first delay; each further write doubles it."""
 LONGEST: Final = 30.0

@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from liqod.flow.clocks import Reactor
-from liqod.flow.connections.handshake import BoundedTLS, Door, host_of
+from liqod.flow.connections.handshake import BoundedTLS, LimitedFactory, host_of
 from liqod.flow.connections.listening import server_endpoint
 from liqod.flow.observe import Gate
 from liqod.identity.tls import HTTP, PeerTLS
@@ -101,9 +101,11 @@ class Listener(Service):
 
     def startService(self) -> None:
         super().startService()
-        creator, clock = self._tls.server_creator(), cast(Any, self._reactor)
+        creator = self._tls.server_creator()
         behind = _PeerFactory(self._admission, self._tls, self._relay)
-        factory = Door(self._admission, BoundedTLS(creator, False, behind, clock, admission=self._admission))
+        factory = LimitedFactory(
+            self._admission, BoundedTLS(creator, False, behind, self._reactor, admission=self._admission)
+        )
         endpoint = server_endpoint(self._reactor, self._listen)
         # Twisted's server endpoints bind at once (defer.execute), so a failure is here before listen() returns.
         failures: list[Failure] = []

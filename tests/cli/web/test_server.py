@@ -17,8 +17,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
 from liqod.cli.web import server
+from liqod.cli.web.cluster_reader import ClusterReader
 from liqod.cli.web.command import serve
-from liqod.cli.web.latest import Latest
 from liqod.config.schema import Cluster, Settings
 from liqod.demo.access import client_config
 from liqod.kube.client import Client
@@ -176,7 +176,7 @@ class ServerTests(EveryCase):
         """The cluster is read once for all who ask at the same time."""
         client = Counting(client_config(self.cluster), REACTOR)
         self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
-        latest = Latest(Session(Options(), reactor=REACTOR, client=client, settings=Settings()))
+        latest = ClusterReader(Session(Options(), reactor=REACTOR, client=client, settings=Settings()))
         found = await gatherResults([Deferred.fromCoroutine(latest.read()) for _ in range(8)])
         self.assertEqual({trouble for _, trouble in found}, {""})
         self.assertEqual(client.listed[FOREIGNCLUSTERS], 1)

@@ -27,7 +27,6 @@ from liqod.kubelet.lender.endpoint_choice import (
 )
 from liqod.kubelet.lender.failover import Failover
 from liqod.kubelet.lender.health import ANSWERS
-from liqod.kubelet.ports import NoRelays
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import tenant_namespace
 from liqod.model.objects.meta import ObjectMeta
@@ -36,6 +35,13 @@ STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """How long anything takes is the machine's matter."""
 
 FAILS = not_ready("PeerUnreachable", "no answer")
+
+
+class NoRelays:
+    """Null object: no lender has a relay."""
+
+    def relay_of(self, peer: ClusterID) -> None:
+        """Return None."""
 
 
 class AllowedEndpointsTests(SynchronousTestCase):

@@ -19,7 +19,7 @@ from liqod.cli.console.render import plural
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.network.connectivity.cases import WAYS, Peer, Way, cases
 from liqod.cli.network.connectivity.junit import junit
-from liqod.cli.network.connectivity.run import Plan, Trial
+from liqod.cli.network.connectivity.run import Plan, TestRun
 from liqod.cli.network.connectivity.space import Space
 from liqod.cli.network.connectivity.verdicts import Result, results
 from liqod.cli.network.images import image_options
@@ -48,7 +48,7 @@ DEFAULT_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
 
 
 @attrs.frozen(kw_only=True)
-class Wish:
+class Choice:
     """The command line."""
 
     peers: tuple[str, ...]
@@ -97,7 +97,7 @@ class Report:
 @click.option("--keep", is_flag=True, help="Leave the namespace, to look at its pods; the next run deletes it.")
 @image_options
 @cluster_options
-def test(options: Options, *, file: Path | None, **wish: Any) -> None:
+def test(options: Options, *, file: Path | None, **choice: Any) -> None:
     """Test all ways between pods in this cluster and pods at peers; without PEER, at all peers.
 
     Asks the diagnosis first, and runs no pods at a peer that it knows to be broken. Then pods call each other in both
@@ -111,7 +111,7 @@ def test(options: Options, *, file: Path | None, **wish: Any) -> None:
       liqodctl test milan --junit report.xml
       liqodctl test milan --only dns --image registry.example/busybox
     """
-    asked = Wish(**{**wish, "ways": cast("tuple[Way, ...]", wish["ways"] or WAYS)})
+    asked = Choice(**{**choice, "ways": cast("tuple[Way, ...]", choice["ways"] or WAYS)})
     report = in_cluster(options, lambda session: _report(session, asked))
     _show(Output(options), report, wide=options.output == "wide")
     if file is not None:
@@ -143,11 +143,11 @@ def _show(output: Output, report: Report, *, wide: bool) -> None:
     output.publish(report.as_document())
 
 
-async def _report(session: Session, wish: Wish) -> Report:
+async def _report(session: Session, choice: Choice) -> Report:
     began, started = session.reactor.seconds(), rfc3339(utc_now())
     facts = await cluster_facts(session)
     borrowed = {one.spec.cluster_id for one in facts.virtual_nodes}
-    chosen = [find(name, facts.peers) for name in dict.fromkeys(wish.peers)] or [
+    chosen = [find(name, facts.peers) for name in dict.fromkeys(choice.peers)] or [
         one for one in facts.peers if one.metadata.name in borrowed
     ]
     if not chosen:
@@ -169,7 +169,7 @@ async def _report(session: Session, wish: Wish) -> Report:
     ]
     sound = [peer for peer in names if peer not in refused]
     if sound:
-        found += await _tried(session, facts, wish, {peer: names[peer] for peer in sound})
+        found += await _tried(session, facts, choice, {peer: names[peer] for peer in sound})
     problems: list[dict[str, str]] = []
     if sound and any(one.outcome == "failed" for one in found):
         # What was not known at the start may be known now.
@@ -183,7 +183,7 @@ async def _report(session: Session, wish: Wish) -> Report:
     return Report(found, problems, started, session.reactor.seconds() - began)
 
 
-async def _tried(session: Session, facts: ClusterFacts, wish: Wish, names: dict[str, str]) -> list[Result]:
+async def _tried(session: Session, facts: ClusterFacts, choice: Choice, names: dict[str, str]) -> list[Result]:
     """Run the pods, and return the results."""
     networks = {one.metadata.name: one for one in facts.networks}
     peers = [
@@ -191,22 +191,22 @@ async def _tried(session: Session, facts: ClusterFacts, wish: Wish, names: dict[
         for number, (peer, name) in enumerate(names.items())
     ]
     node = await _node(session)
-    ingress_class = wish.ingress_class or await _ingress_class(session)
-    wanted = cases(peers, wish.ways, node=bool(node[1]), ingress=bool(ingress_class))
+    ingress_class = choice.ingress_class or await _ingress_class(session)
+    wanted = cases(peers, choice.ways, node=bool(node[1]), ingress=bool(ingress_class))
     plan = Plan(
         peers=peers,
         wanted=wanted,
         networks=networks,
         withheld=withheld(facts),
-        image=wish.image,
-        timeout=wish.timeout,
-        parallel=wish.parallel,
+        image=choice.image,
+        timeout=choice.timeout,
+        parallel=choice.parallel,
         node=node,
         ingress_class=ingress_class if any(one.way == "ingress" for one in wanted) else "",
     )
     with Progress(session.reactor, "the namespace of the test", quiet=session.options.is_document) as progress:
-        async with Space(session, wish.keep) as space:
-            trial = Deferred.fromCoroutine(Trial(session, plan, space.name, progress).carry_out())
+        async with Space(session, choice.keep) as space:
+            trial = Deferred.fromCoroutine(TestRun(session, plan, space.name, progress).carry_out())
             try:
                 run = await trial.addTimeout(LONGEST_RUN, session.reactor)
             except DeferTimeout:

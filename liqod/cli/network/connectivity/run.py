@@ -58,7 +58,7 @@ class Plan:
 
 
 @attrs.define
-class Trial:
+class TestRun:
     """One run in a namespace that is there; ``carry_out`` does it once."""
 
     session: Session

@@ -72,7 +72,7 @@ class Place:
 
 
 @attrs.frozen
-class Sight:
+class Observation:
     """What was found, with the files that belong on the host and the plan for them."""
 
     found: Found
@@ -86,7 +86,7 @@ def kubeconfig_path(session: Session) -> str:
     return configured or KUBECONFIGS[session.settings.daemon.role]
 
 
-async def look(session: Session, place: Place, token: Token | None) -> Sight:
+async def look(session: Session, place: Place, token: Token | None) -> Observation:
     """Return what there is of an installation. Raises CliError where the host cannot be read, or KubeError."""
     role = session.settings.daemon.role
     packaged = any(place.at(f"{units}/{ROLES[role]}").exists() for units in PACKAGED_UNITS)
@@ -107,7 +107,7 @@ async def look(session: Session, place: Place, token: Token | None) -> Sight:
     if failed:
         there = Kubeconfig(kubeconfig_path(session))
         found = Found(kubeconfig=there, failed=failed, obstacles=obstacles, files=lines(files), service=service)
-        return Sight(found, entries, files)
+        return Observation(found, entries, files)
     changed = {change.path for change in files.changes if change.verb == "replace"}
     found = Found(
         kubeconfig=await _kubeconfig(session, place),
@@ -121,7 +121,7 @@ async def look(session: Session, place: Place, token: Token | None) -> Sight:
         keyed=bool((await own_cluster(session)).fingerprint),
         invitation=await _invitation(session, token) if token is not None else None,
     )
-    return Sight(found, entries, files)
+    return Observation(found, entries, files)
 
 
 def _is_outdated(session: Session, place: Place, service: Service | None) -> bool:

@@ -103,7 +103,7 @@ class _Command(ProcessProtocol):
         self.closed.open()
 
     def kill(self) -> None:
-        """Send SIGKILL, and read no more output: nobody is left to use it."""
+        """Send SIGKILL, and stop reading output: nobody is left to use it."""
         # The programs of TOOLS start no others, so there is no group of processes to kill.
         with suppress(ProcessExitedAlready, OSError):
             self.transport.signalProcess("KILL")

@@ -29,7 +29,7 @@ KINDS: Final = (SHADOWPODS, SLICES, SETS)
 BYTES: Final = "bytes"
 """The size of all records of a tenant together, as the daemon has them in memory."""
 REOPENED: Final = Fraction(9, 10)
-"""The part of a bound below which what was full is so no more: records come and go, and each change is a write."""
+"""The part of a bound below which what was full is no longer full: records come and go, and each change is a write."""
 
 _OF_TENANT: Final = {SLICES: "10000", SETS: "1000", BYTES: "256Mi"}
 _PER_POD: Final = 10

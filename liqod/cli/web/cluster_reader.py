@@ -25,7 +25,7 @@ SHARE: Final = 4.0
 """A cluster that takes long to read is read less often: at most a fifth of the time goes to reading."""
 
 
-class Latest:
+class ClusterReader:
     """The records as they were last read; ``read`` never runs twice at the same time."""
 
     def __init__(self, session: Session) -> None:
