@@ -16,7 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 CALL = re.compile(r"(?:^ {4,}(?:\$ )?|`)(?:\S*/)?liqodctl ([^`#\n]+)", re.MULTILINE)
 
 TYPED = re.compile(r"(?:^ {4,}|[ =/])liqodctl ([^\n]+)")
-GUIDES = [*sorted((ROOT / "docs/guides").glob("*.md")), ROOT / "docs/coming-from-liqo.md"]
+GUIDES = [
+    *sorted((ROOT / "docs/guides").glob("*.md")),
+    *(ROOT / "docs" / name for name in ("coming-from-liqo.md", "faq.md", "tutorial.md", "what-happens-when.md")),
+]
 
 
 def calls() -> Iterator[tuple[str, str]]:
@@ -97,7 +100,7 @@ class CallTests(SynchronousTestCase):
 
 
 class GuideTests(SynchronousTestCase):
-    """Command lines in the guides, each of which is typed as it stands."""
+    """Command lines in the guides and in pages like them, each of which is typed as it stands."""
 
     def test_parse(self) -> None:
         """The program parses every one: commands, options, the number of arguments and their values."""
