@@ -59,13 +59,25 @@ class PodCondition(View, frozen=True):
     status: str = ""
 
 
+class ContainerStatus(View, frozen=True):
+    """What a node holds for a container: what its kubelet has allocated, and what is in force (KEP-1287)."""
+
+    name: str = ""
+    allocated_resources: dict[str, QuantityText] | None = None
+    resources: Requirements | None = None
+
+
 class PodStatus(View, frozen=True):
-    """The phase of a pod, and why it finished."""
+    """The phase of a pod, why it finished, and what its node holds for it (as a whole: KEP-5419)."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
     conditions: list[PodCondition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    allocated_resources: dict[str, QuantityText] | None = None
+    resources: Requirements | None = None
 
 
 _encode: Final = msgspec.json.Encoder().encode

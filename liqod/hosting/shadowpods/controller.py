@@ -438,7 +438,7 @@ def _is_same_wish(old: ShadowPod, new: ShadowPod) -> bool:
 
 def _counted(pod: Pod) -> tuple[object, ...]:
     """Return the fields of a pod that determine its use of the quota; labels and owner are those of its creation."""
-    spec = pod.spec
+    spec, status = pod.spec, pod.status
     return (
         pod.metadata.uid,
         pod.finished,
@@ -447,6 +447,10 @@ def _counted(pod: Pod) -> tuple[object, ...]:
         spec.init_containers,
         spec.resources,
         spec.overhead,
+        status.container_statuses,
+        status.init_container_statuses,
+        status.allocated_resources,
+        status.resources,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import attrs
+
 from liqod.flow.controller import After
 from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
@@ -41,6 +43,15 @@ def compared(shadow: ShadowPod, pod: Pod) -> int:
     meta = shadow.metadata
     wanted = (frozenset(meta.labels.items()), frozenset(meta.annotations.items()), bytes(shadow.spec.pod))
     return hash((meta.uid, wanted, pod.metadata.uid, pod.metadata.annotations.get(forge.FORGED_ANNOTATION)))
+
+
+@attrs.frozen
+class _Outcome:
+    """What became of a resize; one that is refused may be ``retried`` later, and then ``why`` says for what reason."""
+
+    accepted: bool
+    retried: bool = False
+    why: str = ""
 
 
 class InPlaceUpdate:
@@ -132,34 +143,44 @@ class InPlaceUpdate:
             self._capacity.wait(tenant, Waiting(created, key, wanted, offered))
             why = verdict.message
         else:
-            self._capacity.charge(key, tenant, verdict.asked)
-            why = await self._patch_size(pod, patch)
-            if not why:
+            # What the pod gives back is not free before the API server, and then its node, has shown that.
+            most = resource_requests.largest((self._capacity.charged(key), verdict.asked))
+            self._capacity.charge(key, tenant, most)
+            try:
+                outcome = await self._patch_size(pod, patch)
+            except BaseException:  # a cancelled request as well: the pod has the size that it had, as far as is known
+                self._capacity.recount(key)
+                raise
+            if not outcome.accepted:
+                self._capacity.recount(key)
+            if not outcome.retried:
                 self._capacity.stop_waiting(key)
                 tracked.refused_size = None
                 return True
-            self._capacity.recount(key)
+            why = outcome.why
         refused = pod.metadata.uid, forge.size_of(shadow)
         if tracked.refused_size != refused:
             tracked.refused_size = refused
             self._reports.record_update_refused(pod, f"the pod is not resized: {why}")
         return False
 
-    async def _patch_size(self, pod: Pod, patch: list[dict[str, Any]]) -> str:
-        """Patch the size of a pod; returns the API server's reason for a refusal that may be temporary."""
+    async def _patch_size(self, pod: Pod, patch: list[dict[str, Any]]) -> _Outcome:
+        """Patch the size of a pod; a refusal for good is recorded here."""
         try:
             # In-place resize is a subresource of its own (Kubernetes 1.33, KEP-1287): a patch of the pod itself that
             # changes requests or limits is Invalid.
             await self._patch(pod, patch, "resize")
         except Forbidden as error:
             # ResourceQuota, LimitRange and other admission plugins answer 403: what they count changes.
-            return error.message
+            return _Outcome(accepted=False, retried=True, why=error.message)
         except NotFound as error:
             if await self._exists(pod):  # the 404 was for the subresource: no in-place resize
                 self._refused(pod, error.message)
+            return _Outcome(accepted=False)
         except Invalid as error:
             self._refused(pod, error.message)
-        return ""
+            return _Outcome(accepted=False)
+        return _Outcome(accepted=True)
 
     async def _change(self, pod: Pod, patch: list[dict[str, Any]], subresource: str = "") -> bool:
         """Patch a pod; returns whether it still exists (and, for the pod itself, whether the patch was accepted)."""

@@ -118,7 +118,7 @@ class Capacity(Controller[str]):
 
 def _requested(pod: Pod) -> Mapping[str, Fraction]:
     try:
-        return resource_requests.of_pod(pod.spec)
+        return resource_requests.of_pod(pod.spec, status=pod.status)
     except ValueError:
         # The API server accepted a quantity that cannot be parsed here; the pod still counts as one pod.
         return {resource_requests.PODS: Fraction(1)}
