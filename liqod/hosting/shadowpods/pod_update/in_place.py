@@ -21,7 +21,7 @@ from liqod.hosting.tenants.bounds import default_requests
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.views import Pod
+from liqod.hosting.views import FORGED_ANNOTATION, Pod
 from liqod.kube.client import Client
 from liqod.kube.errors import Forbidden, Invalid, NotFound
 from liqod.kube.resources import PODS
@@ -42,7 +42,7 @@ def compared(shadow: ShadowPod, pod: Pod) -> int:
     """
     meta = shadow.metadata
     wanted = (frozenset(meta.labels.items()), frozenset(meta.annotations.items()), bytes(shadow.spec.pod))
-    return hash((meta.uid, wanted, pod.metadata.uid, pod.metadata.annotations.get(forge.FORGED_ANNOTATION)))
+    return hash((meta.uid, wanted, pod.metadata.uid, pod.metadata.annotations.get(FORGED_ANNOTATION)))
 
 
 @attrs.frozen

@@ -11,7 +11,6 @@ from typing import Any
 
 from liqod.hosting.shadowpods.admission import read_spec
 from liqod.hosting.shadowpods.forge import (
-    FORGED_ANNOTATION,
     annotations_of,
     decode_record,
     ephemeral_names,
@@ -20,7 +19,7 @@ from liqod.hosting.shadowpods.forge import (
     labels_of,
     record_of,
 )
-from liqod.hosting.views import Container, Pod, PodSpec, QuantityText, Requirements, Toleration
+from liqod.hosting.views import FORGED_ANNOTATION, Container, Pod, PodSpec, QuantityText, Requirements, Toleration
 from liqod.model.names import HOME_SPEC_ANNOTATION, ORIGIN_LABEL
 from liqod.model.objects.quantity import parse
 from liqod.model.records.views import ShadowPod
