@@ -22,11 +22,13 @@ class ResizeCases(ControllerCases):
         super().setUp()
         self.answer: Exception | None = None
         self.resizes = 0
+        self.sizes: list[Any] = []
 
         async def patch(resource: Resource, name: str, body: Any, namespace: str, **options: Any) -> Any:
             await deferLater(self.clock, REQUEST)
             if options.get("subresource") == "resize":
                 self.resizes += 1
+                self.sizes.append(body)
                 if self.answer is not None:
                     raise self.answer
 
@@ -89,6 +91,31 @@ class RefusedResizeTests(ResizeCases):
             self.refuse(code)
             self.wish(f"{3 + number / 10}")
             self.assertEqual(self.counted, Fraction(1), f"after {code}")
+
+
+class LimitedResizeTests(ResizeCases):
+    """At the level ``hard`` a resize raises no limit above the offer either."""
+
+    def wish_limit(self, cpu: str, limit: str) -> None:
+        """Have the borrower ask for another size and limit."""
+        one = shadow()
+        resources = {"requests": {"cpu": cpu}, "limits": {"cpu": limit}}
+        spec = {"containers": [{"name": "main", "image": "web:1", "resources": resources}]}
+        self.shadows.put(msgspec.structs.replace(one, spec=ShadowPodSpec(pod=msgspec.Raw(msgspec.json.encode(spec)))))
+        self.pass_time(1.0)
+
+    def test_beyond_the_offer(self) -> None:
+        """What a limit is beyond the offer is not given, and not asked for again."""
+        self.assertEqual(self.pods.get(KEY).spec.containers[0].resources.limits, {"cpu": "5"})
+        for limit in ("500", "900", "0"):
+            self.wish_limit("2", limit)
+        (first, *more) = self.sizes
+        self.assertEqual([one["value"] for one in first[1:]], ["2"], "the request alone")
+        self.pods.put(self.shown("2"))
+        self.pass_time(600.0)
+        self.wish_limit("2", "700")
+        self.assertEqual(len(self.sizes), 1 + len(more))
+        self.assertEqual(self.counted, Fraction(2))
 
 
 class AcceptedResizeTests(ResizeCases):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 from liqod.flow.controller import After
 from liqod.hosting.shadowpods import forge
@@ -17,17 +18,19 @@ from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.capacity import Capacity
 from liqod.hosting.shadowpods.quota.ledger import Waiting
 from liqod.hosting.shadowpods.status import ShadowPodReports
-from liqod.hosting.tenants.bounds import default_requests
+from liqod.hosting.tenants.bounds import default_requests, with_limits
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.views import FORGED_ANNOTATION, Pod
+from liqod.hosting.views import FORGED_ANNOTATION, Pod, PodSpec
 from liqod.kube.client import Client
 from liqod.kube.errors import Forbidden, Invalid, NotFound
 from liqod.kube.resources import PODS
+from liqod.model.ids import Key
 from liqod.model.names import ISOLATED_LABEL
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Object
+from liqod.model.objects.quantity import Resources
 from liqod.model.records.views import ShadowPod
 
 _LABEL_PATH: Final = f"/metadata/labels/{ISOLATED_LABEL.replace('/', '~1')}"
@@ -97,7 +100,7 @@ class InPlaceUpdate:
         except ValueError as error:
             self._refused(pod, str(error))
             return None
-        resized = not resize or await self._resize(shadow, pod, tracked, resize)
+        resized = not resize or await self._resize(shadow, pod, tracked)
         if not resized:
             patch = patches.changes(shadow, pod, resized=False)
         # The annotation with what the pod was forged from is written last: after a crash in between everything is
@@ -125,7 +128,7 @@ class InPlaceUpdate:
         wanted = self._isolation.of_running(shadow, before)
         return [] if wanted == before else [{"op": "add", "path": _LABEL_PATH, "value": wanted}]
 
-    async def _resize(self, shadow: ShadowPod, pod: Pod, tracked: Tracked, patch: list[dict[str, Any]]) -> bool:
+    async def _resize(self, shadow: ShadowPod, pod: Pod, tracked: Tracked) -> bool:
         """Resize a pod; returns whether nothing is left to be tried.
 
         A size for which there is no capacity is recorded once, and tried again when capacity is freed.
@@ -143,6 +146,8 @@ class InPlaceUpdate:
             self._capacity.wait(tenant, Waiting(created, key, wanted, offered))
             why = verdict.message
         else:
+            if not (patch := patches.resize(shadow, pod, self._limited(shadow, tenant, offered))):
+                return self._settled(key, tracked)  # it has all that it may have
             # What the pod gives back is not free before the API server, and then its node, has shown that.
             most = resource_requests.largest((self._capacity.charged(key), verdict.asked))
             self._capacity.charge(key, tenant, most)
@@ -154,15 +159,27 @@ class InPlaceUpdate:
             if not outcome.accepted:
                 self._capacity.recount(key)
             if not outcome.retried:
-                self._capacity.stop_waiting(key)
-                tracked.refused_size = None
-                return True
+                return self._settled(key, tracked)
             why = outcome.why
         refused = pod.metadata.uid, forge.size_of(shadow)
         if tracked.refused_size != refused:
             tracked.refused_size = refused
             self._reports.record_update_refused(pod, f"the pod is not resized: {why}")
         return False
+
+    def _settled(self, key: Key, tracked: Tracked) -> bool:
+        """Forget that a size was refused; returns that nothing is left to be tried."""
+        self._capacity.stop_waiting(key)
+        tracked.refused_size = None
+        return True
+
+    def _limited(self, shadow: ShadowPod, tenant: str, offered: Resources | None) -> PodSpec | None:
+        """Return the spec with the limits that a new pod would have; None where it may have those that it names."""
+        terms = self._contracts.of(tenant)
+        if terms.granted.quota != "hard":
+            return None
+        spec = msgspec.json.decode(shadow.spec.pod)
+        return msgspec.convert(with_limits(spec, offered, default_requests(terms, offered)), PodSpec)
 
     async def _patch_size(self, pod: Pod, patch: list[dict[str, Any]]) -> _Outcome:
         """Patch the size of a pod; a refusal for good is recorded here."""

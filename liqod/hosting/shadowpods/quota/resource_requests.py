@@ -73,7 +73,7 @@ def _held(status: PodStatus) -> dict[str, Resources]:
     """Return what a node holds by the name of the container; for the pod as a whole by the empty name."""
     whole = ContainerStatus(allocated_resources=status.allocated_resources, resources=status.resources)
     named = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    held = {}
+    held: dict[str, Resources] = {}
     for one in (*(container for container in named if container.name), whole):
         in_force = (one.resources.requests if one.resources is not None else None) or {}
         if one.allocated_resources or in_force:
