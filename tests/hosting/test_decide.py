@@ -194,7 +194,7 @@ class DecideTests(SynchronousTestCase):
         self.assertEqual(decide(shadow(), pod(managed=False)), NameTaken())
 
     def test_what_an_owner_left(self) -> None:
-        """A pod that was made here and has no owner any more goes, whoever has its name by now; never unconfirmed."""
+        """A pod that was made here and has no owner any more goes, also if its name is in use; confirmed first."""
         left = pod(managed=False, forged=True)
         for seen in (None, shadow(deleting=True), shadow("s-2")):
             self.assertEqual(decide(seen, left), Delete("p-1", "", certain=False))
