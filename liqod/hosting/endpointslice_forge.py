@@ -66,16 +66,25 @@ class Nothing:
     """The states agree."""
 
 
-Step = Create | Update | Replace | Nothing
+@frozen
+class Delete:
+    """The slice is of no ShadowEndpointSlice any more."""
+
+    uid: str
+
+
+Step = Create | Update | Replace | Delete | Nothing
 
 
 def decide(
     shadow: ShadowEndpointSlice | None, present: EndpointSlice | None, wanted: SliceTemplate, *, lost: bool = False
 ) -> Step:
-    """Return the next step for one name; a slice without its ShadowEndpointSlice is left to the garbage collector.
+    """Return the next step for one name.
 
     ``lost``: the slice is to say that the path to its borrower's home is lost.
     """
+    if shadow is None and present is not None and not present.metadata.deleting and is_made_here(present):
+        return Delete(present.metadata.uid)
     if shadow is None or shadow.metadata.deleting or (present is not None and present.metadata.deleting):
         return Nothing()
     if present is None:
@@ -88,6 +97,18 @@ def decide(
     if present.template != wanted or not is_labelled or says_lost(present) != lost:
         return Update(present.metadata.uid)
     return Nothing()
+
+
+def is_made_here(present: EndpointSlice) -> bool:
+    """Return whether a slice was made from a ShadowEndpointSlice: it has the labels, and no other controller.
+
+    The garbage collector takes the owner off what an owner leaves that is deleted with ``propagationPolicy=Orphan``.
+    """
+    owner = controller_of(present)
+    return all(present.metadata.labels.get(key) == value for key, value in LABELS.items()) and (
+        owner is None
+        or (owner.kind, owner.api_version) == (SHADOWENDPOINTSLICES.kind, SHADOWENDPOINTSLICES.api_version)
+    )
 
 
 def says_lost(present: EndpointSlice | None) -> bool:

@@ -1,6 +1,7 @@
 """Creates an EndpointSlice for every ShadowEndpointSlice and keeps it up to date, also while the borrower is away.
 
-The slice is owned by its ShadowEndpointSlice and deleted with it by the garbage collector.
+The slice is owned by its ShadowEndpointSlice and deleted with it by the garbage collector; what that leaves is deleted
+from here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from liqod.flow.observe import Latest
 from liqod.hosting.crash_backoff import Creations
 from liqod.hosting.endpointslice_forge import (
     Create,
+    Delete,
     EndpointSlice,
     Nothing,
     Replace,
@@ -30,6 +32,7 @@ from liqod.hosting.endpointslice_forge import (
     unready,
 )
 from liqod.hosting.shadowpods.admission import sentence
+from liqod.hosting.shadowpods.decide import Orphan
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import Networks
 from liqod.kube.cache.informer import Informer
@@ -41,13 +44,19 @@ from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites, Retry, refused_write
 from liqod.model.ids import Key
 from liqod.model.names import PATH_LOST_ANNOTATION
-from liqod.model.objects.meta import reference_to
+from liqod.model.objects.meta import Object, reference_to
 from liqod.model.objects.node import Node
 from liqod.model.records.facts import ClusterFacts
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import ShadowEndpointSlice, SliceTemplate
 
 REFUSED: Final = Backoff(initial=4.0, cap=300.0)
+COLLECTED: Final = 5.0
+"""Seconds that the cluster's garbage collector has for the slice of a deleted ShadowEndpointSlice before it is deleted
+from here."""
+STILL_THERE: Final = 1.0
+"""Seconds until a slice is reconciled again whose ShadowEndpointSlice is missing from the cache but exists at the API
+server, or whose name another slice has by now."""
 
 
 @attrs.frozen
@@ -101,6 +110,7 @@ class ShadowEndpointSlices(Controller[Key]):
         self._refusals: RefusedWrites[Key] = RefusedWrites(REFUSED)
         self._written: dict[Key, Written] = {}
         self._left_out: dict[Key, dict[str, str]] = {}
+        self._orphans: dict[Key, Orphan] = {}
 
     def sources(self) -> Iterable[Source[Key]]:
         """ShadowEndpointSlices, their slices, and the networks of tenants."""
@@ -136,7 +146,8 @@ class ShadowEndpointSlices(Controller[Key]):
             self._refusals.forget(key)
             self._written.pop(key, None)
             self._left_out.pop(key, None)
-            return None
+            return await self._delete_orphan(key) if shadow is None else None
+        self._orphans.pop(key, None)
         tenant = await self._namespaces.tenant_of(key.namespace)
         if not tenant:
             self._record_event(shadow, "NotGranted", f"namespace {key.namespace} was granted to no cluster")
@@ -196,6 +207,29 @@ class ShadowEndpointSlices(Controller[Key]):
                 # key when the slice is gone.
                 await client.delete(ENDPOINTSLICES, key.name, key.namespace, uid=uid)
         return False
+
+    async def _delete_orphan(self, key: Key) -> After | None:
+        """Delete a slice whose ShadowEndpointSlice is gone, also at the API server; returns when to look again."""
+        step = decide(None, self._slices.get(key), SliceTemplate())
+        if not isinstance(step, Delete) or self._namespaces.is_terminating(key.namespace):
+            self._orphans.pop(key, None)
+            return None
+        now, orphan = self.clock.seconds(), self._orphans.get(key)
+        if orphan is None or orphan.uid != step.uid:
+            orphan = self._orphans[key] = Orphan(step.uid, now)
+        if (wait := orphan.since + COLLECTED - now) > 0:
+            return After(wait)
+        if not await self._namespaces.tenant_of(key.namespace):
+            return None
+        # The right to list and watch them is all that is needed otherwise.
+        named = f"metadata.name={key.name}"
+        if (await self._client.list(SHADOWENDPOINTSLICES, key.namespace, view=Object, fields=named)).items:
+            return After(STILL_THERE)
+        try:
+            await self._client.delete(ENDPOINTSLICES, key.name, key.namespace, uid=step.uid)
+        except Conflict:  # 409: the precondition on the UID failed, it is another slice
+            return After(STILL_THERE)
+        return None
 
     def _refused_addresses(self, shadow: ShadowEndpointSlice, tenant: str) -> Collection[str]:
         """Return the addresses to leave out; an event records them when they change."""

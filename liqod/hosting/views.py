@@ -17,6 +17,8 @@ from liqod.model.objects.meta import Object, OwnerReference, View
 
 SHADOW_POD_KIND = "ShadowPod"
 SHADOW_POD_GROUP = "offloading.liqo.io/"
+FORGED_ANNOTATION: Final = "offloading.liqo.io/forged-from"
+"""The annotation of a pod with the record of what it was forged from; no borrower can write it, or the pod's labels."""
 
 QuantityText = str | int | float
 Toleration = dict[str, Any]
@@ -59,13 +61,25 @@ class PodCondition(View, frozen=True):
     status: str = ""
 
 
+class ContainerStatus(View, frozen=True):
+    """What a node holds for a container: what its kubelet has allocated, and what is in force (KEP-1287)."""
+
+    name: str = ""
+    allocated_resources: dict[str, QuantityText] | None = None
+    resources: Requirements | None = None
+
+
 class PodStatus(View, frozen=True):
-    """The phase of a pod, and why it finished."""
+    """The phase of a pod, why it finished, and what its node holds for it (as a whole: KEP-5419)."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
     conditions: list[PodCondition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    allocated_resources: dict[str, QuantityText] | None = None
+    resources: Requirements | None = None
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -110,14 +124,17 @@ def controller_of(pod: Object) -> OwnerReference | None:
 
 
 def is_managed(pod: Object) -> bool:
-    """Return whether a pod was created from a ShadowPod: it has the label, and a ShadowPod controls it."""
+    """Return whether a pod was created from a ShadowPod: it has the label, and a ShadowPod controls it, or nothing
+    does and it has the record of what it was forged from.
+
+    The garbage collector takes the owner off what an owner leaves that is deleted with ``propagationPolicy=Orphan``.
+    """
+    if pod.metadata.labels.get(MANAGED_BY_LABEL) != MANAGED_BY_SHADOWPOD:
+        return False
     owner = controller_of(pod)
-    return (
-        owner is not None
-        and owner.kind == SHADOW_POD_KIND
-        and owner.api_version.startswith(SHADOW_POD_GROUP)
-        and pod.metadata.labels.get(MANAGED_BY_LABEL) == MANAGED_BY_SHADOWPOD
-    )
+    if owner is None:
+        return FORGED_ANNOTATION in pod.metadata.annotations
+    return owner.kind == SHADOW_POD_KIND and owner.api_version.startswith(SHADOW_POD_GROUP)
 
 
 def order_of_creation(thing: Object) -> tuple[str, Key]:

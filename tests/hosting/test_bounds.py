@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -30,6 +31,7 @@ from liqod.hosting.tenants.quota.levels import OF_NEW_TENANTS, Level, level_of, 
 from liqod.hosting.views import PodSpec
 from liqod.model.names import QUOTA_ANNOTATION
 from liqod.model.objects.meta import Object, ObjectMeta
+from liqod.model.objects.quantity import parse
 from liqod.model.records.network import parse_networks
 
 OWN = parse_networks(["10.96.0.0/12", "10.201.0.0/16", "203.0.113.10", "fd00:10::/64"])
@@ -178,7 +180,9 @@ class QuotaTests(SynchronousTestCase):
 
 OFFERED = {"cpu": Fraction(2), "memory": Fraction(2**30), "pods": Fraction(3)}
 DEFAULTS = default_requests(contract(quota="hard"), OFFERED)
-AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "ephemeral-storage", "gpu/x"]), st.sampled_from(["1", "2"]))
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "ephemeral-storage", "gpu/x"]), st.sampled_from(["0", "1", "2", "500"])
+)
 RESOURCES = st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS})
 CONTAINERS = st.lists(
     st.fixed_dictionaries(
@@ -186,6 +190,10 @@ CONTAINERS = st.lists(
     ),
     max_size=3,
 )
+
+
+def without_zeros(resources: Mapping[str, Fraction]) -> dict[str, Fraction]:
+    return {name: value for name, value in resources.items() if value}
 
 
 class LimitTests(SynchronousTestCase):
@@ -198,7 +206,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(made["resources"], wanted)
 
     def test_what_is_named_stays(self) -> None:
-        """Limits and requests of the pod's own are kept; nothing is set for what is not lent by name."""
+        """Limits within the offer and requests of the pod's own are kept; nothing is for what is not lent by name."""
         resources = {"requests": {"cpu": "1", "memory": "1Mi"}, "limits": {"memory": "5Mi"}}
         spec = {"containers": [], "initContainers": [{"name": "a", "resources": resources}]}
         (made,) = with_limits(spec, OFFERED, DEFAULTS)["initContainers"]
@@ -213,13 +221,49 @@ class LimitTests(SynchronousTestCase):
         (made,) = with_limits(spec, OFFERED, DEFAULTS)["containers"]
         self.assertEqual(made["resources"], {"requests": {"cpu": "0"}})  # else it would be that of the LimitRange
 
+    def test_no_limit_above_the_offer(self) -> None:
+        """A limit that is named is lowered to the offer, not below the request; none at all (0) is one above it."""
+        for named, asked, limit in (
+            ({"cpu": "500", "memory": "2Ti"}, {"cpu": "1m", "memory": "1Mi"}, {"cpu": "2", "memory": "1Gi"}),
+            ({"cpu": "0", "memory": "0"}, {}, {"cpu": "2", "memory": "1Gi"}),
+            ({"cpu": "500", "memory": "1Mi"}, {"cpu": "3"}, {"cpu": "3", "memory": "1Mi"}),
+            ({"cpu": 1, "memory": "1024Mi"}, {}, {"cpu": 1, "memory": "1024Mi"}),
+            ({"cpu": "500", "memory": "1Mi", "gpu/x": "7"}, {"cpu": "1"}, {"cpu": "2", "memory": "1Mi", "gpu/x": "7"}),
+        ):
+            resources = {"limits": named, "requests": asked}
+            spec = {"containers": [{"name": "a", "resources": resources}], "initContainers": None}
+            (made,) = with_limits(spec, OFFERED, DEFAULTS)["containers"]
+            self.assertEqual(made["resources"]["limits"], limit)
+            whole = with_limits({"containers": [{"name": "a"}], "resources": resources}, OFFERED, DEFAULTS)
+            self.assertEqual(whole["resources"]["limits"], limit)
+
+    def test_a_pod_that_requests_something_as_a_whole(self) -> None:
+        """It has limits as a whole."""
+        spec = {"containers": [{"name": "a"}], "resources": {"requests": {"cpu": "10m", "memory": "1Mi"}}}
+        made = with_limits(spec, OFFERED, DEFAULTS)
+        self.assertEqual(made["resources"]["limits"], {"cpu": "2", "memory": "1Gi"})
+
+    @given(CONTAINERS, CONTAINERS, RESOURCES)
+    def test_limited_once(self, containers: Any, initial: Any, whole: Any) -> None:
+        """What has these limits is not changed again, and none is above the offer or the request."""
+        spec = {"containers": containers, "initContainers": initial, "resources": whole}
+        made = with_limits(spec, OFFERED, DEFAULTS)
+        self.assertEqual(with_limits(made, OFFERED, DEFAULTS), made)
+        for one in (*made["containers"], *made["initContainers"], made):
+            resources = one.get("resources") or {}
+            for name, text in (resources.get("limits") or {}).items():
+                if name in ("cpu", "memory"):
+                    asked = (resources.get("requests") or {}).get(name, text)
+                    self.assertLessEqual(parse(str(text)), max(OFFERED[name], parse(str(asked))))
+                    self.assertGreater(parse(str(text)), 0)
+
     @given(CONTAINERS, CONTAINERS, RESOURCES)
     def test_what_is_counted_is_what_is_created(self, containers: Any, initial: Any, whole: Any) -> None:
         """A pod is admitted with the requests that the created one has."""
         spec = {"containers": containers, "initContainers": initial, "resources": whole}
         made = msgspec.convert(with_limits(spec, OFFERED, DEFAULTS), PodSpec)
         admitted = of_pod(msgspec.convert(spec, PodSpec), DEFAULTS)
-        self.assertEqual({name: value for name, value in of_pod(made).items() if value}, admitted)
+        self.assertEqual(without_zeros(of_pod(made)), without_zeros(admitted))
 
     def test_levels(self) -> None:
         """Defaults are for the level ``hard``, of what is lent, and never more than that."""

@@ -14,6 +14,7 @@ from liqod.config.schema import Hosting
 from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.views import FORGED_ANNOTATION
 from liqod.model.records.views import ShadowPodSpec
 from tests.hosting.test_forge import shadow
 
@@ -210,10 +211,10 @@ class WithoutTests(SynchronousTestCase):
         }
         kept = {"note": "n", "checksum/config": "1", "liqo.io/x": "y"}
         found = pod({}, annotations={**hostile, **kept})["metadata"]["annotations"]
-        self.assertEqual({key for key in found if key != forge.FORGED_ANNOTATION}, set(kept))
+        self.assertEqual({key for key in found if key != FORGED_ANNOTATION}, set(kept))
         contract = granted(annotations=["iam.amazonaws.com/", "k8s.v1.cni.cncf.io/network"])
         found = pod({}, contract, annotations=hostile)["metadata"]["annotations"]
-        self.assertEqual(set(found), {"iam.amazonaws.com/role", forge.FORGED_ANNOTATION})
+        self.assertEqual(set(found), {"iam.amazonaws.com/role", FORGED_ANNOTATION})
 
     def test_labels_of_another_cluster(self) -> None:
         """What Kubernetes at home said of the pod's place there is not said here; the workload's own labels are."""

@@ -29,7 +29,7 @@ from liqod.hosting.shadowpods.decide import (
 from liqod.hosting.shadowpods.forge import MAX_GRACE
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.tenants.contract import Contract
-from liqod.hosting.views import Pod
+from liqod.hosting.views import FORGED_ANNOTATION, Pod
 from liqod.kube.errors import from_status
 from liqod.model.records.views import MAX_POD_BYTES, ShadowPod
 
@@ -54,6 +54,7 @@ def pod(
     deleting: bool = False,
     managed: bool = True,
     disrupted: bool = False,
+    forged: bool = False,
 ) -> Pod:
     owners = [{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod", "uid": owner, "controller": True}]
     metadata: dict[str, Any] = {
@@ -62,6 +63,7 @@ def pod(
         "uid": "p-1",
         "labels": {"liqo.io/managed-by": "shadowpod"},
         "ownerReferences": owners if managed else [],
+        "annotations": {FORGED_ANNOTATION: "{}"} if forged else {},
     }
     if deleting:
         metadata["deletionTimestamp"] = "2030-01-01T00:00:00Z"
@@ -190,6 +192,13 @@ class DecideTests(SynchronousTestCase):
     def test_strangers_are_left_alone(self) -> None:
         """A pod that no ShadowPod controls is never touched, whatever its labels say."""
         self.assertEqual(decide(shadow(), pod(managed=False)), NameTaken())
+
+    def test_what_an_owner_left(self) -> None:
+        """A pod that was made here and has no owner any more goes, also if its name is in use; confirmed first."""
+        left = pod(managed=False, forged=True)
+        for seen in (None, shadow(deleting=True), shadow("s-2")):
+            self.assertEqual(decide(seen, left), Delete("p-1", "", certain=False))
+        self.assertEqual(decide(None, pod(managed=False, forged=True, deleting=True)), Nothing())
 
     def test_finished_never_runs_again(self) -> None:
         """The end is recorded once; after that nothing is done, with or without the pod."""

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.pod_update import patches
-from liqod.hosting.views import Pod, is_managed
+from liqod.hosting.views import FORGED_ANNOTATION, Pod, is_managed
 from liqod.model.names import HOME_SPEC_ANNOTATION
 from liqod.model.records.views import ShadowPod
 
@@ -121,7 +121,7 @@ class ForgeTests(SynchronousTestCase):
     def test_no_mirror_pods(self) -> None:
         """Annotations by which a pod would pass for another kind of pod are dropped."""
         pod = forge.pod(shadow(annotations={"kubernetes.io/config.mirror": "x", "note": "y"}))
-        self.assertEqual(set(pod["metadata"]["annotations"]), {"note", forge.FORGED_ANNOTATION})
+        self.assertEqual(set(pod["metadata"]["annotations"]), {"note", FORGED_ANNOTATION})
 
     def test_wrong_shapes(self) -> None:
         """A spec that is not shaped like one is refused as a value error, never anything else."""
@@ -234,7 +234,7 @@ class ChangesTests(SynchronousTestCase):
         patch = patches.changes(after, running(forge.pod(shadow(labels={"app": "web"}))))
         path = "/metadata/annotations/offloading.liqo.io~1forged-from"
         record = next(step["value"] for step in patch if step["path"] == path)
-        self.assertEqual(record, forge.pod(after)["metadata"]["annotations"][forge.FORGED_ANNOTATION])
+        self.assertEqual(record, forge.pod(after)["metadata"]["annotations"][FORGED_ANNOTATION])
 
     def test_the_spec_that_a_pod_has(self) -> None:
         """By the digest of its spec the borrower knows what its pod has: one that was refused is not among it."""
@@ -271,7 +271,7 @@ class ChangesTests(SynchronousTestCase):
     def test_a_lost_record(self) -> None:
         """A pod whose record was removed or damaged gets it back, and loses no label by it."""
         pod = forge.pod(shadow(labels={"app": "web"}))
-        pod["metadata"]["annotations"] = {forge.FORGED_ANNOTATION: "[not what it was"}
+        pod["metadata"]["annotations"] = {FORGED_ANNOTATION: "[not what it was"}
         patch = patches.changes(shadow(labels={"app": "web"}), running(pod))
         self.assertEqual([step["op"] for step in patch], ["test", "add"])
 

@@ -11,7 +11,15 @@ from twisted.internet.defer import Deferred
 
 from liqod.demo.access import client_config
 from liqod.kube.client import Client
-from liqod.kube.resources import FOREIGNCLUSTERS, PRIORITYCLASSES, SHADOWPODS
+from liqod.kube.resources import (
+    ENDPOINTSLICES,
+    FOREIGNCLUSTERS,
+    NAMESPACES,
+    PODS,
+    PRIORITYCLASSES,
+    SHADOWENDPOINTSLICES,
+    SHADOWPODS,
+)
 from liqod.model.records.offer import Refusal
 from tests.hosting import isolation_cases
 from tests.hosting.cases import pod_spec
@@ -54,6 +62,45 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
         self.assertEqual((await self.runs(namespace))["spec"]["priorityClassName"], "liqod-tenant")
         made = await self.admin.get(PRIORITYCLASSES, "liqod-tenant")
         self.assertEqual((made["value"], made["preemptionPolicy"]), (-1, "Never"))
+
+    async def test_what_orphaning_leaves(self) -> None:
+        """Pods and slices of records that are deleted with ``propagationPolicy=Orphan`` go too, and count until then;
+        what is alike in a namespace of nobody's stays.
+        """
+        borrower, namespace = await self.tenant()
+        await self.shadow(borrower, namespace)
+        pod = await self.runs(namespace)
+        await self.slice(borrower, namespace, "db", "192.0.2.7")
+
+        async def made() -> bool:
+            return "db" in await self.names_of_slices(namespace)
+
+        await self.becomes(made, "the slice is made")
+        await self.admin.create(NAMESPACES, {"metadata": {"name": "nobodys"}})
+        metadata = {key: pod["metadata"][key] for key in ("name", "labels", "annotations")}
+        await self.admin.create(PODS, {"metadata": metadata, "spec": pod_spec()}, "nobodys")
+        copied = (await self.admin.get(ENDPOINTSLICES, "db", namespace))["metadata"]["labels"]
+        await self.admin.create(
+            ENDPOINTSLICES,
+            {"metadata": {"name": "db", "labels": copied}, "addressType": "IPv4", "endpoints": []},
+            "nobodys",
+        )
+        await self.settle()
+        self.assertEqual(self.hosting.used_by(self.peer)["pods"], 1)
+        await borrower.delete(SHADOWENDPOINTSLICES, "db", namespace, propagation="Orphan")
+        await borrower.delete(SHADOWPODS, "web", namespace, propagation="Orphan")
+        await self.pod_goes(namespace)
+
+        async def gone() -> bool:
+            return not await self.names_of_slices(namespace) and not self.hosting.used_by(self.peer)
+
+        await self.becomes(gone, "nothing is left")
+        await self.settle()
+        self.assertEqual(await self.names_of_slices("nobodys"), ["db"])
+        self.assertEqual((await self.pod("nobodys"))["metadata"].get("deletionTimestamp"), None)
+
+    async def names_of_slices(self, namespace: str) -> list[str]:
+        return [one["metadata"]["name"] for one in (await self.admin.list(ENDPOINTSLICES, namespace)).items]
 
     async def test_left_to_the_garbage_collector(self) -> None:
         """A pod that the cluster deletes with its owner is not deleted by hosting as well."""

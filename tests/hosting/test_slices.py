@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.endpointslice_forge import (
     Create,
+    Delete,
     EndpointSlice,
     Nothing,
     Replace,
@@ -64,12 +65,30 @@ class ShadowEndpointSliceTests(SynchronousTestCase):
         there = slice_for(self.wish)
         self.assertEqual(decide(self.wish, None, self.wanted), Create())
         self.assertEqual(decide(self.wish, there, self.wanted), Nothing())
-        self.assertEqual(decide(None, there, self.wanted), Nothing())
+        self.assertEqual(decide(None, None, self.wanted), Nothing())
         self.assertEqual(decide(shadow("s2"), there, self.wanted), Replace("r1"))
         other = template_of(shadow(endpoints=[], ports=[{"port": 80}]), "home")
         self.assertEqual(decide(self.wish, there, other), Update("r1"))
         six = shadow(addressType="IPv6")
         self.assertEqual(decide(six, there, template_of(six, "home")), Replace("r1"))
+
+    def test_without_its_shadow(self) -> None:
+        """A slice that was made here goes, also one that has no owner any more; others stay."""
+        there = slice_for(self.wish)
+
+        def changed(**metadata: Any) -> EndpointSlice:
+            return msgspec.structs.replace(there, metadata=msgspec.structs.replace(there.metadata, **metadata))
+
+        deployment = msgspec.structs.replace(there.metadata.owner_references[0], kind="Other")
+        for present, step in (
+            (there, Delete("r1")),
+            (changed(owner_references=[]), Delete("r1")),
+            (changed(owner_references=[deployment]), Nothing()),
+            (changed(labels={}), Nothing()),
+            (changed(deletion_timestamp="2030-01-01T00:00:00Z"), Nothing()),
+        ):
+            self.assertEqual(decide(None, present, self.wanted), step)
+        self.assertEqual(decide(self.wish, changed(owner_references=[]), self.wanted), Replace("r1"))
 
     def test_the_borrower_does_not_say_who_it_is(self) -> None:
         """Node name and managing labels are the lender's to say."""

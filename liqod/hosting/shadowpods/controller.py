@@ -46,7 +46,7 @@ from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import Offers
-from liqod.hosting.views import Pod, controller_of, is_managed, order_of_creation
+from liqod.hosting.views import FORGED_ANNOTATION, Pod, controller_of, is_managed, order_of_creation
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -326,7 +326,12 @@ class ShadowPods(Controller[Key]):
         return None
 
     async def _delete_owned(self, key: Key, step: Delete) -> After | None:
-        """Delete a pod whose ShadowPod is gone; one missing from the cache is first confirmed at the API server."""
+        """Delete a pod whose ShadowPod is gone; one missing from the cache is first confirmed at the API server.
+
+        A pod that has no owner any more is deleted where a namespace was granted to a tenant, and nowhere else.
+        """
+        if not step.owner and not await self._namespaces.tenant_of(key.namespace):
+            return None
         if not step.certain:
             try:
                 present = await self._client.get(SHADOWPODS, key.name, key.namespace, view=Object)
@@ -438,7 +443,7 @@ def _is_same_wish(old: ShadowPod, new: ShadowPod) -> bool:
 
 def _counted(pod: Pod) -> tuple[object, ...]:
     """Return the fields of a pod that determine its use of the quota; labels and owner are those of its creation."""
-    spec = pod.spec
+    spec, status = pod.spec, pod.status
     return (
         pod.metadata.uid,
         pod.finished,
@@ -447,6 +452,10 @@ def _counted(pod: Pod) -> tuple[object, ...]:
         spec.init_containers,
         spec.resources,
         spec.overhead,
+        status.container_statuses,
+        status.init_container_statuses,
+        status.allocated_resources,
+        status.resources,
     )
 
 
@@ -457,5 +466,5 @@ def _deciding(pod: Pod) -> tuple[object, ...]:
         pod.metadata.deletion_timestamp,
         pod.status.phase,
         pod.status.reason,
-        pod.metadata.annotations.get(forge.FORGED_ANNOTATION),
+        pod.metadata.annotations.get(FORGED_ANNOTATION),
     )

@@ -39,7 +39,10 @@ class Update:
 
 @frozen
 class Delete:
-    """The pod of this UID should not exist; unless ``certain``, read first whether the ShadowPod ``owner`` does."""
+    """The pod of this UID should not exist; unless ``certain``, read first whether the ShadowPod ``owner`` does.
+
+    The owner is empty where it was taken off the pod.
+    """
 
     uid: str
     owner: str
@@ -57,7 +60,7 @@ class RecordResult:
 
 @frozen
 class NameTaken:
-    """A pod of this name exists that no ShadowPod controls."""
+    """A pod of this name exists that was not made from a ShadowPod."""
 
 
 @frozen
@@ -130,7 +133,7 @@ def decide(
             return Nothing()
         owner = _owner(pod)
         known = shadow is not None and owner == shadow.metadata.uid
-        return Delete(pod.metadata.uid, owner, certain=known or owner == deleted_uid)
+        return Delete(pod.metadata.uid, owner, certain=known or (owner != "" and owner == deleted_uid))
     if shadow.status.phase in FINAL_PHASES:
         return Nothing()
     if result is not None:
@@ -144,8 +147,9 @@ def decide(
     if not is_managed(pod):
         return NameTaken()
     if _owner(pod) != shadow.metadata.uid:
-        gone = _owner(pod) == deleted_uid
-        return Nothing() if pod.metadata.deleting else Delete(pod.metadata.uid, _owner(pod), certain=gone)
+        owner = _owner(pod)
+        gone = owner != "" and owner == deleted_uid
+        return Nothing() if pod.metadata.deleting else Delete(pod.metadata.uid, owner, certain=gone)
     return _own_pod(pod)
 
 

@@ -20,6 +20,7 @@ from liqod.hosting.shadowpods import pod_restrictions
 from liqod.hosting.shadowpods.admission import read_spec
 from liqod.hosting.shadowpods.validation import items_in, mapping_in
 from liqod.hosting.views import (
+    FORGED_ANNOTATION,
     SHADOW_POD_GROUP,
     SHADOW_POD_KIND,
     Container,
@@ -39,7 +40,6 @@ from liqod.model.names import (
 )
 from liqod.model.records.views import ShadowPod
 
-FORGED_ANNOTATION: Final = "offloading.liqo.io/forged-from"
 API_VERSION: Final = SHADOW_POD_GROUP + "v1beta1"
 MAX_GRACE: Final = 3600
 """Seconds of the longest termination grace period: it bounds how long a dismissed tenant's pods can terminate."""

@@ -185,31 +185,54 @@ def limit_range(peer: str, namespace: str, defaults: Resources) -> dict[str, Any
 def with_limits(spec: Mapping[str, Any], offered: Resources | None, defaults: Resources) -> dict[str, Any]:
     """Return a pod spec of which no container may use more than the whole offer, for the quota level ``hard``.
 
-    ``defaults`` are the requests of a container that names none. Where the pod as a whole requests something or has a
-    limit, its containers get neither, since theirs together may not be more (Kubernetes, KEP-2837).
+    A limit that is named is lowered to the offer, though not below the request; what is within it stays as it is
+    written. ``defaults`` are the requests of a container that names none. Where the pod as a whole requests something
+    or has a limit, its containers get neither, since theirs together may not be more (Kubernetes, KEP-2837), and the
+    pod has the limit. Raises ValueError for an amount that is none.
     """
     whole = spec.get("resources") or {}
     of_pod = {*(whole.get("limits") or {}), *(whole.get("requests") or {})}
-    limits = {name: render(offered[name], resource=name) for name in _LIMITED if name in offered} if offered else {}
-    limits = {name: text for name, text in limits.items() if name not in of_pod}
+    bounds = {name: offered[name] for name in _LIMITED if name in offered} if offered else {}
+    every = {name: render(most, resource=name) for name, most in bounds.items()}
+    limits = {name: text for name, text in every.items() if name not in of_pod}
     requests = {name: render(defaults.get(name, Fraction(0)), resource=name) for name in limits}
+    whole = _limited(whole, bounds, {name: text for name, text in every.items() if name in of_pod}, {})
     # Without a request the LimitRange would set the default one.
     requests |= {name: "0" for name in whole.get("requests") or {} if name in defaults}
-    made = dict(spec)
+    made = _with_resources(spec, whole)
     for kind in ("containers", "initContainers"):
-        if kind in spec:
-            made[kind] = [_limited(container, limits, requests) for container in spec[kind]]
+        if spec.get(kind):
+            made[kind] = [
+                _with_resources(container, _limited(container.get("resources") or {}, bounds, limits, requests))
+                for container in spec[kind]
+            ]
     return made
 
 
-def _limited(container: Mapping[str, Any], limits: Mapping[str, str], requests: Mapping[str, str]) -> dict[str, Any]:
-    resources = container.get("resources") or {}
-    named = resources.get("limits") or {}
+def _limited(
+    resources: Mapping[str, Any], bounds: Resources, limits: Mapping[str, str], requests: Mapping[str, str]
+) -> Mapping[str, Any]:
+    """Return resources with ``limits`` and ``requests`` where they name none, and no limit above ``bounds``."""
+    named, asked = resources.get("limits") or {}, resources.get("requests") or {}
+    # A limit of 0 is none (CRI, LinuxContainerResources).
+    lowered = {name: _within(name, named[name], asked, most) for name, most in bounds.items() if most and name in named}
     # A limit without a request would become the request (defaulting of the API server).
     added = {name: text for name, text in requests.items() if name not in named}
-    made = {"limits": {**limits, **named}, "requests": {**added, **(resources.get("requests") or {})}}
+    added |= {name: named[name] for name, text in lowered.items() if text != named[name]}
+    made = {"limits": {**limits, **named, **lowered}, "requests": {**added, **asked}}
     changed = {kind: amounts for kind, amounts in made.items() if amounts != (resources.get(kind) or {})}
-    return {**container, "resources": {**resources, **changed}} if changed else dict(container)
+    return {**resources, **changed}
+
+
+def _within(name: str, limit: Any, asked: Mapping[str, Any], most: Fraction) -> Any:
+    """Return a limit, lowered to ``most`` though not below its request; one of 0 would be none."""
+    amount, request = quantity.parse(str(limit)), quantity.parse(str(asked.get(name, limit)))
+    highest = max(most, request)
+    return limit if 0 < amount <= highest else render(highest, resource=name)
+
+
+def _with_resources(thing: Mapping[str, Any], resources: Mapping[str, Any]) -> dict[str, Any]:
+    return {**thing, "resources": resources} if resources != (thing.get("resources") or {}) else dict(thing)
 
 
 def _everything_but(closed: Iterable[Network]) -> list[dict[str, Any]]:

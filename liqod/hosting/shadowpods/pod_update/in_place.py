@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import attrs
+import msgspec
+
 from liqod.flow.controller import After
 from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
@@ -15,17 +18,19 @@ from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.capacity import Capacity
 from liqod.hosting.shadowpods.quota.ledger import Waiting
 from liqod.hosting.shadowpods.status import ShadowPodReports
-from liqod.hosting.tenants.bounds import default_requests
+from liqod.hosting.tenants.bounds import default_requests, with_limits
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.views import Pod
+from liqod.hosting.views import FORGED_ANNOTATION, Pod, PodSpec
 from liqod.kube.client import Client
 from liqod.kube.errors import Forbidden, Invalid, NotFound
 from liqod.kube.resources import PODS
+from liqod.model.ids import Key
 from liqod.model.names import ISOLATED_LABEL
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Object
+from liqod.model.objects.quantity import Resources
 from liqod.model.records.views import ShadowPod
 
 _LABEL_PATH: Final = f"/metadata/labels/{ISOLATED_LABEL.replace('/', '~1')}"
@@ -40,7 +45,16 @@ def compared(shadow: ShadowPod, pod: Pod) -> int:
     """
     meta = shadow.metadata
     wanted = (frozenset(meta.labels.items()), frozenset(meta.annotations.items()), bytes(shadow.spec.pod))
-    return hash((meta.uid, wanted, pod.metadata.uid, pod.metadata.annotations.get(forge.FORGED_ANNOTATION)))
+    return hash((meta.uid, wanted, pod.metadata.uid, pod.metadata.annotations.get(FORGED_ANNOTATION)))
+
+
+@attrs.frozen
+class _Outcome:
+    """What became of a resize; one that is refused may be ``retried`` later, and then ``why`` says for what reason."""
+
+    accepted: bool
+    retried: bool = False
+    why: str = ""
 
 
 class InPlaceUpdate:
@@ -86,7 +100,7 @@ class InPlaceUpdate:
         except ValueError as error:
             self._refused(pod, str(error))
             return None
-        resized = not resize or await self._resize(shadow, pod, tracked, resize)
+        resized = not resize or await self._resize(shadow, pod, tracked)
         if not resized:
             patch = patches.changes(shadow, pod, resized=False)
         # The annotation with what the pod was forged from is written last: after a crash in between everything is
@@ -114,7 +128,7 @@ class InPlaceUpdate:
         wanted = self._isolation.of_running(shadow, before)
         return [] if wanted == before else [{"op": "add", "path": _LABEL_PATH, "value": wanted}]
 
-    async def _resize(self, shadow: ShadowPod, pod: Pod, tracked: Tracked, patch: list[dict[str, Any]]) -> bool:
+    async def _resize(self, shadow: ShadowPod, pod: Pod, tracked: Tracked) -> bool:
         """Resize a pod; returns whether nothing is left to be tried.
 
         A size for which there is no capacity is recorded once, and tried again when capacity is freed.
@@ -132,34 +146,58 @@ class InPlaceUpdate:
             self._capacity.wait(tenant, Waiting(created, key, wanted, offered))
             why = verdict.message
         else:
-            self._capacity.charge(key, tenant, verdict.asked)
-            why = await self._patch_size(pod, patch)
-            if not why:
-                self._capacity.stop_waiting(key)
-                tracked.refused_size = None
-                return True
-            self._capacity.recount(key)
+            if not (patch := patches.resize(shadow, pod, self._limited(shadow, tenant, offered))):
+                return self._settled(key, tracked)  # it has all that it may have
+            # What the pod gives back is not free before the API server, and then its node, has shown that.
+            most = resource_requests.largest((self._capacity.charged(key), verdict.asked))
+            self._capacity.charge(key, tenant, most)
+            try:
+                outcome = await self._patch_size(pod, patch)
+            except BaseException:  # a cancelled request as well: the pod has the size that it had, as far as is known
+                self._capacity.recount(key)
+                raise
+            if not outcome.accepted:
+                self._capacity.recount(key)
+            if not outcome.retried:
+                return self._settled(key, tracked)
+            why = outcome.why
         refused = pod.metadata.uid, forge.size_of(shadow)
         if tracked.refused_size != refused:
             tracked.refused_size = refused
             self._reports.record_update_refused(pod, f"the pod is not resized: {why}")
         return False
 
-    async def _patch_size(self, pod: Pod, patch: list[dict[str, Any]]) -> str:
-        """Patch the size of a pod; returns the API server's reason for a refusal that may be temporary."""
+    def _settled(self, key: Key, tracked: Tracked) -> bool:
+        """Forget that a size was refused; returns that nothing is left to be tried."""
+        self._capacity.stop_waiting(key)
+        tracked.refused_size = None
+        return True
+
+    def _limited(self, shadow: ShadowPod, tenant: str, offered: Resources | None) -> PodSpec | None:
+        """Return the spec with the limits that a new pod would have; None where it may have those that it names."""
+        terms = self._contracts.of(tenant)
+        if terms.granted.quota != "hard":
+            return None
+        spec = msgspec.json.decode(shadow.spec.pod)
+        return msgspec.convert(with_limits(spec, offered, default_requests(terms, offered)), PodSpec)
+
+    async def _patch_size(self, pod: Pod, patch: list[dict[str, Any]]) -> _Outcome:
+        """Patch the size of a pod; a refusal for good is recorded here."""
         try:
             # In-place resize is a subresource of its own (Kubernetes 1.33, KEP-1287): a patch of the pod itself that
             # changes requests or limits is Invalid.
             await self._patch(pod, patch, "resize")
         except Forbidden as error:
             # ResourceQuota, LimitRange and other admission plugins answer 403: what they count changes.
-            return error.message
+            return _Outcome(accepted=False, retried=True, why=error.message)
         except NotFound as error:
             if await self._exists(pod):  # the 404 was for the subresource: no in-place resize
                 self._refused(pod, error.message)
+            return _Outcome(accepted=False)
         except Invalid as error:
             self._refused(pod, error.message)
-        return ""
+            return _Outcome(accepted=False)
+        return _Outcome(accepted=True)
 
     async def _change(self, pod: Pod, patch: list[dict[str, Any]], subresource: str = "") -> bool:
         """Patch a pod; returns whether it still exists (and, for the pod itself, whether the patch was accepted)."""

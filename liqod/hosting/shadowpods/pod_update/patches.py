@@ -11,7 +11,6 @@ from typing import Any
 
 from liqod.hosting.shadowpods.admission import read_spec
 from liqod.hosting.shadowpods.forge import (
-    FORGED_ANNOTATION,
     annotations_of,
     decode_record,
     ephemeral_names,
@@ -20,7 +19,7 @@ from liqod.hosting.shadowpods.forge import (
     labels_of,
     record_of,
 )
-from liqod.hosting.views import Container, Pod, PodSpec, QuantityText, Requirements, Toleration
+from liqod.hosting.views import FORGED_ANNOTATION, Container, Pod, PodSpec, QuantityText, Requirements, Toleration
 from liqod.model.names import HOME_SPEC_ANNOTATION, ORIGIN_LABEL
 from liqod.model.objects.quantity import parse
 from liqod.model.records.views import ShadowPod
@@ -54,17 +53,18 @@ def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool
     return patch + (_spec_changes(wanted, running.spec) if spec else [])
 
 
-def resize(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
+def resize(shadow: ShadowPod, running: Pod, limited: PodSpec | None = None) -> list[dict[str, Any]]:
     """Return the JSON patch for the pod's ``resize`` subresource; empty when the ShadowPod wants what the pod was
     forged from.
 
     Only CPU and memory can be resized in place, of containers, sidecars (KEP-1287) and the pod (KEP-5419). What this
-    cluster's admission changed in them stays as long as the borrower does not change them. Raises ValueError like
-    ``pod``.
+    cluster's admission changed in them stays as long as the borrower does not change them. ``limited`` is the spec with
+    the limits that the pod may have, should those be others than the borrower wants. Raises ValueError like ``pod``.
     """
     wanted = read_spec(shadow)
     if forged_from(running).resources == decode_record(record_of(shadow, wanted)).resources:
         return []
+    wanted = limited or wanted
     patch = _resource_changes("/spec/containers", wanted.containers, running.spec.containers)
     patch += _resource_changes("/spec/initContainers", wanted.init_containers, running.spec.init_containers)
     patch += _requirement_changes("/spec/resources", wanted.resources, running.spec.resources)

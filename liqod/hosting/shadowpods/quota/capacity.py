@@ -14,7 +14,7 @@ from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.ledger import Ledger, Waiting, WaitingList, fitting
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.offers import Offers
-from liqod.hosting.views import Pod, is_managed
+from liqod.hosting.views import Pod, controller_of, is_managed
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import Key
 from liqod.model.names import ORIGIN_LABEL
@@ -82,13 +82,14 @@ class Capacity(Controller[str]):
 
     def recount(self, key: Key) -> None:
         """Count a pod by its state at the API server."""
-        pod = self._pods.get(key)
+        pod, known = self._pods.get(key), self._namespaces.known_tenant(key.namespace)
         # A finished pod holds nothing: the scheduler and ResourceQuota do not count it either.
-        if pod is None or pod.finished or not is_managed(pod):
+        # One that has no owner any more is a tenant's where a namespace was granted to a tenant.
+        if pod is None or pod.finished or not is_managed(pod) or not (known or controller_of(pod)):
             if tenant := self._ledger.release(key):
                 self._freed(tenant)
             return
-        tenant = self._namespaces.known_tenant(key.namespace) or pod.metadata.labels.get(ORIGIN_LABEL, "")
+        tenant = known or pod.metadata.labels.get(ORIGIN_LABEL, "")
         self._ledger.charge(key, tenant, _requested(pod))
         self._freed(tenant)  # it may have been resized to less
 
@@ -118,7 +119,7 @@ class Capacity(Controller[str]):
 
 def _requested(pod: Pod) -> Mapping[str, Fraction]:
     try:
-        return resource_requests.of_pod(pod.spec)
+        return resource_requests.of_pod(pod.spec, status=pod.status)
     except ValueError:
         # The API server accepted a quantity that cannot be parsed here; the pod still counts as one pod.
         return {resource_requests.PODS: Fraction(1)}
