@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -86,6 +87,17 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual(sorted(before["remoteNamespacesConditions"]), ["milan", "paris"])
         after = status(offloading(before), lender("milan"))
         self.assertEqual(sorted(after["remoteNamespacesConditions"]), ["milan"])
+
+    def test_several_nodes_of_one_cluster(self) -> None:
+        """A cluster is selected where one of its nodes is, in whichever order they come; else what is unknown stays."""
+        chosen = lender("milan", "shop-rome", "Ready")
+        others = [lender("milan", "shop-rome", "Ready", labels=labels) for labels in ({"region": "us"}, None)]
+        left, unknown = (attrs.evolve(one, node=f"a-{number}") for number, one in enumerate(others))
+        found = offloading(clusterSelector=EU)
+        for nodes, wanted in (((chosen, left), chosen), ((chosen, unknown), chosen), ((left, unknown), unknown)):
+            expected = status(found, wanted)
+            for order in (nodes, nodes[::-1]):
+                self.assertEqual(status(found, *order), expected, order)
 
     def test_names(self) -> None:
         """The name elsewhere is the strategy's; with Local there is none."""
