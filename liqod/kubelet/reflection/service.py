@@ -173,7 +173,14 @@ class Reflection(MultiService):
         namespaces = self._namespaces.mappings()
         if ENDPOINTSLICE not in self.reflectors:
             return dict.fromkeys(namespaces, Claims(complete=True))
-        return {local: self.reflectors[ENDPOINTSLICE].claims([local]) for local in namespaces}
+        return {local: self._claims_in(local) for local in namespaces}
+
+    def _claims_in(self, local: str) -> Claims:
+        slices = self.reflectors[ENDPOINTSLICE]
+        if slices.pair(local) is None and self._namespaces.is_name_refused(local):
+            # It is not reflected, and without pods it is never asked for again.
+            return Claims(complete=True)
+        return slices.claims([local])
 
     @property
     def table_synced(self) -> bool:

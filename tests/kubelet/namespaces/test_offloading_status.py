@@ -248,6 +248,24 @@ class OffloadingStatusTests(cases.KubeletSides):
         self.assertNotIn("liqo.io/remote-cluster-id", foreign["metadata"]["labels"])
         self.assertEqual((await self.lender.list(SHADOWPODS, self.remote)).items, [])
 
+    async def test_what_is_claimed_in_a_namespace_that_is_refused(self) -> None:
+        """Nothing is where the lender refuses the name: what its pods reach is known when the refused pods are gone."""
+        await self.lender.create(NAMESPACES, {"metadata": {"name": self.remote, "labels": {"mine": "yes"}}})
+        await self.pod("web")
+
+        async def refused() -> bool:
+            found = await self.home.get(NATTINGTABLES, str(self.peer))
+            return bool(found["status"]["mappings"][self.space]["reason"] == "NamespaceTaken")
+
+        await self.eventually(refused)
+        await self.home.delete(PODS, "web", self.space)
+        await self.gone(self.home, PODS, "web", self.space)
+
+        async def known() -> bool:
+            return self.kubelets.claims(self.peer).complete
+
+        await self.eventually(known)
+
     async def test_two_namespaces_one_name(self) -> None:
         """Two namespaces never share one at the lender: the second learns which name to change."""
         self.hosting._namespaces._names = ("market",)
