@@ -110,6 +110,8 @@ class Reflection(MultiService):
         self._locations = locations
         self._context = context
         self._object_context = context
+        self.labels_withheld: Latest[frozenset[str]] = Latest(context.labels_not_reflected)
+        """The labels that objects at the lender do not have, or the pods of one of its virtual nodes."""
         self._turns = turns
         self._leave: dict[str, Callable[[], None]] = {}
         self._nodes = nodes
@@ -244,6 +246,7 @@ class Reflection(MultiService):
             self._object_context = context
             for reflector in self.reflectors.values():
                 reflector.enqueue_all()
+            self.labels_withheld.set(context.labels_not_reflected)
 
     def _home_informer(self, kind: Kind, local: str) -> Informer[Reflectable] | None:
         reflector = self.reflectors.get(kind)
