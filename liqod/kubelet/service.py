@@ -91,6 +91,7 @@ class Kubelets(Controller[Key]):
             home_version=self._home_version,
             home_uid=self._home_uid,
             turns=Turns(),
+            claims=self.claims,
             locations=locations,
         )
         self._cache: MutationCache[VirtualNode] = MutationCache(records.virtual_nodes, self.clock)

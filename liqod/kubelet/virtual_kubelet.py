@@ -54,8 +54,20 @@ from liqod.kubelet.tokens.controller import TokenController
 from liqod.kubelet.virtualnode_status import VirtualNodeStatusController
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import CONFIRM_ANNOTATION, advertisement_name
+from liqod.model.records.network import Claims
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import Advertisement, OffloadingPatch, VirtualNode, VirtualNodeSpec
+
+
+@frozen
+class Common:
+    """What the virtual nodes of one lender have in common.
+
+    ``policies`` is that of the contexts of all of them; ``claims_revision`` changes whenever the claims of any do.
+    """
+
+    policies: Latest[Mapping[str, bool]] = field(factory=lambda: Latest({}))
+    claims_revision: Latest[int] = field(factory=lambda: Latest(0))
 
 
 @frozen(kw_only=True)
@@ -74,6 +86,10 @@ class Shared:
     home_uid: Latest[str]
     """The UID of the namespace kube-system; empty while it is not known."""
     turns: Turns
+    claims: Callable[[ClusterID], Claims]
+    """The addresses that a lender's pods must reach, by what all of its virtual nodes know."""
+    common: dict[ClusterID, Common] = field(factory=dict)
+    """One is kept for each lender that there has been."""
     locations: VolumeLocations | None
 
 
@@ -121,8 +137,9 @@ class VirtualKubelet(MultiService):
         self._unsubscribe: list[Callable[[], None]] = []
         reactor, home, settings = shared.reactor, shared.home, shared.settings
         self._network = shared.networks.to(lender)
+        self._common = shared.common.setdefault(lender, Common())
         services = _HomeServices(shared, self._network)
-        self.context = _context(shared, record, services)
+        self.context = _context(shared, record, services, self._common)
         self._pods: Informer[HomePod] = Informer(
             home.client, PODS, HomePod, reactor, fields=f"spec.nodeName={record.spec.node_name}"
         )
@@ -300,18 +317,23 @@ class VirtualKubelet(MultiService):
             context=self.context,
             informers=shared.informers,
             nodes=shared.records.nodes,
+            turns=shared.turns,
             namespaces=self.namespaces,
             health=self.health,
             exported=self._exported,
-            exports=self.reflection.claims_revision,
+            exports=self._common.claims_revision,
+            withheld=self.reflection.labels_withheld,
             workers=shared.settings.reflection.networkpolicy.workers,
             metrics=shared.home.metrics,
         )
 
     def _exported(self) -> set[str]:
         """Return the addresses of this cluster that are none of its pods and that pods at the lender reach."""
-        claims = [*self.reflection.claims().values(), *([self.home_api.claims()] if self.home_api is not None else [])]
-        return {address for one in claims for address, _ in one.wanted}
+        return {address for address, _ in self._shared.claims(self._lender).wanted}
+
+    def _claims_changed(self) -> None:
+        self._common.claims_revision.set(self._common.claims_revision.value + 1)
+        self._shared.networks.claims_changed()
 
     def _home_api_state(self) -> Latest[Readiness | None]:
         """Return whether pods at the lender reach the home API server; None where they get no tokens for it."""
@@ -366,11 +388,10 @@ class VirtualKubelet(MultiService):
             self.access.token_renewals.subscribe(lambda _: self.health.request_failed()),
             self.health.state.subscribe(self._health_changed),
             self.network_condition.state.subscribe(lambda _: self._refresh()),
-            self.reflection.claims_revision.subscribe(lambda _: self._shared.networks.claims_changed()),
+            self.reflection.claims_revision.subscribe(lambda _: self._claims_changed()),
         ]
         if self.home_api is not None:
-            claims = self.home_api.claimed
-            self._unsubscribe.append(claims.subscribe(lambda _: self._shared.networks.claims_changed()))
+            self._unsubscribe.append(self.home_api.claimed.subscribe(lambda _: self._claims_changed()))
         self._refresh()
         if (record := self._shared.records.virtual_nodes.get(self.record.metadata.key)) is not None:
             self._follow(record)
@@ -462,7 +483,7 @@ def has_tokens(settings: Settings) -> bool:
     return settings.kubelet.enable_apiserver_support and settings.reflection.serviceaccount.workers > 0
 
 
-def _context(shared: Shared, record: VirtualNode, services: _HomeServices) -> Context:
+def _context(shared: Shared, record: VirtualNode, services: _HomeServices, common: Common) -> Context:
     patch, reflection = record.spec.offloading_patch, shared.settings.reflection
     return Context(
         home=shared.home.cluster_id,
@@ -473,6 +494,7 @@ def _context(shared: Shared, record: VirtualNode, services: _HomeServices) -> Co
         labels_not_reflected=frozenset((*patch.labels_not_reflected, *reflection.skip_labels)),
         annotations_not_reflected=frozenset((*patch.annotations_not_reflected, *reflection.skip_annotations)),
         patch=Latest(patch),
+        policies=common.policies,
         network=services.network,
         services=services,
     )

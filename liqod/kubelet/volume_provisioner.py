@@ -341,7 +341,10 @@ class VolumeProvisioner(Controller[Key]):
             gate.observe_deletion(kind, key)
         peer = str(lender.context.lender)
         gate.register(kind, lambda: sum(forge.lender_of(each) == peer for each in self.volumes.items()), self.enqueue)
-        self._asked[key] = gate
+        asked, self._asked[key] = self._asked.get(key), gate
+        if asked is not None and asked is not gate:
+            # It is of another virtual node of the lender, which answered before.
+            asked.forget(kind, key)
         return gate.may_delete(kind, key)
 
     def _report(self, claim: Claim, reason: str, message: str) -> None:

@@ -14,6 +14,7 @@ from liqod.kube.resources import (
     NATTINGTABLES,
     NODES,
     PODS,
+    SHADOWNETWORKPOLICYSETS,
     SHADOWPODS,
     VIRTUALNODES,
 )
@@ -216,6 +217,12 @@ class SharedLenderTests(sandboxes.Sandboxes, cases.KubeletSides):
             return "team" not in labels and labels["tier"] == "b"
 
         await self.eventually(without)
+
+        async def says_so() -> bool:
+            record = await self.lender.get(SHADOWNETWORKPOLICYSETS, "home", self.remote)
+            return bool(record["spec"].get("withheld") == ["team"])
+
+        await self.eventually(says_so)
         (reflects,) = self.reflecting()
         (waits,) = {self.node, second} - {reflects}
         name = f"{self.peer}-gpu" if reflects == second else str(self.peer)

@@ -18,7 +18,7 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import NODES, PERSISTENTVOLUMES
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.volume_provisioner import LenderStorage, VolumeProvisioner
-from liqod.model.ids import ClusterID
+from liqod.model.ids import ClusterID, Key
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
 from tests.hosting.cases import Events
@@ -44,15 +44,24 @@ class LenderApi:
 
 
 class Gate:
-    """Lets everything be deleted."""
+    """Lets everything be deleted; a closed one holds what it is asked for."""
+
+    def __init__(self, *, closed: bool = False) -> None:
+        self.closed = closed
+        self.held: set[str] = set()
 
     def observe_deletion(self, *about: object, **more: object) -> None:
         """Note nothing."""
 
-    register = forget = observe_deletion
+    register = observe_deletion
 
-    def may_delete(self, *about: object) -> bool:
-        return True
+    def forget(self, kind: str, key: Key, *, gone: bool = False) -> None:
+        self.held.discard(key.name)
+
+    def may_delete(self, kind: str, key: Key) -> bool:
+        if self.closed:
+            self.held.add(key.name)
+        return not self.closed
 
 
 class Lenders:
@@ -62,10 +71,11 @@ class Lenders:
 
     def __init__(self, apis: Mapping[str, LenderApi]) -> None:
         self.apis = apis
+        self.gate = Gate()
 
     def storage_of(self, peer: ClusterID) -> LenderStorage:
         context = Context(ClusterID("home"), peer, str(peer))
-        return LenderStorage(context, {"shop": "shop-home"}, cast(Any, self.apis[peer]), cast(Any, Gate()))
+        return LenderStorage(context, {"shop": "shop-home"}, cast(Any, self.apis[peer]), cast(Any, self.gate))
 
     def is_lender(self, peer: ClusterID) -> bool:
         return peer in self.apis
@@ -95,6 +105,7 @@ class SlowLenderTests(TestCase):
         self.client = Client(client_config(cluster), reactor)
         informers = Informers(self.client, reactor)
         self.apis = {"slow": LenderApi(slow=True), "quick": LenderApi(slow=False)}
+        self.lenders = Lenders(self.apis)
         self.provisioner = VolumeProvisioner(
             installed_reactor(),
             self.client,
@@ -102,7 +113,7 @@ class SlowLenderTests(TestCase):
             settings=Storage(),
             nodes=informers.of(NODES, Object),
             recorder=Events(),
-            lenders=Lenders(self.apis),
+            lenders=self.lenders,
         )
 
         async def end() -> None:
@@ -154,3 +165,22 @@ class SlowLenderTests(TestCase):
             return not await self.left()
 
         await becomes(empty, "all volumes are deleted", 20)
+
+    async def test_another_node_of_the_lender_is_asked(self) -> None:
+        """A volume that waits at one virtual node does not when another one, which is asked instead, lets it go."""
+        first = self.lenders.gate = Gate(closed=True)
+        await self.volume("z", "quick")
+        self.provisioner.startService()
+
+        async def waits() -> bool:
+            return first.held == {"z"}
+
+        await becomes(waits, "the deletion is held", 10)
+        self.lenders.gate = Gate()
+        self.provisioner.enqueue(Key("", "z"))
+
+        async def gone() -> bool:
+            return not await self.left()
+
+        await becomes(gone, "the volume is deleted", 10)
+        self.assertEqual(first.held, set())

@@ -72,7 +72,8 @@ class Context:
     ``node_address`` becomes the host IP of offloaded pods; ``domain`` is the home cluster's own in DNS; ``patch`` is
     what the virtual node adds to its pods, and changes while it runs. ``neighbours`` are the names of the other virtual
     nodes of the lender, as label values; None while they are not known. ``policies`` says of a namespace at home
-    whether the lender has its NetworkPolicies; a namespace is not in it while that is not known.
+    whether the lender has its NetworkPolicies; a namespace is not in it while that is not known. It is the same for all
+    virtual nodes of the lender.
     """
 
     home: ClusterID

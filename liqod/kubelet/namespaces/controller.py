@@ -250,6 +250,10 @@ class NamespaceController(Controller[str]):
         """Return all mappings, remote by local name."""
         return dict(self._table.forward)
 
+    def is_name_refused(self, local: str) -> bool:
+        """Return whether the lender refuses the name of a namespace: no object of ours is in that one."""
+        return plan.is_name_refused(self._table.status(local))
+
     def uses(self, local: str) -> bool:
         """Return whether this node offloads a namespace or has pods in it; True while this is not known."""
         if not self.synced or not isinstance(self._selection(local), Excluded):

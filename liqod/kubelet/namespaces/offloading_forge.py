@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from attrs import frozen
@@ -27,13 +27,15 @@ REQUIRED: Final = "OffloadingRequired"
 IS_READY: Final = "Ready"
 SPILLOVER: Final = "Spillover"
 MAX_MESSAGE: Final = 1024
+_STATUSES: Final = ("True", "Unknown", "False")
 
 
 @frozen
 class MappedLender:
-    """One lender: its node (``labels`` None: it does not exist), the mapping of the namespace and its state.
+    """One node of a lender (``labels`` None: it does not exist), the mapping of the namespace there and its state.
 
-    ``taken``: our local namespaces by their remote names there.
+    A lender has one for each of its virtual nodes, all with the same mapping. ``taken``: our local namespaces by their
+    remote names there.
     """
 
     cluster_id: str
@@ -57,11 +59,12 @@ def forge_status(
     policy = policy_of(namespace, offloading)
     before = offloading.status.remote_namespaces_conditions
     conditions_of: dict[str, list[Condition]] = {}
-    for lender in sorted(lenders, key=lambda one: one.cluster_id):
-        conditions = list(before.get(lender.cluster_id, ()))
-        for condition in _conditions(offloading, enabled, lender, home):
+    for cluster_id in sorted({lender.cluster_id for lender in lenders}):
+        conditions = list(before.get(cluster_id, ()))
+        nodes = [lender for lender in lenders if lender.cluster_id == cluster_id]
+        for condition in _of_cluster(offloading, enabled, nodes, home):
             conditions = set_condition(conditions, condition, now)
-        conditions_of[lender.cluster_id] = conditions
+        conditions_of[cluster_id] = conditions
     phase, message = _summary(offloading, enabled, conditions_of)
     name = policy.remote_name or choose_remote(namespace, home, {}) or ""
     return NamespaceOffloadingStatus(
@@ -114,6 +117,14 @@ def _spillover(offloading: NamespaceOffloading, lenders: Sequence[MappedLender],
         _condition(SPILLOVER, status, reason, message),
         now,
     )
+
+
+def _of_cluster(
+    offloading: NamespaceOffloading, enabled: bool, nodes: Iterable[MappedLender], home: ClusterID
+) -> tuple[Condition, Condition]:
+    """Return the conditions of a cluster: of a node that is selected, else of one of which that is not known."""
+    found = [_conditions(offloading, enabled, one, home) for one in sorted(nodes, key=lambda one: one.node)]
+    return min(found, key=lambda conditions: _STATUSES.index(conditions[0].status))
 
 
 def _conditions(

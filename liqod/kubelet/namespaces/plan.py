@@ -66,6 +66,11 @@ class Rest:
 Step = WriteEntry | Ask | Serve | Drain | Release | Rest
 
 
+def is_name_refused(status: MappingStatus | None) -> bool:
+    """Return whether the lender refuses the name of a mapping."""
+    return status is not None and status.phase == REFUSED and status.reason in NAME_REFUSED
+
+
 def plan(
     local: str,
     *,
@@ -90,7 +95,7 @@ def plan(
         return WriteEntry(chosen) if enabled and pods and chosen is not None else Rest()
     if not enabled:
         return Drain(remote) if pods else Release(remote)
-    if pods and status is not None and status.phase == REFUSED and status.reason in NAME_REFUSED:
+    if pods and is_name_refused(status):
         chosen = choose_remote(local, home, reverse, wanted)
         if chosen not in (None, remote):
             return WriteEntry(str(chosen))

@@ -110,6 +110,8 @@ class Reflection(MultiService):
         self._locations = locations
         self._context = context
         self._object_context = context
+        self.labels_withheld: Latest[frozenset[str]] = Latest(context.labels_not_reflected)
+        """The labels that objects at the lender do not have, or the pods of one of its virtual nodes."""
         self._turns = turns
         self._leave: dict[str, Callable[[], None]] = {}
         self._nodes = nodes
@@ -173,7 +175,14 @@ class Reflection(MultiService):
         namespaces = self._namespaces.mappings()
         if ENDPOINTSLICE not in self.reflectors:
             return dict.fromkeys(namespaces, Claims(complete=True))
-        return {local: self.reflectors[ENDPOINTSLICE].claims([local]) for local in namespaces}
+        return {local: self._claims_in(local) for local in namespaces}
+
+    def _claims_in(self, local: str) -> Claims:
+        slices = self.reflectors[ENDPOINTSLICE]
+        if slices.pair(local) is None and self._namespaces.is_name_refused(local):
+            # It is not reflected, and without pods it is never asked for again.
+            return Claims(complete=True)
+        return slices.claims([local])
 
     @property
     def table_synced(self) -> bool:
@@ -237,6 +246,7 @@ class Reflection(MultiService):
             self._object_context = context
             for reflector in self.reflectors.values():
                 reflector.enqueue_all()
+            self.labels_withheld.set(context.labels_not_reflected)
 
     def _home_informer(self, kind: Kind, local: str) -> Informer[Reflectable] | None:
         reflector = self.reflectors.get(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -86,6 +87,17 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual(sorted(before["remoteNamespacesConditions"]), ["milan", "paris"])
         after = status(offloading(before), lender("milan"))
         self.assertEqual(sorted(after["remoteNamespacesConditions"]), ["milan"])
+
+    def test_several_nodes_of_one_cluster(self) -> None:
+        """A cluster is selected where one of its nodes is, in whichever order they come; else what is unknown stays."""
+        chosen = lender("milan", "shop-rome", "Ready")
+        others = [lender("milan", "shop-rome", "Ready", labels=labels) for labels in ({"region": "us"}, None)]
+        left, unknown = (attrs.evolve(one, node=f"a-{number}") for number, one in enumerate(others))
+        found = offloading(clusterSelector=EU)
+        for nodes, wanted in (((chosen, left), chosen), ((chosen, unknown), chosen), ((left, unknown), unknown)):
+            expected = status(found, wanted)
+            for order in (nodes, nodes[::-1]):
+                self.assertEqual(status(found, *order), expected, order)
 
     def test_names(self) -> None:
         """The name elsewhere is the strategy's; with Local there is none."""
@@ -235,6 +247,24 @@ class OffloadingStatusTests(cases.KubeletSides):
         self.assertEqual(foreign["metadata"]["labels"].get("mine"), "yes")
         self.assertNotIn("liqo.io/remote-cluster-id", foreign["metadata"]["labels"])
         self.assertEqual((await self.lender.list(SHADOWPODS, self.remote)).items, [])
+
+    async def test_what_is_claimed_in_a_namespace_that_is_refused(self) -> None:
+        """Nothing is where the lender refuses the name: what its pods reach is known when the refused pods are gone."""
+        await self.lender.create(NAMESPACES, {"metadata": {"name": self.remote, "labels": {"mine": "yes"}}})
+        await self.pod("web")
+
+        async def refused() -> bool:
+            found = await self.home.get(NATTINGTABLES, str(self.peer))
+            return bool(found["status"]["mappings"][self.space]["reason"] == "NamespaceTaken")
+
+        await self.eventually(refused)
+        await self.home.delete(PODS, "web", self.space)
+        await self.gone(self.home, PODS, "web", self.space)
+
+        async def known() -> bool:
+            return self.kubelets.claims(self.peer).complete
+
+        await self.eventually(known)
 
     async def test_two_namespaces_one_name(self) -> None:
         """Two namespaces never share one at the lender: the second learns which name to change."""

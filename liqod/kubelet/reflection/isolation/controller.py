@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +27,7 @@ from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.isolation.forge import HomeSeen, fitting, needs_home, record
 from liqod.kubelet.reflection.isolation.views import AnyPod, NetworkPolicy, is_same
+from liqod.kubelet.reflection.turns import Turns
 from liqod.model.ids import Key
 from liqod.model.names import REFLECTION_MANAGER, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
@@ -55,7 +57,9 @@ class _Sent:
 class HomePolicies(Controller[str]):
     """Reconciles the record in the remote namespace of each home namespace, by its local name.
 
-    ``context.policies`` says of a namespace whether its lender has the record, or takes none.
+    ``context.policies`` says of a namespace whether its lender has the record, or takes none: to all virtual nodes of
+    the lender, of which one writes it, in ``turns``. ``exported`` and ``withheld`` are therefore those of all nodes:
+    the addresses that are no pods and reached from there, and the labels that pods of any do not take along.
     """
 
     name = "home network policies"
@@ -67,10 +71,12 @@ class HomePolicies(Controller[str]):
         context: Context,
         informers: NamespacedInformers,
         nodes: Informer[Object],
+        turns: Turns,
         namespaces: NamespaceController,
         health: LenderHealth,
         exported: Callable[[], Iterable[str]],
         exports: Latest[int],
+        withheld: Latest[frozenset[str]],
         workers: int,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
@@ -79,10 +85,13 @@ class HomePolicies(Controller[str]):
         self._context = context
         self._informers = informers
         self._nodes = nodes
+        self._turns = turns
+        self._leave: dict[str, Callable[[], None]] = {}
         self._namespaces = namespaces
         self._health = health
         self._exported = exported
         self._exports = exports
+        self._withheld = withheld
         self._sent: dict[str, _Sent] = {}
         self._pods: Informer[AnyPod] | None = None
         self._all: Informer[Namespace] | None = None
@@ -94,6 +103,7 @@ class HomePolicies(Controller[str]):
     def sources(self) -> Iterable[Source[str]]:
         yield observe(self._context.network.translation, lambda _: self._home_changed())
         yield observe(self._exports, lambda _: self._home_changed())
+        yield observe(self._withheld, lambda _: list(self._sent))
         yield observe(self._health.state, lambda _: self._health_changed())
 
     def startService(self) -> None:
@@ -104,10 +114,11 @@ class HomePolicies(Controller[str]):
         await self._nodes.when_synced()
 
     async def cleanup(self) -> None:
-        for sent in self._sent.values():
+        sent_before, self._sent = self._sent, {}
+        for local, sent in sent_before.items():
             sent.unsubscribe()
             await self._informers.release(sent.policies)
-        self._sent.clear()
+            self._note(local, None)
         for unsubscribe in self._of_home:
             unsubscribe()
         self._of_home.clear()
@@ -116,20 +127,36 @@ class HomePolicies(Controller[str]):
                 await self._informers.release(informer)
         self._pods = self._all = None
         self._pods_in.clear()
+        leaves, self._leave = list(self._leave.values()), {}
+        for leave in leaves:
+            leave()
 
     # What changed
 
     def _namespace_changed(self, local: str, remote: RemoteNamespace | None) -> None:
-        before = self._sent.pop(local, None)
+        self._close(local)
         if remote is not None:
-            policies = self._informers.acquire(NETWORKPOLICIES, NetworkPolicy, local)
-            unsubscribe = policies.subscribe(lambda key, old, new: self.enqueue(local))
-            self._sent[local] = _Sent(remote, policies, unsubscribe)
-            policies.when_synced().addCallback(lambda _: self.enqueue(local))
+            take = partial(self._open, local, remote)
+            self._leave[local] = self._turns.join(self._context.lender, local, take, subject=NETWORKPOLICIES.plural)
+
+    def _open(self, local: str, remote: RemoteNamespace) -> None:
+        policies = self._informers.acquire(NETWORKPOLICIES, NetworkPolicy, local)
+        unsubscribe = policies.subscribe(lambda key, old, new: self.enqueue(local))
+        self._sent[local] = _Sent(remote, policies, unsubscribe)
+        policies.when_synced().addCallback(lambda _: self.enqueue(local))
+
+    def _close(self, local: str) -> None:
+        """Write the record of a namespace no more, and let another virtual node of the lender go on."""
+        before = self._sent.pop(local, None)
         if before is not None:
             before.unsubscribe()
-            self._tasks.spawn(self._informers.release(before.policies), f"closing the watch of policies in {local}")
             self._note(local, None)
+        leave = self._leave.pop(local, None)
+        if leave is not None:
+            leave()
+        if before is not None:
+            # Only now: a node that goes on uses the same watch.
+            self._tasks.spawn(self._informers.release(before.policies), f"closing the watch of policies in {local}")
 
     def _home_changed(self) -> Iterable[str]:
         """Return nothing: the namespaces whose policies name something of home are due when changes are gathered."""
@@ -166,6 +193,11 @@ class HomePolicies(Controller[str]):
         """Note whether the lender has the policies of a namespace; None: that is not known."""
         known = {name: each for name, each in self._context.policies.value.items() if name != local}
         self._context.policies.set(known if taken is None else {**known, local: taken})
+
+    def _note_taken(self, local: str, sent: _Sent, taken: bool) -> None:
+        # The namespace may have been left while the lender was asked.
+        if self._sent.get(local) is sent:
+            self._note(local, taken)
 
     # One step
 
@@ -204,7 +236,7 @@ class HomePolicies(Controller[str]):
             pods=self._elsewhere,
             seen=context.network.endpoint_to_lender,
             exported=tuple(self._exported()),
-            withheld=tuple(context.labels_not_reflected),
+            withheld=tuple(self._withheld.value),
         )
         whole = record(local, specs, home)
         made = fitting(whole)
@@ -242,7 +274,7 @@ class HomePolicies(Controller[str]):
             sent.digest, sent.written_at = digest, self.clock.seconds()
             self._health.request_succeeded()
         sent.attempts = Attempts()
-        self._note(local, True)
+        self._note_taken(local, sent, True)
         return After(LOOKED_AT)
 
     async def _put(self, sent: _Sent, content: dict[str, Any]) -> None:
@@ -279,5 +311,5 @@ class HomePolicies(Controller[str]):
                 local=local,
                 why=failed.message,
             )
-            self._note(local, False)
+            self._note_taken(local, sent, False)
         return After(failed.delay)
