@@ -99,7 +99,7 @@ def hold_tolerations(pod: Mapping[str, Any], policy: Policy, evict_after: float)
     ops = [{"op": "replace", "path": f"/spec/tolerations/{one}", "value": changed[int(one)]} for one in held]
     if not isinstance(metadata, Mapping):
         return [*ops, {"op": "add", "path": "/metadata", "value": {"annotations": {HELD: note}}}]
-    if not known:
+    if not isinstance(annotations, Mapping):
         return [*ops, {"op": "add", "path": "/metadata/annotations", "value": {HELD: note}}]
     return [*ops, {"op": "add", "path": f"/metadata/annotations/{HELD.replace('/', '~1')}", "value": note}]
 

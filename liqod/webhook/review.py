@@ -12,6 +12,7 @@ from liqod.model.objects.meta import View
 from liqod.model.records.offloading import Policy
 from liqod.webhook.offloadable import withdrawn
 from liqod.webhook.placement import TooManyTerms, check_size, hold_tolerations, mutations
+from liqod.webhook.pod_view import TooManyParts, read_pod
 from liqod.webhook.preference import prefer_home
 
 MAX_BODY = 2 << 20
@@ -88,8 +89,8 @@ def answer(
     response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
     try:
         patch = _patch(review.request, policies, evict_after, is_enabled)
-    except TooManyTerms as error:
-        status = {"code": 422, "reason": "Invalid", "message": f"TooManyTerms: {error}"}
+    except (TooManyParts, TooManyTerms) as error:
+        status = {"code": 422, "reason": "Invalid", "message": f"{type(error).__name__}: {error}"}
         response, patch = {**response, "allowed": False, "status": status}, []
     if patch:
         response["patchType"] = "JSONPatch"
@@ -106,13 +107,11 @@ def _patch(
     if len(request.object) > UNKNOWN and not is_enabled(request.namespace):
         return []  # the namespaceSelector limits requests to enabled namespaces: this is another client
     try:
-        pod = msgspec.json.decode(request.object)
+        pod = read_pod(request.object)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(f"the object is not a pod: {str(error)[:200]}") from None
     if pod is None:
         return []
-    if not isinstance(pod, dict):
-        raise Malformed("the object is not a pod")
     check_size(pod)
     policy = policies(request.namespace)
     without, bare = withdrawn(pod)
