@@ -44,6 +44,7 @@ from liqod.kubelet.pods.decide import (
     decide_refused,
     decide_unreachable,
 )
+from liqod.kubelet.pods.forge import digest_in
 from liqod.kubelet.pods.restarts import Tally, tally
 from liqod.kubelet.pods.status_pace import StatusBudget, is_urgent
 from liqod.model.ids import Key
@@ -233,6 +234,13 @@ class PodController(Controller[Key]):
     # One step
 
     async def reconcile(self, key: Key) -> After | None:
+        again, tracked = await self._step_of(key), self._tracked.get(key)
+        held = tracked.held_for(self.clock.seconds()) if tracked is not None else 0.0
+        if not held:
+            return again
+        return After(held if again is None else min(held, again.seconds))
+
+    async def _step_of(self, key: Key) -> After | None:
         home = self._actions.mutations.newest(key, self._pods.get(key))
         tracked = self._tracked.setdefault(key, TrackedPod())
         decision, remote = self._decide(key, home, tracked)
@@ -332,18 +340,31 @@ class PodController(Controller[Key]):
         self, home: HomePod | None, remote: RemoteNamespace, name: str, tracked: TrackedPod, *, date: datetime
     ) -> Decision:
         pod, ended, shadow = remote.pod(name), remote.ended(name), remote.shadow(name)
-        return decide(
-            home,
-            shadow,
-            pod,
-            context=self._context,
-            namespace=remote.namespace,
-            tally=_count_restarts(tracked, home, pod or ended),
-            now=rfc3339(date),
-            lender_lost=home is not None and self._is_given_up(home, date),
-            ended=ended,
-            grace_ignored=self._is_grace_ignored(tracked, shadow),
-        )
+        counted = _count_restarts(tracked, home, pod or ended)
+
+        def ask(held: str | None) -> Decision:
+            return decide(
+                home,
+                shadow,
+                pod,
+                context=self._context,
+                namespace=remote.namespace,
+                tally=counted,
+                now=rfc3339(date),
+                lender_lost=home is not None and self._is_given_up(home, date),
+                ended=ended,
+                grace_ignored=self._is_grace_ignored(tracked, shadow),
+                held=held,
+            )
+
+        decision = ask(tracked.held if tracked.held_for(self.clock.seconds()) else None)
+        if not isinstance(decision, Patch) or home is None or not (update := digest_in(decision.patch)):
+            return decision
+        if self._health.ok and self._is_prepared(home.metadata.namespace):
+            return decision
+        # The update waits; what the lender says of the pod, or its silence, does not.
+        tracked.postponed = True
+        return ask(update)
 
     def _is_grace_ignored(self, tracked: TrackedPod, shadow: Shadow | None) -> bool:
         """Return whether the lender has known the grace period for ``GRACE_DEADLINE`` and has not deleted the pod."""

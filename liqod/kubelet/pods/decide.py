@@ -132,12 +132,15 @@ def decide(
     lender_lost: bool = False,
     ended: RemotePod | None = None,
     grace_ignored: bool = False,
+    held: str | None = None,
 ) -> Decision:
     """Return the next step for a pod of an offloaded namespace.
 
     ``namespace`` is the remote one; ``tally`` counts restarts of the remote pod (None without one); ``now`` is RFC
     3339. ``lender_lost``: a deleted pod has waited for the lender long enough. ``ended``: the last state of a remote
     pod that terminated and is gone. ``grace_ignored``: the lender did not apply the requested grace period in time.
+    ``held``: the digest of an update that must wait, because the lender refused it a moment ago, say; statuses do not
+    wait for it.
     """
     observed = _Observed(home=home, shadow=shadow, remote=remote, context=context, tally=tally, now=now)
     for seen in (shadow, remote):
@@ -162,7 +165,7 @@ def decide(
         return _delete(shadow)
     if remote is None and ended is not None and tally is not None and _has_ended(home, shadow, ended):
         return _write_home(observed, home, ended, tally)
-    return _follow(observed, home, shadow)
+    return _follow(observed, home, shadow, held)
 
 
 def decide_unreachable(home: HomePod, decision: Decision, now: str, *, silent: bool) -> Decision:
@@ -240,14 +243,14 @@ def _create(observed: _Observed, home: HomePod, namespace: str) -> Decision:
     return Create(forge_shadow(home.metadata, spec, namespace, context))
 
 
-def _follow(observed: _Observed, home: HomePod, shadow: Shadow) -> Decision:
+def _follow(observed: _Observed, home: HomePod, shadow: Shadow, held: str | None) -> Decision:
     """Return the next step for a pod that has its ShadowPod: bring that up to date, or write the remote status home."""
     status, remote, context, now = decoded(home.status), observed.remote, observed.context, observed.now
     spec = decoded(home.spec)
     if _is_to_be_placed_again(shadow, remote, context):
         return _delete(shadow)
-    forged = shadow.metadata.annotations.get(FORGED_ANNOTATION)
-    if not shadow.metadata.deleting and forged != digest_of(home.metadata, spec, context):
+    wanted = digest_of(home.metadata, spec, context)
+    if not shadow.metadata.deleting and wanted not in (shadow.metadata.annotations.get(FORGED_ANNOTATION), held):
         return Patch(forge_patch(home.metadata, spec, shadow.metadata, context))
     there = shadow.status
     if remote is not None and home_uid(remote.metadata) not in ("", home.metadata.uid):
