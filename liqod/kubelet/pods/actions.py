@@ -77,7 +77,7 @@ class TrackedPod:
     pace: Pace = Factory(Pace)
     """How often the status was written of late."""
     grace_sent_at: float | None = None
-    """Since when the ShadowPod carries the requested grace period."""
+    """Since when the ShadowPod carries the requested grace period, or the lender answers it with errors."""
     postponed: bool = False
     """Waits until the lender answers and its objects are observed again."""
     catching_up: bool = False
@@ -195,7 +195,8 @@ class PodActions:
         """Update the ShadowPod.
 
         A patch that the lender refuses, or whose annotations it drops (a webhook may), is sent again ever more rarely,
-        one with other changes at once. A deletion does not wait for the annotation with its grace period.
+        one with other changes at once. A deletion does not wait for the annotation with its grace period: where that is
+        refused the ShadowPod is deleted all the same, and its pod ends with a grace of its own.
         """
         name, tracked = home.metadata.name, pod.tracked
         before = remote.shadow(name)
@@ -210,8 +211,10 @@ class PodActions:
             return READ_AGAIN
         except (Throttled, ServerError) as error:
             # A webhook of the lender that does not answer is a 500. The controller backs off; statuses go home.
-            delay = max(error.retry_after, tracked.attempts.delay(Meaning.OVERLOADED))
-            tracked.hold(patch, self._clock.seconds() + delay)
+            now = self._clock.seconds()
+            tracked.hold(patch, now + max(error.retry_after, tracked.attempts.delay(Meaning.OVERLOADED)))
+            if home.metadata.deleting and tracked.grace_sent_at is None:
+                tracked.grace_sent_at = now
             raise
         except (ApiError, Unreachable) as error:
             return await self._not_patched(pod, home, remote, patch, error)
@@ -340,11 +343,14 @@ class PodActions:
             pod.tracked.hold(patch, now + NO_ANSWER_RETRY)
             raise
         pod.tracked.hold(patch, now + failed.delay)
-        if failed.is_refused:
-            message = f"the lender refuses the change, and the pod goes on as it is ({failed.reason}): {failed.message}"
-            reference = reference_to("v1", "Pod", home.metadata)
-            self._recorder.record_event(reference, "Warning", UPDATE_REFUSED, message)
-        return failed.delay
+        if not failed.is_refused:
+            return failed.delay
+        deleting = home.metadata.deleting
+        outcome = "ends with a grace period of its own" if deleting else "goes on as it is"
+        message = f"the lender refuses the change, and the pod {outcome} ({failed.reason}): {failed.message}"
+        reference = reference_to("v1", "Pod", home.metadata)
+        self._recorder.record_event(reference, "Warning", UPDATE_REFUSED, message)
+        return await self.delete_shadow(pod, remote, patch["metadata"]["uid"]) if deleting else failed.delay
 
     def _failed(
         self, pod: Seen, home: HomePod, remote: RemoteNamespace, error: ApiError | Unreachable, *, creating: bool

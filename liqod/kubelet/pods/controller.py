@@ -367,12 +367,16 @@ class PodController(Controller[Key]):
         return ask(update)
 
     def _is_grace_ignored(self, tracked: TrackedPod, shadow: Shadow | None) -> bool:
-        """Return whether the lender has known the grace period for ``GRACE_DEADLINE`` and has not deleted the pod."""
-        if shadow is None or DELETION_GRACE_ANNOTATION not in shadow.metadata.annotations:
-            return False
+        """Return whether the lender has known the grace period for ``GRACE_DEADLINE`` and has not deleted the pod.
+
+        A lender that answers with errors is given as long.
+        """
         now = self.clock.seconds()
-        if tracked.grace_sent_at is None:
+        known = shadow is not None and DELETION_GRACE_ANNOTATION in shadow.metadata.annotations
+        if known and tracked.grace_sent_at is None:
             tracked.grace_sent_at = now
+        if tracked.grace_sent_at is None:
+            return False
         return now >= tracked.grace_sent_at + GRACE_DEADLINE
 
     async def _write_status(self, home: HomePod, tracked: TrackedPod, decision: WriteStatus) -> float | None:

@@ -253,6 +253,16 @@ class RefusedPatchTests(SynchronousTestCase):
             self.successResultOf(self.patched(digest))
         self.assertEqual(self.lender.requests, ["patch"] * 3)
 
+    def test_a_deletion_goes_on(self) -> None:
+        """Where the grace period is refused the ShadowPod is deleted all the same, though another change is held."""
+        for error in (Forbidden(403, "Forbidden", "too large records"), Invalid(422, "Invalid", "no")):
+            self.setUp()
+            self.lender.error = error
+            self.successResultOf(self.patched())
+            self.successResultOf(self.patched("", deleting="2030-01-01T00:00:00Z"))
+            self.assertEqual(self.lender.requests, ["patch", "patch", "delete"])
+            self.assertEqual(self.events.reasons, ["UpdateRefused"] * 2)
+
     def test_every_failure_holds_the_patch_back(self) -> None:
         """Whatever the answer was, the next look at the pod does not repeat the patch: it reads the status."""
         table: list[tuple[KubeError, type[Exception] | None, list[str]]] = [

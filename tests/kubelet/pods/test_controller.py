@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.controller import After
 from liqod.flow.observe import Latest
-from liqod.kube.errors import Forbidden, KubeError
+from liqod.kube.errors import Forbidden, KubeError, ServerError
 from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.readiness import Readiness, not_ready
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
@@ -19,9 +19,10 @@ from liqod.kubelet.lender.health import ANSWERS
 from liqod.kubelet.namespaces.remote_namespace import NamespaceState, Offloaded
 from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import UNREADY_AFTER, PodController
+from liqod.kubelet.pods.decide import GRACE_DEADLINE
 from liqod.model.ids import Key
 from tests.clocks import HostClock
-from tests.kubelet.pods.test_decide import CONTEXT, RUNNING, home, remote, shadow
+from tests.kubelet.pods.test_decide import CONTEXT, NOW, RUNNING, home, remote, shadow
 
 WEB = Key("shop", "web")
 CHANGED = {"new": "1"}
@@ -196,6 +197,26 @@ class HeldUpdateTests(Case):
         self.step()
         self.assertFalse(self.is_ready())
         self.assertEqual(self.lender.requests, [])
+
+
+class GraceTests(Case):
+    """A pod that is deleted with another grace than its own, at a lender that does not take note of it."""
+
+    def test_it_ends(self) -> None:
+        """Its ShadowPod is deleted at once where the grace is refused; errors that may pass get ten seconds."""
+        refused = Forbidden(403, "Forbidden", "too large records; delete some at home")
+        broken = ServerError(500, "InternalError", "failed calling webhook")
+        deleting = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 7}
+        for error, waits in ((refused, 0.0), (broken, GRACE_DEADLINE)):
+            self.begin(home(RUNNING, **deleting), shadow(), remote())
+            self.lender.error = error
+            reconciled = Deferred.fromCoroutine(self.controller.reconcile(WEB))
+            if waits:
+                self.failureResultOf(reconciled, ServerError)
+                self.assertNotIn("delete", self.lender.requests)
+                self.clock.advance(waits)
+                self.step()
+            self.assertEqual(self.lender.requests[-1], "delete")
 
 
 class UnpreparedTests(Case):
