@@ -257,7 +257,7 @@ class PodController(Controller[Key]):
         if isinstance(decision, Create | Patch | DeleteShadow) and not self._health.ok:
             tracked.postponed = True
             return _after(self._until_given_up(home))
-        if isinstance(decision, Create | Patch) and not self._is_prepared(key.namespace):
+        if isinstance(decision, Create) and not self._is_prepared(key.namespace):
             tracked.postponed = True
             return _after(self._until_given_up(home))
         try:

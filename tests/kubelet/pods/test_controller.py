@@ -230,3 +230,12 @@ class UnpreparedTests(Case):
         self.step()
         self.assertEqual((self.lender.requests, self.home.requests), ([], ["status"]))
         self.assertTrue(self.is_ready())
+
+    def test_notes_do_not_wait(self) -> None:
+        """The grace of a deletion and the end of a pod are noted at the lender: they are made of nothing else."""
+        deleting = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 7}
+        ended = home({"phase": "Succeeded"})
+        for pod, runs in ((home(RUNNING, **deleting), remote()), (ended, None)):
+            self.begin(pod, shadow(), runs)
+            self.step()
+            self.assertEqual(len(self.lender.requests), 1)
