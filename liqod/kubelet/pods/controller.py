@@ -43,6 +43,8 @@ from liqod.kubelet.pods.decide import (
     decide_not_offloaded,
     decide_refused,
     decide_unreachable,
+    delete_home,
+    is_held,
 )
 from liqod.kubelet.pods.forge import digest_in
 from liqod.kubelet.pods.restarts import Tally, tally
@@ -324,12 +326,12 @@ class PodController(Controller[Key]):
                 return decide_refused(home, reason, message, rfc3339(date)), None
             case Pending(asked):
                 if home is not None and home.metadata.deleting and (not asked or self._is_given_up(home, date)):
-                    return DeleteHome(home.metadata.uid), None
+                    return delete_home(home), None
                 return Keep("the namespace is not ready at the lender yet"), None
             case Offloaded(remote, draining):
                 if not remote.synced:
                     if home is not None and self._is_given_up(home, date):
-                        return DeleteHome(home.metadata.uid), remote
+                        return delete_home(home), remote
                     return Keep("what the lender has of this namespace is not known yet"), remote
                 decision = self._decide_offloaded(home, remote, key.name, tracked, date=date)
                 if draining and isinstance(decision, Create):
@@ -430,8 +432,11 @@ class PodController(Controller[Key]):
         return deadline is not None and (now - deadline).total_seconds() > GIVE_UP_AFTER
 
     def _until_given_up(self, home: HomePod | None) -> float | None:
-        """Return the seconds until a deleted pod is deleted at home anyway; None while the lender answers."""
-        deadline = None if home is None else self._deadline(home)
+        """Return the seconds until a deleted pod is deleted at home anyway; None while the lender answers.
+
+        None as well for a pod that only finalizers hold: there is nothing left to do at home.
+        """
+        deadline = None if home is None or is_held(home) else self._deadline(home)
         if deadline is None:
             return None
         return max(0.5, (deadline - wall_clock(self.clock)()).total_seconds() + GIVE_UP_AFTER + 0.5)

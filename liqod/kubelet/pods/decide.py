@@ -210,7 +210,7 @@ def decide_not_offloaded(home: HomePod | None, message: str, now: str) -> Decisi
     if home is None:
         return Keep("there is no such pod")
     if home.metadata.deleting:
-        return _delete_home(home)
+        return delete_home(home)
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         return Keep("the pod has finished")
@@ -225,7 +225,7 @@ def decide_refused(home: HomePod | None, reason: str, message: str, now: str) ->
     if home is None:
         return Keep("there is no such pod")
     if home.metadata.deleting:
-        return _delete_home(home)
+        return delete_home(home)
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         return Keep("the pod has finished")
@@ -372,7 +372,7 @@ def _end(observed: _Observed, *, lender_lost: bool, grace_ignored: bool) -> Deci
     if home is None:
         return Keep("there is no such pod")
     if lender_lost:
-        return _delete_home(home)
+        return delete_home(home)
     if shadow is not None and not shadow.metadata.deleting:
         if (
             home_uid(shadow.metadata) != home.metadata.uid
@@ -383,7 +383,7 @@ def _end(observed: _Observed, *, lender_lost: bool, grace_ignored: bool) -> Deci
             return _delete(shadow)
         return _end_with_grace(home, shadow)
     if shadow is None and remote is None:
-        return _delete_home(home)
+        return delete_home(home)
     if remote is not None and tally is not None and home_uid(remote.metadata) in ("", home.metadata.uid):
         status, seen = decoded(home.status), decoded(remote.status)
         if seen.get("phase") in FINISHED and status.get("phase") not in FINISHED:
@@ -410,8 +410,14 @@ def _delete(shadow: Shadow) -> Decision:
     return DeleteShadow(shadow.metadata.uid)
 
 
-def _delete_home(home: HomePod) -> Decision:
-    if home.metadata.deletion_grace_period_seconds == 0 and home.metadata.finalizers:
+def is_held(home: HomePod) -> bool:
+    """Return whether finalizers alone hold a deleted home pod: its last grace period, of zero, was given already."""
+    return home.metadata.deletion_grace_period_seconds == 0 and bool(home.metadata.finalizers)
+
+
+def delete_home(home: HomePod) -> Decision:
+    """Return the last step for a home pod of which nothing is left to wait for."""
+    if is_held(home):
         # The API server removes the pod when the last finalizer is removed; another DELETE changes nothing.
         return Keep("finalizers hold the pod")
     return DeleteHome(home.metadata.uid)

@@ -16,11 +16,12 @@ from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.readiness import Readiness, not_ready
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.lender.health import ANSWERS
-from liqod.kubelet.namespaces.remote_namespace import NamespaceState, Offloaded
+from liqod.kubelet.namespaces.remote_namespace import NamespaceState, Offloaded, Pending
 from liqod.kubelet.pods.actions import PodActions
-from liqod.kubelet.pods.controller import UNREADY_AFTER, PodController
+from liqod.kubelet.pods.controller import GIVE_UP_AFTER, UNREADY_AFTER, PodController
 from liqod.kubelet.pods.decide import GRACE_DEADLINE
 from liqod.model.ids import Key
+from liqod.model.timestamps import parse_rfc3339
 from tests.clocks import HostClock
 from tests.kubelet.pods.test_decide import CONTEXT, NOW, RUNNING, home, remote, shadow
 
@@ -217,6 +218,29 @@ class GraceTests(Case):
                 self.clock.advance(waits)
                 self.step()
             self.assertEqual(self.lender.requests[-1], "delete")
+
+
+class LostLenderTests(Case):
+    """A deleted pod whose lender is lost."""
+
+    def test_a_pod_that_finalizers_hold(self) -> None:
+        """A pod that is let go at home, but for its finalizers, is not looked at again and again; any other one is."""
+        held = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]}
+        for known in (True, False):
+            for pod, deleted in ((home(RUNNING, **held), []), (home(RUNNING, **held | {"finalizers": []}), ["delete"])):
+                self.begin(pod, shadow(), remote())
+                self.lender.synced = known
+                self.lender.state.set(not_ready("PeerUnreachable", "no answer"))
+                self.clock.set_date(parse_rfc3339(NOW).timestamp() + GIVE_UP_AFTER + 1)
+                left = self.step()
+                self.assertEqual((self.home.requests, left is None), (deleted, not deleted), known)
+
+    def test_a_namespace_that_is_not_there(self) -> None:
+        """Neither is it deleted again and again where its namespace was never asked for."""
+        held = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]}
+        self.begin(home(RUNNING, **held), None, None)
+        self.home.state = Pending(asked=False)
+        self.assertEqual((self.step(), self.home.requests), (None, []))
 
 
 class UnpreparedTests(Case):
