@@ -176,20 +176,33 @@ class PodActions:
         try:
             created = await remote.client.create(SHADOWPODS, body, remote.namespace, view=Shadow)
         except AlreadyExists:
-            # 409 for an object that the cache does not have: it lacks our labels, by which the watch selects, or the
-            # watch is behind. A GET without resourceVersion is a quorum read of etcd and decides which.
-            found = await remote.client.get(SHADOWPODS, name, remote.namespace, view=Shadow)
-            if not is_ours(found.metadata, self._context):
-                tracked.retry_at = self._clock.seconds() + NAME_TAKEN_RETRY
-                return await self.skip(home, name_taken_report(name, remote.namespace))
-            remote.mutations.wrote(name, None, found)
-            return 0.0
+            return await self._find(pod, home, remote)
         except (ApiError, Unreachable) as error:
             return await self._not_created(pod, home, remote, error)
         self._health.request_succeeded()
         tracked.reset_backoff()
         remote.mutations.wrote(name, None, created)
         return None
+
+    async def _find(self, pod: Seen, home: HomePod, remote: RemoteNamespace) -> float | None:
+        """Look at the object that has a ShadowPod's name: ours, which the cache shows late, or a stranger's.
+
+        The API server answered 409 for an object that the cache does not have: it lacks our labels, by which the watch
+        selects, or the watch is behind. A GET without resourceVersion is a quorum read of etcd and decides which.
+        """
+        name = home.metadata.name
+        try:
+            found = await remote.client.get(SHADOWPODS, name, remote.namespace, view=Shadow)
+        except NotFound:
+            return READ_AGAIN
+        except (ApiError, Unreachable) as error:
+            return await self._not_created(pod, home, remote, error)
+        self._health.request_succeeded()
+        if not is_ours(found.metadata, self._context):
+            pod.tracked.retry_at = self._clock.seconds() + NAME_TAKEN_RETRY
+            return await self.skip(home, name_taken_report(name, remote.namespace))
+        remote.mutations.wrote(name, None, found)
+        return 0.0
 
     async def patch(self, pod: Seen, home: HomePod, remote: RemoteNamespace, patch: dict[str, Any]) -> float | None:
         """Update the ShadowPod.

@@ -9,7 +9,17 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kube.errors import Forbidden, Invalid, KubeError, ServerError, Throttled, Unreachable
+from liqod.kube.errors import (
+    AlreadyExists,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    ServerError,
+    Throttled,
+    Unauthorized,
+    Unreachable,
+)
 from liqod.kube.resources import PODS
 from liqod.kubelet.common.meta import FORGED_ANNOTATION
 from liqod.kubelet.common.views import HomePod, Shadow
@@ -283,6 +293,43 @@ class RefusedPatchTests(SynchronousTestCase):
             self.assertTrue(left is not None and left > 0, error)
             self.assertEqual(self.lender.requests.count("patch"), 1, error)
             self.assertEqual(self.events.reasons, reported, error)
+
+
+@attrs.define
+class Taken(Refusing):
+    """A remote namespace where the name is taken, and where a look at what has it fails."""
+
+    async def create(self, resource: Any, body: Any, namespace: str, *, view: Any) -> Shadow:
+        raise AlreadyExists(409, "AlreadyExists", "there is one")
+
+    async def get(self, resource: Any, name: str, namespace: str, *, view: Any) -> Shadow:
+        raise self.error
+
+
+class TakenNameTests(SynchronousTestCase):
+    def test_a_look_that_fails(self) -> None:
+        """The look at what has a pod's name fails as any request: without an answer the lender is probed, and what has
+        gone meanwhile is created soon.
+        """
+        table: list[tuple[KubeError, type[Exception] | None, list[str]]] = [
+            (Unreachable("no answer"), Postponed, ["probe"]),
+            (Unauthorized(401, "Unauthorized", "who?"), Postponed, ["probe"]),
+            (ServerError(500, "InternalError", "etcd"), ServerError, []),
+            (NotFound(404, "NotFound", "gone"), None, []),
+            (Forbidden(403, "Forbidden", "no"), None, ["status"]),
+        ]
+        for error, raised, requests in table:
+            unused, lender = cast(Any, None), cast(Any, Taken(None, error=error))
+            events: Any = Events()
+            actions = PodActions(HostClock(), lender, context=unused, grants=lender, health=lender, recorder=events)
+            home = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1"))
+            created = Deferred.fromCoroutine(actions.create(Seen(WEB, home, lender, TrackedPod()), home, lender, {}))
+            if raised is not None:
+                self.failureResultOf(created, raised)
+            else:
+                left = self.successResultOf(created)
+                self.assertTrue(left is not None and left > 0)
+            self.assertEqual(lender.requests, requests, error)
 
 
 class TrackedPodTests(SynchronousTestCase):
