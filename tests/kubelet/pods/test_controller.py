@@ -231,7 +231,9 @@ class LostLenderTests(Case):
                 self.begin(pod, shadow(), remote())
                 self.lender.synced = known
                 self.lender.state.set(not_ready("PeerUnreachable", "no answer"))
-                self.clock.set_date(parse_rfc3339(NOW).timestamp() + GIVE_UP_AFTER + 1)
+                deleted_at = parse_rfc3339(NOW)
+                assert deleted_at is not None
+                self.clock.set_date(deleted_at.timestamp() + GIVE_UP_AFTER + 1)
                 left = self.step()
                 self.assertEqual((self.home.requests, left is None), (deleted, not deleted), known)
 
