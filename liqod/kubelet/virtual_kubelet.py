@@ -22,7 +22,7 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.resources import (
     PODS,
 )
-from liqod.kubelet.api.nodes import NodeAccess, Route
+from liqod.kubelet.api.nodes import NodeAccess, Route, is_there
 from liqod.kubelet.common.context import ApiServer, Context
 from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.network import LenderNetwork, Networks
@@ -34,6 +34,7 @@ from liqod.kubelet.lender.health import REACHABLE_REASONS, LenderHealth
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.controller import NamespaceController, OtherNodes
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
+from liqod.kubelet.namespaces.remote_namespace import Offloaded
 from liqod.kubelet.node.capacity import limits_readiness, share_of
 from liqod.kubelet.node.controller import NodeConfig, NodeController, NodeSources
 from liqod.kubelet.node.forge import RENEWED
@@ -366,8 +367,15 @@ class VirtualKubelet(MultiService):
         known = self._pods.get(pod)
         if known is None:
             return None
+        state = self.namespaces.state_of(pod.namespace)
+        watched = state.remote if isinstance(state, Offloaded) else None
+        there = is_there(
+            known.metadata.uid,
+            watched.pod(pod.name) if watched is not None else None,
+            known=watched is not None and watched.synced and watched.live,
+        )
         remote = self.namespaces.mappings().get(pod.namespace, "")
-        return Route(self.context.node_name, self.access.client.value, remote, known.metadata.uid)
+        return Route(self.context.node_name, self.access.client.value, remote, known.metadata.uid, there=there)
 
     def home_pods(self) -> list[HomePod]:
         """Return the pods on the node."""

@@ -48,6 +48,21 @@ class KubeletTests(sandboxes.Sandboxes, patch_cases.PatchCase, cases.KubeletCase
         await self.gone(self.lender, SHADOWPODS, "web", self.remote)
         await self.runs("late")
 
+    async def test_whose_pod_it_is(self) -> None:
+        """The way to a pod tells whether the lender runs it, or has a stranger's pod of its name."""
+        await self.pod("web")
+        await self.runs("web")
+        body = {"metadata": {"name": "db"}, "spec": {"containers": [{"name": "main", "image": "localhost/busybox:1"}]}}
+        await self.lender.create(PODS, body, self.remote)
+        await self.pod("db")
+
+        async def known() -> bool:
+            return self.kubelets.route(Key(self.space, "db")) is not None
+
+        await self.eventually(known)
+        routes = [self.kubelets.route(Key(self.space, name)) for name in ("web", "db")]
+        self.assertEqual([route.there for route in routes if route is not None], [True, False])
+
     async def test_a_session_that_is_back(self) -> None:
         """When the peering says that the lender is no longer suspect, its API server is asked at once."""
         await self.node_is("True")

@@ -84,6 +84,7 @@ class Answers:
             )
         if route.client is None:
             raise Rejected(503, f"the pod {target.pod} cannot be reached: {route.node} has no access to its lender")
+        _check_pod(target, route.there)
         if self._streams >= MAX_STREAMS:
             raise Rejected(503, f"{MAX_STREAMS} logs and streams are open, which is the limit; close some")
         path = lender_path(target, route.namespace)
@@ -180,6 +181,22 @@ class Answers:
             await Deferred()
         finally:
             self._tunnels.discard(tunnel)
+
+
+def _check_pod(target: Logs | Stream, there: bool | None) -> None:
+    """Raise Rejected unless the pod at the lender, which knows it by its name alone, is the one that is asked for.
+
+    While that is unknown (before the first list, or while its watch is interrupted) a log is passed on: it changes
+    nothing, and is asked for in such times above all. What acts in a pod waits, because it might act in another one.
+    """
+    if there is False:
+        raise Rejected(
+            404, f"the pod {target.pod} is not at the lender: it is waiting to start there, or has gone from there"
+        )
+    if there is None and isinstance(target, Stream):
+        raise Rejected(
+            503, f"it is not known yet whether the lender runs the pod {target.pod} or a namesake; try again shortly"
+        )
 
 
 class _Relay(Protocol):

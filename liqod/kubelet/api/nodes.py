@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from attrs import frozen
+from attrs import field, frozen
 
 from liqod.kube.client import Client
-from liqod.kubelet.common.views import HomePod
+from liqod.kubelet.common.meta import home_uid
+from liqod.kubelet.common.views import HomePod, RemotePod
 from liqod.model.ids import Key
 
 
@@ -17,13 +18,25 @@ class Route:
     """The route to a pod.
 
     ``node``: its virtual node. ``client``: a client of the lender's API server (None: no access). ``namespace``: the
-    remote one (empty: none). ``uid``: the home pod's.
+    remote one (empty: none). ``uid``: the home pod's. ``there``: whether the lender's pod of that name is this one's
+    (``is_there``).
     """
 
     node: str
     client: Client | None
     namespace: str
     uid: str = ""
+    there: bool | None = field(kw_only=True)
+
+
+def is_there(uid: str, namesake: RemotePod | None, *, known: bool) -> bool | None:
+    """Return whether the lender runs the home pod with a UID, and not a predecessor or a stranger of its name; pure.
+
+    ``namesake``: our pod of that name at the lender, as last seen. None while it is not ``known`` what the lender has.
+    """
+    if namesake is not None and home_uid(namesake.metadata) in ("", uid):
+        return True
+    return False if known else None
 
 
 @frozen

@@ -111,7 +111,7 @@ class Usage:
     def _count(self, metrics: PodMetrics, local: str, known: Container[tuple[str, str]]) -> Iterable[Sample]:
         key = Key(local, metrics.metadata.name)
         route = self._nodes.route(key)
-        if route is None:
+        if route is None or route.there is False:
             return
         now = self._clock.seconds()
         for container in metrics.containers[:MAX_CONTAINERS]:

@@ -11,7 +11,16 @@ from twisted.logger import Logger
 from liqod.flow.clocks import wall_clock
 from liqod.flow.errors import ExpectedError
 from liqod.kube.client import Client
-from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
+from liqod.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    ServerError,
+    Throttled,
+    Unreachable,
+)
 from liqod.kube.events import Recorder
 from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.kube.writing.mutation_cache import Mutations
@@ -21,10 +30,11 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import home_uid, is_ours
 from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning, meaning_of
 from liqod.kubelet.common.views import HomePod, Shadow, decoded
-from liqod.kubelet.lender.failed_writes import failed_write
+from liqod.kubelet.lender.failed_writes import NO_ANSWER_RETRY, FailedWrite, failed_write
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.pods.decide import Report, WriteStatus, decide_refused, name_taken_report
+from liqod.kubelet.pods.forge import digest_in
 from liqod.kubelet.pods.restarts import Tally
 from liqod.kubelet.pods.status_pace import Pace
 from liqod.model.ids import Key
@@ -37,6 +47,8 @@ AGAIN_AFTER: Final = 1.0
 """Seconds between the deletion of a ShadowPod for its patch and the next one of that pod. A lender that does not keep
 its annotation would otherwise have it deleted and created as fast as it answers."""
 NOT_KEPT: Final = "the lender drops annotations of liqod from the ShadowPod, so that its changes cannot be followed"
+UPDATE_REFUSED: Final = "UpdateRefused"
+"""The reason that a lender's daemon gives as well, for a change that its pod cannot take."""
 DELETION_TIMEOUT: Final = 10.0
 """Seconds after which a deletion that the watch has not shown is requested again."""
 
@@ -65,7 +77,7 @@ class TrackedPod:
     pace: Pace = Factory(Pace)
     """How often the status was written of late."""
     grace_sent_at: float | None = None
-    """Since when the ShadowPod carries the requested grace period."""
+    """Since when the ShadowPod carries the requested grace period, or the lender answers it with errors."""
     postponed: bool = False
     """Waits until the lender answers and its objects are observed again."""
     catching_up: bool = False
@@ -74,8 +86,10 @@ class TrackedPod:
     """Failed writes at the lender."""
     unkept: int = 0
     """Patches in a row whose annotations the lender did not keep."""
+    held: str | None = None
+    """The digest of the patch of the ShadowPod that the lender refused or did not keep; empty for a note."""
     patch_at: float = 0.0
-    """Until then the ShadowPod is not patched, because the last patches were not kept."""
+    """Until then that patch is not sent again; another one is."""
     retry_at: float = 0.0
     """Until then no ShadowPod is created, because the lender refused it, or the last one was just deleted."""
     shadow_deletion: Deletion | None = None
@@ -85,7 +99,16 @@ class TrackedPod:
         """Let the next write at the lender be tried at once: it accepted one, or this is another pod."""
         self.attempts = Attempts()
         self.retry_at = self.patch_at = 0.0
+        self.held = None
         self.unkept = 0
+
+    def hold(self, patch: dict[str, Any], until: float) -> None:
+        """Do not send this patch again before a time."""
+        self.held, self.patch_at = digest_in(patch), until
+
+    def held_for(self, now: float) -> float:
+        """Return the seconds for which a patch is held back; 0 if none is."""
+        return 0.0 if self.held is None else max(0.0, self.patch_at - now)
 
 
 def _is_kept(patch: dict[str, Any], patched: Shadow) -> bool:
@@ -153,31 +176,45 @@ class PodActions:
         try:
             created = await remote.client.create(SHADOWPODS, body, remote.namespace, view=Shadow)
         except AlreadyExists:
-            # 409 for an object that the cache does not have: it lacks our labels, by which the watch selects, or the
-            # watch is behind. A GET without resourceVersion is a quorum read of etcd and decides which.
-            found = await remote.client.get(SHADOWPODS, name, remote.namespace, view=Shadow)
-            if not is_ours(found.metadata, self._context):
-                tracked.retry_at = self._clock.seconds() + NAME_TAKEN_RETRY
-                return await self.skip(home, name_taken_report(name, remote.namespace))
-            remote.mutations.wrote(name, None, found)
-            return 0.0
+            return await self._find(pod, home, remote)
         except (ApiError, Unreachable) as error:
-            return await self._failed(pod, home, remote, error, creating=True)
+            return await self._not_created(pod, home, remote, error)
         self._health.request_succeeded()
         tracked.reset_backoff()
         remote.mutations.wrote(name, None, created)
         return None
 
+    async def _find(self, pod: Seen, home: HomePod, remote: RemoteNamespace) -> float | None:
+        """Look at the object that has a ShadowPod's name: ours, which the cache shows late, or a stranger's.
+
+        The API server answered 409 for an object that the cache does not have: it lacks our labels, by which the watch
+        selects, or the watch is behind. A GET without resourceVersion is a quorum read of etcd and decides which.
+        """
+        name = home.metadata.name
+        try:
+            found = await remote.client.get(SHADOWPODS, name, remote.namespace, view=Shadow)
+        except NotFound:
+            return READ_AGAIN
+        except (ApiError, Unreachable) as error:
+            return await self._not_created(pod, home, remote, error)
+        self._health.request_succeeded()
+        if not is_ours(found.metadata, self._context):
+            pod.tracked.retry_at = self._clock.seconds() + NAME_TAKEN_RETRY
+            return await self.skip(home, name_taken_report(name, remote.namespace))
+        remote.mutations.wrote(name, None, found)
+        return 0.0
+
     async def patch(self, pod: Seen, home: HomePod, remote: RemoteNamespace, patch: dict[str, Any]) -> float | None:
         """Update the ShadowPod.
 
-        A lender that drops what is annotated (a webhook may) shows the old state to the next reconcile: its ShadowPod
-        is patched again ever more rarely. A deletion does not wait for the annotation with its grace period.
+        A patch that the lender refuses, or whose annotations it drops (a webhook may), is sent again ever more rarely,
+        one with other changes at once. A deletion does not wait for the annotation with its grace period: where that is
+        refused the ShadowPod is deleted all the same, and its pod ends with a grace of its own.
         """
         name, tracked = home.metadata.name, pod.tracked
         before = remote.shadow(name)
-        left = tracked.patch_at - self._clock.seconds()
-        if left > 0:
+        left = tracked.held_for(self._clock.seconds())
+        if left > 0 and tracked.held == digest_in(patch) and not home.metadata.deleting:
             return left
         try:
             patched = await remote.client.patch(SHADOWPODS, name, patch, remote.namespace, view=Shadow)
@@ -185,8 +222,15 @@ class PodActions:
             # 409: the UID is another one's; 404: it was deleted. Either way the cache is behind the API server.
             remote.mutations.forget(name)
             return READ_AGAIN
+        except (Throttled, ServerError) as error:
+            # A webhook of the lender that does not answer is a 500. The controller backs off; statuses go home.
+            now = self._clock.seconds()
+            tracked.hold(patch, now + max(error.retry_after, tracked.attempts.delay(Meaning.OVERLOADED)))
+            if home.metadata.deleting and tracked.grace_sent_at is None:
+                tracked.grace_sent_at = now
+            raise
         except (ApiError, Unreachable) as error:
-            return await self._failed(pod, home, remote, error)
+            return await self._not_patched(pod, home, remote, patch, error)
         self._health.request_succeeded()
         remote.mutations.wrote(name, before, patched)
         if _is_kept(patch, patched):
@@ -196,7 +240,7 @@ class PodActions:
             return await self.delete_shadow(pod, remote, patched.metadata.uid)
         delay = LATER.delay(tracked.unkept)
         tracked.unkept += 1
-        tracked.patch_at = self._clock.seconds() + delay
+        tracked.hold(patch, self._clock.seconds() + delay)
         self._recorder.record_event(reference_to("v1", "Pod", home.metadata), "Warning", "NotKept", NOT_KEPT)
         return delay
 
@@ -288,30 +332,53 @@ class PodActions:
         await self._report(home, report)
         return NAME_TAKEN_RETRY
 
-    async def _failed(
-        self,
-        pod: Seen,
-        home: HomePod,
-        remote: RemoteNamespace,
-        error: ApiError | Unreachable,
-        *,
-        creating: bool = False,
+    async def _not_created(
+        self, pod: Seen, home: HomePod, remote: RemoteNamespace, error: ApiError | Unreachable
     ) -> float | None:
-        """Handle a failed write at the lender; return the seconds until the next attempt.
+        """Handle a failed creation; return the seconds until the next attempt."""
+        failed = self._failed(pod, home, remote, error, creating=True)
+        if failed.is_refused:
+            pod.tracked.retry_at = self._clock.seconds() + failed.delay
+            await self._report(home, Report(failed.reason, f"the lender refuses the pod: {failed.message}"))
+        return failed.delay
+
+    async def _not_patched(
+        self, pod: Seen, home: HomePod, remote: RemoteNamespace, patch: dict[str, Any], error: ApiError | Unreachable
+    ) -> float | None:
+        """Handle a failed patch; return the seconds until the next attempt.
+
+        The pod at the lender goes on as it is, and so does its status at home: an event alone reports a refusal.
+        """
+        now = self._clock.seconds()
+        try:
+            failed = self._failed(pod, home, remote, error, creating=False)
+        except Postponed:
+            pod.tracked.hold(patch, now + NO_ANSWER_RETRY)
+            raise
+        pod.tracked.hold(patch, now + failed.delay)
+        if not failed.is_refused:
+            return failed.delay
+        deleting = home.metadata.deleting
+        outcome = "ends with a grace period of its own" if deleting else "goes on as it is"
+        message = f"the lender refuses the change, and the pod {outcome} ({failed.reason}): {failed.message}"
+        reference = reference_to("v1", "Pod", home.metadata)
+        self._recorder.record_event(reference, "Warning", UPDATE_REFUSED, message)
+        return await self.delete_shadow(pod, remote, patch["metadata"]["uid"]) if deleting else failed.delay
+
+    def _failed(
+        self, pod: Seen, home: HomePod, remote: RemoteNamespace, error: ApiError | Unreachable, *, creating: bool
+    ) -> FailedWrite:
+        """Return what a failed write at the lender means; count it, and request the namespace again for a refusal.
 
         Raises ``Postponed`` without an answer, and the error itself for 429 and 5xx.
         """
-        tracked, now = pod.tracked, self._clock.seconds()
-        granted_for = now - remote.since
-        failed = failed_write(error, tracked.attempts, self._health, granted_for=granted_for, creating=creating)
+        granted_for = self._clock.seconds() - remote.since
+        failed = failed_write(error, pod.tracked.attempts, self._health, granted_for=granted_for, creating=creating)
         if failed.meaning is Meaning.NO_ANSWER:
             raise Postponed(str(error)) from error
-        if failed.is_refused:
-            if isinstance(error, Forbidden | NotFound):
-                self._grants.request_again(home.metadata.namespace)
-            tracked.retry_at = now + failed.delay
-            await self._report(home, Report(failed.reason, f"the lender refuses the pod: {failed.message}"))
-        return failed.delay
+        if failed.is_refused and isinstance(error, Forbidden | NotFound):
+            self._grants.request_again(home.metadata.namespace)
+        return failed
 
     async def _report(self, home: HomePod, report: Report) -> None:
         """Write a report to the home pod as condition and event, unless the pod has it already."""

@@ -43,7 +43,10 @@ from liqod.kubelet.pods.decide import (
     decide_not_offloaded,
     decide_refused,
     decide_unreachable,
+    delete_home,
+    is_held,
 )
+from liqod.kubelet.pods.forge import digest_in
 from liqod.kubelet.pods.restarts import Tally, tally
 from liqod.kubelet.pods.status_pace import StatusBudget, is_urgent
 from liqod.model.ids import Key
@@ -233,6 +236,13 @@ class PodController(Controller[Key]):
     # One step
 
     async def reconcile(self, key: Key) -> After | None:
+        again, tracked = await self._step_of(key), self._tracked.get(key)
+        held = tracked.held_for(self.clock.seconds()) if tracked is not None else 0.0
+        if not held:
+            return again
+        return After(held if again is None else min(held, again.seconds))
+
+    async def _step_of(self, key: Key) -> After | None:
         home = self._actions.mutations.newest(key, self._pods.get(key))
         tracked = self._tracked.setdefault(key, TrackedPod())
         decision, remote = self._decide(key, home, tracked)
@@ -249,7 +259,7 @@ class PodController(Controller[Key]):
         if isinstance(decision, Create | Patch | DeleteShadow) and not self._health.ok:
             tracked.postponed = True
             return _after(self._until_given_up(home))
-        if isinstance(decision, Create | Patch) and not self._is_prepared(key.namespace):
+        if isinstance(decision, Create) and not self._is_prepared(key.namespace):
             tracked.postponed = True
             return _after(self._until_given_up(home))
         try:
@@ -316,12 +326,12 @@ class PodController(Controller[Key]):
                 return decide_refused(home, reason, message, rfc3339(date)), None
             case Pending(asked):
                 if home is not None and home.metadata.deleting and (not asked or self._is_given_up(home, date)):
-                    return DeleteHome(home.metadata.uid), None
+                    return delete_home(home), None
                 return Keep("the namespace is not ready at the lender yet"), None
             case Offloaded(remote, draining):
                 if not remote.synced:
                     if home is not None and self._is_given_up(home, date):
-                        return DeleteHome(home.metadata.uid), remote
+                        return delete_home(home), remote
                     return Keep("what the lender has of this namespace is not known yet"), remote
                 decision = self._decide_offloaded(home, remote, key.name, tracked, date=date)
                 if draining and isinstance(decision, Create):
@@ -332,26 +342,43 @@ class PodController(Controller[Key]):
         self, home: HomePod | None, remote: RemoteNamespace, name: str, tracked: TrackedPod, *, date: datetime
     ) -> Decision:
         pod, ended, shadow = remote.pod(name), remote.ended(name), remote.shadow(name)
-        return decide(
-            home,
-            shadow,
-            pod,
-            context=self._context,
-            namespace=remote.namespace,
-            tally=_count_restarts(tracked, home, pod or ended),
-            now=rfc3339(date),
-            lender_lost=home is not None and self._is_given_up(home, date),
-            ended=ended,
-            grace_ignored=self._is_grace_ignored(tracked, shadow),
-        )
+        counted = _count_restarts(tracked, home, pod or ended)
+
+        def ask(held: str | None) -> Decision:
+            return decide(
+                home,
+                shadow,
+                pod,
+                context=self._context,
+                namespace=remote.namespace,
+                tally=counted,
+                now=rfc3339(date),
+                lender_lost=home is not None and self._is_given_up(home, date),
+                ended=ended,
+                grace_ignored=self._is_grace_ignored(tracked, shadow),
+                held=held,
+            )
+
+        decision = ask(tracked.held if tracked.held_for(self.clock.seconds()) else None)
+        if not isinstance(decision, Patch) or home is None or not (update := digest_in(decision.patch)):
+            return decision
+        if self._health.ok and self._is_prepared(home.metadata.namespace):
+            return decision
+        # The update waits; what the lender says of the pod, or its silence, does not.
+        tracked.postponed = True
+        return ask(update)
 
     def _is_grace_ignored(self, tracked: TrackedPod, shadow: Shadow | None) -> bool:
-        """Return whether the lender has known the grace period for ``GRACE_DEADLINE`` and has not deleted the pod."""
-        if shadow is None or DELETION_GRACE_ANNOTATION not in shadow.metadata.annotations:
-            return False
+        """Return whether the lender has known the grace period for ``GRACE_DEADLINE`` and has not deleted the pod.
+
+        A lender that answers with errors is given as long.
+        """
         now = self.clock.seconds()
-        if tracked.grace_sent_at is None:
+        known = shadow is not None and DELETION_GRACE_ANNOTATION in shadow.metadata.annotations
+        if known and tracked.grace_sent_at is None:
             tracked.grace_sent_at = now
+        if tracked.grace_sent_at is None:
+            return False
         return now >= tracked.grace_sent_at + GRACE_DEADLINE
 
     async def _write_status(self, home: HomePod, tracked: TrackedPod, decision: WriteStatus) -> float | None:
@@ -405,8 +432,11 @@ class PodController(Controller[Key]):
         return deadline is not None and (now - deadline).total_seconds() > GIVE_UP_AFTER
 
     def _until_given_up(self, home: HomePod | None) -> float | None:
-        """Return the seconds until a deleted pod is deleted at home anyway; None while the lender answers."""
-        deadline = None if home is None else self._deadline(home)
+        """Return the seconds until a deleted pod is deleted at home anyway; None while the lender answers.
+
+        None as well for a pod that only finalizers hold: there is nothing left to do at home.
+        """
+        deadline = None if home is None or is_held(home) else self._deadline(home)
         if deadline is None:
             return None
         return max(0.5, (deadline - wall_clock(self.clock)()).total_seconds() + GIVE_UP_AFTER + 0.5)

@@ -132,12 +132,15 @@ def decide(
     lender_lost: bool = False,
     ended: RemotePod | None = None,
     grace_ignored: bool = False,
+    held: str | None = None,
 ) -> Decision:
     """Return the next step for a pod of an offloaded namespace.
 
     ``namespace`` is the remote one; ``tally`` counts restarts of the remote pod (None without one); ``now`` is RFC
     3339. ``lender_lost``: a deleted pod has waited for the lender long enough. ``ended``: the last state of a remote
     pod that terminated and is gone. ``grace_ignored``: the lender did not apply the requested grace period in time.
+    ``held``: the digest of an update that must wait, because the lender refused it a moment ago, say; statuses do not
+    wait for it.
     """
     observed = _Observed(home=home, shadow=shadow, remote=remote, context=context, tally=tally, now=now)
     for seen in (shadow, remote):
@@ -162,7 +165,7 @@ def decide(
         return _delete(shadow)
     if remote is None and ended is not None and tally is not None and _has_ended(home, shadow, ended):
         return _write_home(observed, home, ended, tally)
-    return _follow(observed, home, shadow)
+    return _follow(observed, home, shadow, held)
 
 
 def decide_unreachable(home: HomePod, decision: Decision, now: str, *, silent: bool) -> Decision:
@@ -207,7 +210,7 @@ def decide_not_offloaded(home: HomePod | None, message: str, now: str) -> Decisi
     if home is None:
         return Keep("there is no such pod")
     if home.metadata.deleting:
-        return _delete_home(home)
+        return delete_home(home)
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         return Keep("the pod has finished")
@@ -222,7 +225,7 @@ def decide_refused(home: HomePod | None, reason: str, message: str, now: str) ->
     if home is None:
         return Keep("there is no such pod")
     if home.metadata.deleting:
-        return _delete_home(home)
+        return delete_home(home)
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         return Keep("the pod has finished")
@@ -240,14 +243,14 @@ def _create(observed: _Observed, home: HomePod, namespace: str) -> Decision:
     return Create(forge_shadow(home.metadata, spec, namespace, context))
 
 
-def _follow(observed: _Observed, home: HomePod, shadow: Shadow) -> Decision:
+def _follow(observed: _Observed, home: HomePod, shadow: Shadow, held: str | None) -> Decision:
     """Return the next step for a pod that has its ShadowPod: bring that up to date, or write the remote status home."""
     status, remote, context, now = decoded(home.status), observed.remote, observed.context, observed.now
     spec = decoded(home.spec)
     if _is_to_be_placed_again(shadow, remote, context):
         return _delete(shadow)
-    forged = shadow.metadata.annotations.get(FORGED_ANNOTATION)
-    if not shadow.metadata.deleting and forged != digest_of(home.metadata, spec, context):
+    wanted = digest_of(home.metadata, spec, context)
+    if not shadow.metadata.deleting and wanted not in (shadow.metadata.annotations.get(FORGED_ANNOTATION), held):
         return Patch(forge_patch(home.metadata, spec, shadow.metadata, context))
     there = shadow.status
     if remote is not None and home_uid(remote.metadata) not in ("", home.metadata.uid):
@@ -369,7 +372,7 @@ def _end(observed: _Observed, *, lender_lost: bool, grace_ignored: bool) -> Deci
     if home is None:
         return Keep("there is no such pod")
     if lender_lost:
-        return _delete_home(home)
+        return delete_home(home)
     if shadow is not None and not shadow.metadata.deleting:
         if (
             home_uid(shadow.metadata) != home.metadata.uid
@@ -380,7 +383,7 @@ def _end(observed: _Observed, *, lender_lost: bool, grace_ignored: bool) -> Deci
             return _delete(shadow)
         return _end_with_grace(home, shadow)
     if shadow is None and remote is None:
-        return _delete_home(home)
+        return delete_home(home)
     if remote is not None and tally is not None and home_uid(remote.metadata) in ("", home.metadata.uid):
         status, seen = decoded(home.status), decoded(remote.status)
         if seen.get("phase") in FINISHED and status.get("phase") not in FINISHED:
@@ -407,8 +410,14 @@ def _delete(shadow: Shadow) -> Decision:
     return DeleteShadow(shadow.metadata.uid)
 
 
-def _delete_home(home: HomePod) -> Decision:
-    if home.metadata.deletion_grace_period_seconds == 0 and home.metadata.finalizers:
+def is_held(home: HomePod) -> bool:
+    """Return whether finalizers alone hold a deleted home pod: its last grace period, of zero, was given already."""
+    return home.metadata.deletion_grace_period_seconds == 0 and bool(home.metadata.finalizers)
+
+
+def delete_home(home: HomePod) -> Decision:
+    """Return the last step for a home pod of which nothing is left to wait for."""
+    if is_held(home):
         # The API server removes the pod when the last finalizer is removed; another DELETE changes nothing.
         return Keep("finalizers hold the pod")
     return DeleteHome(home.metadata.uid)

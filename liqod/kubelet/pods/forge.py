@@ -170,6 +170,11 @@ def digest_of(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> st
     return _digest_of_all(labels, annotations, _mutable(meta, spec), context)
 
 
+def digest_in(patch: Mapping[str, Any]) -> str:
+    """Return the digest that a patch of a ShadowPod brings; empty for one that only adds a note to it."""
+    return str(patch["metadata"]["annotations"].get(FORGED_ANNOTATION) or "")
+
+
 def digest_of_spec(meta: ObjectMeta, spec: Mapping[str, Any]) -> str:
     """Return the digest of the fields of a spec that can change while the pod exists."""
     return _digest(_mutable(meta, spec))

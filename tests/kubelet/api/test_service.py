@@ -194,10 +194,12 @@ class SomeNodes:
     def __init__(self, lender: Client | None) -> None:
         self.lender = lender
         self.nodes = {"liqo-milan": POD}
+        self.there: bool | None = True
 
     def route(self, pod: Key) -> Route | None:
         node = next((node for node, its in self.nodes.items() if its == pod), None)
-        return Route(node, self.lender, "shop-rome", "uid" if pod == POD else pod.name) if node is not None else None
+        uid = "uid" if pod == POD else pod.name
+        return Route(node, self.lender, "shop-rome", uid, there=self.there) if node is not None else None
 
     def pods(self, node: str = "") -> Iterable[HomePod]:
         keys = [pod for name, pod in self.nodes.items() if node in ("", name)]
@@ -328,6 +330,14 @@ class NodeApiTests(TestCase):
         (pod,) = summary["pods"]
         self.assertEqual(pod["podRef"], {"name": "web", "namespace": "shop", "uid": "uid"})
         self.assertEqual(pod["cpu"]["usageNanoCores"], 250_000_000)
+
+    async def test_the_usage_of_a_namesake(self) -> None:
+        """What another pod of the name uses at the lender is not said to be used by this one."""
+        used = {"name": "main", "usage": {"cpu": "250m", "memory": "64Mi"}}
+        self.lender.metrics = [{"metadata": {"name": "web"}, "containers": [used]}]
+        self.home.allowed["apiserver"] = {"get nodes/metrics"}
+        self.nodes.there = False
+        self.assertNotIn(b'pod="web"', await self._get("/metrics/resource"))
 
     async def test_a_port_for_each_node(self) -> None:
         """Where there are two nodes the port says which one is asked: its pods, its usage, its name."""
@@ -477,6 +487,28 @@ class NodeApiTests(TestCase):
         self.nodes.lender = Client(from_grant(f"http://{HERE}:1", None, lambda: "x"), self.reactor)
         connection = await self._ask(EXEC, b"refuses connections", self.apiserver)
         self.assertIn(b" 502 ", connection.data)
+
+    async def test_a_namesake(self) -> None:
+        """Nobody reads or enters another pod of the name: a predecessor that still ends, or a stranger's. While it is
+        not known whose it is a log may be read.
+        """
+        log = b"GET /containerLogs/shop/web/main?tailLines=1 HTTP/1.1\r\nHost: x\r\n\r\n"
+        forward = b"POST /portForward/shop/web HTTP/1.1\r\nHost: x\r\nUpgrade: SPDY/3.1\r\nConnection: Upgrade\r\n\r\n"
+        table: list[tuple[bool | None, bytes, bytes, bytes]] = [
+            (False, log, b" 404 ", b"waiting to start"),
+            (False, EXEC, b" 404 ", b"waiting to start"),
+            (False, EXEC.replace(b"/exec/", b"/attach/"), b" 404 ", b"waiting to start"),
+            (False, forward, b" 404 ", b"waiting to start"),
+            (None, EXEC, b" 503 ", b"try again"),
+            (None, forward, b" 503 ", b"try again"),
+            (None, log, b" 200 ", b"one\n"),
+        ]
+        for there, head, code, words in table:
+            self.nodes.there = there
+            connection = await self._ask(head, b"\r\n\r\n", self.apiserver)
+            await connection.until(words)
+            self.assertIn(code, connection.data, (there, head))
+        self.assertEqual(len(self.lender.connections), 1)
 
     async def test_a_slow_reader(self) -> None:
         """What nobody takes is not read from the lender: memory holds a few buffers, whatever is sent."""

@@ -9,14 +9,26 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kube.errors import Unreachable
+from liqod.kube.errors import (
+    AlreadyExists,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    ServerError,
+    Throttled,
+    Unauthorized,
+    Unreachable,
+)
+from liqod.kube.resources import PODS
 from liqod.kubelet.common.meta import FORGED_ANNOTATION
 from liqod.kubelet.common.views import HomePod, Shadow
-from liqod.kubelet.pods.actions import AGAIN_AFTER, DELETION_TIMEOUT, PodActions, Seen, TrackedPod
+from liqod.kubelet.pods.actions import AGAIN_AFTER, DELETION_TIMEOUT, PodActions, Postponed, Seen, TrackedPod
 from liqod.kubelet.pods.controller import _count_restarts
 from liqod.model.ids import Key
-from liqod.model.names import HOME_POD_UID_ANNOTATION
+from liqod.model.names import DELETION_GRACE_ANNOTATION, HOME_POD_UID_ANNOTATION
 from liqod.model.objects.meta import ObjectMeta
+from tests.clocks import HostClock
 
 WEB = Key("shop", "web")
 
@@ -190,6 +202,134 @@ class NotKeptTests(SynchronousTestCase):
         """The grace period cannot be annotated: the ShadowPod is deleted all the same."""
         self.patched("2030-01-01T00:00:00Z")
         self.assertEqual(self.lender.requests, ["patch", "delete"])
+
+
+@attrs.define
+class Refusing(Lender):
+    """A remote namespace that answers patches with an error, and the home cluster, which takes a status."""
+
+    error: KubeError = attrs.Factory(lambda: Forbidden(403, "Forbidden", "too large records: delete some at home"))
+    since: float = float("-inf")
+
+    async def patch(self, resource: Any, name: str, patch: Any, namespace: str, **more: Any) -> HomePod:
+        if resource == PODS:
+            self.requests.append("status")
+            return HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1"))
+        self.requests.append("patch")
+        raise self.error
+
+    def request_again(self, local: str) -> None:
+        """The namespace is granted."""
+
+    def request_failed(self) -> None:
+        self.requests.append("probe")
+
+
+class RefusedPatchTests(SynchronousTestCase):
+    """A lender that answers patches with errors."""
+
+    def setUp(self) -> None:
+        self.clock, self.events, self.tracked, unused = HostClock(), Events(), TrackedPod(), cast(Any, None)
+        self.lender: Any = cast(Any, Refusing(Shadow(metadata=ObjectMeta(name="web", uid="s1"))))
+        self.actions = PodActions(
+            self.clock,
+            self.lender,
+            context=unused,
+            grants=self.lender,
+            health=self.lender,
+            recorder=cast(Any, self.events),
+        )
+
+    def patched(self, digest: str = "digest", deleting: str | None = None) -> Deferred[float | None]:
+        home = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1", deletion_timestamp=deleting))
+        annotations = {FORGED_ANNOTATION: digest} if digest else {DELETION_GRACE_ANNOTATION: "7"}
+        patch = {"metadata": {"uid": "s1", "annotations": annotations}}
+        seen = Seen(WEB, home, self.lender, self.tracked)
+        return Deferred.fromCoroutine(self.actions.patch(seen, home, self.lender, patch))
+
+    def test_a_refused_patch_waits(self) -> None:
+        """However often the pod is reconciled in an hour, requests are few; an event reports each, no status."""
+        for _ in range(3600):
+            left = self.successResultOf(self.patched())
+            self.assertTrue(left is not None and left > 0)
+            self.clock.advance(1)
+        self.assertLess(len(self.lender.requests), 30)
+        self.assertNotIn("status", self.lender.requests)
+        self.assertEqual(self.events.reasons, ["UpdateRefused"] * len(self.lender.requests))
+
+    def test_another_change_does_not_wait(self) -> None:
+        """What the lender refused is one change: another one at home, or a note, is sent at once."""
+        for digest in ("a", "a", "b", "b", "", ""):
+            self.successResultOf(self.patched(digest))
+        self.assertEqual(self.lender.requests, ["patch"] * 3)
+
+    def test_a_deletion_goes_on(self) -> None:
+        """Where the grace period is refused the ShadowPod is deleted all the same, though another change is held."""
+        for error in (Forbidden(403, "Forbidden", "too large records"), Invalid(422, "Invalid", "no")):
+            self.setUp()
+            self.lender.error = error
+            self.successResultOf(self.patched())
+            self.successResultOf(self.patched("", deleting="2030-01-01T00:00:00Z"))
+            self.assertEqual(self.lender.requests, ["patch", "patch", "delete"])
+            self.assertEqual(self.events.reasons, ["UpdateRefused"] * 2)
+
+    def test_every_failure_holds_the_patch_back(self) -> None:
+        """Whatever the answer was, the next look at the pod does not repeat the patch: it reads the status."""
+        table: list[tuple[KubeError, type[Exception] | None, list[str]]] = [
+            (Forbidden(403, "Forbidden", "no"), None, ["UpdateRefused"]),
+            (Invalid(422, "Invalid", "no"), None, ["UpdateRefused"]),
+            (Throttled(429, "TooManyRequests", "slowly"), Throttled, []),
+            (ServerError(500, "InternalError", "failed calling webhook"), ServerError, []),
+            (Unreachable("no answer"), Postponed, []),
+        ]
+        for error, raised, reported in table:
+            self.setUp()
+            self.lender.error = error
+            if raised is None:
+                self.successResultOf(self.patched())
+            else:
+                self.failureResultOf(self.patched(), raised)
+            left = self.successResultOf(self.patched())
+            self.assertTrue(left is not None and left > 0, error)
+            self.assertEqual(self.lender.requests.count("patch"), 1, error)
+            self.assertEqual(self.events.reasons, reported, error)
+
+
+@attrs.define
+class Taken(Refusing):
+    """A remote namespace where the name is taken, and where a look at what has it fails."""
+
+    async def create(self, resource: Any, body: Any, namespace: str, *, view: Any) -> Shadow:
+        raise AlreadyExists(409, "AlreadyExists", "there is one")
+
+    async def get(self, resource: Any, name: str, namespace: str, *, view: Any) -> Shadow:
+        raise self.error
+
+
+class TakenNameTests(SynchronousTestCase):
+    def test_a_look_that_fails(self) -> None:
+        """The look at what has a pod's name fails as any request: without an answer the lender is probed, and what has
+        gone meanwhile is created soon.
+        """
+        table: list[tuple[KubeError, type[Exception] | None, list[str]]] = [
+            (Unreachable("no answer"), Postponed, ["probe"]),
+            (Unauthorized(401, "Unauthorized", "who?"), Postponed, ["probe"]),
+            (ServerError(500, "InternalError", "etcd"), ServerError, []),
+            (NotFound(404, "NotFound", "gone"), None, []),
+            (Forbidden(403, "Forbidden", "no"), None, ["status"]),
+        ]
+        for error, raised, requests in table:
+            unused, lender = cast(Any, None), cast(Any, Taken(None, error=error))
+            events: Any = Events()
+            actions = PodActions(HostClock(), lender, context=unused, grants=lender, health=lender, recorder=events)
+            home = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1"))
+            created = Deferred.fromCoroutine(actions.create(Seen(WEB, home, lender, TrackedPod()), home, lender, {}))
+            if raised is not None:
+                self.failureResultOf(created, raised)
+            else:
+                left = self.successResultOf(created)
+                self.assertTrue(left is not None and left > 0)
+            self.assertEqual(lender.requests, requests, error)
 
 
 class TrackedPodTests(SynchronousTestCase):

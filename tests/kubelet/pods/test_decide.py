@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.writing.merge_patch import apply_merge_patch, merge_patch
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.common.meta import FORGED_ANNOTATION
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.namespaces import plan
 from liqod.kubelet.pods.decide import (
@@ -121,6 +122,26 @@ class DecideTests(SynchronousTestCase):
         ]
         for what, pod, there, runs, expected in table:
             self.assertIsInstance(ask(pod, there, runs), expected, what)
+
+    def test_an_update_that_must_wait(self) -> None:
+        """An update that is held back holds nothing else back: statuses, ends and other updates go on."""
+        changed = {"labels": {"new": "1"}}
+        update = ask(home(RUNNING, **changed), shadow(), remote())
+        assert isinstance(update, Patch)
+        held, old = update.patch["metadata"]["annotations"][FORGED_ANNOTATION], home(PENDING, **changed)
+        restarted = {**RUNNING, "podIP": "10.9.0.2"}
+        table: list[tuple[str, Any, Any, Any, Any]] = [
+            ("nothing is held", old, remote(), None, Patch),
+            ("an earlier one is held", old, remote(), "another digest", Patch),
+            ("a note is held", old, remote(), "", Patch),
+            ("it starts", old, remote(), held, WriteStatus),
+            ("it changes", home(RUNNING, **changed), remote(restarted), held, WriteStatus),
+            ("it ends", home(RUNNING, **changed), remote({"phase": "Succeeded"}), held, WriteStatus),
+            ("it is gone", home(RUNNING, **changed), None, held, WriteStatus),
+            ("it is deleted", home(RUNNING, **changed, **DELETING), remote(), held, DeleteShadow),
+        ]
+        for what, pod, runs, digest, expected in table:
+            self.assertIsInstance(ask(pod, shadow(), runs, held=digest), expected, what)
 
     def test_grace(self) -> None:
         """A grace that home gave instead of the pod's own is reported first; the ShadowPod goes when it is heeded."""

@@ -1,0 +1,267 @@
+"""Steps of pods with the requests that they send, between two small fakes of API servers."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import attrs
+import msgspec
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.flow.controller import After
+from liqod.flow.observe import Latest
+from liqod.kube.errors import Forbidden, KubeError, ServerError
+from liqod.kube.writing.merge_patch import apply_merge_patch
+from liqod.kubelet.common.readiness import Readiness, not_ready
+from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
+from liqod.kubelet.lender.health import ANSWERS
+from liqod.kubelet.namespaces.remote_namespace import NamespaceState, Offloaded, Pending
+from liqod.kubelet.pods.actions import PodActions
+from liqod.kubelet.pods.controller import GIVE_UP_AFTER, UNREADY_AFTER, PodController
+from liqod.kubelet.pods.decide import GRACE_DEADLINE
+from liqod.model.ids import Key
+from liqod.model.timestamps import parse_rfc3339
+from tests.clocks import HostClock
+from tests.kubelet.pods.test_decide import CONTEXT, NOW, RUNNING, home, remote, shadow
+
+WEB = Key("shop", "web")
+CHANGED = {"new": "1"}
+
+
+@attrs.define
+class Home:
+    """The home cluster: its API server, and what the daemon knows of it."""
+
+    pod: HomePod
+    state: NamespaceState
+    requests: list[str] = attrs.Factory(list)
+    events: list[str] = attrs.Factory(list)
+
+    def get(self, key: Key) -> HomePod | None:
+        return self.pod
+
+    def items(self) -> list[HomePod]:
+        return [self.pod]
+
+    def state_of(self, local: str) -> NamespaceState:
+        return self.state
+
+    async def patch(self, resource: Any, name: str, patch: Any, namespace: str, **more: Any) -> HomePod:
+        self.requests.append("status")
+        status = apply_merge_patch(decoded(self.pod.status), patch["status"])
+        self.pod = msgspec.structs.replace(self.pod, status=msgspec.Raw(msgspec.json.encode(status)))
+        return self.pod
+
+    async def delete(self, resource: Any, name: str, namespace: str, **more: Any) -> None:
+        self.requests.append("delete")
+
+    def record_event(self, regarding: Any, type: str, reason: str, message: str) -> None:
+        self.events.append(reason)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *more, **most: True
+
+
+@attrs.define
+class Lender:
+    """The lender with one ShadowPod and its pod: it answers patches with ``error``, or accepts them."""
+
+    has: Shadow | None
+    runs: RemotePod | None
+    error: KubeError | None = None
+    requests: list[Any] = attrs.Factory(list)
+    state: Latest[Readiness] = attrs.Factory(lambda: Latest(ANSWERS))
+    namespace: str = "shop-home"
+    since: float = float("-inf")
+    synced: bool = True
+    live: bool = True
+
+    @property
+    def ok(self) -> bool:
+        return self.state.value.ready
+
+    @property
+    def client(self) -> Any:
+        return self
+
+    mutations = client
+
+    def shadow(self, name: str) -> Shadow | None:
+        return self.has
+
+    def pod(self, name: str) -> RemotePod | None:
+        return self.runs
+
+    def ended(self, name: str) -> RemotePod | None:
+        return None
+
+    async def patch(self, resource: Any, name: str, patch: Any, namespace: str, *, view: Any) -> Shadow:
+        self.requests.append(patch)
+        if self.error is not None:
+            raise self.error
+        assert self.has is not None
+        return msgspec.convert(
+            {"metadata": apply_merge_patch(msgspec.to_builtins(self.has.metadata), patch["metadata"])}, Shadow
+        )
+
+    async def delete(self, resource: Any, name: str, namespace: str, *, uid: str) -> None:
+        self.requests.append("delete")
+
+    def wrote(self, name: str, before: Any, after: Shadow) -> None:
+        self.has = after
+
+    def forget(self, name: str) -> None:
+        """The watch shows the state."""
+
+    def request_succeeded(self) -> None:
+        """The lender answers."""
+
+    request_failed = request_succeeded
+
+
+class Case(SynchronousTestCase):
+    """One pod on the virtual node of one lender."""
+
+    sends_policies = False
+
+    def begin(self, pod: HomePod, there: Shadow | None, runs: RemotePod | None) -> None:
+        self.clock = HostClock()
+        self.lender = Lender(there, runs)
+        self.home = Home(pod, Offloaded(cast(Any, self.lender), draining=False))
+        known: Any = self.home
+        actions = PodActions(
+            self.clock, known, context=CONTEXT, grants=known, health=cast(Any, self.lender), recorder=known
+        )
+        self.controller = PodController(
+            self.clock,
+            known,
+            actions,
+            context=CONTEXT,
+            namespaces=known,
+            health=cast(Any, self.lender),
+            network_usable=Latest(True),
+            gate=known,
+            workers=1,
+            status_delay=0.0,
+            sends_policies=self.sends_policies,
+        )
+
+    def step(self) -> float | None:
+        after = self.successResultOf(Deferred.fromCoroutine(self.controller.reconcile(WEB)))
+        return after.seconds if isinstance(after, After) else None
+
+    def is_ready(self) -> bool:
+        conditions = decoded(self.home.pod.status).get("conditions") or []
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+class HeldUpdateTests(Case):
+    """An update that the lender does not take."""
+
+    def test_statuses_come_home(self) -> None:
+        """A running pod stays ready while the lender refuses a new label, and its end is reported as ever."""
+        self.begin(home(RUNNING, labels=CHANGED), shadow(), remote())
+        self.lender.error = Forbidden(403, "Forbidden", "too large records")
+        for _ in range(20):
+            self.step()
+        self.assertEqual((len(self.lender.requests), self.home.events), (1, ["UpdateRefused"]))
+        self.assertTrue(self.is_ready())
+        self.lender.runs = remote({"phase": "Succeeded"})
+        self.step()
+        self.assertEqual(decoded(self.home.pod.status)["phase"], "Succeeded")
+
+    def test_it_is_tried_again(self) -> None:
+        """Without another event the update is sent again when its pause is over, and then at once as before."""
+        self.begin(home(RUNNING, labels=CHANGED), shadow(), remote())
+        self.lender.error = Forbidden(403, "Forbidden", "too large records")
+        self.step()
+        left = self.step()
+        assert left is not None
+        self.clock.advance(left)
+        self.lender.error = None
+        self.step()
+        self.assertEqual(len(self.lender.requests), 2)
+        assert self.lender.has is not None
+        self.assertEqual(self.lender.has.metadata.labels["new"], "1")
+        self.step()
+        self.assertIsNone(self.step())
+
+    def test_a_lender_that_is_silent(self) -> None:
+        """A pod whose update waits for a silent lender is not ready either, as any other."""
+        self.begin(home(RUNNING, labels=CHANGED), shadow(), remote())
+        self.lender.state.set(not_ready("PeerUnreachable", "no answer"))
+        self.controller._health_changed(self.lender.state.value)
+        self.step()
+        self.assertTrue(self.is_ready())
+        self.clock.advance(UNREADY_AFTER + 1)
+        self.step()
+        self.assertFalse(self.is_ready())
+        self.assertEqual(self.lender.requests, [])
+
+
+class GraceTests(Case):
+    """A pod that is deleted with another grace than its own, at a lender that does not take note of it."""
+
+    def test_it_ends(self) -> None:
+        """Its ShadowPod is deleted at once where the grace is refused; errors that may pass get ten seconds."""
+        refused = Forbidden(403, "Forbidden", "too large records; delete some at home")
+        broken = ServerError(500, "InternalError", "failed calling webhook")
+        deleting = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 7}
+        for error, waits in ((refused, 0.0), (broken, GRACE_DEADLINE)):
+            self.begin(home(RUNNING, **deleting), shadow(), remote())
+            self.lender.error = error
+            reconciled = Deferred.fromCoroutine(self.controller.reconcile(WEB))
+            if waits:
+                self.failureResultOf(reconciled, ServerError)
+                self.assertNotIn("delete", self.lender.requests)
+                self.clock.advance(waits)
+                self.step()
+            self.assertEqual(self.lender.requests[-1], "delete")
+
+
+class LostLenderTests(Case):
+    """A deleted pod whose lender is lost."""
+
+    def test_a_pod_that_finalizers_hold(self) -> None:
+        """A pod that is let go at home, but for its finalizers, is not looked at again and again; any other one is."""
+        held = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]}
+        for known in (True, False):
+            for pod, deleted in ((home(RUNNING, **held), []), (home(RUNNING, **held | {"finalizers": []}), ["delete"])):
+                self.begin(pod, shadow(), remote())
+                self.lender.synced = known
+                self.lender.state.set(not_ready("PeerUnreachable", "no answer"))
+                deleted_at = parse_rfc3339(NOW)
+                assert deleted_at is not None
+                self.clock.set_date(deleted_at.timestamp() + GIVE_UP_AFTER + 1)
+                left = self.step()
+                self.assertEqual((self.home.requests, left is None), (deleted, not deleted), known)
+
+    def test_a_namespace_that_is_not_there(self) -> None:
+        """Neither is it deleted again and again where its namespace was never asked for."""
+        held = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]}
+        self.begin(home(RUNNING, **held), None, None)
+        self.home.state = Pending(asked=False)
+        self.assertEqual((self.step(), self.home.requests), (None, []))
+
+
+class UnpreparedTests(Case):
+    """A namespace of which it is not known yet what its pods find at the lender."""
+
+    sends_policies = True
+
+    def test_statuses_come_home(self) -> None:
+        """An update waits for what it is made of; the status of the pod does not."""
+        self.begin(home(labels=CHANGED), shadow(), remote())
+        self.step()
+        self.assertEqual((self.lender.requests, self.home.requests), ([], ["status"]))
+        self.assertTrue(self.is_ready())
+
+    def test_notes_do_not_wait(self) -> None:
+        """The grace of a deletion and the end of a pod are noted at the lender: they are made of nothing else."""
+        deleting = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 7}
+        ended = home({"phase": "Succeeded"})
+        for pod, runs in ((home(RUNNING, **deleting), remote()), (ended, None)):
+            self.begin(pod, shadow(), runs)
+            self.step()
+            self.assertEqual(len(self.lender.requests), 1)
