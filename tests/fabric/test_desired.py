@@ -7,12 +7,14 @@ from typing import Any
 
 import attrs
 import msgspec
+from kubesandbox.kinds.schema import prune, validate
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.desired import Limits, desired_network, link_of
 from liqod.fabric.agent.key import generate
 from liqod.fabric.control.agreed import AgreedPeer, detailed, tunnel_spec
 from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation
+from liqod.kube.manifests import definitions
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.network import (
@@ -112,6 +114,25 @@ class DerivationTests(SynchronousTestCase):
         # By way of JSON, as the API server keeps it.
         stored = msgspec.json.decode(msgspec.json.encode(one), type=TunnelEndpoint)
         self.assertEqual(link_of(stored, LIMITS, 1420), attrs.evolve(peer.link, exports=_sorted(peer)))
+
+    def test_what_is_written_is_what_is_stored(self) -> None:
+        """The API server drops no field of a tunnel's record, during a rotation of keys too: else it is never equal."""
+        config, peer = agreed()
+        ack = msgspec.structs.replace(
+            config.status.ack, known_key=OTHER, reason="Some", message="words", service_cidrs=["240.0.0.0/16"] * 9
+        )
+        remap = msgspec.structs.replace(config.spec.remap, known_key=OTHER)
+        config = msgspec.structs.replace(
+            config,
+            spec=msgspec.structs.replace(config.spec, remap=remap),
+            status=msgspec.structs.replace(config.status, ack=ack),
+        )
+        spec = detailed(tunnel_spec(config, peer), peer, ["10.64.0.9"])
+        body = {"spec": msgspec.to_builtins(spec)}
+        (definition,) = [one for one in definitions() if one["spec"]["names"]["kind"] == "TunnelEndpoint"]
+        schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        self.assertEqual(prune(body, schema), body)
+        self.assertEqual(validate(body, schema), [])
 
     def test_the_network_of_a_gateway(self) -> None:
         """Own addresses, hosts on the overlay and probes come from the records too."""

@@ -13,6 +13,7 @@ from liqod.model.records.network import (
     MAX_GUESTS,
     MAX_OWN_SERVICES,
     MAX_PODS,
+    MAX_SERVICE_NETWORKS,
     Gateway,
     NetworkConfig,
     SeenExport,
@@ -48,7 +49,7 @@ def tunnel_spec(config: NetworkConfig, agreed: AgreedPeer) -> TunnelEndpointSpec
             external_six=local.external_six,
             service_cidrs=local.service_cidrs,
         ),
-        local_seen=config.status.ack,
+        local_seen=_networks_alone(config.status.ack),
         # Of the peer's networks of Services those that its pods here can call.
         remote=Subnets(
             pod_cidrs=remote.pod_cidrs,
@@ -57,13 +58,19 @@ def tunnel_spec(config: NetworkConfig, agreed: AgreedPeer) -> TunnelEndpointSpec
             service_cidrs=[str(one.services) for one in agreed.link.peer_services],
         ),
         remote_seen=msgspec.structs.replace(
-            config.spec.remap, service_cidrs=[str(one.seen) for one in agreed.link.peer_services]
+            _networks_alone(config.spec.remap), service_cidrs=[str(one.seen) for one in agreed.link.peer_services]
         ),
         gateway=agreed.gateway,
         # Those beyond the bound of the schema are not translated on other hosts.
         guests=sorted(agreed.link.guests)[:MAX_GUESTS] if agreed.is_followed else [],
         own_services=sorted(agreed.link.own_services)[:MAX_OWN_SERVICES] if agreed.is_followed else [],
     )
+
+
+def _networks_alone(seen: Subnets) -> Subnets:
+    """Return what a tunnel's record holds of a view: a field that its schema lacks would be written again and again."""
+    services = seen.service_cidrs if len(seen.service_cidrs) <= MAX_SERVICE_NETWORKS else []
+    return msgspec.structs.replace(seen, reason="", message="", known_key="", service_cidrs=services)
 
 
 def detailed(spec: TunnelEndpointSpec, agreed: AgreedPeer, probe_pods: Sequence[str]) -> TunnelEndpointSpec:
