@@ -14,7 +14,8 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import NATTINGTABLES, PODS
 from liqod.kubelet.common.views import HomePod
-from liqod.kubelet.namespaces.controller import NamespaceController, OtherNodes
+from liqod.kubelet.namespaces.controller import NamespaceController
+from liqod.kubelet.namespaces.ports import OtherNodes
 from liqod.kubelet.node.controller import NodeController
 from liqod.kubelet.ports import Records
 from liqod.model.ids import ClusterID

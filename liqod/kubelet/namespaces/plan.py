@@ -21,6 +21,8 @@ REFUSED: Final = "Refused"
 RELEASING: Final = "Releasing"
 NAME_REFUSED: Final = frozenset({"InvalidName", "NameReserved", "NameNotYours", "NamespaceTaken"})
 """The lender's reasons to refuse a name: no object of ours is in that namespace."""
+FINAL: Final = frozenset({"NotGranted", "NotLending", "InvalidClusterID"})
+"""The lender's reasons not to release a namespace after which nothing of ours is in it; any other failure may pass."""
 
 
 @frozen

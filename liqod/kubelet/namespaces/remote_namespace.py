@@ -180,3 +180,5 @@ class TrackedNamespace:
     """Requests for it since the last usable answer."""
     attempts: Attempts = Factory(Attempts)
     """Consecutive refusals of the lender."""
+    release_at: float = 0.0
+    """Until then the lender, which failed to release it, is not asked for that again (reactor's clock)."""
