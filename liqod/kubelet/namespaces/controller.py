@@ -62,6 +62,8 @@ WATCH_TIMEOUT: Final = 10.0
 TOLERATED: Final = 3
 """Requests without an answer before the pods' status shows that the lender cannot be reached."""
 
+NOT_RELEASED: Final = "the virtual node was removed before the lender released the namespace"
+
 RemoteListener = Callable[[str, RemoteNamespace | None], None]
 
 
@@ -200,9 +202,11 @@ class NamespaceController(Controller[str]):
 
     def uses(self, local: str) -> bool:
         """Return whether this node offloads a namespace or has pods in it; True while this is not known."""
-        if not self.synced or not isinstance(self._selection(local), Excluded):
+        if not self.synced or any(True for _ in self._live_pods(local)):
             return True
-        return any(True for _ in self._live_pods(local))
+        status = self._table.status(local)
+        is_released = status is not None and status.phase == plan.RELEASING
+        return not is_released and not isinstance(self._selection(local), Excluded)
 
     @property
     def occupied(self) -> bool:
@@ -265,19 +269,27 @@ class NamespaceController(Controller[str]):
         for local in self._table.forward:
             self.enqueue(local)
 
-    async def release_all(self, deadline: float) -> None:
-        """Release all namespaces, best effort, until ``deadline`` (reactor's clock); the lender deletes the rest."""
+    async def release_all(self, deadline: float) -> bool:
+        """Release all namespaces, best effort, until ``deadline`` (reactor's clock); return whether none is left."""
         for local, remote in self.mappings().items():
             self._unwatch(local)
             left = deadline - self.clock.seconds()
             if left <= 0:
-                return
+                break
             releasing = Deferred.fromCoroutine(self._ask_release(remote))
             try:
                 await releasing.addTimeout(left, self.clock)
                 await self._table.remove(local)
             except (Refusal, PeerUnreachable, KubeError, DeferredTimeout) as error:
                 self._log.warn("the namespace {remote} was not released: {error}", remote=remote, error=str(error))
+        return not self.mappings()
+
+    async def note_unreleased(self) -> None:
+        """Write that all namespaces that are left are to be released; raises KubeError."""
+        for local in self.mappings():
+            status = self._table.status(local)
+            if status is None or status.phase != plan.RELEASING:
+                await self._write_status(local, plan.RELEASING, "PeerUnreachable", NOT_RELEASED)
 
     # What changed
 
@@ -351,7 +363,7 @@ class NamespaceController(Controller[str]):
             case plan.Release(remote):
                 if self._others.exist() and (self._retiring or self._others.use(local)):
                     return self._leave(local)
-                if not await self._may_release(local, remote):
+                if not await self._may_release(local, remote, selection):
                     return None
                 return await self._release(local, remote)
             case plan.Rest():
@@ -419,11 +431,15 @@ class NamespaceController(Controller[str]):
         except ApiError as error:
             self._log.debug("{pod} is not evicted yet: {error}", pod=str(meta.key), error=str(error))
 
-    async def _may_release(self, local: str, remote: str) -> bool:
-        """Return whether a namespace may be released: not while it is merely missing at home, with pods or claims."""
+    async def _may_release(self, local: str, remote: str, selection: Selection) -> bool:
+        """Return whether a namespace may be released: not while it is merely missing at home, with pods or claims.
+
+        Of one that is offloaded, and whose release was begun, the pods may be missing.
+        """
         key, status = Key("", local), self._table.status(local)
         granted = status is None or status.phase in (plan.READY, plan.RELEASING)
-        if self._retiring or not granted or self._enabled.get(key) is not None:
+        is_excluded = isinstance(selection, Excluded) and self._enabled.get(key) is not None
+        if self._retiring or not granted or is_excluded:
             return True
         if self._lender is None:
             # What is in it cannot be known; the next client enqueues the namespace (``use_client``).

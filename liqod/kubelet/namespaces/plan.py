@@ -84,7 +84,8 @@ def plan(
 
     ``pods``: whether unfinished pods of the namespace are on the virtual node. ``asked``: the namespace must be
     requested again (a write was refused, or access was lost). ``wanted``: the remote name that users chose; it replaces
-    an existing mapping only while the lender refuses that one.
+    an existing mapping only while the lender refuses that one. A release that was begun is completed unless there are
+    pods again.
     """
     remote = table.get(local)
     if remote is None:
@@ -92,6 +93,8 @@ def plan(
         return WriteEntry(chosen) if enabled and pods and chosen is not None else Rest()
     if not enabled:
         return Drain(remote) if pods else Release(remote)
+    if not pods and status is not None and status.phase == RELEASING:
+        return Release(remote)
     if pods and status is not None and status.phase == REFUSED and status.reason in NAME_REFUSED:
         chosen = choose_remote(local, home, reverse, wanted)
         if chosen not in (None, remote):
