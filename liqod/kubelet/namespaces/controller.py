@@ -405,11 +405,15 @@ class NamespaceController(Controller[str]):
         return After(self._track(local).attempts.delay(Meaning.REFUSED))
 
     def _check_watch(self, local: str) -> After | None:
-        """Request a namespace again if its watches fail: the grant was lost after it was recorded."""
+        """Request a namespace again if its watches fail: the grant was lost after it was recorded.
+
+        Once they have worked only a refusal tells that; without an answer the grant may be as it was.
+        """
         remote = self._track(local).remote
-        if remote is None or remote.synced:
+        if remote is None or remote.is_watched:
             return None
-        if remote.error and self.clock.seconds() - remote.since > WATCH_TIMEOUT:
+        since = remote.refused_since if remote.synced else remote.since if remote.error else None
+        if since is not None and self.clock.seconds() - since > WATCH_TIMEOUT:
             self.request_again(local)
         return After(WATCH_TIMEOUT)
 
@@ -565,6 +569,9 @@ class _Pods:
 
     def caught_up(self) -> None:
         self._controller.pod_queue.retry_postponed()
+
+    def interrupted(self) -> None:
+        self._controller.enqueue(self._local, WATCH_TIMEOUT)
 
 
 async def _stopped(service: MultiService) -> None:
