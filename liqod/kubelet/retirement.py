@@ -14,10 +14,12 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import NATTINGTABLES, PODS
 from liqod.kubelet.common.views import HomePod
-from liqod.kubelet.namespaces.controller import NamespaceController, OtherNodes
+from liqod.kubelet.namespaces.controller import NamespaceController
+from liqod.kubelet.namespaces.ports import OtherNodes
 from liqod.kubelet.node.controller import NodeController
+from liqod.kubelet.node.idle import comes_back
 from liqod.kubelet.ports import Records
-from liqod.model.ids import ClusterID
+from liqod.model.ids import ClusterID, Key
 
 DRAIN_DEADLINE: Final = 30.0
 EVICTION_DEADLINE: Final = 20.0
@@ -32,7 +34,8 @@ class Retirement:
 
     Pods are evicted, then deleted, then removed with grace period 0. The drain waits for the lender until its deadlines
     at most, and not at all once an administrator declared it dead: the lender's own daemon, should it return, deletes
-    the rest. The natting table and the remote namespaces stay while the lender has another virtual node.
+    the rest. The natting table and the remote namespaces stay while the lender has another virtual node; what it did
+    not release stays in the table for the node that is made next, unless there will be none.
     """
 
     _log = Logger()
@@ -82,9 +85,15 @@ class Retirement:
         self._log.info("removed the virtual node {node}", node=name)
 
     async def _remove_shared(self) -> KubeError | None:
-        """Release the namespaces and remove the natting table: no other virtual node of the lender needs them."""
+        """Release the namespaces and remove the natting table: no other virtual node of the lender needs them.
+
+        The table is the only note of what the lender still has of this cluster.
+        """
         left = 0.0 if self._is_given_up() else RELEASE_DEADLINE
-        await self._namespaces.release_all(self._clock.seconds() + left)
+        released = await self._namespaces.release_all(self._clock.seconds() + left)
+        lender = self._lender
+        if not released and comes_back(self._records.peers.get(Key("", lender)), self._records.offer_of(lender)):
+            return await self._try("noting what is owed by", self._namespaces.note_unreleased())
         table = self._client.delete(NATTINGTABLES, str(self._lender))
         return await self._try("removing the natting table of", table)
 

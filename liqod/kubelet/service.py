@@ -28,7 +28,7 @@ from liqod.kubelet.common.views import HomePod, Namespace, Node
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.deletion_judge import FEW
 from liqod.kubelet.namespaces.offloading_status import OffloadingStatusController
-from liqod.kubelet.node.idle import Holder, Idle, idle, is_whole
+from liqod.kubelet.node.idle import Holder, Idle, comes_back, idle, is_whole
 from liqod.kubelet.ports import HomeCluster, Lenders, Records
 from liqod.kubelet.reflection.service import VolumeLocations
 from liqod.kubelet.reflection.turns import Turns
@@ -70,7 +70,6 @@ class Kubelets(Controller[Key]):
         self._records = records = Records.watched_by(home.informers)
         self._kubelets: dict[Key, VirtualKubelet] = {}
         self._orphans: dict[Key, VirtualNode] = {}
-        self._orphaned_tables: set[Key] = set()
         self._removed: set[Key] = set()
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
         self._left: set[Key] = set()
@@ -260,7 +259,10 @@ class Kubelets(Controller[Key]):
             yield watch(informer, lambda key, old, new: ())
 
     def _record_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> Iterable[Key]:
-        """Remember a record that goes before its kubelet was started: its node may be left of an earlier run."""
+        """Remember a record that goes before its kubelet was started: its node may be left of an earlier run.
+
+        One without a kubelet may have been the last of its lender that kept the natting table.
+        """
         if new is None:
             self._cache.forget(key)
         if old is not None and new is None and key not in self._kubelets and is_whole(old):
@@ -273,13 +275,18 @@ class Kubelets(Controller[Key]):
         names = {record.spec.node_name for record in (old, new) if record is not None}
         # One that waited for the name may have it now.
         rivals = (each for each in self._records.virtual_nodes.items() if each.spec.node_name in names)
-        return {key, *(each.metadata.key for each in rivals)}
+        lenders = {record.spec.cluster_id for record in (old, new) if record is not None}
+        return {key, *(each.metadata.key for each in rivals), *(Key("", lender) for lender in lenders)}
 
     def _offer_changed(self, key: Key, old: Advertisement | None, new: Advertisement | None) -> Iterable[Key]:
         if old is not None and new is not None and old.status.phase == new.status.phase:
             return ()
         lender = next(offer.spec.cluster_id for offer in (new, old) if offer is not None)
-        return [record.metadata.key for record in self._records.virtual_nodes_of(lender)]
+        return self._keys_of(lender)
+
+    def _keys_of(self, lender: str) -> list[Key]:
+        """Return the keys of a lender's records and of its natting table."""
+        return [*(record.metadata.key for record in self._records.virtual_nodes_of(lender)), Key("", lender)]
 
     def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[Key]:
         if old is None or new is None:
@@ -294,9 +301,8 @@ class Kubelets(Controller[Key]):
         if old is not None and new is not None and is_back(old.status.phase, new.status.phase):
             for kubelet in self.of_lender(ClusterID(key.name)):
                 kubelet.session_resumed()
-        if old is not None and new is not None and old.metadata.deleting == new.metadata.deleting:
-            return ()
-        return [record.metadata.key for record in self._records.virtual_nodes_of(key.name)]
+        states = [(one.metadata.deleting, one.spec.fingerprint) for one in (old, new) if one is not None]
+        return () if len(states) == 2 and states[0] == states[1] else self._keys_of(key.name)
 
     def startService(self) -> None:
         self._unsubscribe_deletions = self._records.virtual_nodes.subscribe_deletions(
@@ -336,16 +342,11 @@ class Kubelets(Controller[Key]):
         used = {record.spec.cluster_id for record in (*self._records.virtual_nodes.items(), *self._orphans.values())}
         for table in self._records.tables.items():
             if table.metadata.name not in used:
-                key = Key("", table.metadata.name)
-                self._orphaned_tables.add(key)
-                self.enqueue(key)
+                self.enqueue(Key("", table.metadata.name))
 
     async def reconcile(self, key: Key) -> After | None:
-        if key in self._orphaned_tables:
-            # A VirtualNode that was created since goes on with the table.
-            if all(record.spec.cluster_id != key.name for record in self._records.virtual_nodes.items()):
-                await self._home.client.delete(NATTINGTABLES, key.name)
-            self._orphaned_tables.discard(key)
+        if not key.namespace:
+            await self._remove_table(ClusterID(key.name))
         orphan = self._orphans.get(key)
         if orphan is not None:
             return await self._remove_orphan(key, orphan)
@@ -367,6 +368,17 @@ class Kubelets(Controller[Key]):
             self._start_kubelet(key, record)
         # Otherwise the node of another record is being removed; this one is enqueued when that is done.
         return None
+
+    async def _remove_table(self, lender: ClusterID) -> None:
+        """Remove the natting table of a lender that has no virtual node and gets none, which would go on with it."""
+        records = self._records
+        recorded = (*records.virtual_nodes.items(), *self._orphans.values())
+        if records.tables.get(Key("", lender)) is None or self.of_lender(lender):
+            return
+        if any(record.spec.cluster_id == lender for record in recorded):
+            return
+        if not comes_back(records.peers.get(Key("", lender)), records.offer_of(lender)):
+            await self._home.client.delete(NATTINGTABLES, lender)
 
     async def _follow_record(
         self, key: Key, kubelet: VirtualKubelet, record: VirtualNode | None, rests: Idle | None
@@ -422,6 +434,7 @@ class Kubelets(Controller[Key]):
             if key in self._kubelets or await self._has_traces(key, orphan.spec):
                 await self._retire(key, self._kubelets.get(key) or self._start_kubelet(key, orphan))
         del self._orphans[key]
+        self.enqueue(Key("", orphan.spec.cluster_id))
         return After(0.0)  # for a record that has the key by now
 
     async def _is_held(self, record: VirtualNode) -> bool:
@@ -474,6 +487,7 @@ class Kubelets(Controller[Key]):
             # A parent that is being stopped itself does not stop a service that leaves it (MultiService.removeService).
             await maybeDeferred(kubelet.stopService)
         self._note_neighbours()
+        self.enqueue(Key("", kubelet.context.lender))
         for record in self._records.virtual_nodes.items():
             if record.metadata.key != key and record.spec.node_name == kubelet.context.node_name:
                 self.enqueue(record.metadata.key)
@@ -521,7 +535,9 @@ class _StorageLenders:
         return LenderStorage(kubelet.context, kubelet.namespaces.mappings(), client, kubelet.gate)
 
     def is_lender(self, peer: ClusterID) -> bool:
-        return any(each.spec.cluster_id == peer for each in self.records.virtual_nodes.items())
+        # The table is kept for the next virtual node while the lender has something of this cluster.
+        owes = self.records.tables.get(Key("", peer)) is not None
+        return owes or any(each.spec.cluster_id == peer for each in self.records.virtual_nodes.items())
 
     def storage_classes(self, peer: str) -> list[str]:
         known = self.records.offer_of(ClusterID(peer))

@@ -32,8 +32,9 @@ from liqod.kubelet.lender.access import LenderAccess
 from liqod.kubelet.lender.failover import Failover
 from liqod.kubelet.lender.health import REACHABLE_REASONS, LenderHealth
 from liqod.kubelet.lender.home_api import HomeApi
-from liqod.kubelet.namespaces.controller import NamespaceController, OtherNodes
+from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
+from liqod.kubelet.namespaces.ports import OtherNodes
 from liqod.kubelet.namespaces.remote_namespace import Offloaded
 from liqod.kubelet.node.capacity import limits_readiness, share_of
 from liqod.kubelet.node.controller import NodeConfig, NodeController, NodeSources

@@ -62,7 +62,7 @@ class StorageLenders(Protocol):
         ...
 
     def is_lender(self, peer: ClusterID) -> bool:
-        """Return whether a VirtualNode record names this cluster."""
+        """Return whether a VirtualNode record names this cluster, or a virtual node has left mappings at it."""
         ...
 
     def storage_classes(self, peer: str) -> list[str]:

@@ -7,12 +7,12 @@ from typing import Any
 
 from twisted.web.server import Request
 
-from liqod.kube.resources import CONFIGMAPS
+from liqod.kube.resources import CONFIGMAPS, VIRTUALNODES
 from liqod.model.names import tenant_namespace
 from liqod.model.records.unpeering import Order
-from tests.scenario.case import FOREIGN, ScenarioCase
+from tests.scenario.case import FOREIGN, SHADOWPODS, ScenarioCase, node_ready, offloaded
 from tests.scenario.test_failures import Pair
-from tests.scenario.test_unpeering import end, remains
+from tests.scenario.test_unpeering import TABLES, end, remains
 
 REFUSAL = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"no"}'
 
@@ -20,6 +20,11 @@ REFUSAL = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"re
 def no_remains(pair: Pair) -> bool:
     """Return whether neither side keeps anything of the peering."""
     return not (remains(pair.rome) or remains(pair.milan))
+
+
+def owes_nothing(pair: Pair) -> bool:
+    """Return whether the borrower has no mapping left at the lender."""
+    return not any(table["spec"].get("nattingTable") for table in pair.rome.objects(TABLES))
 
 
 class OwedTests(ScenarioCase):
@@ -87,6 +92,52 @@ class OwedTests(ScenarioCase):
                 scene.world.run(120)
                 rome.start()
             scene.becomes("nothing is left on either side", partial(no_remains, pair), 900)
+
+    def delete_node(self, pair: Pair) -> None:
+        """Cut the link between both sides, and delete the VirtualNode at rome; nothing is to run any more."""
+        scene, rome, milan = pair.scene, pair.rome, pair.milan
+        for address in (milan.address, milan.api_address):
+            scene.network.part(rome.address, address)
+        scene.becomes("the lender is away", lambda: not node_ready(rome, milan), 120)
+        scene.do(rome.client.delete(VIRTUALNODES, milan.id, tenant_namespace(milan.id)))
+        for app in ("steady", "moving"):
+            scene.scale(rome, app, 0)
+        scene.world.run(60)
+
+    def test_a_node_deleted_while_the_lender_is_away(self) -> None:
+        """What a removed virtual node had at the lender is given back by the one that is made after it.
+
+        Also when the daemon starts meanwhile.
+        """
+        for restart in (False, True):
+            pair = Pair(self.scene())
+            scene, rome, milan = pair.scene, pair.rome, pair.milan
+            self.delete_node(pair)
+            if restart:
+                rome.kill()
+                rome.start()
+                scene.world.run(60)
+            scene.network.heal()
+            scene.becomes("the node is back", lambda a=rome, b=milan: node_ready(a, b), 300)  # type: ignore[misc]
+            scene.becomes("no pod is left", lambda b=milan: not b.objects(SHADOWPODS), 120)  # type: ignore[misc]
+            scene.becomes("nothing is owed", partial(owes_nothing, pair), 120)
+            scene.scale(rome, "moving", 1)
+            scene.becomes("a new one runs", partial(offloaded, rome, milan, "moving", 1), 300)
+
+    def test_an_end_after_a_node_was_deleted(self) -> None:
+        """What is owed to a lender that is away does not delay the end of the peering with it."""
+        for order in (Order(), Order("dead")):
+            pair = Pair(self.scene())
+            self.delete_node(pair)
+            self.assertFalse(owes_nothing(pair))
+            end(pair, 0, order)
+            if order.kind == "dead":
+                pair.scene.becomes("rome is through", lambda p=pair: not remains(p.rome), 60)  # type: ignore[misc]
+            else:
+                leftovers = partial(pair.rome.objects, TABLES)
+                pair.scene.becomes("the mapping is gone", lambda look=leftovers: not look(), 120)  # type: ignore[misc]
+            pair.scene.network.heal()
+            pair.scene.becomes("nothing is left on either side", partial(no_remains, pair), 900)
 
     def test_a_namespace_that_does_not_go(self) -> None:
         """A tenant namespace that somebody holds back keeps the record, across a restart, until it is gone."""

@@ -99,6 +99,11 @@ class Informer(Service, Generic[V]):
         return self._machine.stale_since
 
     @property
+    def refused_since(self) -> float | None:
+        """The clock's time since which the server answers that the objects may not be read (403) or are none (404)."""
+        return self._machine.refused_since
+
+    @property
     def went_back(self) -> int:
         """How often the server's resource versions were lower than earlier ones: its etcd was restored."""
         return self._machine.went_back

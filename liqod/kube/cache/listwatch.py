@@ -15,7 +15,7 @@ import attrs
 from liqod.flow.backoff import Backoff
 from liqod.kube.cache.store import Delta, Store, V
 from liqod.kube.cache.watch_decoder import Bookmark, Change, Failure, Unreadable
-from liqod.kube.errors import Gone, Invalid, KubeError, ServerError, Throttled
+from liqod.kube.errors import Forbidden, Gone, Invalid, KubeError, NotFound, ServerError, Throttled
 from liqod.model.ids import Key
 
 SILENCE: Final = 70.0
@@ -77,6 +77,7 @@ class ListWatch(Generic[V]):
         self.synced = False
         self.error = ""
         self.stale_since: float | None = None
+        self.refused_since: float | None = None
         self.closing = False
         self.went_back = 0
         self.resource_version = ""
@@ -152,6 +153,7 @@ class ListWatch(Generic[V]):
         plain, initial, fruitful = self.closing, self._initial, self._fruitful
         lived = 0.0 if self._connected_at is None else now - self._connected_at
         self._reset_stream()
+        self._note_refusal(error, now)
         if initial and (error is None or isinstance(error, Invalid)):
             # The server rejects streaming lists (422, feature gate WatchList off), or closed the stream before the end
             # of the list: fall back to pages this time, and permanently unless it was a server restart.
@@ -227,8 +229,15 @@ class ListWatch(Generic[V]):
         self.error = error
         self.stale_since = now if self.stale_since is None else self.stale_since
 
+    def _note_refusal(self, error: KubeError | None, now: float) -> None:
+        if not isinstance(error, Forbidden | NotFound):
+            self.refused_since = None
+        elif self.refused_since is None:
+            self.refused_since = now
+
     def _live(self) -> None:
         self.error = ""
+        self.refused_since = None
         self.stale_since = None
 
     def _initial_change(self, event: Change[V]) -> Iterable[Delta[V]]:

@@ -7,7 +7,7 @@ first pod is scheduled on the virtual node, and released when it is no longer of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
@@ -31,6 +31,7 @@ from liqod.kubelet.namespaces import plan
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.deletion_judge import Evidence
 from liqod.kubelet.namespaces.natting_table import NattingTable
+from liqod.kubelet.namespaces.ports import NoPodQueue, OtherNodes, PodQueue
 from liqod.kubelet.namespaces.remote_namespace import (
     NamespaceState,
     NotOffloaded,
@@ -61,60 +62,9 @@ WATCH_TIMEOUT: Final = 10.0
 TOLERATED: Final = 3
 """Requests without an answer before the pods' status shows that the lender cannot be reached."""
 
+NOT_RELEASED: Final = "the virtual node was removed before the lender released the namespace"
+
 RemoteListener = Callable[[str, RemoteNamespace | None], None]
-
-
-class PodQueue(Protocol):
-    """The queue of the controller of these namespaces' pods (``pods.controller.PodController``)."""
-
-    def enqueue(self, key: Key) -> None:
-        """Enqueue a pod, because its namespace or its remote pod changed."""
-        ...
-
-    def retry_postponed(self) -> None:
-        """Enqueue the pods that wait until the lender's objects are observed again."""
-        ...
-
-
-class NoPodQueue:
-    """Null object: ignores all pods."""
-
-    def enqueue(self, key: Key) -> None:
-        """Do nothing."""
-
-    def retry_postponed(self) -> None:
-        """Do nothing."""
-
-
-class OtherNodes(Protocol):
-    """The other virtual nodes of the same lender, which use the same natting table and remote namespaces."""
-
-    def exist(self) -> bool:
-        """Return whether there is another virtual node that does not leave."""
-        ...
-
-    def use(self, local: str) -> bool:
-        """Return whether another one offloads a namespace or has pods in it; True while this is not known."""
-        ...
-
-    def leave(self) -> None:
-        """Note that this node is removed and leaves to the others what they share: they count it no more."""
-        ...
-
-
-class NoOtherNodes:
-    """Null object: the lender has a single virtual node."""
-
-    def exist(self) -> bool:
-        """Return False."""
-        return False
-
-    def use(self, local: str) -> bool:
-        """Return False."""
-        return False
-
-    def leave(self) -> None:
-        """Do nothing."""
 
 
 class NamespaceController(Controller[str]):
@@ -256,9 +206,11 @@ class NamespaceController(Controller[str]):
 
     def uses(self, local: str) -> bool:
         """Return whether this node offloads a namespace or has pods in it; True while this is not known."""
-        if not self.synced or not isinstance(self._selection(local), Excluded):
+        if not self.synced or any(True for _ in self._live_pods(local)):
             return True
-        return any(True for _ in self._live_pods(local))
+        status = self._table.status(local)
+        is_released = status is not None and status.phase == plan.RELEASING
+        return not is_released and not isinstance(self._selection(local), Excluded)
 
     @property
     def occupied(self) -> bool:
@@ -321,19 +273,27 @@ class NamespaceController(Controller[str]):
         for local in self._table.forward:
             self.enqueue(local)
 
-    async def release_all(self, deadline: float) -> None:
-        """Release all namespaces, best effort, until ``deadline`` (reactor's clock); the lender deletes the rest."""
+    async def release_all(self, deadline: float) -> bool:
+        """Release all namespaces, best effort, until ``deadline`` (reactor's clock); return whether none is left."""
         for local, remote in self.mappings().items():
             self._unwatch(local)
             left = deadline - self.clock.seconds()
             if left <= 0:
-                return
-            releasing = Deferred.fromCoroutine(self._grants.release_namespace(self._context.lender, remote))
+                break
+            releasing = Deferred.fromCoroutine(self._ask_release(remote))
             try:
                 await releasing.addTimeout(left, self.clock)
                 await self._table.remove(local)
             except (Refusal, PeerUnreachable, KubeError, DeferredTimeout) as error:
                 self._log.warn("the namespace {remote} was not released: {error}", remote=remote, error=str(error))
+        return not self.mappings()
+
+    async def note_unreleased(self) -> None:
+        """Write that all namespaces that are left are to be released; raises KubeError."""
+        for local in self.mappings():
+            status = self._table.status(local)
+            if status is None or status.phase != plan.RELEASING:
+                await self._write_status(local, plan.RELEASING, "PeerUnreachable", NOT_RELEASED)
 
     # What changed
 
@@ -407,9 +367,9 @@ class NamespaceController(Controller[str]):
             case plan.Release(remote):
                 if self._others.exist() and (self._retiring or self._others.use(local)):
                     return self._leave(local)
-                if not await self._may_release(local, remote):
+                if not await self._may_release(local, remote, selection):
                     return None
-                await self._release(local, remote)
+                return await self._release(local, remote)
             case plan.Rest():
                 if local in self._table.forward:
                     self._unwatch(local)
@@ -439,6 +399,7 @@ class NamespaceController(Controller[str]):
         if tracked.request_again:
             self._unwatch(local)
         tracked.request_again, tracked.unanswered, tracked.attempts = False, 0, Attempts()
+        tracked.release_at = 0.0
         await self._write_status(local, plan.READY, "", "")
         self._watch(local, answer)
         return None
@@ -448,11 +409,15 @@ class NamespaceController(Controller[str]):
         return After(self._track(local).attempts.delay(Meaning.REFUSED))
 
     def _check_watch(self, local: str) -> After | None:
-        """Request a namespace again if its watches fail: the grant was lost after it was recorded."""
+        """Request a namespace again if its watches fail: the grant was lost after it was recorded.
+
+        Once they have worked only a refusal tells that; without an answer the grant may be as it was.
+        """
         remote = self._track(local).remote
-        if remote is None or remote.synced:
+        if remote is None or remote.is_watched:
             return None
-        if remote.error and self.clock.seconds() - remote.since > WATCH_TIMEOUT:
+        since = remote.refused_since if remote.synced else remote.since if remote.error else None
+        if since is not None and self.clock.seconds() - since > WATCH_TIMEOUT:
             self.request_again(local)
         return After(WATCH_TIMEOUT)
 
@@ -474,12 +439,19 @@ class NamespaceController(Controller[str]):
         except ApiError as error:
             self._log.debug("{pod} is not evicted yet: {error}", pod=str(meta.key), error=str(error))
 
-    async def _may_release(self, local: str, remote: str) -> bool:
-        """Return whether a namespace may be released: not while it is merely missing at home, with pods or claims."""
+    async def _may_release(self, local: str, remote: str, selection: Selection) -> bool:
+        """Return whether a namespace may be released: not while it is merely missing at home, with pods or claims.
+
+        Of one that is offloaded, and whose release was begun, the pods may be missing.
+        """
         key, status = Key("", local), self._table.status(local)
         granted = status is None or status.phase in (plan.READY, plan.RELEASING)
-        if self._retiring or not granted or self._enabled.get(key) is not None or self._lender is None:
+        is_excluded = isinstance(selection, Excluded) and self._enabled.get(key) is not None
+        if self._retiring or not granted or is_excluded:
             return True
+        if self._lender is None:
+            # What is in it cannot be known; the next client enqueues the namespace (``use_client``).
+            return self._gate.is_allowed(NAMESPACES.plural, key)
         contents = {resource.plural: await self._count(self._lender, resource, remote) for resource in CONTENTS}
         return self._gate.may_delete(NAMESPACES.plural, key, contents=contents)
 
@@ -491,24 +463,44 @@ class NamespaceController(Controller[str]):
             # The namespace is not there, or nothing of ours is.
             return 0
 
-    async def _release(self, local: str, remote: str) -> None:
+    async def _release(self, local: str, remote: str) -> After | None:
         self._unwatch(local)
+        tracked = self._track(local)
+        if (left := tracked.release_at - self.clock.seconds()) > 0:
+            # Writing the refusal into the table enqueued the namespace; the back-off still applies.
+            return After(left)
         try:
-            await self._grants.release_namespace(self._context.lender, remote)
+            await self._ask_release(remote)
         except PeerUnreachable as error:
             await self._write_status(local, plan.RELEASING, "PeerUnreachable", clean_message(str(error)))
             raise
         except Refusal as refusal:
-            # The namespace belongs to the lender: after a refusal nothing more can be done from here.
+            delay = tracked.attempts.delay(Meaning.REFUSED)
+            tracked.release_at = self.clock.seconds() + delay
+            reason = clean_reason(refusal.reason, "Refused")
+            await self._write_status(local, plan.RELEASING, reason, clean_message(refusal.message))
+            return After(delay)
+        await self._table.remove(local)
+        self._forget(local)
+        self.enqueue_pods(local)
+        return None
+
+    async def _ask_release(self, remote: str) -> None:
+        """Have the lender release a namespace; a refusal after which nothing of ours is left there is as good.
+
+        Raises PeerUnreachable, and any other Refusal.
+        """
+        try:
+            await self._grants.release_namespace(self._context.lender, remote)
+        except Refusal as refusal:
             self._log.warn(
                 "{lender} does not release the namespace {remote}: {why}",
                 lender=str(self._context.lender),
                 remote=remote,
                 why=clean_message(str(refusal)),
             )
-        await self._table.remove(local)
-        self._forget(local)
-        self.enqueue_pods(local)
+            if refusal.reason not in plan.FINAL:
+                raise
 
     def _leave(self, local: str) -> After:
         """Stop using a namespace that other virtual nodes of the lender use."""
@@ -581,6 +573,9 @@ class _Pods:
 
     def caught_up(self) -> None:
         self._controller.pod_queue.retry_postponed()
+
+    def interrupted(self) -> None:
+        self._controller.enqueue(self._local, WATCH_TIMEOUT)
 
 
 async def _stopped(service: MultiService) -> None:

@@ -79,13 +79,17 @@ class DeletionGate:
     def may_delete(self, kind: str, key: Key, uid: str = "", contents: Mapping[str, int] | None = None) -> bool:
         """Return whether the counterpart of an object that is missing at home may be deleted now."""
         item = (kind, key)
-        if item in self._allowed or self._watched.get(item) == uid:
+        if self.is_allowed(kind, key, uid):
             self._withdraw(item)
             return True
         if item not in self._missing:
             self._missing[item] = _Missing(dict(contents or {}))
             self._schedule()
         return False
+
+    def is_allowed(self, kind: str, key: Key, uid: str = "") -> bool:
+        """Return whether a deletion was seen or allowed already, without asking for it otherwise."""
+        return (kind, key) in self._allowed or self._watched.get((kind, key)) == uid
 
     def forget(self, kind: str, key: Key, *, gone: bool = False) -> None:
         """Note that an object need not be deleted (any more); ``gone``: there is nothing at the lender."""

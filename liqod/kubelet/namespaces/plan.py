@@ -21,6 +21,8 @@ REFUSED: Final = "Refused"
 RELEASING: Final = "Releasing"
 NAME_REFUSED: Final = frozenset({"InvalidName", "NameReserved", "NameNotYours", "NamespaceTaken"})
 """The lender's reasons to refuse a name: no object of ours is in that namespace."""
+FINAL: Final = frozenset({"NotGranted", "NotLending", "InvalidClusterID"})
+"""The lender's reasons not to release a namespace after which nothing of ours is in it; any other failure may pass."""
 
 
 @frozen
@@ -87,7 +89,8 @@ def plan(
 
     ``pods``: whether unfinished pods of the namespace are on the virtual node. ``asked``: the namespace must be
     requested again (a write was refused, or access was lost). ``wanted``: the remote name that users chose; it replaces
-    an existing mapping only while the lender refuses that one.
+    an existing mapping only while the lender refuses that one. A release that was begun is completed unless there are
+    pods again.
     """
     remote = table.get(local)
     if remote is None:
@@ -95,6 +98,8 @@ def plan(
         return WriteEntry(chosen) if enabled and pods and chosen is not None else Rest()
     if not enabled:
         return Drain(remote) if pods else Release(remote)
+    if not pods and status is not None and status.phase == RELEASING:
+        return Release(remote)
     if pods and is_name_refused(status):
         chosen = choose_remote(local, home, reverse, wanted)
         if chosen not in (None, remote):

@@ -36,6 +36,10 @@ class PodListener(Protocol):
         """Notify that the cache of pods is up to date again after an interruption."""
         ...
 
+    def interrupted(self) -> None:
+        """Notify that a cache is no longer up to date."""
+        ...
+
 
 class NoListener:
     """Null object: ignores all changes."""
@@ -47,6 +51,9 @@ class NoListener:
         """Do nothing."""
 
     def caught_up(self) -> None:
+        """Do nothing."""
+
+    def interrupted(self) -> None:
         """Do nothing."""
 
 
@@ -70,6 +77,7 @@ class RemoteNamespace(MultiService):
         self._pods.subscribe(self._pod_changed)
         self._pods.live.subscribe(lambda live: self._listener.caught_up() if live else None)
         for informer in (self._shadows, self._pods):
+            informer.live.subscribe(lambda live: None if live else self._listener.interrupted())
             informer.setServiceParent(self)
         DeferredList([self._shadows.when_synced(), self._pods.when_synced()]).addCallback(self._all_synced)
 
@@ -82,6 +90,17 @@ class RemoteNamespace(MultiService):
     def live(self) -> bool:
         """Whether the cache of pods is up to date; False during an interruption of the watch."""
         return self._pods.live.value
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether both caches have synced and are up to date."""
+        return self.synced and self._shadows.live.value and self._pods.live.value
+
+    @property
+    def refused_since(self) -> float | None:
+        """Since when the lender refuses a watch with 403 or 404 (reactor's clock); None while it does not."""
+        since = [each.refused_since for each in (self._shadows, self._pods) if each.refused_since is not None]
+        return min(since, default=None)
 
     @property
     def error(self) -> str:
@@ -180,3 +199,5 @@ class TrackedNamespace:
     """Requests for it since the last usable answer."""
     attempts: Attempts = Factory(Attempts)
     """Consecutive refusals of the lender."""
+    release_at: float = 0.0
+    """Until then the lender, which failed to release it, is not asked for that again (reactor's clock)."""

@@ -82,6 +82,13 @@ def _without_lender(
     return None
 
 
+def comes_back(peer: ForeignCluster | None, offer: Advertisement | None) -> bool:
+    """Return whether a lender's virtual node is made anew after its removal: the peering and the offer last."""
+    if peer is None or offer is None or offer.status.phase in ENDED:
+        return False
+    return bool(peer.spec.fingerprint) and not peer.metadata.deleting
+
+
 def _rank(record: VirtualNode, holder: Holder) -> tuple[bool, bool, bool, str, str]:
     """Return the order in which records get a name: who has it keeps it, then the oldest."""
     meta = record.metadata

@@ -266,9 +266,12 @@ class PodActions:
             return None
         except (ApiError, Unreachable) as error:
             tracked.shadow_deletion = None
-            if meaning_of(error, granted_for=float("inf")) is Meaning.NO_ANSWER:
+            meaning = meaning_of(error, granted_for=now - remote.since)
+            if meaning is Meaning.NO_ANSWER:
                 self._health.request_failed()
                 raise Postponed(str(error)) from error
+            if meaning is Meaning.REFUSED and isinstance(error, Forbidden | NotFound):
+                self._grants.request_again(key.namespace)
             raise
         remote.mutations.forget(key.name)
         self._health.request_succeeded()

@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.node.idle import NAME_TAKEN, Holder, Idle, idle
+from liqod.kubelet.node.idle import NAME_TAKEN, Holder, Idle, comes_back, idle
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import tenant_namespace
 from liqod.model.objects.meta import ObjectMeta
@@ -15,6 +15,7 @@ from liqod.model.records.views import (
     Advertisement,
     AdvertisementStatus,
     ForeignCluster,
+    ForeignClusterSpec,
     VirtualNode,
     VirtualNodeSpec,
     VirtualNodeStatus,
@@ -37,6 +38,25 @@ def offer(phase: str) -> Advertisement:
 
 
 OWN = record("milan", namespace=tenant_namespace(ClusterID("milan")))
+
+
+class ComesBackTests(SynchronousTestCase):
+    def test_what_ends_a_peering(self) -> None:
+        """A removed node comes back while its peer is trusted and its offer lasts, even expired, and else not."""
+        spec = ForeignClusterSpec(fingerprint="f")
+        trusted = ForeignCluster(metadata=ObjectMeta(name="milan"), spec=spec)
+        ends = ForeignCluster(metadata=ObjectMeta(name="milan", deletion_timestamp="2026-01-01T00:00:00Z"), spec=spec)
+        for phase in ("Accepted", "Pending", "Expired"):
+            self.assertTrue(comes_back(trusted, offer(phase)), phase)
+        for peer, there in (
+            (trusted, offer("Refused")),
+            (trusted, offer("Withdrawn")),
+            (trusted, None),
+            (None, offer("Accepted")),
+            (PEER, offer("Accepted")),
+            (ends, offer("Accepted")),
+        ):
+            self.assertFalse(comes_back(peer, there), (peer, there))
 
 
 class StandingTests(SynchronousTestCase):

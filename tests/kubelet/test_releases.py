@@ -1,0 +1,107 @@
+"""Namespaces that are given back to a lender, or are not yet, between two sandboxes."""
+
+from __future__ import annotations
+
+from kubesandbox.kinds.kinds import Key
+
+from liqod.kube.resources import NAMESPACES, NATTINGTABLES, SECRETS, SHADOWPODS
+from liqod.kubelet.namespaces import plan
+from liqod.model.ids import ClusterID
+from liqod.model.names import tenant_namespace
+from liqod.model.records.offer import Refusal
+from tests.kubelet import cases
+from tests.kubelet.reflection import sandboxes
+
+
+class ReleaseTests(sandboxes.Sandboxes, cases.KubeletSides):
+    """What becomes of a namespace at the lender that home needs no more."""
+
+    patience = 25.0
+
+    def refuse(self, *reasons: str) -> list[str]:
+        """Let the lender refuse the next releases, each for a reason; return the list of releases to come."""
+        left, asked, release = list(reasons), list[str](), self.session.release_namespace
+
+        async def release_namespace(peer: ClusterID, remote: str) -> None:
+            asked.append(remote)
+            if left:
+                raise Refusal(left.pop(0), "as it is")
+            await release(peer, remote)
+
+        self.patch(self.session, "release_namespace", release_namespace)
+        return asked
+
+    async def disable(self) -> None:
+        await self.home.patch(NAMESPACES, self.space, {"metadata": {"labels": {"liqo.io/enabled": None}}})
+
+    async def mappings(self) -> dict[str, str]:
+        table = await self.home.get(NATTINGTABLES, str(self.peer))
+        return dict(table["spec"].get("nattingTable") or {})
+
+    async def forgotten(self) -> bool:
+        return not await self.mappings()
+
+    async def test_a_lender_that_fails_is_asked_again(self) -> None:
+        """A release that failed at the lender is on record until it is done, and is asked for again after a pause."""
+        await self.pod("web")
+        await self.runs("web")
+        asked = self.refuse("Internal")
+        await self.disable()
+
+        async def noted() -> bool:
+            table = await self.home.get(NATTINGTABLES, str(self.peer))
+            self.assertEqual(table["spec"]["nattingTable"], {self.space: self.remote})
+            status = table["status"]["mappings"][self.space]
+            return bool((status["phase"], status["reason"]) == ("Releasing", "Internal"))
+
+        await self.eventually(noted)
+        await self.pause(1)
+        self.assertEqual(asked, [self.remote])
+        await self.gone(self.lender, NAMESPACES, self.remote)
+        await self.eventually(self.forgotten)
+        self.assertEqual(asked, [self.remote] * 2)
+
+    async def test_a_final_refusal_ends_it(self) -> None:
+        """A namespace that the lender did not grant is forgotten: it is not asked for again."""
+        for reason in sorted(plan.FINAL):
+            await self.pod("web")
+            await self.runs("web")
+            asked = self.refuse(reason)
+            await self.disable()
+            await self.eventually(self.forgotten)
+            await self.pause(0.5)
+            self.assertEqual(asked, [self.remote])
+            await self.home.patch(NAMESPACES, self.space, {"metadata": {"labels": {"liqo.io/enabled": "true"}}})
+
+    async def test_nothing_is_released_unseen(self) -> None:
+        """A namespace that is merely missing at home stays while no client of the lender can tell what is in it."""
+        await self.pod("web")
+        await self.runs("web")
+        await self.stop()
+        store = self.clusters["home"].store
+        for resource, stored in list(store):
+            meta = stored.object["metadata"]
+            namespace, name = meta.get("namespace", ""), meta["name"]
+            if self.space in (namespace, name if resource.plural == "namespaces" else ""):
+                store.remove(resource, Key(namespace, name))
+        await self.home.delete(SECRETS, "liqo-credential", tenant_namespace(self.peer))
+        asked = self.refuse()
+        await self.start()
+        await self.node_is("False")
+        await self.pause(4)
+        self.assertEqual(asked, [])
+        await self.lender.get(SHADOWPODS, "web", self.remote)
+        await self.credential(self.grant.token)
+        await self.gone(self.lender, NAMESPACES, self.remote)
+        self.assertEqual(asked, [self.remote])
+
+    async def test_a_deletion_that_was_seen_needs_no_client(self) -> None:
+        """A namespace that somebody disabled is released although its contents at the lender cannot be read."""
+        await self.pod("web")
+        await self.runs("web")
+        asked = self.refuse("Internal")
+        await self.disable()
+        await self.home.delete(SECRETS, "liqo-credential", tenant_namespace(self.peer))
+        await self.gone(self.lender, NAMESPACES, self.remote)
+        await self.eventually(self.forgotten)
+        self.assertGreaterEqual(len(asked), 1)
