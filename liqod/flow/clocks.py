@@ -89,10 +89,12 @@ class LearnedDates(Generic[K]):
     """Dates from outside in seconds of the reactor's clock, each converted once: when its key is first seen with it.
 
     A key that is looked at again keeps its time, also when the wall clock was set meanwhile. Whoever asks drops keys.
+    ``wall`` is the wall clock; None: that of the reactor's host.
     """
 
-    def __init__(self, reactor: IReactorTime) -> None:
+    def __init__(self, reactor: IReactorTime, wall: WallClock | None = None) -> None:
         self._reactor = reactor
+        self._wall = wall or wall_clock(reactor)
         self._known: dict[K, tuple[str, float]] = {}
 
     def at(self, key: K, date: str | None) -> float | None:
@@ -104,7 +106,7 @@ class LearnedDates(Generic[K]):
         if date is None or moment is None:
             self.forget(key)
             return None
-        seconds = reactor_time(moment, self._reactor)
+        seconds = self._reactor.seconds() + (moment - self._wall()).total_seconds()
         self._known[key] = date, seconds
         return seconds
 

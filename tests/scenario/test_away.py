@@ -257,6 +257,21 @@ class AwayTests(ScenarioCase):
         scene.world.run(1800)
         self.assertEqual((self.uids(rome), self.uids(milan)), before)
 
+    def test_date_set_meanwhile(self) -> None:
+        """A pod deleted while the lender is away keeps its grace period when the date of the host is set forward."""
+        scene, rome, milan = self.begin()
+        self.part(scene, rome, milan)
+        scene.world.run(120)
+        name = min(self.uids(rome))
+        scene.do(rome.client.delete(POD, name, SHOP, grace=600))
+        scene.world.run(60)
+        assert rome.process is not None
+        rome.process.skew += 3600
+        scene.do(rome.client.patch(POD, name, {"metadata": {"annotations": {"a": "b"}}}, SHOP, view=None))
+        scene.world.run(500)
+        self.assertIsNotNone(rome.object(PODS, name, SHOP))
+        scene.becomes("it is given up", lambda: rome.object(PODS, name, SHOP) is None, 120)
+
     def test_offer_deleted(self) -> None:
         """The networks of a lender whose Advertisement is deleted stay, while it is away and when it is back."""
         scene, rome, milan = self.begin()
