@@ -7,7 +7,8 @@ Wall clock: a date as a ``datetime`` in UTC, read by calling a ``WallClock``: fo
 jumps when the clock is set (NTP).
 
 mypy rejects one in place of the other: ``rfc3339(reactor.seconds())`` does not type-check. To wait until a date,
-convert it to reactor seconds once, when it is received: ``deadline = reactor_time(date, reactor)``.
+convert it to reactor seconds once, when it is received: ``deadline = reactor_time(date, reactor)``. ``LearnedDates``
+does so for dates that are seen again and again, in objects of Kubernetes.
 
 Twisted's ``reactor.seconds()`` is ``time.time()`` by default, so all timers fire an hour late when the clock is set
 back by an hour. ``use_steady_time`` gives the process's reactor a monotonic clock.
@@ -16,9 +17,9 @@ back by an hour. ``use_steady_time`` gives the process's reactor a monotonic clo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Hashable
 from datetime import UTC, datetime
-from typing import TypeAlias, cast
+from typing import Generic, TypeAlias, TypeVar, cast
 
 from twisted.internet.base import ReactorBase
 from twisted.internet.interfaces import (
@@ -30,6 +31,10 @@ from twisted.internet.interfaces import (
     IReactorTime,
     IReactorUDP,
 )
+
+from liqod.model.timestamps import parse_rfc3339
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Reactor(
@@ -63,6 +68,40 @@ def wall_clock(reactor: IReactorTime) -> WallClock:
 def reactor_time(moment: datetime, reactor: IReactorTime) -> float:
     """Convert a date to seconds of the reactor's clock by the current wall clock; later clock steps have no effect."""
     return reactor.seconds() + (moment - wall_clock(reactor)()).total_seconds()
+
+
+class LearnedDates(Generic[K]):
+    """Dates from outside in seconds of the reactor's clock, each converted once: when its key is first seen with it.
+
+    A key that is looked at again keeps its time, also when the wall clock was set meanwhile. Whoever asks drops keys.
+    ``wall`` is the wall clock; None: that of the reactor's host.
+    """
+
+    def __init__(self, reactor: IReactorTime, wall: WallClock | None = None) -> None:
+        self._reactor = reactor
+        self._wall = wall or wall_clock(reactor)
+        self._known: dict[K, tuple[str, float]] = {}
+
+    def at(self, key: K, date: str | None) -> float | None:
+        """Return when the date of a key is, in seconds of the reactor's clock; None for what is no date."""
+        known = self._known.get(key)
+        if known is not None and known[0] == date:
+            return known[1]
+        moment = parse_rfc3339(date)
+        if date is None or moment is None:
+            self.forget(key)
+            return None
+        seconds = self._reactor.seconds() + (moment - self._wall()).total_seconds()
+        self._known[key] = date, seconds
+        return seconds
+
+    def forget(self, key: K) -> None:
+        """Drop a key: its object is gone."""
+        self._known.pop(key, None)
+
+    def retain(self, keys: Container[K]) -> None:
+        """Drop all keys but these."""
+        self._known = {key: known for key, known in self._known.items() if key in keys}
 
 
 def steady_clock() -> Callable[[], float]:

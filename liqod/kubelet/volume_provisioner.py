@@ -25,6 +25,7 @@ from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTV
 from liqod.kube.writing.refusals import READ_AGAIN, RefusedWrites, Retry, refused_write
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
+from liqod.kubelet.common.turns import Turns
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.reflection.forge import claim as forge
 from liqod.kubelet.reflection.forge.claim import AtHome, AtLender, Claim, Unselect, Volume
@@ -35,8 +36,6 @@ from liqod.model.objects.storage_class import StorageClass
 
 UNREACHABLE_RETRY: Final = Backoff(initial=1.0, factor=2.0, cap=60.0)
 """Back-off of deletions of a volume's data at a lender that does not answer."""
-BUSY: Final = 0.1
-"""Seconds until a volume is looked at again while data of another one is being deleted at the same lender."""
 
 
 @frozen
@@ -110,7 +109,7 @@ class VolumeProvisioner(Controller[Key]):
         self._unreachable: dict[Key, int] = {}
         self._unclaimed: set[str] = set()
         self._asked: dict[Key, DeletionGate] = {}
-        self._busy: set[str] = set()
+        self._turns: Turns[Key] = Turns()
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
 
     def sources(self) -> Iterable[Source[Key]]:
@@ -125,6 +124,8 @@ class VolumeProvisioner(Controller[Key]):
 
     async def cleanup(self) -> None:
         self._unsubscribe_deletions()
+        # The next start finds every volume again.
+        self._turns.clear()
 
     def _claim_deleted(self, key: Key, claim: Claim) -> None:
         """Note that a claim with a volume of ours was seen to be deleted."""
@@ -169,7 +170,7 @@ class VolumeProvisioner(Controller[Key]):
             return After(READ_AGAIN)
         except ApiError as error:
             return self._failed(key, error)
-        if again is None:
+        if again is None and not self._turns.waits(key):
             self._refusals.forget(key)
             self._unreachable.pop(key, None)
         return again
@@ -275,20 +276,37 @@ class VolumeProvisioner(Controller[Key]):
             await self._unselect(claim)
 
     async def _volume(self, key: Key) -> After | None:
-        """Delete the data and then the volume of a deleted claim, if the reclaim policy is Delete."""
-        name, volume = key.name, self.volumes.get(key)
+        """Delete the data and then the volume of a deleted claim, if the reclaim policy is Delete.
+
+        One volume at a time for each lender: the others wait in a line, and each that ends enqueues the next.
+        """
+        volume = self.volumes.get(key)
+        lender = forge.lender_of(volume) if volume is not None and _is_deletable(volume) else ""
+        if self._turns.place_of(key) != lender:
+            self._leave_line(key)
+        if lender and not self._turns.take(lender, key):
+            return None
+        try:
+            return await self._reclaim(key, volume)
+        finally:
+            self._leave_line(key)
+
+    def _leave_line(self, key: Key) -> None:
+        if (following := self._turns.leave(key)) is not None:
+            self.enqueue(following)
+
+    async def _reclaim(self, key: Key, volume: Volume | None) -> After | None:
+        name = key.name
         if volume is None:
             self._unclaimed.discard(name)
-        if volume is None or volume.metadata.deleting or not forge.is_to_go(volume):
+        if volume is None or not _is_deletable(volume):
             if (asked := self._asked.pop(key, None)) is not None:
                 asked.forget(PERSISTENTVOLUMES.plural, key, gone=volume is None)
             return None
         lender = forge.lender_of(volume)
         if not lender:
             await self._client.delete(PERSISTENTVOLUMECLAIMS, name, self._settings.namespace)
-        elif lender in self._busy:
-            return After(BUSY)
-        elif not await self._deleted_alone(volume, ClusterID(lender)):
+        elif not await self._deleted_there(volume, ClusterID(lender)):
             attempt = self._unreachable.get(key, 0)
             self._unreachable[key] = attempt + 1
             return After(UNREACHABLE_RETRY.delay(attempt))
@@ -296,14 +314,6 @@ class VolumeProvisioner(Controller[Key]):
         # plugins, and leaves the others to their provisioner.
         await self._client.delete(PERSISTENTVOLUMES, name, uid=volume.metadata.uid)
         return None
-
-    async def _deleted_alone(self, volume: Volume, peer: ClusterID) -> bool:
-        """Delete the claim at the lender while no other one is being deleted there."""
-        self._busy.add(peer)
-        try:
-            return await self._deleted_there(volume, peer)
-        finally:
-            self._busy.discard(peer)
 
     async def _deleted_there(self, volume: Volume, peer: ClusterID) -> bool:
         """Delete the claim at the lender; return False while the lender does not answer.
@@ -351,3 +361,7 @@ class VolumeProvisioner(Controller[Key]):
         self._recorder.record_event(
             reference_to("v1", "PersistentVolumeClaim", claim.metadata), "Warning", reason, message
         )
+
+
+def _is_deletable(volume: Volume) -> bool:
+    return forge.is_to_go(volume) and not volume.metadata.deleting

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any, Final, Literal
 
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.config.schema import Offloading
-from liqod.flow.clocks import wall_clock
+from liqod.flow.clocks import LearnedDates
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
@@ -24,7 +23,6 @@ from liqod.model.objects.pod import OCCUPYING_PODS, Pod
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import NamespaceOffloading, policy_of
 from liqod.model.records.spillover import RETURN
-from liqod.model.timestamps import parse_rfc3339
 from liqod.spillover.planner import OffloadedPod, requested_on, returnable, rooms
 
 REASON: Final = "ReturningHome"
@@ -67,6 +65,7 @@ class ReturnController(Controller[str]):
         self._pods = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
         self._recorder = recorder
         self._started_at: float | None = None
+        self._created: LearnedDates[str] = LearnedDates(clock)
 
     def sources(self) -> Iterable[Source[str]]:
         """Only time: what changes in between makes no pod return earlier. The caches have to be complete."""
@@ -117,16 +116,18 @@ class ReturnController(Controller[str]):
         if not namespaces or not virtual:
             return []
         occupied = {pod.metadata.namespace for pod in self._pods.items() if pod.spec.node_name in virtual}
-        latest = wall_clock(self.clock)() - timedelta(seconds=self._settings.return_after)
-        found = []
+        latest = self.clock.seconds() - self._settings.return_after
+        found, seen = [], set()
         for namespace in namespaces:
             if namespace not in occupied:
                 continue
             listing = await self._client.list(PODS, namespace, view=OffloadedPod, fields="status.phase=Running")
             for pod in listing.items:
-                created = parse_rfc3339(pod.metadata.creation_timestamp)
+                seen.add(pod.metadata.uid)
+                created = self._created.at(pod.metadata.uid, pod.metadata.creation_timestamp)
                 if pod.spec.node_name in virtual and created is not None and created <= latest:
                     found.append(pod)
+        self._created.retain(seen)
         return found
 
     async def _evict(self, pod: OffloadedPod) -> bool:

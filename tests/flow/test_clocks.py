@@ -11,8 +11,8 @@ from twisted.internet.base import ReactorBase
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.flow.clocks import steady_clock, use_steady_time
-from tests.clocks import SimulatedWallClock
+from liqod.flow.clocks import LearnedDates, steady_clock, use_steady_time
+from tests.clocks import HostClock, SimulatedWallClock
 
 
 class WallClockTests(SynchronousTestCase):
@@ -28,6 +28,28 @@ class WallClockTests(SynchronousTestCase):
         self.assertEqual((wall() - moment).total_seconds(), 60.0)
         wall.offset += 3600
         self.assertEqual((clock.seconds(), (wall() - moment).total_seconds()), (60.0, 3660.0))
+
+
+class LearnedDateTests(SynchronousTestCase):
+    """Dates of others, on a host whose clock is set."""
+
+    def test_once(self) -> None:
+        """A date is converted when it is first seen with its key, and again when it is another one or was dropped."""
+        clock = HostClock(1_000_000_000.0)
+        dates: LearnedDates[str] = LearnedDates(clock)
+        first, later = "2001-09-09T01:47:40Z", "2001-09-09T01:48:40Z"
+        self.assertEqual(dates.at("a", first), 60.0)
+        clock.set_date(3600.0)
+        clock.advance(10.0)
+        self.assertEqual((dates.at("a", first), dates.at("b", first)), (60.0, -3540.0))
+        self.assertEqual(dates.at("a", later), -3480.0)
+        clock.set_date(-3600.0)
+        dates.retain({"b"})
+        self.assertEqual((dates.at("a", first), dates.at("b", first)), (60.0, -3540.0))
+        dates.forget("b")
+        self.assertEqual(dates.at("b", first), 60.0)
+        for none in ("", None, "soon", "2001-09-09T01:47:40"):
+            self.assertIsNone(dates.at("b", none))
 
 
 class Stopped(selectreactor.SelectReactor):

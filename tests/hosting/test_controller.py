@@ -373,3 +373,16 @@ class LostNodeTests(ControllerCases):
         self.clock.advance(70.0)
         self.pass_time(0.1)
         self.assertEqual(self.server.deleted, [("web", 0)])
+
+    def test_the_date_is_set(self) -> None:
+        """It keeps that time when the date is set forward meanwhile."""
+        self.shadows.put(shadow())
+        self.pods.put(self.terminating())
+        self.start()
+        self.pass_time(0.1)
+        self.date = datetime(2030, 1, 1, 1, tzinfo=UTC)
+        self.controller.enqueue(KEY)
+        self.pass_time(65.0)
+        self.assertEqual(self.server.deleted, [])
+        self.pass_time(10.0)
+        self.assertEqual(self.server.deleted[:1], [("web", 0)])

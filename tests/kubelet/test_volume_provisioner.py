@@ -7,11 +7,13 @@ from typing import Any, cast
 
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from liqod.config.schema import Storage
 from liqod.demo.access import client_config
 from liqod.flow.clocks import installed_reactor
+from liqod.flow.controller import Outcome
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
@@ -38,8 +40,10 @@ class LenderApi:
             waiting: Deferred[None] = Deferred()
             self.asked.append(waiting)
             self.most = max(self.most, len(self.asked))
-            await waiting
-            self.asked.remove(waiting)
+            try:
+                await waiting
+            finally:
+                self.asked.remove(waiting)
         raise NotFound(404, "NotFound", f"{name} not found")
 
 
@@ -62,6 +66,16 @@ class Gate:
         if self.closed:
             self.held.add(key.name)
         return not self.closed
+
+
+class Steps:
+    """Counts the steps of the provisioner."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def reconciled(self, controller: str, outcome: Outcome, seconds: float) -> None:
+        self.taken += 1
 
 
 class Lenders:
@@ -106,6 +120,7 @@ class SlowLenderTests(TestCase):
         informers = Informers(self.client, reactor)
         self.apis = {"slow": LenderApi(slow=True), "quick": LenderApi(slow=False)}
         self.lenders = Lenders(self.apis)
+        self.steps = Steps()
         self.provisioner = VolumeProvisioner(
             installed_reactor(),
             self.client,
@@ -114,11 +129,12 @@ class SlowLenderTests(TestCase):
             nodes=informers.of(NODES, Object),
             recorder=Events(),
             lenders=self.lenders,
+            metrics=self.steps,
         )
 
         async def end() -> None:
             self.apis["slow"].slow = False
-            for waiting in self.apis["slow"].asked:
+            for waiting in list(self.apis["slow"].asked):
                 waiting.callback(None)
             await self.provisioner.stopService()
             await informers.stopService()
@@ -143,6 +159,14 @@ class SlowLenderTests(TestCase):
 
     async def left(self) -> set[str]:
         return {one["metadata"]["name"] for one in (await self.client.list(PERSISTENTVOLUMES)).items}
+
+    async def looked_at(self, number: int) -> None:
+        """Wait until so many steps ended; that of a lender that does not answer goes on."""
+
+        async def enough() -> bool:
+            return self.steps.taken >= number
+
+        await becomes(enough, "every volume was looked at", 20)
 
     async def test_others_do_not_wait(self) -> None:
         """Twenty volumes of a lender that does not answer keep one worker; those of another one go, and then theirs."""
@@ -184,3 +208,53 @@ class SlowLenderTests(TestCase):
 
         await becomes(gone, "the volume is deleted", 10)
         self.assertEqual(first.held, set())
+
+    async def test_waiting_costs_nothing(self) -> None:
+        """Hundreds of volumes of a lender that does not answer wait without being looked at; then all of them go."""
+        for number in range(500):
+            await self.volume(f"a{number:03}", "slow")
+        self.provisioner.startService()
+        await self.looked_at(499)
+        await deferLater(installed_reactor(), 5.0)
+        self.assertLess(self.steps.taken, 600)
+        self.assertEqual(self.apis["slow"].most, 1)
+        self.apis["slow"].slow = False
+        for waiting in list(self.apis["slow"].asked):
+            waiting.callback(None)
+
+        async def empty() -> bool:
+            return not await self.left()
+
+        await becomes(empty, "all volumes are deleted", 30)
+
+    async def test_a_turn_that_is_not_taken(self) -> None:
+        """Volumes that are kept, or gone, when their turn comes do not stop those behind them."""
+        for name in ("a", "b", "c", "d"):
+            await self.volume(name, "slow")
+        self.provisioner.startService()
+        await self.looked_at(3)
+        await self.client.patch(PERSISTENTVOLUMES, "b", {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+        await self.client.delete(PERSISTENTVOLUMES, "c")
+        self.apis["slow"].slow = False
+        for waiting in list(self.apis["slow"].asked):
+            waiting.callback(None)
+
+        async def kept() -> bool:
+            return await self.left() == {"b"}
+
+        await becomes(kept, "the last one is deleted", 10)
+
+    async def test_stopped_while_volumes_wait(self) -> None:
+        """A provisioner that is started again deletes what waited when it was stopped."""
+        for name in ("a", "b", "c"):
+            await self.volume(name, "slow")
+        self.provisioner.startService()
+        await self.looked_at(2)
+        await self.provisioner.stopService()
+        self.apis["slow"].slow = False
+        self.provisioner.startService()
+
+        async def empty() -> bool:
+            return not await self.left()
+
+        await becomes(empty, "all volumes are deleted", 10)

@@ -11,10 +11,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.fabric.control.records import is_peered
 from liqod.kube.writing.merge_patch import merge_patch
-from liqod.model.objects.meta import Condition, find_condition
+from liqod.model.objects.meta import Condition, ObjectMeta, find_condition
 from liqod.model.records.offer import PeerUnreachable
-from liqod.model.records.views import AdvertisementStatus, ForeignClusterStatus, Lent
+from liqod.model.records.views import AdvertisementStatus, ForeignCluster, ForeignClusterStatus, Lent
 from liqod.peering.borrowing.virtual_nodes import node_name
 from liqod.peering.records.directions import is_on
 from liqod.peering.records.status import Facts, describe
@@ -86,6 +87,30 @@ class PhaseTests(SynchronousTestCase):
         facts = attrs.evolve(UP, offer=offer("Accepted"), lent=Lent(verdict="Refused", reason="NoRoom"))
         first = describe(facts, FRESH, NOW)
         self.assertEqual(describe(facts, first, "2031-01-01T00:00:00Z"), first)
+
+    def test_a_missing_offer_is_not_its_end(self) -> None:
+        """Without an offer it is unknown whether it is accepted while there is a virtual node, and whether the networks
+        are needed; without a node, or with an offer that ended, it is known.
+        """
+        table: tuple[tuple[AdvertisementStatus | None, bool, str, str, bool | None], ...] = (
+            (None, False, "False", "NoOffer", False),
+            (None, True, "Unknown", "AdvertisementMissing", None),
+            (offer("", ""), False, "False", "NoOffer", False),
+            (offer("", ""), True, "Unknown", "AdvertisementMissing", None),
+            (offer("Pending", "DecisionPending"), False, "False", "DecisionPending", False),
+            (offer("Pending", "DecisionPending"), True, "Unknown", "DecisionPending", None),
+            (offer("Accepted", "Accepted"), True, "True", "Accepted", True),
+            (offer("Expired", "OfferExpired"), True, "False", "OfferExpired", None),
+            (offer("Refused", "RefusedByUser"), True, "False", "RefusedByUser", False),
+            (offer("Withdrawn", "Withdrawn"), True, "False", "Withdrawn", False),
+        )
+        for told, has_node, status, reason, peered in table:
+            for connected in (True, False):
+                facts = attrs.evolve(UP, connected=connected, offer=told, has_node=has_node, lends=False)
+                found = describe(facts, FRESH, NOW)
+                condition = find_condition(found.conditions, "Accepted")
+                self.assertEqual((condition.status, condition.reason) if condition else (), (status, reason), facts)
+                self.assertIs(is_peered(ForeignCluster(metadata=ObjectMeta(name="milan"), status=found)), peered, facts)
 
     def test_conditions_of_others_stay(self) -> None:
         """What other parts of the daemon wrote is kept."""

@@ -12,9 +12,12 @@ from kubesandbox.store.state import Change
 from twisted.web.server import NOT_DONE_YET, Request
 
 from liqod.config.schema import Settings
-from liqod.kube.resources import NAMESPACEOFFLOADINGS, Resource
+from liqod.fabric.control.records import is_peered
+from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACEOFFLOADINGS, Resource
 from liqod.kube.resources import PODS as POD
 from liqod.kubelet.pods.status import is_ready
+from liqod.model.objects.meta import Condition
+from liqod.model.records.views import ForeignCluster
 from tests.scenario.case import FOREIGN, SHOP, ScenarioCase, Scene, all_of, live, node_ready, offloaded, unchanged
 from tests.scenario.side import Side
 
@@ -252,6 +255,56 @@ class AwayTests(ScenarioCase):
         scene.world.run(120)
         rome.cluster.store.remove(NODES, Key("", "liqo-milan"))
         scene.world.run(1800)
+        self.assertEqual((self.uids(rome), self.uids(milan)), before)
+
+    def test_date_set_meanwhile(self) -> None:
+        """A pod deleted while the lender is away keeps its grace period when the date of the host is set forward."""
+        scene, rome, milan = self.begin()
+        self.part(scene, rome, milan)
+        scene.world.run(120)
+        name = min(self.uids(rome))
+        scene.do(rome.client.delete(POD, name, SHOP, grace=600))
+        scene.world.run(60)
+        assert rome.process is not None
+        rome.process.skew += 3600
+        scene.do(rome.client.patch(POD, name, {"metadata": {"annotations": {"a": "b"}}}, SHOP, view=None))
+        scene.world.run(500)
+        self.assertIsNotNone(rome.object(PODS, name, SHOP))
+        scene.becomes("it is given up", lambda: rome.object(PODS, name, SHOP) is None, 120)
+
+    def test_offer_deleted(self) -> None:
+        """The networks of a lender whose Advertisement is deleted stay, while it is away and when it is back."""
+        scene, rome, milan = self.begin()
+        before = self.uids(rome), self.uids(milan)
+        seen: list[bool | None] = []
+
+        def looked(seconds: int) -> None:
+            for _ in range(seconds):
+                scene.world.run(1)
+                record = scene.do(rome.client.get(FOREIGNCLUSTERS, milan.id, view=ForeignCluster))
+                # As where nothing is lent in the other direction.
+                states = [one for one in record.status.conditions if one.type != "Lending"]
+                states.append(Condition(type="Lending", status="False", reason="PeeringDisabled"))
+                status = msgspec.structs.replace(record.status, conditions=states)
+                seen.append(is_peered(msgspec.structs.replace(record, status=status)))
+
+        scene.do(rome.client.delete(ADVERTISEMENTS, f"advertisement-{milan.id}"))
+        looked(30)
+        self.assertNotIn(False, seen)
+        self.part(scene, rome, milan)
+        # A daemon that heard the offer writes it again; one that was started since did not hear it.
+        rome.kill()
+        rome.start()
+        scene.world.run(30)
+        scene.do(rome.client.delete(ADVERTISEMENTS, f"advertisement-{milan.id}"))
+        looked(120)
+        self.assertIn(None, seen)
+        self.assertNotIn(False, seen)
+        scene.network.heal()
+        looked(120)
+        self.assertNotIn(False, seen)
+        self.assertIs(seen[-1], True)
+        scene.becomes("it runs again", lambda: node_ready(rome, milan) and offloaded(rome, milan, "web", 3), 300)
         self.assertEqual((self.uids(rome), self.uids(milan)), before)
 
     def test_deleted_meanwhile(self) -> None:

@@ -73,6 +73,23 @@ class SpilloverTests(ScenarioCase):
         scene.world.run(3 * AFTER)
         self.assertEqual(live(rome, "web").keys(), after.keys())
 
+    def test_date_set_meanwhile(self) -> None:
+        """A date that is set forward makes no pod old enough to come home."""
+        scene, rome = self.pair()
+        scene.deploy(rome, "other", 3)
+        scene.becomes("they are here", lambda: self.placed(rome, "other") == (3, 0))
+        scene.world.run(2 * INTERVAL)
+        scene.deploy(rome, "web", 4)
+        scene.becomes("three leave", lambda: self.placed(rome, "web") == (1, 3))
+        begun = scene.world.now
+        scene.world.run(INTERVAL + 2)
+        assert rome.process is not None
+        rome.process.skew += 3600
+        scene.scale(rome, "other", 0)
+        scene.world.run(AFTER - (scene.world.now - begun) - 5)
+        self.assertEqual(self.placed(rome, "web"), (1, 3))
+        scene.becomes("one is here", lambda: self.are_here(rome, 2), 2 * INTERVAL)
+
     def test_killed_in_between(self) -> None:
         """A daemon that is killed again and again evicts nothing at its starts; the one that stays brings all home."""
         scene, rome = self.pair()

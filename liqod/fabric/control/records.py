@@ -265,7 +265,8 @@ def is_peered(record: ForeignCluster | None) -> bool | None:
     states = [find_condition(record.status.conditions, kind) for kind in ("Accepted", "Lending")]
     if any(state is not None and state.status == "True" for state in states):
         return True
-    # An offer expires when its lender is silent: its pods may run on, and their traffic with them.
+    # An offer expires when its lender is silent: its pods may run on, and their traffic with them. Likewise Accepted is
+    # Unknown when the record of an offer is lost while there is a virtual node.
     if any(state is None or state.status != "False" or state.reason in EXPIRED for state in states):
         return None
     return False

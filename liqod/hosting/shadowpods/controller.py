@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from liqod.audit.events import NO_AUDIT, Audit, AuditEvent
 from liqod.flow.backoff import Backoff
-from liqod.flow.clocks import WallClock, wall_clock
+from liqod.flow.clocks import LearnedDates, WallClock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.hosting.shadowpods import dns, forge, lost_nodes, rejections
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
@@ -112,7 +112,7 @@ class ShadowPods(Controller[Key]):
         self.workers = workers
         self._client = client
         self._audit = audit
-        self._wall = wall or wall_clock(clock)
+        self._grace_ends: LearnedDates[Key] = LearnedDates(clock, wall)
         self._shadows = MutationCache(shadows, clock)
         self._pods = MutationCache(pods, clock)
         self._nodes = nodes
@@ -351,10 +351,13 @@ class ShadowPods(Controller[Key]):
 
     async def _await_termination(self, pod: Pod) -> After | None:
         """Force-delete a terminating pod whose node is lost; returns when to check again."""
-        left = lost_nodes.overdue_in(pod, self._wall())
-        if left is None:
+        if not lost_nodes.may_be_forced(pod):
             return None
-        if left > 0:
+        # metadata.deletionTimestamp is the time at which the grace period ends, not at which the deletion was asked.
+        end = self._grace_ends.at(pod.metadata.key, pod.metadata.deletion_timestamp)
+        if end is None:
+            return None
+        if (left := end + lost_nodes.PATIENCE - self.clock.seconds()) > 0:
             return After(left)
         if not await lost_nodes.is_on_lost_node(self._client, pod):
             return After(lost_nodes.PATIENCE)
@@ -377,6 +380,7 @@ class ShadowPods(Controller[Key]):
         tracked = tracked.without_shadowpod()
         if pod is None:
             self._tracked.pop(key, None)
+            self._grace_ends.forget(key)
         else:
             self._tracked[key] = tracked
         return tracked

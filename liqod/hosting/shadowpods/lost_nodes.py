@@ -7,7 +7,6 @@ collection", "Non-graceful node shutdown").
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 from liqod.hosting.views import Node, Pod
@@ -23,19 +22,9 @@ STATEFULSET_POD_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 Delete StatefulSet Pods")."""
 
 
-def overdue_in(pod: Pod, now: datetime) -> float | None:
-    """Return in how many seconds a terminating pod is overdue (0: it is); None for one that must not be forced.
-
-    ``now`` is a date, since the API server wrote the other one.
-    """
-    if not pod.metadata.deleting or STATEFULSET_POD_LABEL in pod.metadata.labels or not pod.spec.node_name:
-        return None
-    try:
-        # metadata.deletionTimestamp is the time at which the grace period ends, not at which the deletion was asked.
-        end = datetime.fromisoformat(pod.metadata.deletion_timestamp or "")
-        return max(0.0, (end - now).total_seconds() + PATIENCE)
-    except (ValueError, TypeError):  # TypeError: a date without a time zone
-        return None
+def may_be_forced(pod: Pod) -> bool:
+    """Return whether a pod is terminating, and may be deleted with force when its node is lost."""
+    return pod.metadata.deleting and STATEFULSET_POD_LABEL not in pod.metadata.labels and bool(pod.spec.node_name)
 
 
 async def is_on_lost_node(client: Client, pod: Pod) -> bool:

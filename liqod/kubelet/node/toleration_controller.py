@@ -7,12 +7,11 @@ runs at the lender is patched once, in time, and at most ``WRITES_PER_SECOND`` o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import Final
 
 from twisted.internet.interfaces import IReactorTime
 
-from liqod.flow.clocks import reactor_time
+from liqod.flow.clocks import LearnedDates
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
@@ -20,12 +19,11 @@ from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, Invalid, NotFound
 from liqod.kube.resources import PODS
 from liqod.kubelet.common.readiness import Readiness
-from liqod.kubelet.common.views import HomePod, Node, decoded, is_started
+from liqod.kubelet.common.views import HomePod, Node, Taint, decoded, is_started
 from liqod.kubelet.node.controller import NodeController
 from liqod.kubelet.node.tolerations import Evict, Rest, plan
 from liqod.model.ids import Key
 from liqod.model.objects.tolerations import TAINTS
-from liqod.model.timestamps import parse_rfc3339
 
 WRITES_PER_SECOND: Final = 50.0
 """Ten thousand pods are patched in less time than ``tolerations.LEAD`` leaves."""
@@ -60,6 +58,7 @@ class TolerationController(Controller[Key]):
         self._readiness = readiness
         self._evict_after = evict_after
         self._tainted: float | None = None
+        self._added: LearnedDates[str] = LearnedDates(clock)
         self._next_slot = 0.0
         self._slots: dict[Key, float] = {}
         self._decided_from: tuple[object, ...] = ()
@@ -75,7 +74,8 @@ class TolerationController(Controller[Key]):
     def _node_changed(self, node: Node | None) -> None:
         now: float = self.clock.seconds()
         seen = self._tainted if self._tainted is not None else now
-        self._tainted = tainted_since(node, seen, lambda date: reactor_time(date, self.clock))
+        self._tainted = tainted_since(node, seen, self._added.at)
+        self._added.retain({taint.key for taint in _evicting(node)})
         for key in self._affected():
             self.enqueue(key)
 
@@ -140,18 +140,19 @@ class TolerationController(Controller[Key]):
         return 0.0
 
 
-def tainted_since(node: Node | None, seen: float, at: Callable[[datetime], float]) -> float | None:
+def tainted_since(node: Node | None, seen: float, at: Callable[[str, str], float | None]) -> float | None:
     """Return since when a node has had a NoExecute taint for not-ready or unreachable, in seconds; None without one.
 
     tolerationSeconds of its pods count from then. A taint without ``timeAdded`` counts from when it was ``seen``;
-    ``at`` converts a date into seconds.
+    ``at`` converts the date of a taint, by its key, into seconds.
     """
-    times = [
-        parse_rfc3339(taint.time_added)
-        for taint in (node.spec.taints if node is not None else ())
-        if taint.key in TAINTS and taint.effect == "NoExecute"
-    ]
-    return min((seen if time is None else at(time) for time in times), default=None)
+    times = [at(taint.key, taint.time_added) for taint in _evicting(node)]
+    return min((seen if time is None else time for time in times), default=None)
+
+
+def _evicting(node: Node | None) -> list[Taint]:
+    taints = node.spec.taints if node is not None else ()
+    return [taint for taint in taints if taint.key in TAINTS and taint.effect == "NoExecute"]
 
 
 def is_retained(pod: HomePod) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 from attrs import define, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from liqod.flow.clocks import wall_clock
+from liqod.flow.clocks import LearnedDates, wall_clock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
@@ -51,7 +51,7 @@ from liqod.kubelet.pods.restarts import Tally, tally
 from liqod.kubelet.pods.status_pace import StatusBudget, is_urgent
 from liqod.model.ids import Key
 from liqod.model.names import DELETION_GRACE_ANNOTATION
-from liqod.model.timestamps import parse_rfc3339, rfc3339
+from liqod.model.timestamps import rfc3339
 
 GIVE_UP_AFTER: Final = 30.0
 """Seconds after the grace period of a deleted pod until it is deleted at home although the lender does not answer."""
@@ -120,6 +120,7 @@ class PodController(Controller[Key]):
         self._delay = status_delay
         self._sends_policies = sends_policies
         self._tracked: dict[Key, TrackedPod] = {}
+        self._grace_ends: LearnedDates[Key] = LearnedDates(clock)
         # The lender's outage, or the recovery from it; None before the first.
         self._outage: Outage | Recovery | None = None
         self._unready_timer: IDelayedCall | None = None
@@ -281,6 +282,7 @@ class PodController(Controller[Key]):
     def _forget_home(self, key: Key, tracked: TrackedPod, remote: RemoteNamespace | None) -> TrackedPod:
         """Drop the record of a pod that is gone at home; for a remaining ShadowPod only its deletion is kept."""
         self._caught_up(self._tracked.pop(key))
+        self._grace_ends.forget(key)
         if remote is None or remote.shadow(key.name) is None:
             return TrackedPod()
         left = self._tracked[key] = TrackedPod(shadow_deletion=tracked.shadow_deletion)
@@ -325,12 +327,12 @@ class PodController(Controller[Key]):
             case Refused(reason, message):
                 return decide_refused(home, reason, message, rfc3339(date)), None
             case Pending(asked):
-                if home is not None and home.metadata.deleting and (not asked or self._is_given_up(home, date)):
+                if home is not None and home.metadata.deleting and (not asked or self._is_given_up(home)):
                     return delete_home(home), None
                 return Keep("the namespace is not ready at the lender yet"), None
             case Offloaded(remote, draining):
                 if not remote.synced:
-                    if home is not None and self._is_given_up(home, date):
+                    if home is not None and self._is_given_up(home):
                         return delete_home(home), remote
                     return Keep("what the lender has of this namespace is not known yet"), remote
                 decision = self._decide_offloaded(home, remote, key.name, tracked, date=date)
@@ -353,7 +355,7 @@ class PodController(Controller[Key]):
                 namespace=remote.namespace,
                 tally=counted,
                 now=rfc3339(date),
-                lender_lost=home is not None and self._is_given_up(home, date),
+                lender_lost=home is not None and self._is_given_up(home),
                 ended=ended,
                 grace_ignored=self._is_grace_ignored(tracked, shadow),
                 held=held,
@@ -426,10 +428,10 @@ class PodController(Controller[Key]):
 
     # Deleted pods of a lender that does not answer
 
-    def _is_given_up(self, home: HomePod, now: datetime) -> bool:
+    def _is_given_up(self, home: HomePod) -> bool:
         """Return whether a deleted pod has waited long enough for a lender that does not answer."""
         deadline = self._deadline(home)
-        return deadline is not None and (now - deadline).total_seconds() > GIVE_UP_AFTER
+        return deadline is not None and self.clock.seconds() - deadline > GIVE_UP_AFTER
 
     def _until_given_up(self, home: HomePod | None) -> float | None:
         """Return the seconds until a deleted pod is deleted at home anyway; None while the lender answers.
@@ -439,21 +441,22 @@ class PodController(Controller[Key]):
         deadline = None if home is None or is_held(home) else self._deadline(home)
         if deadline is None:
             return None
-        return max(0.5, (deadline - wall_clock(self.clock)()).total_seconds() + GIVE_UP_AFTER + 0.5)
+        return max(0.5, deadline - self.clock.seconds() + GIVE_UP_AFTER + 0.5)
 
-    def _deadline(self, home: HomePod) -> datetime | None:
+    def _deadline(self, home: HomePod) -> float | None:
         """Return when the grace period of a deleted pod ends; None if it must wait for the lender without limit.
 
         A pod of a StatefulSet waits without limit, as on a dead node: its successor gets the same name and volumes
         while the old pod may still run. An administrator who knows that it does not run deletes it with force. Source:
         Kubernetes, "Force Delete StatefulSet Pods".
         """
+        # The API server sets deletionTimestamp to the request's time plus the grace period (ObjectMeta).
+        grace_ends = self._grace_ends.at(home.metadata.key, home.metadata.deletion_timestamp)
         if not home.metadata.deleting or self._health.ok:
             return None
         if any(owner.controller and owner.kind == "StatefulSet" for owner in home.metadata.owner_references):
             return None
-        # The API server sets deletionTimestamp to the request's time plus the grace period (ObjectMeta).
-        return parse_rfc3339(home.metadata.deletion_timestamp)
+        return grace_ends
 
 
 def _count_restarts(tracked: TrackedPod, home: HomePod | None, pod: RemotePod | None) -> Tally | None:

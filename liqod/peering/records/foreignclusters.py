@@ -345,6 +345,7 @@ class ForeignClusters(PeerController):
             problem=(peer.problem.reason, peer.problem.sentence) if peer.problem is not None else None,
             problem_about_key=peer.problem is not None and peer.problem.about_key,
             offer=offer.status if offer is not None else None,
+            has_node=node is not None,
             node_ready=node is not None and is_ready(node),
             api=node.status.api if node is not None else "",
             lent=peer.lent,

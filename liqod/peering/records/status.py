@@ -23,7 +23,8 @@ class Facts:
     """The facts about one peer at this time.
 
     ``problem`` is (reason, message) of why there is no session; ``problem_about_key``: whether the key is the cause.
-    ``offer`` is the status of its Advertisement, None where there is none. ``lends``/``borrows``: the wanted
+    ``offer`` is the status of its Advertisement, None where there is none; ``has_node``: a VirtualNode record is there,
+    so that an offer was accepted and has not ended. ``lends``/``borrows``: the wanted
     directions. ``retry_within``: upper bound in seconds until the peer is dialled again, 0 when it is not; a bound, so
     that the next attempt does not change the status.
     """
@@ -40,6 +41,7 @@ class Facts:
     problem: tuple[str, str] | None = None
     problem_about_key: bool = False
     offer: AdvertisementStatus | None = None
+    has_node: bool = False
     node_ready: bool = False
     api: str = ""
     lent: Lent | None = None
@@ -175,6 +177,13 @@ def _advertised(facts: Facts) -> Condition:
 
 def _accepted(facts: Facts) -> Condition:
     offer = facts.offer
+    is_open = offer is None or offer.phase in ("", "Pending")
+    if is_open and facts.has_node:
+        # An offer ends when it is withdrawn or refused, not when its record is lost: pods run on.
+        reason, message = "AdvertisementMissing", "the accepted offer has no record; it comes with the next session"
+        if offer is not None and offer.phase:
+            reason, message = offer.reason or offer.phase, offer.message
+        return _unknown("Accepted", reason, message)
     if offer is None or not offer.phase:
         return _no("Accepted", "NoOffer", "there is nothing to accept")
     if offer.phase == "Accepted":

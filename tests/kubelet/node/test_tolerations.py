@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from liqod.kubelet.pods.forge import digest_of, forge_spec
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.objects.tolerations import EVICT_AFTER, HELD, TAINTS
+from liqod.model.timestamps import parse_rfc3339
 
 OURS = {"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "effect": "NoExecute"}
 POD = Catalog().builtin(PODS)
@@ -34,6 +34,12 @@ def usual(seconds: int | None = 300) -> list[dict[str, Any]]:
     """Return the tolerations that Kubernetes' admission gives every pod, with these seconds."""
     limit = {} if seconds is None else {"tolerationSeconds": seconds}
     return [OURS, *({"key": taint, "operator": "Exists", "effect": "NoExecute", **limit} for taint in TAINTS)]
+
+
+def when_added(taint: str, date: str) -> float | None:
+    """Return the seconds of a date since 1970."""
+    moment = parse_rfc3339(date)
+    return None if moment is None else moment.timestamp()
 
 
 def ask(
@@ -167,5 +173,5 @@ class TolerationTests(SynchronousTestCase):
         ]
         for taints, since in rows:
             node = msgspec.convert({"metadata": {"name": "n"}, "spec": {"taints": taints}}, Node)
-            self.assertEqual(tainted_since(node, 100.0, datetime.timestamp), since, taints)
-        self.assertIsNone(tainted_since(None, 100.0, datetime.timestamp))
+            self.assertEqual(tainted_since(node, 100.0, when_added), since, taints)
+        self.assertIsNone(tainted_since(None, 100.0, when_added))
