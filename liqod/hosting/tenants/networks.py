@@ -16,7 +16,7 @@ from liqod.model.ids import Key
 from liqod.model.objects.node import Node
 from liqod.model.records.facts import FACTS_NAME, ClusterFacts, OwnNetworks, own_networks
 from liqod.model.records.network import NO_TUNNEL, Network, NetworkConfig, TunnelEndpoint, parse_networks
-from liqod.model.special_networks import METADATA, UNUSABLE
+from liqod.model.special_networks import special
 
 
 def objection(address: str, own: Sequence[Network], peer: Sequence[Network] | None) -> str:
@@ -31,7 +31,7 @@ def objection(address: str, own: Sequence[Network], peer: Sequence[Network] | No
         return "is no IP address"
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     parsed = mapped or parsed
-    if any(parsed in one for one in UNUSABLE[parsed.version]) or parsed in METADATA:
+    if special(parsed):
         return "is of no other cluster: it is loopback, link-local, multicast or has another special purpose"
     if peer is not None:
         return "" if any(parsed in one for one in peer) else "is not of the networks that were agreed on with the peer"
