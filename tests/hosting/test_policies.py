@@ -14,6 +14,7 @@ from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespace_admission import namespace_policy
 from liqod.hosting.tenants.policies import bindings, policies
 from liqod.model.ids import ClusterID
+from liqod.model.objects.ingress_path import is_plain
 from liqod.model.objects.portable_metadata import is_allowed
 from tests.hosting.admission import Request, refusals
 
@@ -148,6 +149,43 @@ class IngressPolicyTests(SynchronousTestCase):
         ):
             self.assertTrue(self.refused(ingress(**fields)), fields)
         self.assertEqual(self.refused(ingress(tls=[{"hosts": ["a.shop.example"], "secretName": "s"}])), [])
+
+    def test_paths(self) -> None:
+        """A controller writes paths into its configuration: plain ones alone pass, with a type that has a meaning."""
+        for path, kind in (
+            ("/;}} location /x { root /; ", "Prefix"),
+            ("/x\nroot /etc;", "ImplementationSpecific"),
+            ("/", "ImplementationSpecific"),
+            ("/\n", "Prefix"),
+            ("/a{1}", "Exact"),
+            ("/a$uri", "Prefix"),
+            ("/a b", "Prefix"),
+            ("/`a`", "Prefix"),
+            ("a", "Exact"),
+            ("", "Prefix"),
+            (None, "Prefix"),
+            ("/", None),
+        ):
+            made = ingress()
+            one = made["spec"]["rules"][0]["http"]["paths"][0]
+            one.update(path=path, pathType=kind)
+            for field in ("path", "pathType"):
+                if one[field] is None:
+                    del one[field]
+            self.assertIn("paths of letters", "".join(self.refused(made)), (path, kind))
+        for path in ("/", "/a/B-9_.~/", "/v1/x.html"):
+            for kind in ("Prefix", "Exact"):
+                made = ingress()
+                made["spec"]["rules"][0]["http"]["paths"][0].update(path=path, pathType=kind)
+                self.assertEqual(self.refused(made), [], (path, kind))
+
+    @given(st.text(max_size=8))
+    @STEADILY
+    def test_paths_as_home_has_them(self, path: str) -> None:
+        """The policy and the borrower's daemon agree about every path."""
+        made = ingress()
+        made["spec"]["rules"][0]["http"]["paths"][0]["path"] = path
+        self.assertEqual(not self.refused(made), is_plain(path))
 
     def test_classes(self) -> None:
         """Where classes are granted, only those."""

@@ -21,6 +21,7 @@ from liqod.hosting.tenants.namespace_admission import (
 from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.model.names import FULL_LABEL, REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.model.objects.ingress_path import NOT_PLAIN, PATH_TYPES
 from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
 
@@ -227,6 +228,13 @@ def _ingress_rules(contract: Contract) -> list[tuple[str, str]]:
             "!has(object.spec.rules) || object.spec.rules.all(r, !has(r.http) || "
             "r.http.paths.all(p, !has(p.backend.resource)))",
             "a borrower's ingress leads to services only, not to other resources",
+        ),
+        (
+            "!has(object.spec.rules) || object.spec.rules.all(r, !has(r.http) || r.http.paths.all(p, has(p.path) && "
+            f"p.path.startsWith('/') && !p.path.matches('{NOT_PLAIN}') && has(p.pathType) && "
+            f"p.pathType in {_list(PATH_TYPES)}))",
+            "a borrower's ingress has paths of letters, digits and /_.~- only, of the types Prefix and Exact: ingress "
+            "controllers write others into their configuration",
         ),
     ]
     if classes:
