@@ -14,7 +14,14 @@ from liqod.kube.client import Client
 from liqod.kube.resources import CLUSTERFACTS, NETWORKCONFIGS, NODES, TUNNELENDPOINTS
 from liqod.model.ids import Key
 from liqod.model.objects.node import Node
-from liqod.model.records.facts import FACTS_NAME, ClusterFacts, OwnNetworks, own_networks
+from liqod.model.records.facts import (
+    API_SERVER_ADDRESSES,
+    FACTS_NAME,
+    ClusterFacts,
+    OwnNetworks,
+    own_networks,
+    values_of,
+)
 from liqod.model.records.network import NO_TUNNEL, Network, NetworkConfig, TunnelEndpoint, parse_networks
 from liqod.model.special_networks import special
 
@@ -50,6 +57,10 @@ def _of_node(node: Node | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if node is None or node.virtual:
         return (), ()
     return tuple(node.spec.pod_cidrs), tuple(one.address for one in node.status.addresses)
+
+
+def _api_servers(record: ClusterFacts | None) -> list[str]:
+    return values_of(record, API_SERVER_ADDRESSES)
 
 
 def _is_without(config: NetworkConfig | None) -> bool:
@@ -110,7 +121,7 @@ class Networks:
 
     def is_same_facts(self, old: ClusterFacts | None, new: ClusterFacts | None) -> bool:
         """Return whether a change of the facts leaves the networks as they are."""
-        return self._stated(old) == self._stated(new)
+        return self._stated(old) == self._stated(new) and _api_servers(old) == _api_servers(new)
 
     @staticmethod
     def is_same_decision(old: NetworkConfig | None, new: NetworkConfig | None) -> bool:
@@ -146,7 +157,9 @@ class Networks:
             # A plugin may use what the cluster assigned to its nodes beside networks of its own.
             parts = [_of_node(node) for node in self.nodes.items()]
             nodes = parse_networks(text for pods, addresses in parts for text in (*pods, *addresses))
-            self._found = [*self._servers, *stated.pods, *stated.services, *nodes], stated.unknown
+            # The URL may have a name; those of managed API servers are no nodes either.
+            servers = [*self._servers, *parse_networks(_api_servers(self.facts.get(Key("", FACTS_NAME))))]
+            self._found = [*servers, *stated.pods, *stated.services, *nodes], stated.unknown
         return self._found
 
     def _stated(self, record: ClusterFacts | None) -> OwnNetworks:
