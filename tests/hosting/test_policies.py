@@ -14,7 +14,7 @@ from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespace_admission import namespace_policy
 from liqod.hosting.tenants.policies import bindings, policies
 from liqod.model.ids import ClusterID
-from liqod.model.objects.ingress_path import is_plain
+from liqod.model.ingress_path import is_plain
 from liqod.model.objects.portable_metadata import NO_PLAIN_LABELS, is_allowed
 from tests.hosting.admission import Request, refusals
 

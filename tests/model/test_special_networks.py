@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.fabric.control.agreement.exports import ExportPolicy, export_refusal
 from liqod.hosting.tenants.bounds import Surroundings, network_policy
 from liqod.hosting.tenants.contract import Contract
-from liqod.hosting.tenants.networks import objection
 from liqod.model.api_url import OwnAddresses, api_url_problem
+from liqod.model.foreign_address import objection
 from tests.hosting.test_bounds import reaches
 
 SPECIAL = (

@@ -20,8 +20,8 @@ from liqod.hosting.tenants.namespace_admission import (
 )
 from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
+from liqod.model.ingress_path import NOT_PLAIN, PATH_TYPES
 from liqod.model.names import FULL_LABEL, REMOTE_CLUSTER_LABEL, tenant_namespace
-from liqod.model.objects.ingress_path import NOT_PLAIN, PATH_TYPES
 from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY, NO_PLAIN_LABELS
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import WithSpec
-from liqod.model.objects.ingress_path import PATH_TYPES, is_plain
+from liqod.model.ingress_path import PATH_TYPES, is_plain
 from liqod.model.text import clean_text
 
 _FIELDS: Final = ("defaultBackend", "rules", "tls")
