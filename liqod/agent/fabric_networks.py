@@ -6,7 +6,7 @@ from typing import Protocol
 
 from liqod.fabric.service import Fabric
 from liqod.flow.observe import Latest
-from liqod.kubelet.common.network import WITHOUT_TUNNEL
+from liqod.kubelet.common.network import WITHOUT_TUNNEL, OwnNetworks
 from liqod.kubelet.common.readiness import Readiness
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Claims
@@ -31,9 +31,11 @@ class NoClaimant:
 class FabricNetworks:
     """The networks to all lenders, and what the fabric wants to know of virtual kubelets (``NetworkUser``)."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, own: OwnNetworks) -> None:
         self.claimant: Claimant = NoClaimant()
         self._fabric = fabric
+        self._own = own
+        own.revision.subscribe(lambda _: self._own_changed())
         self._known: dict[ClusterID, FabricNetwork] = {}
         fabric.attach(self)
 
@@ -41,7 +43,7 @@ class FabricNetworks:
         """Return the network to one lender; one is kept for each lender that there has been."""
         network = self._known.get(lender)
         if network is None:
-            network = self._known[lender] = FabricNetwork(self._fabric, lender)
+            network = self._known[lender] = FabricNetwork(self._fabric, lender, self._own)
         return network
 
     def claims_changed(self) -> None:
@@ -57,12 +59,20 @@ class FabricNetworks:
         for network in self._known.values():
             network.refresh()
 
+    def _own_changed(self) -> None:
+        for network in self._known.values():
+            network.own_changed()
+
 
 class FabricNetwork:
-    """The network to one lender; where it was decided that there is no tunnel, addresses stay as they are."""
+    """The network to one lender; where it was decided that there is no tunnel, addresses stay as they are.
 
-    def __init__(self, fabric: Fabric, lender: ClusterID) -> None:
+    ``own`` judges the addresses of the lender's pods then.
+    """
+
+    def __init__(self, fabric: Fabric, lender: ClusterID, own: OwnNetworks) -> None:
         self._fabric = fabric
+        self._own = own
         self._lender = lender
         self.status: Latest[Readiness] = Latest(self._status())
         self.translation: Latest[int] = Latest(0)
@@ -83,6 +93,11 @@ class FabricNetwork:
         self.status.set(self._status())
         self.home_services.set(self._home_services())
 
+    def own_changed(self) -> None:
+        """Note that another address may be refused where there is no tunnel."""
+        if not self.is_managed:
+            self.translation.set(self.translation.value + 1)
+
     def _home_services(self) -> Readiness:
         if not self.is_managed:
             return WITHOUT_TUNNEL
@@ -95,8 +110,16 @@ class FabricNetwork:
         return Readiness(ready=bool(is_up), reason=reason, message=message, known=is_up is not None)
 
     def to_home(self, address: str) -> str:
-        """Return the address by which a pod of the lender is reached from here; empty while it is not known."""
-        return self._fabric.map_address(self._lender, address) if self.is_managed else address
+        """Return the address by which a pod of the lender is reached from here; empty while it is not known, and
+        where it is refused.
+        """
+        if self.is_managed:
+            return self._fabric.map_address(self._lender, address)
+        return "" if self.refusal(address) else address
+
+    def refusal(self, address: str) -> str:
+        """Return why an address is not shown: without a tunnel it may be one of this cluster."""
+        return "" if self.is_managed else self._own.own_objection(address)
 
     def to_lender(self, address: str) -> str:
         """Return the address by which the lender's pods reach a pod of this cluster; empty while it is not known."""

@@ -158,7 +158,7 @@ class Features:
                 reactor=reactor, client=client, informers=self.informers, settings=settings, address=address, wall=wall
             )
             self.fabric = Fabric(gateway)
-            networks = FabricNetworks(self.fabric)
+            networks = FabricNetworks(self.fabric, self.hosting.networks)
         self.kubelets = Kubelets(
             reactor=reactor,
             home=HomeCluster(
@@ -172,7 +172,7 @@ class Features:
             ),
             settings=settings,
             lenders=self.peering,
-            networks=networks if networks is not None else NoNetworks(),
+            networks=networks if networks is not None else NoNetworks(self.hosting.networks),
         )
         if networks is not None:
             networks.claimant = self.kubelets
@@ -224,6 +224,8 @@ class Features:
             self._start("network", self.fabric)
             # Kubelets translate pod addresses from their first reconcile on.
             await self.fabric.when_synced()
+        # Without a tunnel the addresses of pods are judged by this cluster's own networks.
+        await self.hosting.networks.prepare()
         self._start("kubelets", self.kubelets)
         if self.webhook is not None:
             self._start("webhook", self.webhook)

@@ -118,7 +118,7 @@ class Hosting(MultiService):
         self._cluster_id = cluster_id
         namespaces = informers.of(NAMESPACES, Object, labels=selector())
         self._offers = Offers(informers.of(FOREIGNCLUSTERS, ForeignCluster))
-        self._networks = Networks(client, informers, settings.network)
+        self.networks = Networks(client, informers, settings.network)
         contracts = Contracts(contract, namespaces)
         bounds = NamespaceBounds(
             client,
@@ -137,7 +137,7 @@ class Hosting(MultiService):
             policies=informers.of(NETWORKPOLICIES, NetworkPolicy, labels=selector()),
             pods=pods,
             facts=informers.of(CLUSTERFACTS, ClusterFacts),
-            networks=self._networks,
+            networks=self.networks,
             contract=contract,
             name_servers=name_servers,
             metrics=metrics,
@@ -180,7 +180,7 @@ class Hosting(MultiService):
             clock,
             shadows=shadows,
             pods=pods,
-            nodes=self._networks.nodes,
+            nodes=self.networks.nodes,
             namespaces=self._namespaces,
             offers=self._offers,
             recorder=recorder,
@@ -198,7 +198,7 @@ class Hosting(MultiService):
             shadows=shadowslices,
             foreign=self._offers.informer,
             namespaces=self._namespaces,
-            networks=self._networks,
+            networks=self.networks,
             metrics=metrics,
         )
         endpointslices = ShadowEndpointSlices(
@@ -207,7 +207,7 @@ class Hosting(MultiService):
             shadows=shadowslices,
             slices=informers.of(ENDPOINTSLICES, EndpointSlice, labels=label_selector(LABELS)),
             namespaces=self._namespaces,
-            networks=self._networks,
+            networks=self.networks,
             lost=paths.lost,
             recorder=recorder,
             workers=own.workers,
@@ -229,7 +229,7 @@ class Hosting(MultiService):
     def stopService(self) -> Deferred[None]:
         self._offers.close()
         self._namespaces.close()
-        self._networks.close()
+        self.networks.close()
         stopped: Deferred[None] = super().stopService()
         return stopped
 

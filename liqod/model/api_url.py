@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
+from liqod.model.special_networks import special
+
 _PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
 
 
@@ -86,8 +88,8 @@ def _number(text: str) -> int:
 def api_url_problem(url: str) -> str:
     """Return what is wrong with the URL of a peer's API server, empty where nothing is.
 
-    It is https, a host, perhaps a port and a plain path. A link-local address reaches what is next to this host, such
-    as the metadata service of a cloud (169.254.169.254), and never another cluster.
+    It is https, a host, perhaps a port and a plain path. A special address reaches what is next to this host, such as
+    the metadata service of a cloud (169.254.169.254), and never another cluster; loopback is ``OwnAddresses``' matter.
     """
     try:
         parts = urlsplit(url)
@@ -102,6 +104,6 @@ def api_url_problem(url: str) -> str:
     if "@" in parts.netloc or "?" in url or "#" in url or ".." in parts.path or not _PATH.fullmatch(parts.path):
         return "its URL has more than a host, a port and a plain path"
     address = _address(host)
-    if address is not None and (address.is_link_local or address.is_unspecified or address.is_multicast):
+    if address is not None and not address.is_loopback and special(address):
         return "its URL has an address that is no cluster's"
     return ""

@@ -15,6 +15,7 @@ from liqod.model.records.network import NetworkConfig
 from liqod.peering.exchange import network as exchange
 from tests.fabric.cases import fabric_host
 from tests.fabric.fake_kernel import FakeKernel
+from tests.kubelet.networks import HomeNetworks
 from tests.peering.clusters import PairCase, PeerCluster, settings
 
 PODS = {"alpha": "10.201.0.0/24", "beta": "10.202.0.0/24"}
@@ -90,9 +91,11 @@ class NewPeeringTests(AutoCase):
         await self.becomes(made, "tunnels on both hosts")
 
     async def test_one_lacks_a_program(self) -> None:
-        """Where one host lacks ``wg`` neither has a tunnel, both say why and what to do, and addresses stay theirs."""
+        """Where one host lacks ``wg`` neither has a tunnel, both say why and what to do, and addresses stay theirs,
+        unless they are this cluster's.
+        """
         alpha, beta = await self.connected()
-        networks = FabricNetworks(self.run_fabric(alpha))
+        networks = FabricNetworks(self.run_fabric(alpha), HomeNetworks("10.96.0.0/12"))
         self.run_fabric(beta, missing=["wg"])
         there = await self.decided(beta, alpha, "none", "HostLacks")
         here = await self.decided(alpha, beta, "none", "PeerHasNone")
@@ -110,6 +113,8 @@ class NewPeeringTests(AutoCase):
         self.assertEqual(self.kernels["beta"].commands, [])
         network = networks.to(beta.id)
         self.assertEqual((network.is_managed, network.status.value.ready), (False, True))
+        for address in ("10.96.0.1", "127.0.0.1", "169.254.169.254"):
+            self.assertEqual((network.to_home(address), bool(network.refusal(address))), ("", True))
         self.assertEqual((network.to_home("10.202.0.9"), network.to_lender("10.201.0.9")), ("10.202.0.9", "10.201.0.9"))
 
     async def test_the_program_comes_later(self) -> None:

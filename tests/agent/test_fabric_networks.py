@@ -21,6 +21,7 @@ from liqod.kube.resources import NETWORKCONFIGS
 from liqod.model.ids import ClusterID
 from tests.fabric.cases import fabric_host
 from tests.fabric.fake_kernel import FakeKernel
+from tests.kubelet.networks import HomeNetworks
 
 REACTOR: Any = reactor
 MILAN = ClusterID("milan")
@@ -42,7 +43,7 @@ class TranslationTests(TestCase):
         await manifests.ensure(client)
         informers = Informers(client, REACTOR)
         settings = Settings(network=Network(mode="wireguard"))
-        networks = FabricNetworks(Fabric(fabric_host(client, informers, settings, FakeKernel())))
+        networks = FabricNetworks(Fabric(fabric_host(client, informers, settings, FakeKernel())), HomeNetworks())
         network = networks.to(MILAN)
         seen: list[int] = []
         network.translation.subscribe(seen.append)

@@ -126,7 +126,7 @@ class AssignExportsTests(SynchronousTestCase):
 
     def test_it_is_bounded(self) -> None:
         """However many are claimed, the record holds so many, and those that had a place keep it."""
-        wanted = claims(*((f"192.0.{n // 250}.{n % 250 + 1}", "TCP/80") for n in range(MOST_EXPORTS + 10)))
+        wanted = claims(*((f"192.1.{n // 250}.{n % 250 + 1}", "TCP/80") for n in range(MOST_EXPORTS + 10)))
         exports, without = assign_exports(POLICY, [], wanted)
         self.assertEqual((len(exports), len(without)), (MOST_EXPORTS, 10))
         self.assertEqual(assign_exports(POLICY, exports, wanted), (exports, without))

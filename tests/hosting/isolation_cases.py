@@ -181,6 +181,14 @@ class IsolationCase(cases.HostingCase):
 
         await self.becomes(known, "an endpoint is there")
 
+    async def test_api_servers_behind_a_name(self) -> None:
+        """A slice leads to no API server of this cluster, whatever the URL by which the daemon calls it."""
+        await state_networks(self.admin, servers=["192.0.2.99"])
+        borrower, namespace = await self.tenant()
+        await self.slice(borrower, namespace, "db", "192.0.2.99", "192.0.2.7")
+        found = await self.becomes(lambda: self.led_to(namespace, "db"), "an endpoint")
+        self.assertEqual(found, ["192.0.2.7"])
+
     async def test_facts_that_were_deleted(self) -> None:
         """Until they are written again what is there stays, and nothing is added."""
         borrower, namespace = await self.tenant()

@@ -6,7 +6,8 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.endpointslice_forge import refused_addresses, template_of
-from liqod.hosting.tenants.networks import objection, peer_networks
+from liqod.hosting.tenants.networks import peer_networks
+from liqod.model.foreign_address import objection
 from liqod.model.records.network import TunnelEndpoint, parse_networks
 from tests.hosting.test_slices import shadow
 

@@ -14,7 +14,8 @@ from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespace_admission import namespace_policy
 from liqod.hosting.tenants.policies import bindings, policies
 from liqod.model.ids import ClusterID
-from liqod.model.objects.portable_metadata import is_allowed
+from liqod.model.ingress_path import is_plain
+from liqod.model.objects.portable_metadata import NO_PLAIN_LABELS, is_allowed
 from tests.hosting.admission import Request, refusals
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -149,6 +150,43 @@ class IngressPolicyTests(SynchronousTestCase):
             self.assertTrue(self.refused(ingress(**fields)), fields)
         self.assertEqual(self.refused(ingress(tls=[{"hosts": ["a.shop.example"], "secretName": "s"}])), [])
 
+    def test_paths(self) -> None:
+        """A controller writes paths into its configuration: plain ones alone pass, with a type that has a meaning."""
+        for path, kind in (
+            ("/;}} location /x { root /; ", "Prefix"),
+            ("/x\nroot /etc;", "ImplementationSpecific"),
+            ("/", "ImplementationSpecific"),
+            ("/\n", "Prefix"),
+            ("/a{1}", "Exact"),
+            ("/a$uri", "Prefix"),
+            ("/a b", "Prefix"),
+            ("/`a`", "Prefix"),
+            ("a", "Exact"),
+            ("", "Prefix"),
+            (None, "Prefix"),
+            ("/", None),
+        ):
+            made = ingress()
+            one = made["spec"]["rules"][0]["http"]["paths"][0]
+            one.update(path=path, pathType=kind)
+            for field in ("path", "pathType"):
+                if one[field] is None:
+                    del one[field]
+            self.assertIn("paths of letters", "".join(self.refused(made)), (path, kind))
+        for path in ("/", "/a/B-9_.~/", "/v1/x.html"):
+            for kind in ("Prefix", "Exact"):
+                made = ingress()
+                made["spec"]["rules"][0]["http"]["paths"][0].update(path=path, pathType=kind)
+                self.assertEqual(self.refused(made), [], (path, kind))
+
+    @given(st.text(max_size=8))
+    @STEADILY
+    def test_paths_as_home_has_them(self, path: str) -> None:
+        """The policy and the borrower's daemon agree about every path."""
+        made = ingress()
+        made["spec"]["rules"][0]["http"]["paths"][0]["path"] = path
+        self.assertEqual(not self.refused(made), is_plain(path))
+
     def test_classes(self) -> None:
         """Where classes are granted, only those."""
         for name, fine in (("public", True), ("internal", False), (None, False)):
@@ -200,8 +238,20 @@ class MetadataPolicyTests(SynchronousTestCase):
             self.assertEqual(self.refused(kind, {"annotations": mine}), [], kind)
             bound = {"pv.kubernetes.io/bind-completed": "yes"}
             self.assertEqual(self.refused(kind, {"annotations": {**mine, **bound}}, {"annotations": bound}), [], kind)
-            labels = {"app": "web", "app.kubernetes.io/name": "web", "offloading.liqo.io/origin": "rome"}
+            labels = {"app.kubernetes.io/name": "web", "offloading.liqo.io/origin": "rome"}
             self.assertEqual(self.refused(kind, {"labels": labels}), [], kind)
+
+    def test_plain_labels(self) -> None:
+        """Controllers pick up config maps and secrets of all namespaces by them (Grafana's chart), and nothing of the
+        tenant selects those: they need a grant there; what is there already may stay.
+        """
+        for kind in self.KINDS:
+            fine = kind not in ("configmaps", "secrets")
+            for key in ("app", "grafana_datasource", "grafana_dashboard"):
+                self.assertEqual(not self.refused(kind, {"labels": {key: "1"}}), fine, (kind, key))
+                self.assertEqual(self.refused(kind, {"labels": {key: "1"}}, {"labels": {key: "1"}}), [], kind)
+                self.assertEqual(self.refused(kind, {"labels": {key: "1"}}, labels=[key]), [], kind)
+                self.assertEqual(self.refused(kind, {"annotations": {key: "1"}}), [], kind)
 
     def test_granted_keys(self) -> None:
         """A domain, a key, and nothing beside them."""
@@ -221,6 +271,13 @@ class MetadataPolicyTests(SynchronousTestCase):
             BORROWERS[0], "configmaps", {"metadata": {"name": "x", "annotations": {key: "v"}}}, None, contract
         )
         self.assertEqual(not reported, is_allowed(key, contract.annotations))
+        labelled = granted(labels=allowed)
+        for kind in ("configmaps", "services"):
+            body = self.body(kind, {"labels": {key: "v"}})
+            plain = kind not in NO_PLAIN_LABELS
+            self.assertEqual(
+                not asked(BORROWERS[0], kind, body, None, labelled), is_allowed(key, labelled.labels, plain=plain)
+            )
 
     def test_finalizers(self) -> None:
         """None is added by a borrower, on any kind; what this cluster added may stay, and go."""

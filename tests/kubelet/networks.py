@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from liqod.flow.observe import Latest
 from liqod.kubelet.common.context import ApiServer, NoHomeServices
 from liqod.kubelet.common.network import LenderNetwork, NoNetwork
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.reflection.forge.reflected import NoHomeObjects
+from liqod.model.foreign_address import objection
 from liqod.model.ids import ClusterID
+from liqod.model.records.network import parse_networks
+
+
+class HomeNetworks:
+    """This cluster's own networks, as a test says."""
+
+    def __init__(self, *networks: str) -> None:
+        self.revision: Latest[int] = Latest(0)
+        self.networks = networks
+
+    def own_objection(self, address: str) -> str:
+        return objection(address, parse_networks(self.networks), None)
+
+    def change(self, *networks: str) -> None:
+        """Have other networks from now on."""
+        self.networks = networks
+        self.revision.set(self.revision.value + 1)
 
 
 def unchanged(address: str) -> str:

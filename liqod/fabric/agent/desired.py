@@ -60,7 +60,7 @@ from liqod.model.records.network import (
     TunnelEndpoint,
 )
 from liqod.model.records.offer import Refusal
-from liqod.model.special_networks import METADATA, UNUSABLE
+from liqod.model.special_networks import UNUSABLE, special
 
 PROTOCOLS: Final = frozenset({"tcp", "udp", "sctp"})
 
@@ -277,7 +277,7 @@ def _exports(exports: Sequence[SeenExport], seen: Sequence[Network], limits: Lim
             raise Refusal("BadExport", f"{one.address[:50]!r} for {one.target[:50]!r} is no pair of addresses")
         if not overlaps(ipaddress.ip_network(address), seen):
             raise Refusal("BadExport", f"the address {address} is not of the external network that the peer sees")
-        if overlaps(ipaddress.ip_network(real), UNUSABLE[real.version]) or real in METADATA:
+        if special(real):
             raise Refusal("BadExport", f"the address {real} must not be exported")
         if len(one.ports) > MOST_PORTS:
             raise Refusal("TooMany", f"more than {MOST_PORTS} ports of {address}")

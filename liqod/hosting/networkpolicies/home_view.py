@@ -16,13 +16,14 @@ from liqod.hosting.networkpolicies.blocks import Block, Blocks, block_of, collap
 from liqod.hosting.networkpolicies.facts import Facts, Pod
 from liqod.hosting.networkpolicies.objects import Objection, Peer, Rule, Terms, matches
 from liqod.hosting.networkpolicies.ports import Ports
-from liqod.hosting.tenants.bounds import PRIVATE, SPECIAL
+from liqod.hosting.tenants.bounds import PRIVATE
 from liqod.model.records.network import Network
+from liqod.model.special_networks import SPECIAL
 
 MAX_WORK: Final = 500_000
 """Comparisons of selectors with namespaces and kinds of pods at most, for the policies of one namespace."""
 
-_NOT_PUBLIC: Final = tuple(ipaddress.ip_network(one) for one in (*PRIVATE, *SPECIAL))
+_NOT_PUBLIC: Final = (*map(ipaddress.ip_network, PRIVATE), *SPECIAL)
 
 
 @attrs.frozen

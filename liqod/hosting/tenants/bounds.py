@@ -6,7 +6,7 @@ Sources: Kubernetes, "Resource Quotas" (object count quota), "Network Policies".
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources, render
 from liqod.model.records.network import Network, covering
+from liqod.model.special_networks import SPECIAL
 
 NAME: Final = "liqod-tenant"
 """The name of the ResourceQuota and of the NetworkPolicy in each granted namespace."""
@@ -50,24 +51,13 @@ _OF_TENANT: Final = {
 """All namespaces of a tenant together. A cluster has 2,768 node ports (Kubernetes: ``service-node-port-range``)."""
 _LIMITED: Final = ("cpu", "memory", "ephemeral-storage")
 """What a container may have a limit for without asking for it (Kubernetes: "Resource Management for Pods")."""
-SPECIAL: Final = (
-    "0.0.0.0/8",
-    "127.0.0.0/8",
-    "169.254.0.0/16",
-    "224.0.0.0/4",
-    "240.0.0.0/4",
-    "::/127",
-    "fd00:ec2::254/128",
-    "fe80::/10",
-    "ff00::/8",
-)
-"""Networks of no other cluster; the metadata services of clouds are link-local (169.254.169.254), but for one of IPv6
-(fd00:ec2::254, Amazon EC2: "Instance metadata")."""
 PRIVATE: Final = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 """Private networks (RFC 1918, RFC 4193), and shared ones (RFC 6598), which clouds use for their own services."""
 EVERY_POD: Final[Mapping[str, None]] = {"matchLabels": None, "matchExpressions": None}
 """The empty selector, as a merge patch has to say it: ``{}`` would leave the terms that somebody added (RFC 7396)."""
-_EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
+_PUBLIC: Final[tuple[Network, ...]] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("2000::/3"))
+"""Where public addresses are: IPv6 has assigned no others (IANA, "IPv6 Global Unicast Address Assignments")."""
+_UNIQUE_LOCAL: Final = ipaddress.ip_network("fc00::/7")
 # CoreDNS of OpenShift serves pods at port 5353; a Service's port is translated before a NetworkPolicy is applied.
 DNS_PORTS: Final = (53, 5353)
 _DNS_PORTS: Final = [{"protocol": protocol, "port": port} for protocol in ("UDP", "TCP") for port in DNS_PORTS]
@@ -139,8 +129,9 @@ def network_policy(peer: str, namespace: str, contract: Contract, around: Surrou
     if level == "internet":
         # Where others connect the clusters, the peer's networks are private ones that are not known here: all but our
         # own are open, once it is known which those are.
-        closed = [*SPECIAL, *(PRIVATE if around.peer is not None or not around.is_complete else ())]
-        blocks += _everything_but([*map(ipaddress.ip_network, closed), *around.own])
+        private = around.peer is None and around.is_complete
+        closed = [*SPECIAL, *(() if private else map(ipaddress.ip_network, PRIVATE)), *around.own]
+        blocks += _without([*_PUBLIC, _UNIQUE_LOCAL] if private else _PUBLIC, closed)
     egress: list[dict[str, Any]] = [
         {"to": [{"namespaceSelector": {"matchLabels": {REMOTE_CLUSTER_LABEL: peer}}}]},
         {"to": dns_peers(), "ports": _DNS_PORTS},
@@ -235,14 +226,14 @@ def _with_resources(thing: Mapping[str, Any], resources: Mapping[str, Any]) -> d
     return {**thing, "resources": resources} if resources != (thing.get("resources") or {}) else dict(thing)
 
 
-def _everything_but(closed: Iterable[Network]) -> list[dict[str, Any]]:
+def _without(wholes: Iterable[Network], closed: Iterable[Network]) -> Iterator[dict[str, Any]]:
+    """Yield each of the wholes without what is closed in it; none that is closed as a whole."""
     networks = covering(closed, MAX_BLOCKS)
-    return [
-        {
-            "ipBlock": {
-                "cidr": whole,
-                "except": [str(one) for one in networks if one.version == (6 if ":" in whole else 4)],
-            }
-        }
-        for whole in _EVERYWHERE
-    ]
+    for whole in wholes:
+        if not any(_is_inside(whole, one) for one in networks):
+            inside = [str(one) for one in networks if _is_inside(one, whole)]
+            yield {"ipBlock": {"cidr": str(whole), "except": inside}}
+
+
+def _is_inside(one: Network, wide: Network) -> bool:
+    return one.version == wide.version and one.prefixlen >= wide.prefixlen and one.network_address in wide

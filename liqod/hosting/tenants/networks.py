@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from liqod.config import schema
+from liqod.flow.observe import Latest
 from liqod.hosting.tenants.bounds import Surroundings
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.resources import CLUSTERFACTS, NETWORKCONFIGS, NODES, TUNNELENDPOINTS
+from liqod.model.foreign_address import objection
 from liqod.model.ids import Key
 from liqod.model.objects.node import Node
-from liqod.model.records.facts import FACTS_NAME, ClusterFacts, OwnNetworks, own_networks
+from liqod.model.records.facts import (
+    API_SERVER_ADDRESSES,
+    FACTS_NAME,
+    ClusterFacts,
+    OwnNetworks,
+    own_networks,
+    values_of,
+)
 from liqod.model.records.network import NO_TUNNEL, Network, NetworkConfig, TunnelEndpoint, parse_networks
-from liqod.model.special_networks import METADATA, UNUSABLE
-
-
-def objection(address: str, own: Sequence[Network], peer: Sequence[Network] | None) -> str:
-    """Return why an endpoint of a tenant may not have an address; empty if it may.
-
-    ``own``: this cluster's networks. ``peer``: the tenant's networks as they are seen here; None where liqod does not
-    connect the clusters, so that they are not known.
-    """
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return "is no IP address"
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    parsed = mapped or parsed
-    if any(parsed in one for one in UNUSABLE[parsed.version]) or parsed in METADATA:
-        return "is of no other cluster: it is loopback, link-local, multicast or has another special purpose"
-    if peer is not None:
-        return "" if any(parsed in one for one in peer) else "is not of the networks that were agreed on with the peer"
-    return "is of this cluster's own networks" if any(parsed in one for one in own) else ""
 
 
 def peer_networks(tunnel: TunnelEndpoint) -> list[Network]:
@@ -50,6 +37,10 @@ def _of_node(node: Node | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if node is None or node.virtual:
         return (), ()
     return tuple(node.spec.pod_cidrs), tuple(one.address for one in node.status.addresses)
+
+
+def _api_servers(record: ClusterFacts | None) -> list[str]:
+    return values_of(record, API_SERVER_ADDRESSES)
 
 
 def _is_without(config: NetworkConfig | None) -> bool:
@@ -75,6 +66,8 @@ class Networks:
         if settings.mode == "auto":
             self.decisions = informers.of(NETWORKCONFIGS, NetworkConfig)
         self._found: tuple[list[Network], tuple[str, ...]] | None = None
+        self.revision: Latest[int] = Latest(0)
+        """It changes with this cluster's own networks."""
         unsubscribe = [self.nodes.subscribe(self._node_changed), self.facts.subscribe(self._facts_changed)]
         self._unsubscribe = unsubscribe
 
@@ -110,7 +103,7 @@ class Networks:
 
     def is_same_facts(self, old: ClusterFacts | None, new: ClusterFacts | None) -> bool:
         """Return whether a change of the facts leaves the networks as they are."""
-        return self._stated(old) == self._stated(new)
+        return self._stated(old) == self._stated(new) and _api_servers(old) == _api_servers(new)
 
     @staticmethod
     def is_same_decision(old: NetworkConfig | None, new: NetworkConfig | None) -> bool:
@@ -119,8 +112,14 @@ class Networks:
 
     def objection(self, tenant: str, address: str) -> str:
         """Return why an endpoint of a tenant may not have an address; empty if it may."""
+        return self._objection(address, self._of(tenant))
+
+    def own_objection(self, address: str) -> str:
+        """Return why an address may be of this cluster, and not of a peer without a tunnel; empty if it is not."""
+        return self._objection(address, None)
+
+    def _objection(self, address: str, peer: list[Network] | None) -> str:
         own, unknown = self._own()
-        peer = self._of(tenant)
         if said := objection(address, own, peer):
             return said
         if peer is None and unknown:
@@ -146,7 +145,9 @@ class Networks:
             # A plugin may use what the cluster assigned to its nodes beside networks of its own.
             parts = [_of_node(node) for node in self.nodes.items()]
             nodes = parse_networks(text for pods, addresses in parts for text in (*pods, *addresses))
-            self._found = [*self._servers, *stated.pods, *stated.services, *nodes], stated.unknown
+            # The URL may have a name; those of managed API servers are no nodes either.
+            servers = [*self._servers, *parse_networks(_api_servers(self.facts.get(Key("", FACTS_NAME))))]
+            self._found = [*servers, *stated.pods, *stated.services, *nodes], stated.unknown
         return self._found
 
     def _stated(self, record: ClusterFacts | None) -> OwnNetworks:
@@ -154,7 +155,12 @@ class Networks:
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         if not self.is_same(old, new):
-            self._found = None
+            self._own_changed()
 
     def _facts_changed(self, key: Key, old: ClusterFacts | None, new: ClusterFacts | None) -> None:
+        if not self.is_same_facts(old, new):
+            self._own_changed()
+
+    def _own_changed(self) -> None:
         self._found = None
+        self.revision.set(self.revision.value + 1)

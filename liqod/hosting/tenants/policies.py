@@ -20,8 +20,9 @@ from liqod.hosting.tenants.namespace_admission import (
 )
 from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
+from liqod.model.ingress_path import NOT_PLAIN, PATH_TYPES
 from liqod.model.names import FULL_LABEL, REMOTE_CLUSTER_LABEL, tenant_namespace
-from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY
+from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY, NO_PLAIN_LABELS
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
 
 FINALIZER_POLICY: Final = "liqod-borrower-finalizers"
@@ -228,6 +229,13 @@ def _ingress_rules(contract: Contract) -> list[tuple[str, str]]:
             "r.http.paths.all(p, !has(p.backend.resource)))",
             "a borrower's ingress leads to services only, not to other resources",
         ),
+        (
+            "!has(object.spec.rules) || object.spec.rules.all(r, !has(r.http) || r.http.paths.all(p, has(p.path) && "
+            f"p.path.startsWith('/') && !p.path.matches('{NOT_PLAIN}') && has(p.pathType) && "
+            f"p.pathType in {_list(PATH_TYPES)}))",
+            "a borrower's ingress has paths of letters, digits and /_.~- only, of the types Prefix and Exact: ingress "
+            "controllers write others into their configuration",
+        ),
     ]
     if classes:
         rules.append(
@@ -295,12 +303,14 @@ def _only_keys(field: str, allowed: Sequence[str]) -> tuple[str, str]:
     prefixes = [one for one in allowed if one.endswith(("/", "."))]
     names = [one for one in allowed if one not in prefixes]
     new, old = f"object.metadata.{field}", f"oldObject.metadata.{field}"
+    unless = ", or plain ones on a config map or secret," if field == "labels" else ""
+    of_kind = f" || request.resource.resource in {_list(NO_PLAIN_LABELS)}" if field == "labels" else ""
     return (
-        f"!has({new}) || {new}.all(k, !(k.contains('/') || k.contains('.') || k in {_list(ACTED_ON)}) || "
+        f"!has({new}) || {new}.all(k, !(k.contains('/') || k.contains('.') || k in {_list(ACTED_ON)}{of_kind}) || "
         f"{_list(prefixes)}.exists(p, k.startsWith(p)) || k in {_list(names)} || "
         f"(oldObject != null && has({old}) && k in {old} && {old}[k] == {new}[k]))",
-        f"it has {field} of a domain that is not granted to borrowers here; leave them out at home ([reflection] "
-        f"skip-{field}), or have the lender's administrator grant them ([hosting] {field})",
+        f"it has {field} of a domain{unless} that is not granted to borrowers here; leave them out at home "
+        f"([reflection] skip-{field}), or have the lender's administrator grant them ([hosting] {field})",
     )
 
 

@@ -36,6 +36,13 @@ class LenderNetwork(Protocol):
         """Return the address by which a pod of the lender is reached from here."""
         ...
 
+    def refusal(self, address: str) -> str:
+        """Return why the address of a pod of the lender is not shown here, as the rest of a sentence.
+
+        Empty if it is shown, or while it is not known here.
+        """
+        ...
+
     def to_lender(self, address: str) -> str:
         """Return the address by which the lender's pods reach a pod of this cluster."""
         ...
@@ -54,6 +61,19 @@ class LenderNetwork(Protocol):
 
     def families(self) -> frozenset[str]:
         """Return the IP families of the lender's pods ("IPv4", "IPv6"); empty while they are not known."""
+        ...
+
+
+class OwnNetworks(Protocol):
+    """This cluster's own networks: where no tunnel translates addresses, a lender could claim theirs."""
+
+    @property
+    def revision(self) -> Latest[int]:
+        """A revision that changes with them."""
+        ...
+
+    def own_objection(self, address: str) -> str:
+        """Return why an address is none of another cluster, as the rest of a sentence; empty if it may be one."""
         ...
 
 
@@ -78,18 +98,26 @@ WITHOUT_TUNNEL: Final = not_ready(
 
 
 class NoNetwork:
-    """Null object for [network] mode = "none": no tunnel and no translation of addresses."""
+    """Null object for [network] mode = "none": no tunnel and no translation of addresses.
 
-    def __init__(self) -> None:
+    ``own`` judges the addresses of the lender's pods; without it none is refused.
+    """
+
+    def __init__(self, own: OwnNetworks | None = None) -> None:
+        self._own = own
         self.status: Latest[Readiness] = Latest(READY)
-        self.translation: Latest[int] = Latest(0)
+        self.translation: Latest[int] = Latest(0) if own is None else own.revision
         self.home_services: Latest[Readiness] = Latest(WITHOUT_TUNNEL)
 
     is_managed = False
 
     def to_home(self, address: str) -> str:
-        """Return the address unchanged."""
-        return address
+        """Return the address unchanged; empty where it is refused."""
+        return "" if self.refusal(address) else address
+
+    def refusal(self, address: str) -> str:
+        """Return why it is none of another cluster."""
+        return "" if self._own is None else self._own.own_objection(address)
 
     def to_lender(self, address: str) -> str:
         """Return the address unchanged."""
@@ -115,9 +143,12 @@ class NoNetwork:
 class NoNetworks:
     """Null object: no tunnel to any lender."""
 
+    def __init__(self, own: OwnNetworks) -> None:
+        self._own = own
+
     def to(self, lender: ClusterID) -> LenderNetwork:
         """Return the network without a tunnel."""
-        return NoNetwork()
+        return NoNetwork(self._own)
 
     def claims_changed(self) -> None:
         """Do nothing: no address must be claimed."""

@@ -29,6 +29,7 @@ from liqod.kubelet.pods.status import (
     keep_times,
     not_offloaded_status,
     not_ready_status,
+    refused_addresses,
     refused_status,
 )
 from liqod.model.names import (
@@ -42,6 +43,7 @@ from liqod.model.objects.pod_completion import is_to_return
 DEFAULT_GRACE: Final = 30
 """Grace period in seconds of a pod that names none. Source: Kubernetes API, PodSpec.terminationGracePeriodSeconds."""
 CONTRADICTS: Final = "PatchContradicts"
+ADDRESS_REFUSED: Final = "AddressRefused"
 GRACE_DEADLINE: Final = 10.0
 """Seconds within which a lender must start to delete a pod with the requested grace period."""
 
@@ -286,16 +288,19 @@ def _write_home(observed: _Observed, home: HomePod, remote: RemotePod, tally: Ta
     """Return the write of a remote pod's status to the home pod."""
     status, spec = decoded(home.status), decoded(home.spec)
     current = remote.metadata.annotations.get(HOME_SPEC_ANNOTATION) == digest_of_spec(home.metadata, spec)
+    there = decoded(remote.status)
     forged = forge_status(
         status,
-        decoded(remote.status),
+        there,
         tally=tally,
         context=observed.context,
         now=observed.now,
         spec=spec,
         generations=Generations(home.metadata.generation if current else 0, remote.metadata.generation),
     )
-    return _write(status, forged, None)
+    refused = refused_addresses(there, observed.context)
+    message = clean_message(f"an address that the lender gives the pod is not shown here: {refused}")
+    return _write(status, forged, Report(ADDRESS_REFUSED, message) if refused else None)
 
 
 def _finished(home: HomePod, status: dict[str, Any], shadow: Shadow | None, remote: RemotePod | None) -> Decision:

@@ -178,10 +178,7 @@ def is_ready(status: Mapping[str, Any]) -> bool:
 def _addresses(status: dict[str, Any], remote: Mapping[str, Any], context: Context) -> None:
     for key in ("podIP", "podIPs", "hostIP", "hostIPs"):
         status.pop(key, None)
-    addresses = [str(entry.get("ip") or "") for entry in remote.get("podIPs") or []]
-    if not addresses and remote.get("podIP"):
-        addresses = [str(remote["podIP"])]
-    mapped = [context.network.to_home(address) for address in addresses if address]
+    mapped = [context.network.to_home(address) for address in _addresses_of(remote)]
     if mapped and mapped[0]:
         # podIPs[0] must equal podIP (PodStatus.podIPs), which single-stack clients read: the home's primary IP version.
         known = sorted(
@@ -192,6 +189,19 @@ def _addresses(status: dict[str, Any], remote: Mapping[str, Any], context: Conte
     if remote.get("hostIP") and context.node_address:
         status["hostIP"] = context.node_address
         status["hostIPs"] = [{"ip": context.node_address}]
+
+
+def refused_addresses(remote: Mapping[str, Any], context: Context) -> str:
+    """Return which addresses of the remote pod are not shown, and why; empty if all are."""
+    found = ((address, context.network.refusal(address)) for address in _addresses_of(remote))
+    return "; ".join(f"{address} {why}" for address, why in found if why)
+
+
+def _addresses_of(remote: Mapping[str, Any]) -> list[str]:
+    addresses = [str(entry.get("ip") or "") for entry in remote.get("podIPs") or []]
+    if not addresses and remote.get("podIP"):
+        addresses = [str(remote["podIP"])]
+    return [address for address in addresses if address]
 
 
 def _is_second(address: str, node_address: str) -> bool:

@@ -20,7 +20,7 @@ from liqod.hosting.shadowpods import dns, forge
 from liqod.hosting.shadowpods.admission import Refuse, admit
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.tenants.contract import Contract
-from liqod.hosting.tenants.networks import objection
+from liqod.model.foreign_address import objection
 from liqod.model.names import ORIGIN_LABEL
 from liqod.model.records.home_policies import MAX_ADDRESSES, MAX_MAPPED, ShadowNetworkPolicySet
 from liqod.model.records.network import Subnets, TunnelEndpointSpec

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kube.writing.merge_patch import apply_merge_patch, merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import FORGED_ANNOTATION
+from liqod.kubelet.common.network import NoNetwork
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.namespaces import plan
 from liqod.kubelet.pods.decide import (
@@ -34,6 +36,7 @@ from liqod.kubelet.pods.forge import forge_shadow
 from liqod.kubelet.pods.restarts import tally
 from liqod.model.ids import ClusterID
 from liqod.model.records.views import MappingStatus
+from tests.kubelet.networks import HomeNetworks
 
 CONTEXT = Context(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender", node_address="10.0.0.1")
 NOW = "2026-01-01T00:00:00Z"
@@ -178,6 +181,18 @@ class DecideTests(SynchronousTestCase):
             encoded = msgspec.json.encode({"metadata": meta, "spec": body, "status": PENDING})
             decision = ask(msgspec.json.decode(encoded, type=HomePod), shadow(), remote())
             self.assertIsInstance(decision, Patch if reported else DeleteShadow, (own, grace))
+
+    def test_a_refused_address(self) -> None:
+        """It is reported with the write of the status, and in no other."""
+        own = HomeNetworks("10.96.0.0/12")
+        context = attrs.evolve(CONTEXT, network=NoNetwork(own))
+        for address, reasons in (("10.96.0.1", ["AddressRefused"]), ("10.202.0.9", [])):
+            pod, there = home(), remote({**RUNNING, "podIP": address})
+            count = tally(None, decoded(pod.status), "r1", decoded(there.status))
+            found = decide(pod, shadow(), there, context=context, namespace="shop-home", tally=count, now=NOW)
+            assert isinstance(found, WriteStatus)
+            self.assertEqual([found.report.reason] if found.report else [], reasons)
+            self.assertEqual(found.status.get("podIP"), None if reasons else address)
 
     def test_unreachable(self) -> None:
         """While the lender does not answer no pod becomes ready; after long none is, and no status is written twice."""

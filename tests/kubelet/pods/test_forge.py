@@ -14,14 +14,21 @@ from liqod.kube.writing.merge_patch import apply_merge_patch, merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import FORGED_ANNOTATION, is_internal, is_ours, remote_labels
 from liqod.kubelet.common.naming import choose_remote, label_value
+from liqod.kubelet.common.network import NoNetwork
 from liqod.kubelet.pods.forge import HOST_NAMESPACES, REMOVED, digest_of, forge_patch, forge_shadow, forge_spec
 from liqod.kubelet.pods.restarts import Tally, tally
-from liqod.kubelet.pods.status import forge_status, not_offloaded_status, not_ready_status, refused_status
+from liqod.kubelet.pods.status import (
+    forge_status,
+    not_offloaded_status,
+    not_ready_status,
+    refused_addresses,
+    refused_status,
+)
 from liqod.model.ids import ClusterID, is_dns_label
 from liqod.model.names import TAINT_KEY, remote_namespace
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.name_service import DOMAIN_ANNOTATION
-from tests.kubelet.networks import Services, SimulatedNetwork
+from tests.kubelet.networks import HomeNetworks, Services, SimulatedNetwork
 
 CONTEXT = Context(home=ClusterID("home"), lender=ClusterID("lender"), node_name="liqo-lender", node_address="10.0.0.1")
 NOW = "2026-01-01T00:00:00Z"
@@ -331,6 +338,24 @@ class StatusTests(SynchronousTestCase):
             remote = remote_status(podIP=there[0], podIPs=[{"ip": address} for address in there])
             forged = self.forge(HOME_PENDING, remote, context=context)
             self.assertEqual((forged["podIP"], forged["podIPs"]), (wanted[0]["ip"], wanted), (node_address, there))
+
+    def test_addresses_of_this_cluster(self) -> None:
+        """Without a tunnel none is shown that is this cluster's own or of no cluster: its Services would lead there."""
+        own = HomeNetworks("10.96.0.0/12", "10.201.0.0/16", "192.168.1.5/32")
+        network = NoNetwork(own)
+        context = Context(home=CONTEXT.home, lender=CONTEXT.lender, node_name="n", network=network)
+        for address in ("10.96.0.1", "10.201.0.7", "192.168.1.5", "127.0.0.1", "169.254.169.254", "::1", "no address"):
+            remote = remote_status(podIP=address, podIPs=[{"ip": address}])
+            forged = self.forge(HOME_PENDING, remote, context=context)
+            self.assertNotIn("podIP", forged, address)
+            self.assertNotIn("podIPs", forged, address)
+            self.assertIn(address, refused_addresses(remote, context))
+        fine = remote_status(podIP="10.202.0.9", podIPs=[{"ip": "10.202.0.9"}])
+        self.assertEqual(self.forge(HOME_PENDING, fine, context=context)["podIP"], "10.202.0.9")
+        self.assertEqual(refused_addresses(fine, context), "")
+        own.change("10.202.0.0/16")
+        self.assertEqual(network.translation.value, 1)
+        self.assertNotIn("podIP", self.forge(HOME_PENDING, fine, context=context))
 
     def test_a_pending_remote_pod_is_no_news(self) -> None:
         """A remote pod that was only scheduled leaves the home pod's status equal, so nothing is written."""

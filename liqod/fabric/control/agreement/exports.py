@@ -15,10 +15,10 @@ from typing import Final
 
 import attrs
 
-from liqod.fabric.state.network import ExportedAddress, overlaps
+from liqod.fabric.state.network import ExportedAddress
 from liqod.fabric.state.validation import MOST_EXPORTS, MOST_PORTS
 from liqod.model.records.network import Address, Claims, Export, Network, shift
-from liqod.model.special_networks import METADATA, UNUSABLE
+from liqod.model.special_networks import special
 
 _PROTOCOLS: Final = {"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}
 
@@ -56,10 +56,8 @@ def export_refusal(text: str, policy: ExportPolicy, *, whole: bool = False) -> s
         return "is no address"
     if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id):
         return "is no address that another cluster can use"
-    if overlaps(ipaddress.ip_network(address), UNUSABLE[address.version]):
-        return "has a meaning on its own host or link alone"
-    if address in METADATA:
-        return "is where a cloud's hosts get their credentials"
+    if said := special(address):
+        return said
     for networks, what in (
         (policy.pods, "is of this cluster's pods"),
         (policy.services, "is of a service, not of an endpoint"),

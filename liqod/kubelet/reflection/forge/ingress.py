@@ -1,5 +1,8 @@
 """Forges Ingresses: without the class, so that the lender's default class applies (spec 004, "Ingresses").
 
+A path that is not plain stays at home, as every lender refuses it (``hosting.tenants.policies``); a path of the type
+ImplementationSpecific, whose meaning depends on the class, goes as a Prefix.
+
 The API server sets the default IngressClass only on creation (DefaultIngressClass admission plugin).
 """
 
@@ -10,6 +13,8 @@ from typing import Any, Final
 
 from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import WithSpec
+from liqod.model.ingress_path import PATH_TYPES, is_plain
+from liqod.model.text import clean_text
 
 _FIELDS: Final = ("defaultBackend", "rules", "tls")
 # The annotation from before ingressClassName (Kubernetes, "Ingress"): it would choose a class by its name at home.
@@ -21,12 +26,28 @@ def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
     if why := inputs.objection(home.metadata.annotations):
         return Withheld(why)
     spec = forge_spec(home.content().get("spec") or {})
+    paths = [path for rule in spec.get("rules", ()) for path in (rule.get("http") or {}).get("paths") or ()]
+    if odd := next((path["path"] for path in paths if not is_plain(path.get("path") or "/")), None):
+        return Withheld(f"its path {clean_text(odd, 100)!r} has other characters than letters, digits and /_.~-", True)
+    if any(path.get("pathType") not in PATH_TYPES for path in paths):
+        spec["rules"] = [_with_types(rule) for rule in spec["rules"]]
     return wanted(home.metadata, {"spec": spec}, inputs.context, left_out=_LEFT_OUT)
 
 
 def forge_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the reflected part of an Ingress spec."""
     return {field: spec[field] for field in _FIELDS if spec.get(field)}
+
+
+def _with_types(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a rule without ImplementationSpecific paths: a class, which is the lender's, says what those mean."""
+    if not (rule.get("http") or {}).get("paths"):
+        return dict(rule)
+    paths = [
+        path if path.get("pathType") in PATH_TYPES else {**path, "pathType": "Prefix", "path": path.get("path") or "/"}
+        for path in rule["http"]["paths"]
+    ]
+    return {**rule, "http": {**rule["http"], "paths": paths}}
 
 
 def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
