@@ -58,6 +58,10 @@ class RefusedTests(SynchronousTestCase):
                 ({"addedTomorrow": 1}, "addedTomorrow"),
                 ({"resources": {"claims": [{"name": "gpu"}]}}, "resources.claims"),
                 ({"securityContext": {"addedTomorrow": True}}, "securityContext.addedTomorrow"),
+                (
+                    {"securityContext": {"windowsOptions": {"gmsaCredentialSpecName": "payroll"}}},
+                    "securityContext.windowsOptions.gmsaCredentialSpecName",
+                ),
                 ({"env": [{"name": "A", "valueFrom": {"nodeRef": {}}}]}, "env[0].valueFrom.nodeRef"),
             ):
                 self.refused({kind: [MAIN, {**MAIN, "name": "b", **fields}]}, f"spec.{kind}[1].{word}")

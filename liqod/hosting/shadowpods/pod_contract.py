@@ -49,18 +49,12 @@ _FIELD: Final = {"fieldPath": None, "apiVersion": None}
 _RESOURCE_FIELD: Final = {"containerName": None, "resource": None, "divisor": None}
 _ITEM: Final = {"key": None, "path": None, "mode": None}
 _FILE: Final = {"path": None, "fieldRef": _FIELD, "resourceFieldRef": _RESOURCE_FIELD, "mode": None}
-# Pod Security judges the values of these fields.
-_SECURITY: Final = dict.fromkeys(
-    (
-        "seLinuxOptions",
-        "windowsOptions",
-        "runAsUser",
-        "runAsGroup",
-        "runAsNonRoot",
-        "seccompProfile",
-        "appArmorProfile",
-    )
-)
+# Pod Security judges the values of these fields; of windowsOptions it knows hostProcess alone, and the credentials of
+# group managed service accounts (gmsaCredentialSpec) are the lender's.
+_SECURITY: Final = {
+    **dict.fromkeys(("seLinuxOptions", "runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile", "appArmorProfile")),
+    "windowsOptions": {"runAsUserName": None, "hostProcess": None},
+}
 _RESOURCES: Final = {"limits": None, "requests": None}
 _CONTAINER: Final = {
     **dict.fromkeys(
