@@ -25,6 +25,7 @@ from liqod.agent.account.names import LEASE, NETWORK_LEASE
 from liqod.agent.errors import StartupError, reason_of
 from liqod.agent.home import Home
 from liqod.agent.host.address import own_address
+from liqod.agent.host.kept_versions import KeptVersions
 from liqod.agent.host.leader_identity import LeaderIdentity
 from liqod.agent.host.sdnotify import Notifier
 from liqod.agent.host.watchdog import Watchdog
@@ -56,6 +57,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.connection import config as kube_config
 from liqod.kube.connection.config import ClientConfig
+from liqod.kube.connection.seen_versions import SeenVersions
 from liqod.kube.leader import LeaderLease
 from liqod.metrics.lag import LagMeter
 from liqod.metrics.registry import Registry
@@ -103,6 +105,8 @@ class Agent(Service):
         self._hostname = hostname or socket.gethostname()
         self._identity = settings.leader.identity
         self._candidate: LeaderIdentity | None = None
+        self._kept_versions: KeptVersions | None = None
+        self._seen = SeenVersions()
         self._backoff = Backoff(initial=1.0, cap=30.0)
         self._failures = 0
         self._last_failure: Waiting | None = None
@@ -232,6 +236,7 @@ class Agent(Service):
                 return
             home = self.home = await homes.prepare(client, self.settings, config.server, self._hostname, self._wall)
             self._last_failure = None
+            client.seen = self._seen_of(home)
             self._log.info(
                 "cluster {name} ({cluster}) with key {fingerprint}",
                 name=home.cluster_name,
@@ -386,6 +391,20 @@ class Agent(Service):
             self.state.set(Stopping())
             await features.stop()
             self.features = None
+            self._keep_seen(client)
+
+    def _seen_of(self, home: Home) -> SeenVersions:
+        if self._kept_versions is None:
+            self._kept_versions = KeptVersions(str(home.cluster_id))
+            self._seen = self._kept_versions.read()
+        return self._seen
+
+    def _keep_seen(self, client: Client) -> None:
+        if self._kept_versions is not None:
+            try:
+                self._kept_versions.write(client.seen)
+            except OSError as error:
+                self._log.warn("the resource versions that were seen are not kept: {error}", error=str(error))
 
     async def _keep_status(self, features: Features) -> None:
         """Open ``ready`` once every condition of readiness holds, and keep the state up to date."""

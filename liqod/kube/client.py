@@ -32,6 +32,7 @@ from liqod.kube.connection.answers import AnswerLimits, check_page
 from liqod.kube.connection.cache_quota import Allowance
 from liqod.kube.connection.concurrency_limit import Slots
 from liqod.kube.connection.config import ClientConfig
+from liqod.kube.connection.seen_versions import SeenVersions
 from liqod.kube.connection.transport import (
     CACHED_FOR,
     IN_FLIGHT,
@@ -89,7 +90,8 @@ class Client:
     applies to one request, from the moment it is sent.
     ``requests`` counts sent requests by verb and plural (with subresource). ``path_since`` is the clock's time at which
     the network path recovered after its last interruption. ``allowance`` bounds the memory of informers' caches; with
-    one (the server is a peer's) answers are bounded and checked too. ``version`` is requested once.
+    one (the server is a peer's) answers are bounded and checked too. ``seen``: the versions that informers have seen.
+    ``version`` is requested once.
     """
 
     _log = Logger()
@@ -106,6 +108,7 @@ class Client:
         allowance: Allowance | None = None,
     ) -> None:
         self.config = config
+        self.seen = SeenVersions()
         self.allowance = allowance
         self.clock: IReactorTime = reactor
         self.timeout = timeout

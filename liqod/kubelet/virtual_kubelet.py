@@ -55,7 +55,8 @@ from liqod.kubelet.tokens.api_service import WITHOUT_TUNNEL
 from liqod.kubelet.tokens.controller import TokenController
 from liqod.kubelet.virtualnode_status import VirtualNodeStatusController
 from liqod.model.ids import ClusterID, Key
-from liqod.model.names import CONFIRM_ANNOTATION, advertisement_name
+from liqod.model.names import CONFIRM_ANNOTATION, DELETIONS_HELD, advertisement_name
+from liqod.model.objects.meta import find_condition
 from liqod.model.records.network import Claims
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import Advertisement, OffloadingPatch, VirtualNode, VirtualNodeSpec
@@ -155,7 +156,9 @@ class VirtualKubelet(MultiService):
         self.failover = Failover(reactor, self.access, self.health.state)
         self.network_condition = NetworkCondition(reactor, self._network.status, str(lender))
         self.readiness: Latest[Readiness] = Latest(self._judge())
-        self.gate = DeletionGate(reactor, str(lender), lambda: self.namespaces.evidence)
+        held = find_condition(record.status.conditions, DELETIONS_HELD)
+        shown = held.reason if held is not None and held.status == "True" else ""
+        self.gate = DeletionGate(reactor, str(lender), lambda: self.namespaces.evidence, shown=shown)
         self.node = self._node_controller()
         self.tolerations = self._toleration_controller()
         self.namespaces = self._namespace_controller()

@@ -26,6 +26,20 @@ def machine(stream: bool = True) -> ListWatch[Object]:
     return ListWatch(Store(), lambda: 0.5, stream=stream)
 
 
+class WentBackTests(SynchronousTestCase):
+    """Versions that are lower than earlier ones."""
+
+    def test_than_an_earlier_list_watch_has_seen(self) -> None:
+        """A first list with a lower version than an earlier process saw counts; once, and not without one."""
+        for before, found in ((0, 0), (9, 0), (10, 1)):
+            m: ListWatch[Object] = ListWatch(Store(), lambda: 0.5, stream=False, newest=before)
+            m.start(0)
+            m.listed({}, (), "9", 0)
+            self.assertEqual((m.went_back, m.newest), (found, 9), before)
+            m.listed({}, (), "11", 30)
+            self.assertEqual((m.went_back, m.newest), (found, 11), before)
+
+
 class OrderTests(SynchronousTestCase):
     """What is done after what."""
 

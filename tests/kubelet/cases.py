@@ -22,6 +22,7 @@ from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
+from liqod.kube.connection.seen_versions import SeenVersions
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import (
     ADVERTISEMENTS,
@@ -118,6 +119,7 @@ class KubeletSides(TestCase):
     reflection = Reflection()
     network: SimulatedNetwork
     kubelets_of: type[Kubelets] = Kubelets
+    seen: Mapping[str, int] = {}
 
     def way(self, server: str) -> str:
         """Return the URL by which the borrower is to reach the lender."""
@@ -170,10 +172,11 @@ class KubeletSides(TestCase):
         self.addCleanup(self.stop)
 
     async def start(self) -> None:
-        """Start the borrower's daemon: a client and caches of its own."""
+        """Start the borrower's daemon: a client and caches of its own; ``seen`` is what a former process left."""
         from twisted.internet import reactor
 
         self.client = Client(self.home.config, reactor)
+        self.client.seen = SeenVersions(self.seen)
         self.informers = Informers(self.client, reactor)
         settings = Settings(
             network=Network(mode="none"),

@@ -85,6 +85,30 @@ class RestoredHomeTests(sandboxes.Sandboxes):
         await self.eventually(lambda: self.are_there(1))
         await self.held("False")
 
+    async def test_a_few_after_a_restart(self) -> None:
+        """Where versions went back while no daemon ran, a few missing pods are held, after a restart too."""
+        snapshot = await self.offload(5)
+        await self.stop()
+        self.seen = self.client.seen.as_dict()
+        self.clusters["home"].store.restore(snapshot)
+        await self.start()
+        record = await self.held("True")
+        self.assertEqual(condition(record, "DeletionsHeld")["reason"], "HomeWentBack")
+        await self.stop()
+        self.seen = self.client.seen.as_dict()
+        await self.start()
+        await self.pause(6)
+        await self.are_there(6)
+        await self.confirm()
+        await self.eventually(lambda: self.are_there(1))
+        await self.held("False")
+        # What was confirmed is not asked again.
+        await self.stop()
+        self.seen = self.client.seen.as_dict()
+        await self.start()
+        await self.pause(3)
+        await self.held("False")
+
     async def test_a_namespace_that_home_forgot(self) -> None:
         """A namespace that is missing at home, with its pods, is not released at the lender before it is confirmed."""
         await self.offload(FEWER)

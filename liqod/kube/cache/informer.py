@@ -63,7 +63,7 @@ class Informer(Service, Generic[V]):
         self._selectors = {"labelSelector": labels, "fieldSelector": fields}
         self._decoder = Decoder(view)
         self._store: Store[V] = Store()
-        self._machine = ListWatch(self._store, random)
+        self._machine = ListWatch(self._store, random, newest=client.seen.newest(resource))
         self._gate = Gate()
         self._subscribers: Subscribers[Subscriber[V]] = Subscribers()
         self._deletion_subscribers: Subscribers[Callable[[Key, V], None]] = Subscribers()
@@ -162,6 +162,7 @@ class Informer(Service, Generic[V]):
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
+        self._client.seen.note(self.resource, self._machine.newest, went_back=self.went_back > 0)
         self._unsubscribe_path()
         run, self._run = self._run, None
         if run is not None:

@@ -69,10 +69,11 @@ class ListWatch(Generic[V]):
 
     ``synced`` is True once a first list was complete. ``error`` is the message of the last failure, empty when live;
     ``stale_since`` is the time since which the store may be behind, None when live. ``closing`` requests the driver to
-    close the watch now. ``went_back`` counts how often the server's resource versions were lower than earlier ones.
+    close the watch now. ``went_back`` counts how often the server's resource versions were lower than earlier ones, or
+    than ``newest``, which an earlier list-watch has seen.
     """
 
-    def __init__(self, store: Store[V], random: Callable[[], float], *, stream: bool = True) -> None:
+    def __init__(self, store: Store[V], random: Callable[[], float], *, stream: bool = True, newest: int = 0) -> None:
         self.store = store
         self.synced = False
         self.error = ""
@@ -81,7 +82,7 @@ class ListWatch(Generic[V]):
         self.closing = False
         self.went_back = 0
         self.resource_version = ""
-        self._newest = 0
+        self.newest = newest
         self._random = random
         self._stream = stream
         self._initial = False
@@ -169,7 +170,7 @@ class ListWatch(Generic[V]):
             self._attempts = 0
         if _from_the_future(error):
             # The list that follows has lower versions, which is the same event.
-            self.went_back, self._newest = self.went_back + 1, 0
+            self.went_back, self.newest = self.went_back + 1, 0
         if isinstance(error, Gone) or _from_the_future(error):
             watched, self.resource_version = bool(self.resource_version), ""
             self._stale(f"the resource version is no longer known, everything is listed again: {error}", now)
@@ -219,9 +220,9 @@ class ListWatch(Generic[V]):
     def _complete(self, resource_version: str, now: float) -> None:
         self.resource_version = resource_version
         version = _number(resource_version)
-        if 0 < version < self._newest:
-            self.went_back, self._newest = self.went_back + 1, 0
-        self._newest = max(self._newest, version)
+        if 0 < version < self.newest:
+            self.went_back, self.newest = self.went_back + 1, 0
+        self.newest = max(self.newest, version)
         self._listed_at = now
         self.synced = True
 
@@ -255,7 +256,7 @@ class ListWatch(Generic[V]):
         self._fruitful = True
         if metadata.resource_version:
             self.resource_version = metadata.resource_version
-            self._newest = max(self._newest, _number(metadata.resource_version))
+            self.newest = max(self.newest, _number(metadata.resource_version))
         if event.type != "DELETED":
             delta = self.store.put(event.object)
             return () if delta is None else (delta,)

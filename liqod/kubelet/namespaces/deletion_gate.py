@@ -6,12 +6,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.observe import Latest
-from liqod.kubelet.namespaces.deletion_judge import Evidence, Held, Item, Surge, judge
+from liqod.kubelet.namespaces.deletion_judge import WENT_BACK, Evidence, Held, Item, Surge, judge
 from liqod.model.ids import Key
 
 SETTLE: Final = 2.0
@@ -36,12 +36,13 @@ class DeletionGate:
 
     ``state`` has the present hold. Controllers ask ``may_delete`` in each step and are called with the key once the
     answer changed; they call ``forget`` for an object that need not be deleted, or is gone. ``evidence`` returns what
-    speaks for lost state.
+    speaks for lost state, ``shown`` is the reason of the hold that an earlier process showed: that versions went back
+    is seen once only, so it counts until somebody confirms.
     """
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, lender: str, evidence: Callable[[], Evidence]) -> None:
+    def __init__(self, clock: IReactorTime, lender: str, evidence: Callable[[], Evidence], *, shown: str = "") -> None:
         self.state: Latest[Held | None] = Latest(None)
         self._clock = clock
         self._lender = lender
@@ -54,6 +55,7 @@ class DeletionGate:
         self._recent: deque[tuple[float, Counter[str]]] = deque()
         self._confirmed = ""
         self._accepted = Evidence()
+        self._went_back_before = shown == WENT_BACK
         self._timer: IDelayedCall | None = None
         self._since: float | None = None
 
@@ -111,7 +113,7 @@ class DeletionGate:
         held = self.state.value
         if held is not None and observation == held.observation:
             self._log.info("deletions at {lender} are confirmed: {held}", lender=self._lender, held=held.message)
-            self._accepted = self._home_evidence()
+            self._accepted, self._went_back_before = self._home_evidence(), False
             self._open()
 
     def _withdraw(self, item: Item) -> None:
@@ -143,7 +145,8 @@ class DeletionGate:
                 self._log.warn("nothing is deleted at {lender}: {held}", lender=self._lender, held=held.message)
 
     def _evidence(self) -> Evidence:
-        return self._home_evidence().beyond(self._accepted)
+        found = self._home_evidence().beyond(self._accepted)
+        return evolve(found, went_back=max(found.went_back, 1)) if self._went_back_before else found
 
     def _surges(self) -> dict[str, Surge]:
         while self._recent and self._clock.seconds() - self._recent[0][0] > RECENT:

@@ -7,7 +7,7 @@ from unittest import TestCase
 from twisted.internet.task import Clock
 
 from liqod.kubelet.namespaces.deletion_gate import LONGEST, RECENT, SETTLE, DeletionGate
-from liqod.kubelet.namespaces.deletion_judge import Evidence
+from liqod.kubelet.namespaces.deletion_judge import MISSING, WENT_BACK, Evidence
 from liqod.model.ids import Key
 
 PODS = "shadowpods"
@@ -128,6 +128,20 @@ class GateTests(TestCase):
         self.clock.advance(SETTLE)
         self.assertEqual(self.ask(range(2, 3)), 0)
         self.assertTrue(self.observation())
+
+    def test_a_hold_of_an_earlier_process(self) -> None:
+        """That versions went back, as the record says, holds until it is confirmed; another reason is judged again."""
+        for shown, held in ((WENT_BACK, True), (MISSING, False)):
+            self.gate = DeletionGate(self.clock, "milan", lambda: self.evidence, shown=shown)
+            self.gate.register(PODS, lambda: 200, self.enqueued.append)
+            self.ask(range(1))
+            self.clock.advance(SETTLE)
+            self.assertEqual(self.gate.state.value is not None, held, shown)
+            if held:
+                self.gate.confirm(self.observation())
+                self.ask(range(1, 2))
+                self.clock.advance(SETTLE)
+            self.assertIsNone(self.gate.state.value)
 
     def test_a_namespace_counts_with_its_contents(self) -> None:
         """A namespace with fifty pods is held for its pods; an empty one is not."""

@@ -1,0 +1,38 @@
+"""The newest resource versions that were seen of an API server: lower ones later mean that its etcd was restored.
+
+A resource version is etcd's revision (Kubernetes API concepts, "Resource versions"; comparable since KEP-5504). What a
+list or a streaming list shows is read consistently, so it is never older than what was seen before it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from liqod.kube.resources import Resource
+
+
+class SeenVersions:
+    """By kind; an informer begins with what an earlier one of its kind, of another term or process, has seen."""
+
+    def __init__(self, kept: Mapping[str, Any] | None = None) -> None:
+        self._newest: dict[str, int] = {
+            str(kind): version for kind, version in (kept or {}).items() if _is_version(version)
+        }
+
+    def newest(self, resource: Resource) -> int:
+        """Return the newest version that was seen of a kind; 0 where none is known."""
+        return self._newest.get(str(resource), 0)
+
+    def note(self, resource: Resource, version: int, *, went_back: bool = False) -> None:
+        """Note what an informer that stops has seen; ``went_back``: it has seen the lower state in force now."""
+        if version > 0:
+            self._newest[str(resource)] = version if went_back else max(version, self.newest(resource))
+
+    def as_dict(self) -> dict[str, int]:
+        """Return what to keep for the next process."""
+        return dict(self._newest)
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 63
