@@ -267,11 +267,11 @@ class Controller(MultiService, Generic[K]):
         """Reconcile a key now or ``after`` seconds; of several pending times the earliest counts."""
         self._queue.add_after(key, after)
 
-    def forget(self, key: K) -> None:
+    def reset_backoff(self, key: K) -> None:
         """Reset a key's failures and back-off, when its object was deleted or the cause is gone."""
         if self._loops is not None:
-            self._loops.forget(key)
-        self._queue.forget(key)
+            self._loops.reset_backoff(key)
+        self._queue.reset_backoff(key)
 
     def retry_failed(self) -> None:
         """Reconcile keys in back-off now, when the cause of their failures is gone."""

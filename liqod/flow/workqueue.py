@@ -92,7 +92,7 @@ class WorkQueue(Generic[K]):
         return self._closed
 
     def failures(self, key: K) -> int:
-        """Return the number of ``add_rate_limited`` calls for a key since its last ``forget``."""
+        """Return the number of ``add_rate_limited`` calls for a key since its last ``reset_backoff``."""
         return self._failures.get(key, 0)
 
     def add(self, key: K) -> None:
@@ -130,7 +130,7 @@ class WorkQueue(Generic[K]):
         self._failures[key] = failures + 1
         self.add_after(key, max(at_least, self._backoff.delay(failures)))
 
-    def forget(self, key: K) -> None:
+    def reset_backoff(self, key: K) -> None:
         """Reset a key's back-off."""
         self._failures.pop(key, None)
 
@@ -242,9 +242,9 @@ class Workers(Service, Generic[K]):
         """The keys whose last attempt failed, with the error."""
         return dict(self._troubles)
 
-    def forget(self, key: K) -> None:
+    def reset_backoff(self, key: K) -> None:
         """Reset a key's failures and back-off."""
-        self.queue.forget(key)
+        self.queue.reset_backoff(key)
         self._troubles.pop(key, None)
 
     def startService(self) -> None:
@@ -307,7 +307,7 @@ class Workers(Service, Generic[K]):
         else:
             if self._troubles and self._troubles.pop(key, None) is not None:
                 self._log.info("{what} {key} works again", what=self._what, key=key)
-            self.queue.forget(key)
+            self.queue.reset_backoff(key)
             if again is not None:
                 self.queue.add_after(key, again)
 

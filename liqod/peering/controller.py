@@ -49,3 +49,7 @@ class PeerController(Controller[ClusterID]):
         """Return the changes of peers that concern this controller."""
         if self.queue is not None:
             yield self._changes.of(self.queue)
+
+    def forget(self, peer: ClusterID) -> None:
+        """Drop the state of a peer whose record is gone; a controller that keeps more drops that too."""
+        self.reset_backoff(peer)

@@ -87,7 +87,7 @@ class WorkQueueTests(SynchronousTestCase):
             self.clock.advance(10)
             self.successResultOf(self.take())
             self.queue.done("a")
-        self.queue.forget("a")
+        self.queue.reset_backoff("a")
         self.queue.add_rate_limited("a")
         seen.append(self.clock.getDelayedCalls()[0].getTime() - self.clock.seconds())
         self.assertEqual(seen, [1.0, 2.0, 4.0, 1.0])
