@@ -288,6 +288,8 @@ class ForeignClusters(PeerController):
             try:
                 record = await self._objects.add_finalizer(record, FINALIZER)
             except (Conflict, NotFound):
+                if urgent:
+                    raise
                 return 0.1
         now = self._clock.seconds()
         facts, until = self._facts(peer, record, now)
@@ -297,7 +299,8 @@ class ForeignClusters(PeerController):
             return again
         # The first key of a stranger is not rate-limited: an administrator waits for it to appear.
         first_key = status.seen_fingerprint and not record.status.seen_fingerprint
-        throttled = not facts.pinned and record.status.phase and not first_key and not _ends_trust(record, status)
+        settled = record.status.phase and not first_key and not _ends_trust(record, status)
+        throttled = settled and not facts.pinned and not urgent
         if throttled and (wait := peer.status_written_at + STRANGER_WRITE_INTERVAL - now) > 0:
             return wait
         peer.status_written_at = now
