@@ -25,7 +25,7 @@ from liqod.peering.session.peer import ConnectionProblem, Peer
 from liqod.peering.session.protocol import JOINING
 from liqod.peering.sessions import Sessions
 from liqod.peering.trust.records import TrustRecords
-from liqod.wire.events import Bye, Hello
+from liqod.wire.events import Bye, Hello, Join
 from tests.peering.clusters import context_of
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
@@ -101,8 +101,8 @@ class Around:
     def of(self, issuer: ClusterID) -> Token | None:
         return self.invitation if issuer == ROME else None
 
-    def key_of(self, issuer: ClusterID) -> str:
-        return ""
+    def join(self, issuer: ClusterID, binding: bytes) -> Join | None:
+        return Join(self.invitation.id, "proof") if self.invitation is not None and issuer == ROME else None
 
     async def delete(self, issuer: ClusterID) -> None:
         self.trace.append(f"forgot the invitation of {issuer}")
@@ -235,6 +235,20 @@ class AuthenticateTests(SessionsCase):
         for connection, announced in table:
             hello = self.sessions.hello(cast(Any, connection))
             self.assertEqual(JOINING in hello.features, announced, connection)
+
+    def test_an_invitation_to_another_key_than_the_trusted_one_is_none(self) -> None:
+        """A token from before the peer changed its key keeps nobody from the session with the key that is pinned."""
+        self.around.invitation = INVITED
+        dialled = Connection(role="dialer", expected=ROME)
+        for pinned, used in ((None, True), (KEY, True), (OTHER, False)):
+            if pinned is not None:
+                self.pin(pinned)
+            said = (
+                self.sessions.invited_key(ROME),
+                JOINING in self.sessions.hello(cast(Any, dialled)).features,
+                self.sessions.join(cast(Any, dialled)) is not None,
+            )
+            self.assertEqual(said, (KEY, True, True) if used else ("", False, False), pinned)
 
 
 class EstablishedTests(SessionsCase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -94,6 +95,9 @@ async def join(session: Session, token: Token) -> None:
     """Have the daemon peer with the issuer of a token. Raises CliError for a token of our own, or a doubtful key."""
     if token.issuer == (await own_cluster(session)).cluster_id:
         raise CliError(errors.BAD_TOKEN, "this token was issued by this cluster", "use it in the other cluster")
+    # Before the daemon has the token: it would say nothing to another key than the token's.
+    with suppress(NotFound):
+        refuse_key(await session.client.get(FOREIGNCLUSTERS, token.issuer, view=ForeignCluster), token.fingerprint)
     await _invite(session, token)
     await _record(session, token.issuer, token.addresses, {"fingerprint": token.fingerprint})
     session.say(f"invited by {token.name or token.issuer} at {', '.join(token.addresses)}")
@@ -123,10 +127,9 @@ async def _invite(session: Session, token: Token) -> None:
         "type": "Opaque",
         "data": {INVITATION: base64.b64encode(token.text.encode()).decode()},
     }
-    try:
-        await session.client.create(SECRETS, body, view=None)
-    except AlreadyExists:
-        await session.client.patch(SECRETS, name, {"data": body["data"]}, namespace, view=None)
+    # Not a patch: how long an invitation is kept counts from its creation.
+    await session.client.delete(SECRETS, name, namespace)
+    await session.client.create(SECRETS, body, view=None)
 
 
 async def _record(session: Session, peer: ClusterID, addresses: list[str], more: dict[str, Any]) -> None:
