@@ -454,7 +454,8 @@ class Sessions:
     def _notify_dialer(self, connection: PeerConnection, ending: Bye) -> None:
         """Notify the dialer of the end of its connection."""
         unnamed = self._address_book.at(connection.address)
-        if unnamed is not None and ending.reason == "UnexpectedIdentity":
+        moved = unnamed is not None and ending.reason == "UnexpectedIdentity"
+        if unnamed is not None and moved:
             unnamed.cluster_id = None  # another cluster uses the address now
             unnamed.dialer.link.retry(1.0)
         peer = self.peers.get(connection.expected or connection.peer_id or ClusterID(""))
@@ -465,6 +466,8 @@ class Sessions:
                 peer.dialer.connection_closed(connection, ending)
         elif unnamed is not None:
             unnamed.dialer.connection_closed(connection, ending)
+        if moved:
+            self._address_book.assign_sightings()
 
     # Stop.
 

@@ -13,13 +13,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.schema import Peering
 from liqod.kube.errors import AlreadyExists, Conflict
 from liqod.kube.events import Recorder
-from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.records.unpeering import DISTRUSTED, FINALIZER
-from liqod.model.records.views import ForeignCluster, ForeignClusterStatus
+from liqod.model.records.views import Endpoint, ForeignCluster, ForeignClusterStatus
 from liqod.peering.changes import Changes
 from liqod.peering.controller import PeeringContext
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
+from liqod.peering.session.lifecycle import UntrustedKeyShown
 from liqod.peering.session.peer import Peer
 from tests.clocks import HostClock
 
@@ -78,8 +79,11 @@ class Seen:
     def get(self, key: object) -> ForeignCluster | None:
         return self.present
 
+    def keys(self) -> list[Key]:
+        return [Key("", ROME)] if self.present is not None else []
 
-def records_of(server: Server, seen: ForeignCluster | None) -> ForeignClusters:
+
+def records_of(server: Server, seen: ForeignCluster | None, max_untrusted: int = 8) -> ForeignClusters:
     """Return the records of a cluster whose watch has shown one state so far."""
     clock = cast(Any, HostClock())
     context = PeeringContext(
@@ -90,7 +94,7 @@ def records_of(server: Server, seen: ForeignCluster | None) -> ForeignClusters:
         clusters=cast(Any, Seen(seen)),
         offers=cast(Any, Seen(None)),
         nodes=cast(Any, Seen(None)),
-        settings=Peering(),
+        settings=Peering(max_untrusted=max_untrusted),
         directions=DirectionPolicy("Auto", "Auto"),
         recorder=cast(Recorder, None),
     )
@@ -101,6 +105,14 @@ class Resting:
     """A dialer that does not dial."""
 
     retry_within: int = 0
+
+    @property
+    def link(self) -> Resting:
+        """Itself."""
+        return self
+
+    def stop(self) -> None:
+        """Do not dial any more."""
 
 
 def stranger() -> Peer:
@@ -164,3 +176,19 @@ class UrgentTests(SynchronousTestCase):
             else:
                 self.assertGreater(cast(float, self.successResultOf(work)), 9.0)
             self.assertEqual(server.refused, 2 if urgent else 0)
+
+
+class NoRoomTests(SynchronousTestCase):
+    """A stranger that showed its key when there was room for its record, and has none by now."""
+
+    def test_nothing_is_kept_of_one_that_nobody_sees(self) -> None:
+        """Who called and left is forgotten; who is in sight, or connected, is not."""
+        place = (Endpoint("192.0.2.1:5872", "mDNS"),)
+        for sightings, session, left in (((), None, False), (place, None, True), ((), object(), True)):
+            records = records_of(Server(None), None, max_untrusted=0)
+            peer = stranger()
+            peer.sightings, peer.session = sightings, cast(Any, session)
+            records._peers[ROME] = peer
+            peer.advance(UntrustedKeyShown())
+            self.successResultOf(Deferred.fromCoroutine(records.reconcile(ROME)))
+            self.assertEqual(ROME in records._peers, left, (sightings, session))
