@@ -175,8 +175,8 @@ def _info(name: str) -> AsyncServiceInfo:
 class Mdns(Service):
     """Keeps a Responder running on the chosen interfaces and reports its sightings, in batches.
 
-    ``on_sightings`` gets a batch at most every 50 ms. Needs Twisted's asyncio reactor, which ``twistd liqod`` installs;
-    with another one, starting raises RuntimeError.
+    ``on_sightings`` gets what was read in batches, at most every 50 ms, and what had to be asked for one by one.
+    Needs Twisted's asyncio reactor, which ``twistd liqod`` installs; with another one, starting raises RuntimeError.
     """
 
     _log = Logger()

@@ -201,7 +201,7 @@ class JoinTests(TokenCase):
 
     async def test_an_invitation_goes_when_its_token_has_expired_in_any_case(self) -> None:
         """Also where its issuer never answers, so that it has no end otherwise."""
-        clock, deleted = HostClock(1e9), cast(list[Any], [])
+        clock, deleted = HostClock(1e9), list[Any]()
         made = wall_clock(clock)() - MAX_LIFE + timedelta(minutes=1)
         meta = ObjectMeta(name="liqod-invitation-milan", namespace=SYSTEM, uid="u", creation_timestamp=rfc3339(made))
 
