@@ -261,8 +261,7 @@ class Agent(Service):
         await self._follow_records(client, self._names_on, self._leaving)
 
     def _names_on(self, host: FabricHost) -> Names:
-        address, wall = host.address, self._wall
-        return Names(host.reactor, host.client, host.informers, host.settings, address, wall=wall)
+        return Names(host.reactor, host.client, host.informers, host.settings, host.address, wall=host.wall)
 
     async def _as_gateway(self, client: Client, lost: Gate) -> None:
         """Make this host's network as the records say and do nothing else, until the lease is lost."""
@@ -281,7 +280,12 @@ class Agent(Service):
         informers = Informers(client, self._reactor)
         address = self.settings.kubelet.node_address or own_address(client.config.server)
         host = FabricHost(
-            reactor=self._reactor, client=client, informers=informers, settings=self.settings, address=address
+            reactor=self._reactor,
+            client=client,
+            informers=informers,
+            settings=self.settings,
+            address=address,
+            wall=self._wall,
         )
         self.node = node = make(host)
         informers.startService()

@@ -175,8 +175,8 @@ def _info(name: str) -> AsyncServiceInfo:
 class Mdns(Service):
     """Keeps a Responder running on the chosen interfaces and reports its sightings, in batches.
 
-    ``on_sightings`` gets a batch at most every 50 ms. Needs Twisted's asyncio reactor, which ``twistd liqod`` installs;
-    with another one, starting raises RuntimeError.
+    ``on_sightings`` gets what was read in batches, at most every 50 ms, and what had to be asked for one by one.
+    Needs Twisted's asyncio reactor, which ``twistd liqod`` installs; with another one, starting raises RuntimeError.
     """
 
     _log = Logger()
@@ -208,13 +208,19 @@ class Mdns(Service):
         """Changes that were not processed because too many came at once."""
 
     def announce(self, me: Announcement) -> None:
-        """Replace what is announced; a responder that cannot is created again."""
+        """Replace what is announced; a responder that cannot is closed, and the next check opens another one."""
         self._me = me
         responder = self._responder
         if responder is None or not self.running:
             return
         renewing = aio.from_coroutine(responder.renew(me))
-        renewing.addErrback(lambda failure: self._set_problem(f"announcing failed: {failure.getErrorMessage()}"))
+        renewing.addErrback(self._not_renewed, responder)
+
+    def _not_renewed(self, failure: Failure, responder: Responder) -> Deferred[None] | None:
+        if not self.running or self._responder is not responder:
+            return None
+        self._set_problem(f"announcing failed: {failure.getErrorMessage()}")
+        return Deferred.fromCoroutine(self._close())
 
     def startService(self) -> None:
         if not aio.reactor_is_asyncio(self._clock):
@@ -349,6 +355,7 @@ class Mdns(Service):
                 self._resolve(self._responder, name)
             else:
                 self.dropped += 1
+                self._responder.forget(name)  # so that zeroconf reports it when it is announced again
         if known is not None:
             self._schedule_recheck(name)
         return known
@@ -385,7 +392,9 @@ class Mdns(Service):
                 self._log.failure("resolving {name} failed", failure, name=name)
 
         def found(seen: Seen | None) -> None:
-            if seen is not None and self.running:
+            if seen is None:
+                responder.forget(name)  # as if it had not been announced: it is asked when it is once more
+            elif self.running:
                 self._on_sightings([seen])
 
         asking = aio.from_coroutine(responder.resolve(name)).addCallback(found).addErrback(failed)

@@ -43,8 +43,9 @@ class MakeSource(Protocol):
 class Discovery(MultiService):
     """Finds peers, by mDNS and from the configuration, and announces this cluster.
 
-    ``on_change`` gets the full tuple at start and whenever it differs from the last one; at most every 50 ms. The
-    constructor raises ValueError for a configured address that is none.
+    ``on_change`` gets the full tuple at start and whenever it differs from the last one. It is not paced here: mDNS
+    reports what it reads in batches of 50 ms, the search of a domain once for each search. The constructor
+    raises ValueError for a configured address that is none.
     """
 
     def __init__(

@@ -142,6 +142,10 @@ class LeaderLease(Service):
             self._failed(Unreachable(f"the lease {self._namespace}/{self._name}: no answer in {left:.1f} s"))
         except KubeError as error:
             self._failed(error)
+        except CancelledError:
+            raise
+        except Exception as error:
+            self._failed_unexpectedly(error)
         if self.leading and not held:
             if self.holder.value != self.identity:
                 self._lose(f"{self.holder.value or 'nobody'} holds the lease")
@@ -279,6 +283,17 @@ class LeaderLease(Service):
         if str(error) != self.error:
             self.error = str(error)
             self._log.warn("the lease {name}: {error}", name=self._name, error=self.error)
+
+    def _failed_unexpectedly(self, error: Exception) -> None:
+        """Note a failure that is no answer of the API server; this candidate goes on trying.
+
+        One that ended here would stand by for ever without anybody noticing, and its cause may pass, such as a Lease
+        that another program wrote.
+        """
+        what = f"{type(error).__name__}: {error}"
+        if what != self.error:
+            self.error = what
+            self._log.failure("an attempt at the lease {name} failed; it is tried again", name=self._name)
 
     def _stamp(self) -> str:
         return rfc3339_micro(self._wall())

@@ -17,6 +17,7 @@ from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
 from liqod.flow.tasks import Tasks
 from liqod.identity.fingerprint_words import words
+from liqod.identity.pairing import Token
 from liqod.model.ids import ClusterID
 from liqod.peering.controller import PeeringContext
 from liqod.peering.ports import OwnCluster, Sighting
@@ -187,7 +188,13 @@ class Sessions:
 
     def invited_key(self, cluster_id: ClusterID) -> str:
         """Return the only key that anything may be sent to while there is an invitation, else an empty string."""
-        return self._invitations.key_of(cluster_id)
+        token = self._invitation(cluster_id)
+        return token.fingerprint if token is not None else ""
+
+    def _invitation(self, issuer: ClusterID) -> Token | None:
+        """Return the token to join a cluster with; none that was issued with another key than the pinned one."""
+        token, pin = self._invitations.of(issuer), self.records.pins.get(issuer)
+        return token if token is None or pin in (None, token.fingerprint) else None
 
     def peer_unreachable(self, cluster_id: ClusterID, why: str) -> None:
         """Record why a peer could not be reached."""
@@ -255,14 +262,14 @@ class Sessions:
     def hello(self, connection: PeerConnection) -> Hello:
         features = [] if self._settings.api == "direct" else [RELAY]
         if connection.role == "dialer" and connection.expected is not None:
-            token, certificate = self._invitations.of(connection.expected), connection.certificate
+            token, certificate = self._invitation(connection.expected), connection.certificate
             # Only the holder of the issuer's key may learn that we have a token.
             if token is not None and certificate is not None and token.fingerprint == certificate.fingerprint:
                 features.append(JOINING)
         return Hello(self.me, self._cluster.name, self._cluster.epoch, OLDEST_MINOR, NEWEST_MINOR, features)
 
     def join(self, connection: PeerConnection) -> Join | None:
-        if connection.expected is None:
+        if connection.expected is None or self._invitation(connection.expected) is None:
             return None
         return self._invitations.join(connection.expected, connection.binding())
 
@@ -447,7 +454,8 @@ class Sessions:
     def _notify_dialer(self, connection: PeerConnection, ending: Bye) -> None:
         """Notify the dialer of the end of its connection."""
         unnamed = self._address_book.at(connection.address)
-        if unnamed is not None and ending.reason == "UnexpectedIdentity":
+        moved = unnamed is not None and ending.reason == "UnexpectedIdentity"
+        if unnamed is not None and moved:
             unnamed.cluster_id = None  # another cluster uses the address now
             unnamed.dialer.link.retry(1.0)
         peer = self.peers.get(connection.expected or connection.peer_id or ClusterID(""))
@@ -458,6 +466,8 @@ class Sessions:
                 peer.dialer.connection_closed(connection, ending)
         elif unnamed is not None:
             unnamed.dialer.connection_closed(connection, ending)
+        if moved:
+            self._address_book.assign_sightings()
 
     # Stop.
 

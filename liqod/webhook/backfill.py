@@ -33,7 +33,7 @@ RUNS_LOCALLY: Final = (
     "owner makes one that is offloaded"
 )
 MAX_REPORTED: Final = 10_000
-"""Pods that are remembered; beyond that an event may be recorded a second time."""
+"""Pods on real nodes that are remembered; beyond that an event may be recorded a second time."""
 
 
 class Placement(View, frozen=True):
@@ -81,7 +81,7 @@ class Backfill:
 
     async def search_local(self, namespaces: list[str]) -> int:
         """Record events for pods on real nodes though their namespaces want none here; returns their number."""
-        found = 0
+        found: set[str] = set()
         for namespace in namespaces:
             listing = await self._client.list(
                 PODS, namespace, view=PlacedPod, fields="status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
@@ -91,10 +91,11 @@ class Backfill:
                 # The scheduler placed a pod that has the affinity: it is where it may be.
                 if pod.metadata.deleting or not _adds_affinity(self._patch(anywhere)):
                     continue
-                found += 1
+                found.add(pod.metadata.uid)
                 if pod.metadata.uid not in self._reported_local:
                     self._report_local(pod)
-        return found
+        self._reported_local &= found
+        return len(found)
 
     def _patch(self, pod: PlacedPod) -> list[dict[str, Any]]:
         spec = to_dict(pod.spec)

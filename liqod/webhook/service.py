@@ -191,7 +191,7 @@ class AdmissionWebhook(Controller[str]):
         """Return the namespaces whose pods must not run in this cluster."""
         known = self._offloadings.items() if self._offloadings is not None else []
         names = {one.metadata.namespace for one in known}
-        return sorted(name for name in names if self.policy(name).placement == REMOTE)
+        return sorted(name for name in names if self.is_enabled(name) and self.policy(name).placement == REMOTE)
 
     async def _listen(self) -> None:
         if self._port is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from kubesandbox.cluster import SandboxCluster
@@ -12,11 +13,13 @@ from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent as WebAgent
 from twisted.web.client import HTTPConnectionPool, readBody
 
+from liqod.agent import service
 from liqod.agent.service import Agent
 from liqod.agent.state import Leading, StandingBy, Waiting
 from liqod.config.load import parse
 from liqod.config.schema import Settings
 from liqod.demo.access import client_config
+from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig
@@ -47,6 +50,11 @@ def settings(**environ: str) -> Settings:
 
 WAITS = 2
 """What of a term waits for the end of the daemon: the term itself, and its state."""
+
+
+def own_date() -> datetime:
+    """Return the date, by a clock that a daemon is given."""
+    return datetime.now(UTC)
 
 
 class DaemonTests(TestCase):
@@ -130,6 +138,28 @@ class DaemonTests(TestCase):
         self.assertEqual([one["metadata"]["name"] for one in leases], ["liqod-network"])
         self.assertEqual((await self.client.list(MUTATINGWEBHOOKS)).items, [])
         self.assertEqual((await self.client.list(CRDS)).items, [])
+
+    async def test_the_network_agent_has_the_daemons_date(self) -> None:
+        """What it writes into records is dated by the clock that the daemon was given, as everywhere else."""
+        hosts: list[FabricHost] = []
+
+        class Made(RecordedFabric):
+            def __init__(self, host: FabricHost) -> None:
+                hosts.append(host)
+                super().__init__(host)
+
+        self.patch(service, "RecordedFabric", Made)
+        agent = Agent(
+            REACTOR,
+            settings(LIQOD_DAEMON__ROLE="network", LIQOD_NETWORK__MODE="wireguard"),
+            client_config=client_config(self.cluster),
+            wall=own_date,
+        )
+        agent.startService()
+        self.addCleanup(agent.stopService)
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        await self.until(lambda: hosts)
+        self.assertIs(hosts[0].wall, own_date)
 
     async def test_control_has_no_kernel(self) -> None:
         """With role = "control" all but the network agent runs, and the daemon is ready without one."""

@@ -300,7 +300,7 @@ class AgainstTests(TestCase):
         other = "sha256:" + "0" * 64
         self.assertIn("LQ2004", await self.liqodctl("trust", "milan", "--fingerprint", other, status=1))
         self.assertIn("LQ2004", await self.liqodctl("trust", "milan", "--words", "a-b-c-d-e-f", status=1))
-        self.assertIn("LQ2006", await self.liqodctl("trust", "milan", status=2))
+        self.assertIn("LQ2004", await self.liqodctl("trust", "milan", status=2))
         self.assertEqual((await self.spec("c2")).get("fingerprint", ""), "")
         six = "-".join(words(KEY).split("-")[:6])
         self.assertIn("6 of the 10 words", await self.liqodctl("trust", "milan", "--words", six, status=2))
@@ -446,6 +446,24 @@ class AgainstTests(TestCase):
         self.assertEqual([each.address for each in record.spec.endpoints], ["192.0.2.1:5872"])
         await self.client.get(SECRETS, "liqod-invitation-milan", "liqo-system")
         self.assertIn("LQ3001", await self.liqodctl("peer", token.text, "--timeout=0.5", status=1))
+
+    async def test_a_token_for_another_key_changes_nothing(self) -> None:
+        """It is refused before anything is stored: the daemon would insist on its key. A new one replaces an old."""
+        await manifests.ensure(self.client)
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        other = "sha256:" + "b" * 64
+        spec = {"clusterID": "milan", "fingerprint": other}
+        record = await self.client.create(FOREIGNCLUSTERS, {"metadata": {"name": "milan"}, "spec": spec})
+        token = Token("0a1b", ClusterID("milan"), "Milan", KEY, ["192.0.2.1:5872"], bytes(32))
+        self.assertIn("LQ2004", await self.liqodctl("peer", token.text, "--no-wait", status=1))
+        self.assertEqual((await self.client.list(SECRETS, "liqo-system")).items, [])
+        self.assertEqual((await self.client.get(FOREIGNCLUSTERS, "milan"))["spec"], record["spec"])
+        await self.client.delete(FOREIGNCLUSTERS, "milan")
+        uids = []
+        for _ in range(2):
+            await self.liqodctl("peer", token.text, "--no-wait")
+            uids.append((await self.client.get(SECRETS, "liqod-invitation-milan", "liqo-system"))["metadata"]["uid"])
+        self.assertNotEqual(*uids)
 
     async def test_peer_at_an_address(self) -> None:
         """Who is there is found by its key alone; nothing is trusted yet."""

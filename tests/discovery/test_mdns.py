@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SkipTest, TestCase
 
 from liqod.config import schema
+from liqod.discovery import mdns as module
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.interfaces import Interface
-from liqod.discovery.mdns import MAX_NAMES, MAX_PENDING, TYPE, Mdns
+from liqod.discovery.mdns import MAX_NAMES, MAX_PENDING, MAX_RESOLVING, TYPE, Mdns
 from liqod.discovery.merge import Lost, Seen
 from liqod.discovery.service import Discovery
 from liqod.flow import aio
@@ -142,3 +144,49 @@ class LoopbackTests(TestCase):
         self.assertGreater(source.dropped + source._responder.refused, 8_000)
         await deferLater(reactor, 0.3)
         self.assertIn("beta", [found.cluster_id for found in at_alpha])
+
+    async def test_what_is_not_resolved_is_new_when_it_is_announced_again(self) -> None:
+        """An instance for which there was no query left, or no answer, is forgotten, as if it had not been there."""
+        mdns = Mdns(Announcement("alpha", "turin", "", 5872), ("127.0.0.1",), reactor, lambda sightings: None)
+        mdns.startService()
+        self.addCleanup(mdns.stopService)
+        await self.until(lambda: mdns._responder is not None)
+        responder = mdns._responder
+        assert responder is not None
+        self.patch(module, "RESOLVE_TIMEOUT", 300)
+        listener = responder._zeroconf.engine.protocols[0]
+        for number in range(MAX_RESOLVING + 4):
+            listener.datagram_received(packet(number, pointer_only=True), ("127.0.0.1", 5353))
+        cache = responder._zeroconf.cache.cache
+        self.assertGreaterEqual(len(cache[TYPE]), MAX_RESOLVING + 4)
+        await self.until(lambda: len(mdns._resolving) == MAX_RESOLVING)
+        self.assertEqual((mdns.dropped, len(_flood(cache))), (4, MAX_RESOLVING))
+        await self.until(lambda: not mdns._resolving)
+        self.assertEqual(_flood(cache), [])
+
+    async def test_a_responder_that_cannot_announce_is_made_again(self) -> None:
+        """Another one takes its place after a while, and announces the new record."""
+        mdns = Mdns(Announcement("alpha", "turin", "", 5872), ("127.0.0.1",), reactor, lambda sightings: None)
+        self.patch(module, "CHECK_INTERVAL", 0.2)
+        mdns.startService()
+        self.addCleanup(mdns.stopService)
+        await self.until(lambda: mdns._responder is not None)
+        await deferLater(reactor, 0.5)
+        first = mdns._responder
+        assert first is not None
+
+        async def renew(me: Announcement) -> None:
+            raise OSError("no buffer space")
+
+        first.renew = renew  # type: ignore[method-assign]
+        new = Announcement("alpha", "turin", "sha256:" + "1" * 64, 5872)
+        mdns.announce(new)
+        await self.until(lambda: "no buffer space" in mdns.problem)
+        await self.until(lambda: mdns._responder not in (None, first) and not mdns.problem)
+        assert mdns._responder is not None
+        self.assertEqual(mdns._responder._me, new)
+
+
+def _flood(cache: Any) -> list[str]:
+    """Return the instances of a flood that zeroconf knows."""
+    return [record.alias for record in cache.get(TYPE, ()) if record.alias.startswith("fake-")]

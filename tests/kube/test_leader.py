@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
@@ -200,3 +200,29 @@ class LeaderTests(SynchronousTestCase):
         self.run_for(1)
         self.successResultOf(stopped[0])
         self.assertEqual(self.holder(), "")
+
+    def test_a_failure_that_nobody_foresaw_ends_no_campaign(self) -> None:
+        """A candidate that stands by tries again and leads later; a leader leads on while its lease lasts."""
+        first = self.candidate("a")[0]
+        wall = self.wall
+
+        def broken() -> Any:
+            raise ValueError("no time of day")
+
+        first._wall = cast(Any, broken)
+        first.startService()
+        self.run_for(10)
+        self.assertEqual((first.leading, len(self.flushLoggedErrors(ValueError))), (False, 1))
+        self.assertIn("no time of day", first.error)
+        first._wall = wall
+        self.run_for(6)
+        self.successResultOf(first.when_leading())
+        first._wall = cast(Any, broken)
+        self.run_for(2.9)
+        self.assertEqual((first.leading, self.lost), (True, []))
+        self.run_for(7)
+        self.assertEqual((first.leading, self.lost), (False, ["a"]))
+        self.flushLoggedErrors(ValueError)
+        first._wall = wall
+        self.run_for(12)
+        self.assertTrue(first.leading)

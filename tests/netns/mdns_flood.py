@@ -12,14 +12,16 @@ from zeroconf._protocol.outgoing import DNSOutgoing
 TYPE = "_liqod._tcp.local."
 
 
-def packet(number: int) -> bytes:
-    """Return a well-formed announcement of a cluster that does not exist."""
+def packet(number: int, *, pointer_only: bool = False) -> bytes:
+    """Return a well-formed announcement of a cluster that does not exist; without its address it has to be asked."""
     name, server = f"fake-{number}.{TYPE}", f"fake-{number}.local."
     text = b"".join(bytes((len(entry),)) + entry for entry in (b"proto=1", b"id=fake-%d" % number, b"name=fake"))
     out = DNSOutgoing(const._FLAGS_QR_RESPONSE | const._FLAGS_AA)
     unique = const._CLASS_IN | const._CLASS_UNIQUE
     address = socket.inet_aton(f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}")
     out.add_answer_at_time(DNSPointer(TYPE, const._TYPE_PTR, const._CLASS_IN, 4500, name), 0)
+    if pointer_only:
+        return out.packets()[0]
     out.add_answer_at_time(DNSService(name, const._TYPE_SRV, unique, 120, 0, 0, 5872, server), 0)
     out.add_answer_at_time(DNSText(name, const._TYPE_TXT, unique, 4500, text), 0)
     out.add_answer_at_time(DNSAddress(server, const._TYPE_A, unique, 120, address), 0)

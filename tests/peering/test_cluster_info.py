@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, cast
+
 import msgspec
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import Sharing
+from liqod.flow.tasks import Tasks
+from liqod.kube.errors import Unreachable
 from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES
+from liqod.peering.lending.cluster_info import ClusterInfo
 from tests.peering.clusters import PairCase, PeerCluster, settings
 
 
@@ -36,6 +45,67 @@ class ClusterInfoTests(PairCase):
         await self.offered(alpha, beta, ["fast", "slow"], ["nginx"])
         await beta.admin.delete(INGRESSCLASSES, "nginx")
         await self.offered(alpha, beta, ["fast", "slow"], [])
+
+
+class Unsteady:
+    """An API server that fails to tell its version some times."""
+
+    def __init__(self, failures: int) -> None:
+        self.asked: list[float] = []
+        self._failures = failures
+        self.clock = Clock()
+        self.version = self
+
+    async def get(self) -> str:
+        self.asked.append(self.clock.seconds())
+        if len(self.asked) <= self._failures:
+            raise Unreachable("no answer")
+        return "v1.35.0"
+
+    def of(self, *args: object) -> Any:
+        """Return an informer that knows of no classes."""
+        return self
+
+    def subscribe(self, subscriber: object) -> Callable[[], None]:
+        return lambda: None
+
+    def when_synced(self) -> Deferred[None]:
+        return succeed(None)
+
+    synced = True
+
+    def items(self) -> list[Any]:
+        return []
+
+
+class VersionTests(SynchronousTestCase):
+    """An API server that does not answer at the start."""
+
+    def test_the_version_is_asked_for_until_it_is_known(self) -> None:
+        """The first offer waits for one answer only, a later one has the version; it is asked seldom, and not again."""
+        server = Unsteady(failures=20)
+        clock, tasks = server.clock, Tasks()
+        info = ClusterInfo(cast(Any, server), cast(Any, server), clock, tasks)
+        info.start()
+        self.assertTrue(info.known)
+        self.assertEqual(info.about().version, "")
+        before = info.revision.value
+        clock.pump([10.0] * 720)
+        self.assertEqual((info.about().version, len(server.asked)), ("v1.35.0", 21))
+        self.assertGreater(info.revision.value, before)
+        self.assertGreater(server.asked[-1] - server.asked[-2], 60)
+        info.stop()
+
+    def test_a_term_that_ends_asks_no_more(self) -> None:
+        """Nothing is left of the attempts when their tasks are cancelled."""
+        server = Unsteady(failures=20)
+        tasks = Tasks()
+        info = ClusterInfo(cast(Any, server), cast(Any, server), server.clock, tasks)
+        info.start()
+        server.clock.advance(3.0)
+        info.stop()
+        self.successResultOf(tasks.stopService())
+        self.assertEqual(server.clock.getDelayedCalls(), [])
 
 
 class NextAttemptTests(PairCase):

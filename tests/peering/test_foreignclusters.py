@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+import attrs
 import msgspec
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import Peering
 from liqod.kube.errors import AlreadyExists, Conflict
 from liqod.kube.events import Recorder
-from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.records.unpeering import DISTRUSTED, FINALIZER
-from liqod.model.records.views import ForeignCluster
+from liqod.model.records.views import Endpoint, ForeignCluster, ForeignClusterStatus
 from liqod.peering.changes import Changes
 from liqod.peering.controller import PeeringContext
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
+from liqod.peering.session.lifecycle import UntrustedKeyShown
+from liqod.peering.session.peer import Peer
+from tests.clocks import HostClock
 
 ROME = ClusterID("rome")
 KEY, OTHER = (Fingerprint("sha256:" + letter * 64) for letter in "ab")
@@ -35,11 +38,12 @@ def record(fingerprint: str = "", version: str = "1", **metadata: Any) -> Foreig
 
 
 class Server:
-    """An API server with one record, or none; ``written`` is what was changed, or made."""
+    """An API server with one record, or none; ``written`` is what was changed, or made; it takes no status."""
 
     def __init__(self, present: ForeignCluster | None) -> None:
         self.present = present
         self.written: list[Mapping[str, Any]] = []
+        self.refused = 0
 
     async def get(self, resource: object, name: str, **more: object) -> ForeignCluster:
         assert self.present is not None
@@ -56,6 +60,9 @@ class Server:
 
     async def patch(self, resource: object, name: str, body: Mapping[str, Any], *more: object, **view: object) -> Any:
         assert self.present is not None
+        if "status" in body:
+            self.refused += 1
+            raise Conflict(409, "Conflict", "it has changed")
         if body["metadata"]["resourceVersion"] != self.present.metadata.resource_version:
             raise Conflict(409, "Conflict", "it has changed")
         self.present = record(body["spec"]["fingerprint"], "9", finalizers=body["metadata"].get("finalizers", []))
@@ -72,6 +79,46 @@ class Seen:
     def get(self, key: object) -> ForeignCluster | None:
         return self.present
 
+    def keys(self) -> list[Key]:
+        return [Key("", ROME)] if self.present is not None else []
+
+
+def records_of(server: Server, seen: ForeignCluster | None, max_untrusted: int = 8) -> ForeignClusters:
+    """Return the records of a cluster whose watch has shown one state so far."""
+    clock = cast(Any, HostClock())
+    context = PeeringContext(
+        client=cast(Any, server), clock=clock, peers={}, changes=Changes(), refusals=cast(Any, None)
+    )
+    return ForeignClusters(
+        context,
+        clusters=cast(Any, Seen(seen)),
+        offers=cast(Any, Seen(None)),
+        nodes=cast(Any, Seen(None)),
+        settings=Peering(max_untrusted=max_untrusted),
+        directions=DirectionPolicy("Auto", "Auto"),
+        recorder=cast(Recorder, None),
+    )
+
+
+@attrs.frozen
+class Resting:
+    """A dialer that does not dial."""
+
+    retry_within: int = 0
+
+    @property
+    def link(self) -> Resting:
+        """Itself."""
+        return self
+
+    def stop(self) -> None:
+        """Do not dial any more."""
+
+
+def stranger() -> Peer:
+    """Return rome, of which nothing is known."""
+    return Peer(id=ROME, dialer=cast(Any, Resting()), broken_at=0.0)
+
 
 class PinTests(SynchronousTestCase):
     """A key that was found trustworthy a moment ago."""
@@ -79,18 +126,7 @@ class PinTests(SynchronousTestCase):
     def pinned(self, seen: ForeignCluster | None, present: ForeignCluster | None) -> tuple[str, Server]:
         """Pin the key, where a watch has shown one state of the record and the API server has another by now."""
         server = Server(present)
-        context = PeeringContext(
-            client=cast(Any, server), clock=cast(Any, Clock()), peers={}, changes=Changes(), refusals=cast(Any, None)
-        )
-        records = ForeignClusters(
-            context,
-            clusters=cast(Any, Seen(seen)),
-            offers=cast(Any, None),
-            nodes=cast(Any, None),
-            settings=Peering(),
-            directions=DirectionPolicy("Auto", "Auto"),
-            recorder=cast(Recorder, None),
-        )
+        records = records_of(server, seen)
         made = self.successResultOf(Deferred.fromCoroutine(records.ensure(ROME, KEY)))
         return made.spec.fingerprint, server
 
@@ -111,3 +147,48 @@ class PinTests(SynchronousTestCase):
             for seen in (None, record(), present):
                 pin, server = self.pinned(seen, present)
                 self.assertEqual((pin, server.written), (present.spec.fingerprint, []))
+
+
+class UrgentTests(SynchronousTestCase):
+    """A status that must be on record before a step is taken."""
+
+    def test_a_lost_race_for_the_finalizer_is_raised(self) -> None:
+        """Nothing was written then, so the step must not be taken; a status that is not urgent is only tried again."""
+        server = Server(record(KEY, version="2"))
+        peer = stranger()
+        for seen in (record(KEY), record(KEY, version="0")):
+            records = records_of(server, seen)
+            self.failureResultOf(Deferred.fromCoroutine(records.sync(peer, urgent=True)), Conflict)
+            self.assertEqual(self.successResultOf(Deferred.fromCoroutine(records.sync(peer))), 0.1)
+        self.assertEqual(server.written, [])
+
+    def test_the_pace_of_strangers_delays_none(self) -> None:
+        """Whose key is no longer pinned is written about seldom, but not while a step waits for it."""
+        peer = stranger()
+        present = msgspec.structs.replace(record(), status=ForeignClusterStatus(phase="Discovered"))
+        for urgent in (False, True):
+            server = Server(present)
+            records = records_of(server, present)
+            peer.status_written_at = records._clock.seconds()
+            work = Deferred.fromCoroutine(records.sync(peer, urgent=urgent))
+            if urgent:
+                self.failureResultOf(work, Conflict)
+            else:
+                self.assertGreater(cast(float, self.successResultOf(work)), 9.0)
+            self.assertEqual(server.refused, 2 if urgent else 0)
+
+
+class NoRoomTests(SynchronousTestCase):
+    """A stranger that showed its key when there was room for its record, and has none by now."""
+
+    def test_nothing_is_kept_of_one_that_nobody_sees(self) -> None:
+        """Who called and left is forgotten; who is in sight, or connected, is not."""
+        place = (Endpoint("192.0.2.1:5872", "mDNS"),)
+        for sightings, session, left in (((), None, False), (place, None, True), ((), object(), True)):
+            records = records_of(Server(None), None, max_untrusted=0)
+            peer = stranger()
+            peer.sightings, peer.session = sightings, cast(Any, session)
+            records._peers[ROME] = peer
+            peer.advance(UntrustedKeyShown())
+            self.successResultOf(Deferred.fromCoroutine(records.reconcile(ROME)))
+            self.assertEqual(ROME in records._peers, left, (sightings, session))

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import base64
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.clocks import wall_clock
+from liqod.flow.controller import After
 from liqod.identity.pairing import BadToken, Token, is_proven, proof, read_token, verifier
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.records.invitations import EXPIRES, INVITATION, INVITATION_LABEL, VERIFIER, invitation_name, token_name
+from liqod.model.objects.meta import ObjectMeta
+from liqod.model.records.invitations import (
+    EXPIRES,
+    INVITATION,
+    INVITATION_LABEL,
+    MAX_LIFE,
+    VERIFIER,
+    invitation_name,
+    token_name,
+)
 from liqod.model.timestamps import rfc3339
-from liqod.peering.trust.pairing import encoded
-from tests.peering.clusters import PairCase, PeerCluster
+from liqod.peering.trust.invitation_expiry import InvitationExpiry
+from liqod.peering.trust.pairing import Secret, encoded
+from tests.clocks import HostClock
+from tests.peering.clusters import PairCase, PeerCluster, context_of
 
 KEY = Fingerprint("sha256:" + "a" * 64)
 OTHER = Fingerprint("sha256:" + "b" * 64)
@@ -186,6 +198,28 @@ class JoinTests(TokenCase):
         await self.becomes(reported, "the guest says that another key answers")
         self.assertEqual((await impostor.admin.list(FOREIGNCLUSTERS)).items, [])
         self.assertNotIn("used-by", await self.kept(issuer))
+
+    async def test_an_invitation_goes_when_its_token_has_expired_in_any_case(self) -> None:
+        """Also where its issuer never answers, so that it has no end otherwise."""
+        clock, deleted = HostClock(1e9), list[Any]()
+        made = wall_clock(clock)() - MAX_LIFE + timedelta(minutes=1)
+        meta = ObjectMeta(name="liqod-invitation-milan", namespace=SYSTEM, uid="u", creation_timestamp=rfc3339(made))
+
+        class Around:
+            """The API server, and the invitations that a watch has shown."""
+
+            def get(self, key: object) -> Secret:
+                return Secret(metadata=meta)
+
+            async def delete(self, resource: object, name: str, namespace: str, **more: object) -> None:
+                deleted.append((name, namespace, more))
+
+        expiry = InvitationExpiry(context_of(clock, client=Around()), cast(Any, Around()))
+        self.assertEqual(await expiry.reconcile(meta.key), After(60.0))
+        self.assertEqual(deleted, [])
+        clock.advance(61)
+        self.assertIsNone(await expiry.reconcile(meta.key))
+        self.assertEqual(deleted, [(meta.name, SYSTEM, {"uid": "u"})])
 
     async def test_unknown_tokens_cannot_be_guessed_forever(self) -> None:
         """Beyond thirty a minute the API is not even asked."""

@@ -17,7 +17,7 @@ from liqod.identity.pairing import Token
 from liqod.identity.tls import PeerCertificate, PeerTLS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.meta import ObjectMeta
-from liqod.model.records.views import ForeignCluster, ForeignClusterSpec
+from liqod.model.records.views import Endpoint, ForeignCluster, ForeignClusterSpec
 from liqod.peering.ports import OwnCluster
 from liqod.peering.session.dialer import NO_ADDRESS
 from liqod.peering.session.liveness import Heartbeat
@@ -25,8 +25,8 @@ from liqod.peering.session.peer import ConnectionProblem, Peer
 from liqod.peering.session.protocol import JOINING
 from liqod.peering.sessions import Sessions
 from liqod.peering.trust.records import TrustRecords
-from liqod.wire.events import Bye, Hello
-from tests.peering.clusters import context_of
+from liqod.wire.events import Bye, Hello, Join
+from tests.peering.clusters import FakeSighting, context_of
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 ME, ROME = ClusterID("milan"), ClusterID("rome")
@@ -34,6 +34,7 @@ OWN_TLS = PeerTLS(generate(ME, NOW))
 KEY, OTHER = (Fingerprint("sha256:" + letter * 64) for letter in "ab")
 CERTIFICATE = PeerCertificate(KEY, False, ROME, NOW, NOW)
 HELLO = Hello(ROME, "Rome", 1, 0, 0, [])
+PLACE = Endpoint("192.0.2.1:5872", "Manual")
 INVITED = Token("0a1b", ROME, "Rome", KEY, ["192.0.2.1:5872"], bytes(32))
 
 
@@ -101,8 +102,8 @@ class Around:
     def of(self, issuer: ClusterID) -> Token | None:
         return self.invitation if issuer == ROME else None
 
-    def key_of(self, issuer: ClusterID) -> str:
-        return ""
+    def join(self, issuer: ClusterID, binding: bytes) -> Join | None:
+        return Join(self.invitation.id, "proof") if self.invitation is not None and issuer == ROME else None
 
     async def delete(self, issuer: ClusterID) -> None:
         self.trace.append(f"forgot the invitation of {issuer}")
@@ -236,6 +237,20 @@ class AuthenticateTests(SessionsCase):
             hello = self.sessions.hello(cast(Any, connection))
             self.assertEqual(JOINING in hello.features, announced, connection)
 
+    def test_an_invitation_to_another_key_than_the_trusted_one_is_none(self) -> None:
+        """A token from before the peer changed its key keeps nobody from the session with the key that is pinned."""
+        self.around.invitation = INVITED
+        dialled = Connection(role="dialer", expected=ROME)
+        for pinned, used in ((None, True), (KEY, True), (OTHER, False)):
+            if pinned is not None:
+                self.pin(pinned)
+            said = (
+                self.sessions.invited_key(ROME),
+                JOINING in self.sessions.hello(cast(Any, dialled)).features,
+                self.sessions.join(cast(Any, dialled)) is not None,
+            )
+            self.assertEqual(said, (KEY, True, True) if used else ("", False, False), pinned)
+
 
 class EstablishedTests(SessionsCase):
     """What becomes of a session."""
@@ -269,6 +284,37 @@ class EstablishedTests(SessionsCase):
         self.closes(first, first.said)
         self.assertEqual([word for word in self.around.trace if word in ("replaced", "closed")], ["replaced"])
         self.assertIs(self.peers[ROME].session, second)
+
+
+class UnnamedAddressTests(SessionsCase):
+    """A configured address without an ID, at which anybody may answer with any."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.sessions.update_sightings([FakeSighting("192.0.2.1", 5872)])
+
+    def claims(self, cluster_id: str) -> None:
+        """Have a cluster answer there, and be refused."""
+        claimed = ClusterID(cluster_id)
+        dialled = Connection(role="dialer", peer_id=claimed, peer_hello=Hello(claimed, "", 1, 0, 0, []))
+        self.closes(dialled, self.answer(dialled))
+
+    def test_each_answer_replaces_the_one_before(self) -> None:
+        """Who claims another ID each time fills no memory, and the address is dialled for the newest one only."""
+        for number in range(20):
+            self.claims(f"c{number}")
+        self.assertEqual({peer.id: peer.sightings for peer in self.peers.values()}, {"c19": (PLACE,)})
+
+    def test_who_is_no_longer_there_is_forgotten(self) -> None:
+        """When another cluster answers than the one that did before; one with a record only loses the address."""
+        for recorded in (False, True):
+            if recorded:
+                self.pin()
+            self.claims(ROME)
+            self.assertEqual(self.peers[ROME].sightings, (PLACE,))
+            self.closes(Connection(role="dialer", expected=ROME, peer_id=None), Bye("UnexpectedIdentity", "another"))
+            left = {peer.id: peer.sightings for peer in self.peers.values()}
+            self.assertEqual(left, {ROME: ()} if recorded else {})
 
 
 class FormerKeyTests(SessionsCase):

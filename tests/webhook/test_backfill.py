@@ -121,3 +121,17 @@ class BackfillTests(SynchronousTestCase):
             self.search(local=True)
             self.assertLessEqual(len(self.backfill._reported_local), 3)
         self.assertEqual(len(self.reported), 20)
+        self.has(*(pod(f"job-{number}", node="worker-1") for number in range(20)))
+        self.search(local=True)
+        self.assertLessEqual(len(self.backfill._reported_local), 3)
+
+    def test_a_pod_that_is_gone_is_forgotten(self) -> None:
+        """A pod is remembered as long as it is found, however many there were before."""
+        for number in range(20):
+            self.has(pod("stays", node="worker-1"), pod(f"web-{number}", node="worker-1"))
+            self.search(local=True)
+        self.assertEqual(self.backfill._reported_local, {"uid-stays", "uid-web-19"})
+        self.has()
+        self.search(local=True)
+        self.assertEqual(self.backfill._reported_local, set())
+        self.assertEqual(len(self.reported), 21)

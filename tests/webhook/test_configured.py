@@ -15,6 +15,7 @@ from liqod.config.schema import Settings, Webhook
 from liqod.identity.serving import generate
 from liqod.kube.errors import NotFound
 from liqod.model.ids import Key
+from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.offloading import REMOTE, NamespaceOffloading, NamespaceOffloadingSpec, Policy
 from liqod.webhook.configuration import Configuration, forge
 from liqod.webhook.server import PATH, Mutate
@@ -47,13 +48,14 @@ class Nobody:
     def record_event(self, *args: Any) -> None: ...
 
 
-def made(server: Server, offloadings: Offloadings | None = None) -> AdmissionWebhook:
+def made(server: Server, offloadings: Offloadings | None = None, enabled: Enabled | None = None) -> AdmissionWebhook:
     return AdmissionWebhook(
         cast(Any, Clock()),
         cast(Any, server),
         Settings(),
         "192.0.2.1",
         offloadings=cast(Any, offloadings),
+        enabled=cast(Any, enabled),
         recorder=cast(Any, Nobody()),
     )
 
@@ -61,11 +63,32 @@ def made(server: Server, offloadings: Offloadings | None = None) -> AdmissionWeb
 class Offloadings:
     """An informer of what namespaces want."""
 
-    def __init__(self) -> None:
+    def __init__(self, *present: NamespaceOffloading) -> None:
         self.synced = False
+        self.present = {each.metadata.key: each for each in present}
 
-    def get(self, key: Key) -> None:
-        return None
+    def get(self, key: Key) -> NamespaceOffloading | None:
+        return self.present.get(key)
+
+    def items(self) -> list[NamespaceOffloading]:
+        return list(self.present.values())
+
+
+class Enabled:
+    """An informer of the namespaces with the label."""
+
+    def __init__(self, *names: str) -> None:
+        self.synced = True
+        self.names = names
+
+    def get(self, key: Key) -> object | None:
+        return key if key.name in self.names else None
+
+
+def wants(namespace: str, strategy: str) -> NamespaceOffloading:
+    """Return what a namespace wants."""
+    spec = NamespaceOffloadingSpec(pod_offloading_strategy=strategy)
+    return NamespaceOffloading(metadata=ObjectMeta(name="offloading", namespace=namespace), spec=spec)
 
 
 class SearchTests(SynchronousTestCase):
@@ -82,6 +105,12 @@ class SearchTests(SynchronousTestCase):
                 webhook.ready.open()
             for old, new, searches in changes:
                 self.assertEqual(len(list(webhook._namespace_changed(key, old, new))), searches * configured)
+
+    def test_pods_are_reported_where_none_may_run_here(self) -> None:
+        """In an enabled namespace that is to be remote; one that is no longer enabled runs its pods here."""
+        offloadings = Offloadings(*(wants(name, strategy) for name, strategy in (("shop", "Remote"), ("bank", "Both"))))
+        for enabled, searched in ((None, ["shop"]), (Enabled("shop", "bank"), ["shop"]), (Enabled("bank"), [])):
+            self.assertEqual(made(Server(), offloadings, enabled)._remote_only(), searched)
 
     def test_it_is_prepared_when_it_knows_what_namespaces_want(self) -> None:
         """At once where nothing says so but their labels."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
+import sys
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -21,7 +23,7 @@ from liqod.cli.status.facts import peer_hint
 from liqod.cli.status.peers import is_true, label
 from liqod.cli.status.whoami import own_cluster
 from liqod.identity.fingerprint_words import words
-from liqod.identity.pairing import PREFIX, BadToken, Token, read_token
+from liqod.identity.pairing import MAX_LENGTH, PREFIX, BadToken, Token, read_token
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
 from liqod.model.ids import ClusterID, Key, is_dns_label
@@ -35,7 +37,7 @@ _REFUSALS = ("TokenRefused", "UnexpectedKey", "ClusterIDRepetition", "KeyInUse")
 
 
 @click.command()
-@click.argument("target", metavar="TOKEN|HOST")
+@click.argument("target", metavar="TOKEN|HOST|-")
 @wait_options(default=True, seconds=30)
 @record_options
 def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
@@ -43,13 +45,16 @@ def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
 
     A token establishes trust in both directions; no further command is needed on either side. An address only yields a
     key: compare its words with the other administrator, then run `liqodctl trust`. HOST is a name or an IP address,
-    with a port if it is not 5872.
+    with a port if it is not 5872. `-` reads it from standard input, where no other user of this host sees a token.
 
     \b
     Examples:
       liqodctl peer liqo1.eyJ...          a token of `liqodctl token create`
+      liqodctl peer - < token.txt         the same, which `ps` does not show
       liqodctl peer 203.0.113.7
     """
+
+    target = read_argument(target)
 
     async def with_token(session: Session) -> None:
         token = pairing_token(target)
@@ -94,6 +99,9 @@ async def join(session: Session, token: Token) -> None:
     """Have the daemon peer with the issuer of a token. Raises CliError for a token of our own, or a doubtful key."""
     if token.issuer == (await own_cluster(session)).cluster_id:
         raise CliError(errors.BAD_TOKEN, "this token was issued by this cluster", "use it in the other cluster")
+    # Before the daemon has the token: it would say nothing to another key than the token's.
+    with suppress(NotFound):
+        refuse_key(await session.client.get(FOREIGNCLUSTERS, token.issuer, view=ForeignCluster), token.fingerprint)
     await _invite(session, token)
     await _record(session, token.issuer, token.addresses, {"fingerprint": token.fingerprint})
     session.say(f"invited by {token.name or token.issuer} at {', '.join(token.addresses)}")
@@ -105,6 +113,19 @@ async def joined(session: Session, token: Token, timeout: float) -> None:
     what = f"a session with {token.issuer}"
     await session.within(timeout, settled, what, lambda: peer_hint(session, token.issuer))
     await _check_outcome(session, token.issuer)
+
+
+def read_argument(text: str) -> str:
+    """Return an argument, for ``-`` the first line of standard input. Raises CliError for an empty one.
+
+    Every user of a host can read the arguments of its processes (proc(5), ``/proc/pid/cmdline``).
+    """
+    if text != "-":
+        return text
+    line = sys.stdin.readline(MAX_LENGTH + 1).strip()
+    if not line:
+        raise CliError(errors.BAD_TOKEN, "there is no token on standard input", "pipe one line with it", errors.USAGE)
+    return line
 
 
 def pairing_token(text: str) -> Token:
@@ -123,10 +144,9 @@ async def _invite(session: Session, token: Token) -> None:
         "type": "Opaque",
         "data": {INVITATION: base64.b64encode(token.text.encode()).decode()},
     }
-    try:
-        await session.client.create(SECRETS, body, view=None)
-    except AlreadyExists:
-        await session.client.patch(SECRETS, name, {"data": body["data"]}, namespace, view=None)
+    # Not a patch: how long an invitation is kept counts from its creation.
+    await session.client.delete(SECRETS, name, namespace)
+    await session.client.create(SECRETS, body, view=None)
 
 
 async def _record(session: Session, peer: ClusterID, addresses: list[str], more: dict[str, Any]) -> None:

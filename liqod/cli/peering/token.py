@@ -27,14 +27,22 @@ from liqod.identity.pairing import MAX_ADDRESSES, SECRET_BYTES, Token, verifier
 from liqod.kube.resources import SECRETS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.facts import DAEMON_ADDRESSES, fact_of
-from liqod.model.records.invitations import ATTEMPTS, EXPIRES, MAX_ATTEMPTS, TOKEN_LABEL, USED_BY, VERIFIER, token_name
+from liqod.model.records.invitations import (
+    ATTEMPTS,
+    EXPIRES,
+    MAX_ATTEMPTS,
+    MAX_LIFE,
+    TOKEN_LABEL,
+    USED_BY,
+    VERIFIER,
+    token_name,
+)
 from liqod.model.timestamps import parse_rfc3339, rfc3339
 
 PORT = 5872
 COLUMNS = {"id": "TOKEN", "state": "STATE", "expires": "EXPIRES", "attempts": "FAILED ATTEMPTS", "used": "USED BY KEY"}
 _TIME = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-MAX_TTL = timedelta(days=30)
 
 
 @click.group(cls=Group)
@@ -52,7 +60,7 @@ def parse_ttl(context: click.Context, option: click.Parameter, text: str) -> tim
     """Return a duration such as 30m, 2h or 1d; at most 30 days."""
     match = _TIME.fullmatch(text)
     ttl = timedelta(**{_UNITS[match[2]]: int(match[1])}) if match and len(match[1]) < 8 else timedelta()
-    if not timedelta() < ttl <= MAX_TTL:
+    if not timedelta() < ttl <= MAX_LIFE:
         raise click.BadParameter(f"{text!r} is not a time such as 30m, 2h or 1d, of at most 30 days")
     return ttl
 

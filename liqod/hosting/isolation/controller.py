@@ -264,6 +264,7 @@ class NetworkPolicies(Controller[Key]):
             ended = self.clock.seconds()
         finally:
             self._thread.release()
+        self._due = {other: due for other, due in self._due.items() if due > ended}
         self._due[tenant] = ended + min(LONGEST_PAUSE, SHARE * (ended - begun))
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from liqod.model.ids import ClusterID
@@ -19,6 +20,8 @@ SPENT: Final = "spent"
 """Set when the token's session is established, or when its key is no longer trusted."""
 INVITATION: Final = "token"
 
+MAX_LIFE: Final = timedelta(days=30)
+"""The longest life of a pairing token."""
 MAX_ATTEMPTS: Final = 5
 """Number of wrong proofs after which a token is invalid."""
 

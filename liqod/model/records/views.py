@@ -20,7 +20,7 @@ Decision = Literal["Auto", "Accept", "Refuse"]
 
 
 class Endpoint(View, frozen=True):
-    """Where a peer can be dialled: ``host:port`` and how it was found (mDNS, DNS-SD, Manual, Incoming)."""
+    """Where a peer can be dialled: ``host:port`` and how it was found (mDNS, DNS-SD, Manual)."""
 
     address: str
     source: str = "Manual"
@@ -78,8 +78,8 @@ class ForeignClusterStatus(View, frozen=True):
     """Daemon-owned: identity as seen, addresses as found, phase with reason and sentence, conditions.
 
     Condition types: Discovered, Authenticated, Advertised (they offer to us), Accepted (we accepted), Lending (they
-    accepted ours), Network, Node. ``knows_key`` is the newest key of ours that the peer has on record,
-    ``api`` how its API server is reached: direct or relay.
+    accepted ours). ``knows_key`` is the newest key of ours that the peer has on record, ``api`` how its API server is
+    reached: direct or relay.
     """
 
     cluster_name: str = ""

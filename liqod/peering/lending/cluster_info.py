@@ -11,8 +11,10 @@ from typing import Final
 import attrs
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
 from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
@@ -28,6 +30,8 @@ from liqod.model.records.offer import MAX_CLASSES
 
 PATIENCE: Final = 2.0
 """Seconds that the first offer waits for unknown facts."""
+ASK_AGAIN: Final = Backoff(initial=5.0, cap=300.0)
+"""Until the version is asked for again."""
 
 
 @attrs.frozen
@@ -40,7 +44,7 @@ class ClusterFacts:
 
 
 class ClusterInfo:
-    """Watches the classes and reads the version once; ``revision`` changes when ``about()`` may have changed."""
+    """Watches the classes and asks for the version until it is known; ``revision`` follows what ``about()`` says."""
 
     _log = Logger()
 
@@ -86,12 +90,22 @@ class ClusterInfo:
             self._timer.cancel()
 
     async def _ask(self) -> None:
-        try:
-            self._version = await self._client.version.get()
-        except KubeError as error:
-            self._log.warn("the version of this cluster is not known: {error}", error=str(error))
-        self._asked = True
-        self._notify_changed()
+        """Ask until the version is known; the first offer waits for the first answer only."""
+        attempt = 0
+        while not self._version:
+            try:
+                self._version = await self._client.version.get()
+            except KubeError as error:
+                if not attempt:
+                    self._log.warn(
+                        "the version of this cluster is not known, it is asked again: {error}", error=str(error)
+                    )
+            if self._version or not attempt:
+                self._asked = True
+                self._notify_changed()
+            if not self._version:
+                await deferLater(self._clock, ASK_AGAIN.delay(attempt))
+                attempt += 1
 
     def _notify_changed(self) -> None:
         self.revision.set(self.revision.value + 1)

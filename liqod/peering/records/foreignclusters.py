@@ -39,7 +39,7 @@ from liqod.peering.records.record_gc import collected_at, is_wanted
 from liqod.peering.records.status import MAX_ENDPOINTS, Facts, describe
 from liqod.peering.records.stranger_places import Place, makes_way
 from liqod.peering.session.dial import split_address
-from liqod.peering.session.lifecycle import Disconnected, NoRoom, Stranger, Withdrawing, ever_connected
+from liqod.peering.session.lifecycle import Disconnected, NoRoom, Stranger, Unknown, Withdrawing, ever_connected
 from liqod.peering.session.liveness import assess_liveness
 from liqod.peering.session.peer import Peer, addresses
 
@@ -225,6 +225,9 @@ class ForeignClusters(PeerController):
         if self.get(peer.id) is None:
             if not self._fits(peer.id, self._creating) and not await self._make_room(_network_of(peer)):
                 peer.advance(NoRoom(sighted=bool(peer.sightings)))
+                if peer.state == Unknown() and peer.session is None and not peer.sightings:
+                    peer.dialer.link.stop()
+                    self._peers.pop(peer.id, None)
                 return NO_ROOM
             self._creating.add(peer.id)
             try:
@@ -288,6 +291,8 @@ class ForeignClusters(PeerController):
             try:
                 record = await self._objects.add_finalizer(record, FINALIZER)
             except (Conflict, NotFound):
+                if urgent:
+                    raise
                 return 0.1
         now = self._clock.seconds()
         facts, until = self._facts(peer, record, now)
@@ -297,7 +302,8 @@ class ForeignClusters(PeerController):
             return again
         # The first key of a stranger is not rate-limited: an administrator waits for it to appear.
         first_key = status.seen_fingerprint and not record.status.seen_fingerprint
-        throttled = not facts.pinned and record.status.phase and not first_key and not _ends_trust(record, status)
+        settled = record.status.phase and not first_key and not _ends_trust(record, status)
+        throttled = settled and not facts.pinned and not urgent
         if throttled and (wait := peer.status_written_at + STRANGER_WRITE_INTERVAL - now) > 0:
             return wait
         peer.status_written_at = now

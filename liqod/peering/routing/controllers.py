@@ -39,6 +39,7 @@ from liqod.peering.records.leftovers import Leftovers
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.peer import Peer
 from liqod.peering.trust.distrust import DistrustRecorder
+from liqod.peering.trust.invitation_expiry import InvitationExpiry
 from liqod.peering.trust.issued_tokens import IssuedTokens
 from liqod.peering.trust.next_keys import NextKeys
 from liqod.peering.trust.pairing import Invitations, PairingTokens
@@ -101,6 +102,7 @@ class Trust:
     records: TrustRecords
     distrust: DistrustRecorder
     issued_tokens: IssuedTokens
+    invitation_expiry: InvitationExpiry
     rotation: KeyRotation
     next_keys: NextKeys
 
@@ -140,6 +142,7 @@ class Controllers:
         yield self.trust.distrust
         yield self.trust.rotation
         yield self.trust.next_keys
+        yield self.trust.invitation_expiry
         if isinstance(self.networks, Controller):
             yield self.networks
 
@@ -283,6 +286,7 @@ def make_trust(
         records=kept,
         distrust=DistrustRecorder(context, records, kept),
         issued_tokens=IssuedTokens(informers, context.clock, namespace, context.audit),
+        invitation_expiry=InvitationExpiry(context, kept.invitations.informer),
         rotation=rotation,
         next_keys=NextKeys(context, cluster.tls, records),
     )

@@ -87,7 +87,7 @@ class AddressBook:
                     found[endpoint.address] = endpoint
         self._sighted = {peer: tuple(found.values()) for peer, found in by_peer.items()}
         self._update_unnamed(nameless)
-        self._assign_sightings()
+        self.assign_sightings()
 
     def _update_unnamed(self, nameless: Mapping[str, tuple[Endpoint, str]]) -> None:
         for address in [address for address in self._unnamed if address not in nameless]:
@@ -99,8 +99,11 @@ class AddressBook:
                 if self.ready:
                     dialer.link.wake()
 
-    def _assign_sightings(self) -> None:
-        """Assign each peer the addresses it is seen at, and dial the peers whose addresses changed."""
+    def assign_sightings(self) -> None:
+        """Assign each peer the addresses it is seen at, and dial the peers whose addresses changed.
+
+        Call it when another cluster answers at an address: the one before may not be seen anywhere else.
+        """
         seen: dict[ClusterID, list[Endpoint]] = {peer: list(found) for peer, found in self._sighted.items()}
         for stray in self._unnamed.values():
             if stray.cluster_id is not None:
@@ -122,3 +125,4 @@ class AddressBook:
             stray.dialer.link.connected()
             endpoints = (*self._dialers.peer(claimed).sightings, stray.endpoint)
             self._dialers.peer(claimed).sightings = tuple(dict.fromkeys(endpoints))
+            self.assign_sightings()

@@ -174,11 +174,6 @@ class Invitations:
         invited = self._find(issuer)
         return invited.token if invited is not None else None
 
-    def key_of(self, issuer: ClusterID) -> str:
-        """Return the only key that anything may be sent to while there is an invitation, else an empty string."""
-        token = self.of(issuer)
-        return token.fingerprint if token is not None else ""
-
     def join(self, issuer: ClusterID, binding: bytes) -> Join | None:
         """Return the proof of the token for one TLS session with the issuer."""
         token = self.of(issuer)

@@ -7,10 +7,11 @@ from ipaddress import ip_network
 from typing import Any, cast
 
 import msgspec
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.hosting.isolation import controller
 from liqod.hosting.isolation.controller import LONGEST_PAUSE, NetworkPolicies
 from liqod.hosting.isolation.views import NetworkPolicy, digest_of
 from liqod.hosting.networkpolicies.enforcement import enforcement
@@ -236,6 +237,15 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(self.send(all=CLOSED), [])
         self.clock.pump([1.0] * int(LONGEST_PAUSE + 1))
         self.assertEqual(self.of("free"), "both")
+
+    def test_a_former_tenant_is_forgotten(self) -> None:
+        """Who is not here any more waits for nothing; nor does one whose wait is over."""
+        self.patch(controller, "SMALL", 0)
+        self.patch(controller, "deferToThread", lambda work: succeed(work()))
+        now = self.clock.seconds()
+        self.controller._due |= {"milan": now - 1, "turin": now + 30}
+        self.send(web=TO_DATABASE)
+        self.assertEqual(set(self.controller._due), {"rome", "turin"})
 
 
 class ValueTests(SynchronousTestCase):

@@ -16,7 +16,7 @@ from liqod.cli.console.session import Output, Session
 from liqod.cli.console.session import in_cluster as run_in_cluster
 from liqod.cli.console.terminal import confirm
 from liqod.cli.main import cli
-from liqod.cli.peering.peer import pairing_token
+from liqod.cli.peering.peer import pairing_token, read_argument
 from liqod.cli.peering.token import new_token
 from liqod.cli.setup.host.wanted import ROLES
 from liqod.cli.setup.up import down as taking_down
@@ -44,7 +44,13 @@ def _root_option(command: Any) -> Any:
 
 
 @click.command()
-@click.option("--join", "join_text", default="", metavar="TOKEN", help="Peer with the cluster that issued this token.")
+@click.option(
+    "--join",
+    "join_text",
+    default="",
+    metavar="TOKEN",
+    help="Peer with the cluster that issued this token; - reads it from standard input.",
+)
 @click.option("--invite", is_flag=True, help="At the end print a token for the other cluster's `up --join`.")
 @click.option("--in-cluster", is_flag=True, hidden=True)
 @click.option("--dry-run", is_flag=True, help="Show the steps, and change nothing.")
@@ -77,7 +83,7 @@ def up(
     """
     if in_cluster:
         raise CliError(errors.HOST, "pods are installed by Helm, which this program does not replace", IN_CLUSTER)
-    token = pairing_token(join_text) if join_text else None
+    token = pairing_token(read_argument(join_text)) if join_text else None
     if root != Path("/") and (token or invite):
         raise click.UsageError(f"Nothing runs in {root}: --join and --invite are for this host.")
     settings = options.settings(look_at_files=False)
