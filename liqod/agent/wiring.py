@@ -93,7 +93,6 @@ class Features:
     ) -> None:
         self._role = settings.daemon.role
         self._reactor = reactor
-        self._wall = wall
         self._settings = settings
         self._home = home
         self._metrics = metrics

@@ -18,7 +18,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.resources import ADVERTISEMENTS, DEPLOYMENTS, FOREIGNCLUSTERS, NODES, PODS
 from liqod.model.ids import ClusterID
-from liqod.model.objects.meta import Condition, Object, View, find_condition
+from liqod.model.objects.meta import Condition, Object, View, is_true
 from liqod.model.records.views import Advertisement, ForeignCluster
 
 HERE = "127.0.0.1"
@@ -46,8 +46,7 @@ class Pod(Object, frozen=True):
     @property
     def is_running(self) -> bool:
         """Return whether it is running and ready."""
-        ready = find_condition(self.status.conditions, "Ready")
-        return self.status.phase == "Running" and ready is not None and ready.status == "True"
+        return self.status.phase == "Running" and is_true(self.status.conditions, "Ready")
 
 
 class NodeStatus(View, frozen=True):
@@ -65,8 +64,7 @@ class Node(Object, frozen=True):
     @property
     def is_ready(self) -> bool:
         """Return whether it is Ready and has CPU."""
-        ready = find_condition(self.status.conditions, "Ready")
-        return ready is not None and ready.status == "True" and bool(self.status.allocatable.get("cpu"))
+        return is_true(self.status.conditions, "Ready") and bool(self.status.allocatable.get("cpu"))
 
 
 def settings(name: str, cluster_id: str) -> Settings:
@@ -98,7 +96,6 @@ class Side:
         self.caches = Informers(self.client, reactor)
         self.pods = self.caches.of(PODS, Pod)
         self.nodes = self.caches.of(NODES, Node)
-        self._reactor = reactor
 
     async def start(self) -> None:
         """Start the cluster and its daemon; returns when the daemon is ready."""

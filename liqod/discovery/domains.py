@@ -6,7 +6,7 @@ nothing in that table; an instance is lost only when a search that succeeded doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -132,7 +132,7 @@ class DomainSearch(Controller[str]):
         await self._record(record, self._status(record, "Stale" if record.status.found else "Failed", "NoAnswer", kept))
         return AFTER_FAILURE.delay(attempt)
 
-    def _report(self, name: str, now: dict[str, Seen], unknown: Any) -> None:
+    def _report(self, name: str, now: dict[str, Seen], unknown: Container[str]) -> None:
         """Report changes; an instance that could not be resolved this time stays as it was."""
         before = self._found.get(name, {})
         kept = {instance: seen for instance, seen in before.items() if instance in unknown and instance not in now}

@@ -14,6 +14,7 @@ from liqod.model.ids import Key
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects.interning import Sharing
 from liqod.model.objects.meta import Object, OwnerReference, View
+from liqod.model.objects.pod_completion import FINISHED
 
 SHADOW_POD_KIND = "ShadowPod"
 SHADOW_POD_GROUP = "offloading.liqo.io/"
@@ -99,7 +100,7 @@ class Pod(Object, frozen=True):
 
     @property
     def finished(self) -> bool:
-        return self.status.phase in ("Succeeded", "Failed")
+        return self.status.phase in FINISHED
 
 
 class NodeStatus(View, frozen=True):

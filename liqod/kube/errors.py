@@ -39,6 +39,20 @@ class ApiError(KubeError):
         self.message = message
         self.details: dict[str, Any] = details or {}
 
+    def has_cause(self, reason: str) -> bool:
+        """Return whether ``details.causes`` (metav1.StatusCause) names a reason; what has other shapes names none."""
+        causes = self.details.get("causes")
+        listed = causes if isinstance(causes, list) else ()
+        return any(isinstance(cause, dict) and cause.get("reason") == reason for cause in listed)
+
+    @property
+    def is_namespace_terminating(self) -> bool:
+        """Whether a write was refused because its namespace is being deleted (403); no object causes that.
+
+        Source: Kubernetes, plugin/pkg/admission/namespace/lifecycle.
+        """
+        return self.has_cause("NamespaceTerminating")
+
 
 class NotFound(ApiError):
     """The object, namespace or kind does not exist (404)."""

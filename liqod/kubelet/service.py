@@ -31,7 +31,7 @@ from liqod.kubelet.namespaces.offloading_status import OffloadingStatusControlle
 from liqod.kubelet.node.idle import Holder, Idle, comes_back, idle, is_whole
 from liqod.kubelet.ports import HomeCluster, Lenders, Records
 from liqod.kubelet.reflection.service import VolumeLocations
-from liqod.kubelet.reflection.turns import Turns
+from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.kubelet.virtual_kubelet import Shared, VirtualKubelet, same_kubelet, same_node
 from liqod.kubelet.virtualnode_status import idle_status
 from liqod.kubelet.volume_provisioner import LenderStorage, VolumeProvisioner
@@ -89,7 +89,7 @@ class Kubelets(Controller[Key]):
             informers=NamespacedInformers(home.informers),
             home_version=self._home_version,
             home_uid=self._home_uid,
-            turns=Turns(),
+            election=WriterElection(),
             claims=self.claims,
             locations=locations,
         )
@@ -311,7 +311,7 @@ class Kubelets(Controller[Key]):
         super().startService()
 
     async def cleanup(self) -> None:
-        self._shared.turns.close()
+        self._shared.election.close()
         self._unsubscribe_deletions()
 
     async def prepare(self) -> None:

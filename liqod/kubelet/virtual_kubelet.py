@@ -47,7 +47,7 @@ from liqod.kubelet.pods.controller import PodController
 from liqod.kubelet.ports import HomeCluster, Lenders, Records
 from liqod.kubelet.reflection.isolation.controller import HomePolicies
 from liqod.kubelet.reflection.service import Reflection, VolumeLocations
-from liqod.kubelet.reflection.turns import Turns
+from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.kubelet.retirement import Retirement
 from liqod.kubelet.tokens.api_access import HomeApiAccess
 from liqod.kubelet.tokens.api_service import PORT as API_PORT
@@ -88,7 +88,7 @@ class Shared:
     home_version: Latest[str]
     home_uid: Latest[str]
     """The UID of the namespace kube-system; empty while it is not known."""
-    turns: Turns
+    election: WriterElection
     claims: Callable[[ClusterID], Claims]
     """The addresses that a lender's pods must reach, by what all of its virtual nodes know."""
     common: dict[ClusterID, Common] = field(factory=dict)
@@ -273,7 +273,7 @@ class VirtualKubelet(MultiService):
             shared.settings.reflection,
             self.context,
             informers=shared.informers,
-            turns=shared.turns,
+            election=shared.election,
             nodes=shared.records.nodes,
             pods=self._pods,
             namespaces=self.namespaces,
@@ -322,7 +322,7 @@ class VirtualKubelet(MultiService):
             context=self.context,
             informers=shared.informers,
             nodes=shared.records.nodes,
-            turns=shared.turns,
+            election=shared.election,
             namespaces=self.namespaces,
             health=self.health,
             exported=self._exported,

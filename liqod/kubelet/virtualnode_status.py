@@ -115,7 +115,7 @@ class VirtualNodeStatusController(Controller[Key]):
             reflection=self._reflection(),
             held=self._held.value,
             limits=self._limits.value,
-            ways={HOME_API: self._home_api.value, HOME_SERVICES: self._home_services.value},
+            reachable={HOME_API: self._home_api.value, HOME_SERVICES: self._home_services.value},
             draining=record.metadata.deleting,
             api=self._access.endpoint.value or "",
             # Before it is bound the port of the earlier daemon is kept: it is tried first.
@@ -145,14 +145,14 @@ def forge_status(
     held: Held | None,
     draining: bool,
     limits: Readiness | None = None,
-    ways: Mapping[str, Readiness | None] | None = None,
+    reachable: Mapping[str, Readiness | None] | None = None,
     api: str = "",
     kubelet_port: int = 0,
     now: str,
 ) -> VirtualNodeStatus:
     """Return the status of a VirtualNode; equal to the old one if nothing changed.
 
-    ``ways`` are what offloaded pods reach at home, by the type of their condition; None for what does not matter.
+    ``reachable`` is what offloaded pods reach at home, by the type of their condition; None for what does not matter.
     """
     conditions = list(old.conditions)
     for kind, part in (("Credential", credential), ("Node", node), ("Reflection", reflection)):
@@ -165,10 +165,10 @@ def forge_status(
         holds = "True" if limits.ready else "False"
         new = Condition(type=LIMITS, status=holds, reason=limits.reason, message=limits.message[:1024])
         conditions = set_condition(conditions, new, now)
-    for kind, way in (ways or {}).items():
-        if way is not None:
-            holds = "True" if way.ready else "False" if way.known else "Unknown"
-            new = Condition(type=kind, status=holds, reason=way.reason, message=way.message[:1024])
+    for kind, found in (reachable or {}).items():
+        if found is not None:
+            holds = "True" if found.ready else "False" if found.known else "Unknown"
+            new = Condition(type=kind, status=holds, reason=found.reason, message=found.message[:1024])
             conditions = set_condition(conditions, new, now)
     if held is not None or any(one.type == DELETIONS_HELD for one in conditions):
         new = Condition(type=DELETIONS_HELD, status="False", reason="NothingHeld")

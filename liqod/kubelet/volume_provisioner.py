@@ -24,8 +24,8 @@ from liqod.kube.events import Recorder
 from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from liqod.kube.writing.refusals import READ_AGAIN, RefusedWrites, Retry, refused_write
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.common.exclusive_queue import ExclusiveQueue
 from liqod.kubelet.common.messages import clean_message
-from liqod.kubelet.common.turns import Turns
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.reflection.forge import claim as forge
 from liqod.kubelet.reflection.forge.claim import AtHome, AtLender, Claim, Unselect, Volume
@@ -109,7 +109,7 @@ class VolumeProvisioner(Controller[Key]):
         self._unreachable: dict[Key, int] = {}
         self._unclaimed: set[str] = set()
         self._asked: dict[Key, DeletionGate] = {}
-        self._turns: Turns[Key] = Turns()
+        self._queue_at_lender: ExclusiveQueue[Key] = ExclusiveQueue()
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
 
     def sources(self) -> Iterable[Source[Key]]:
@@ -125,7 +125,7 @@ class VolumeProvisioner(Controller[Key]):
     async def cleanup(self) -> None:
         self._unsubscribe_deletions()
         # The next start finds every volume again.
-        self._turns.clear()
+        self._queue_at_lender.clear()
 
     def _claim_deleted(self, key: Key, claim: Claim) -> None:
         """Note that a claim with a volume of ours was seen to be deleted."""
@@ -170,7 +170,7 @@ class VolumeProvisioner(Controller[Key]):
             return After(READ_AGAIN)
         except ApiError as error:
             return self._failed(key, error)
-        if again is None and not self._turns.waits(key):
+        if again is None and not self._queue_at_lender.waits(key):
             self._refusals.forget(key)
             self._unreachable.pop(key, None)
         return again
@@ -282,9 +282,9 @@ class VolumeProvisioner(Controller[Key]):
         """
         volume = self.volumes.get(key)
         lender = forge.lender_of(volume) if volume is not None and _is_deletable(volume) else ""
-        if self._turns.place_of(key) != lender:
+        if self._queue_at_lender.place_of(key) != lender:
             self._leave_line(key)
-        if lender and not self._turns.take(lender, key):
+        if lender and not self._queue_at_lender.acquire(lender, key):
             return None
         try:
             return await self._reclaim(key, volume)
@@ -292,7 +292,7 @@ class VolumeProvisioner(Controller[Key]):
             self._leave_line(key)
 
     def _leave_line(self, key: Key) -> None:
-        if (following := self._turns.leave(key)) is not None:
+        if (following := self._queue_at_lender.release(key)) is not None:
             self.enqueue(following)
 
     async def _reclaim(self, key: Key, volume: Volume | None) -> After | None:

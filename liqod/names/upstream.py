@@ -133,7 +133,6 @@ class Upstream:
         self._reactor = reactor
         self._servers: tuple[Address, ...] = ()
         self._sockets: dict[Address, list[_Socket]] = {}
-        self._turn = 0
 
     @property
     def servers(self) -> tuple[Address, ...]:

@@ -563,7 +563,7 @@ class HostingCase(HostingSide):
         await self.becomes(are_closed, "what is left takes no traffic")
         before = self.writes(self.requests)
         await self.settle()
-        self.assertEqual(self.writes(self.requests), before, "what is out of force is not written again")
+        self.assertEqual(self.writes(self.requests), before, "what is disabled is not written again")
         for resource, name, _ in left:
             await self.admin.patch(resource, name, {"metadata": {"finalizers": None}}, namespace)
         await self.goes(namespace)

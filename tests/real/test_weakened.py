@@ -35,7 +35,7 @@ class WeakenedTests(tenant.Tenant):
         self.bindings = {one["metadata"]["name"]: one for one in policies.bindings()}
 
     async def take_away(self, name: str) -> None:
-        """Take a policy out of force, until the end of the test."""
+        """Disable a policy until the end of the test."""
         await self.admin.delete(VALIDATINGPOLICYBINDINGS, name)
         self.addCleanup(self.put_back, name)
 

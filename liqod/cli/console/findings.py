@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import attrs
 
+from liqod.cli.console.render import plural
+
 Verdict = Literal["good", "warning", "bad"]
 MARKS = {"good": ("✓", "green"), "warning": ("!", "yellow"), "bad": ("✗", "red")}
 
@@ -59,9 +61,5 @@ def lines(findings: Sequence[Finding]) -> list[tuple[str, str]]:
             if finding.hint:
                 shown.append((f"      {finding.hint}", ""))
     counts = {verdict: sum(finding.verdict == verdict for finding in findings) for verdict in MARKS}
-    shown.append((f"{counts['good']} passed, {_plural(counts['warning'], 'warning')}, {counts['bad']} failed", "bold"))
+    shown.append((f"{counts['good']} passed, {plural(counts['warning'], 'warning')}, {counts['bad']} failed", "bold"))
     return shown
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

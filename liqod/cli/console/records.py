@@ -17,7 +17,7 @@ from liqod.kube.bodies import Content, encoded, identity
 from liqod.kube.client import Client, PatchKind
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import CRDS, SECRETS, Resource
-from liqod.kube.writing.merge_patch import apply_merge_patch
+from liqod.kube.writing.merge_patch import apply_merge_patch, compose
 
 T = TypeVar("T")
 _DICT: Any = dict
@@ -57,7 +57,7 @@ class _Planned:
         head = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": metadata}
         if self.live is None:
             return apply_merge_patch(head, self.patch)
-        return _overlaid(head, applicable(_last_applied(self.live), self.live, self.patch))
+        return compose(head, applicable(_last_applied(self.live), self.live, self.patch))
 
     def body(self) -> Body:
         """Return the object as it would be."""
@@ -143,7 +143,7 @@ class RecordingClient(Client):
             self.notes.append(f"the command also changes the {subresource} of {resource.kind} {name} ({fields})")
         elif kind == "merge":
             planned = self._planned.setdefault(key, known or _Planned(*key, live, {}))
-            planned.patch = _overlaid(planned.patch, msgspec.json.decode(encoded(patch)))
+            planned.patch = compose(planned.patch, msgspec.json.decode(encoded(patch)))
         else:
             raise _no_record(f"a {kind} patch")
         kept = self._planned.get(key)
@@ -210,19 +210,8 @@ def applicable(before: Mapping[str, Any], live: Mapping[str, Any], patch: Mappin
     ``before`` is what was applied last: a field of it that is left out would be removed. Null removes a field; it is
     kept where the live object has the field. Annotations are set to "" instead, since kubectl reads null as "".
     """
-    merged = _overlaid(before, patch)
+    merged = compose(before, patch)
     return _without_vain_nulls(merged, live)
-
-
-def _overlaid(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Body:
-    """Return ``target`` with ``patch`` laid over it: like a merge patch, except that nulls stay."""
-    result = dict(target)
-    for name, value in patch.items():
-        if isinstance(value, Mapping):
-            old = result.get(name)
-            value = _overlaid(old if isinstance(old, Mapping) else {}, value)
-        result[name] = value
-    return result
 
 
 def _without_vain_nulls(body: Mapping[str, Any], live: Mapping[str, Any], *, text: bool = False) -> Body:

@@ -20,14 +20,14 @@ from liqod.cli.console.wait import until
 from liqod.cli.peering.probe_peer import probe_peer
 from liqod.cli.peering.token import PORT, with_port
 from liqod.cli.status.facts import peer_hint
-from liqod.cli.status.peers import is_true, label
+from liqod.cli.status.peers import label
 from liqod.cli.status.whoami import own_cluster
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pairing import MAX_LENGTH, PREFIX, BadToken, Token, read_token
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
 from liqod.model.ids import ClusterID, Key, is_dns_label
-from liqod.model.objects.meta import find_condition
+from liqod.model.objects.meta import find_condition, is_true
 from liqod.model.records.invitations import INVITATION, INVITATION_LABEL, invitation_name
 from liqod.model.records.unpeering import DISTRUSTED
 from liqod.model.records.views import ForeignCluster

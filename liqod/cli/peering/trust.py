@@ -11,10 +11,11 @@ from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import confirm
 from liqod.cli.console.wait import until
 from liqod.cli.status.facts import peer_hint
-from liqod.cli.status.peers import find, is_true, label
+from liqod.cli.status.peers import find, label
 from liqod.identity.fingerprint_words import COUNT, words
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.ids import Fingerprint, parse_fingerprint
+from liqod.model.objects.meta import is_true
 from liqod.model.records.unpeering import DISTRUSTED
 from liqod.model.records.views import ForeignCluster
 

@@ -14,7 +14,7 @@ from liqod.cli.status.peers import label
 from liqod.cli.status.reasons import Reason
 from liqod.model.diagnosis.cluster import ClusterFacts, is_stranger, problems_of
 from liqod.model.diagnosis.problem import Problem
-from liqod.model.objects.meta import find_condition
+from liqod.model.objects.meta import is_true
 from liqod.model.objects.node import Node
 from liqod.model.records.views import ForeignCluster, VirtualNode
 
@@ -94,8 +94,7 @@ def explain_node(facts: ClusterFacts, node: Node, record: VirtualNode | None) ->
             *rows,
             as_row("result", problems[0].code, f"{problems[0].kind} {problems[0].name}: {problems[0].cause}"),
         ]
-    ready = find_condition(node.status.conditions, "Ready")
-    state = "Ready" if ready is not None and ready.status == "True" else "not ready"
+    state = "Ready" if is_true(node.status.conditions, "Ready") else "not ready"
     return [*rows, as_row("result", state, "cordoned" if node.spec.unschedulable else "")]
 
 

@@ -13,7 +13,7 @@ from liqod.cli.console.render import join_reason, printable
 from liqod.model.diagnosis.cluster import ClusterFacts, diagnose, is_stranger
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.objects import quantity
-from liqod.model.objects.meta import Condition, find_condition
+from liqod.model.objects.meta import find_condition, is_true
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NO_TUNNEL, UNDECIDED, Decision
 from liqod.model.records.views import ForeignCluster
@@ -98,12 +98,6 @@ def find(wanted: str, clusters: Iterable[ForeignCluster]) -> ForeignCluster:
 def label(cluster: ForeignCluster) -> str:
     """Return a peer's name for messages: its cluster name, else its ID."""
     return printable(cluster.status.cluster_name) or cluster.metadata.name
-
-
-def is_true(conditions: Sequence[Condition], kind: str) -> bool:
-    """Return whether a condition is True."""
-    condition = find_condition(conditions, kind)
-    return condition is not None and condition.status == "True"
 
 
 def why(cluster: ForeignCluster, problems: Sequence[Problem]) -> str:
@@ -201,8 +195,7 @@ def _node(name: str, node: Node | None) -> str:
         return ""
     if node is None:
         return f"{name} (not created yet)"
-    ready = find_condition(node.status.conditions, "Ready")
-    return name if ready is not None and ready.status == "True" else f"{name} (not ready)"
+    return name if is_true(node.status.conditions, "Ready") else f"{name} (not ready)"
 
 
 def short(resources: Mapping[str, str]) -> str:

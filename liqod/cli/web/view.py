@@ -19,6 +19,7 @@ from liqod.model.names import advertisement_name
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Condition
 from liqod.model.objects.pod import Pod, pod_requests
+from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.records.network import TunnelEndpoint
 from liqod.model.records.views import ForeignCluster
 
@@ -35,7 +36,6 @@ TONES: Final[Mapping[Tone, str]] = {
 SHOWN_PEERS: Final = 200
 SHOWN_PODS: Final = 200
 SHOWN_MOMENTS: Final = 60
-FINISHED: Final = ("Succeeded", "Failed")
 
 
 @attrs.frozen(kw_only=True)

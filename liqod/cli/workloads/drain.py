@@ -18,6 +18,7 @@ from liqod.kube.errors import ApiError, Conflict, NotFound, Throttled
 from liqod.kube.resources import FOREIGNCLUSTERS, NODES, PODS
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import Object, View, eviction_of, label_selector
+from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.records.views import ForeignCluster
 
 RETRY_INTERVAL: Final = 2.0
@@ -111,7 +112,7 @@ async def _nodes(session: Session, name: str) -> list[str]:
 async def _drain(session: Session, name: str, timeout: float, *, force: bool) -> None:
     nodes = await _nodes(session, name)
     first = await _pods(session, nodes)
-    unowned = [pod for pod in first if not _controller(pod) and pod.status.phase not in ("Succeeded", "Failed")]
+    unowned = [pod for pod in first if not _controller(pod) and pod.status.phase not in FINISHED]
     if unowned and not force:
         raise CliError(
             errors.IN_USE,

@@ -175,13 +175,7 @@ def _term(selector: str) -> dict[str, Any]:
         raise CliError(errors.CONFIGURATION, f"--selector: {error}", "", errors.USAGE) from None
     if not requirements:
         raise CliError(errors.CONFIGURATION, "--selector is blank", "--selector '' selects all clusters", errors.USAGE)
-    return {"matchExpressions": [_requirement(one) for one in requirements]}
-
-
-def _requirement(one: label_selector.Requirement) -> dict[str, Any]:
-    if one.values is None:
-        return {"key": one.key, "operator": "Exists" if one.wanted else "DoesNotExist"}
-    return {"key": one.key, "operator": "In" if one.wanted else "NotIn", "values": sorted(one.values)}
+    return {"matchExpressions": [one.expression for one in requirements]}
 
 
 async def _enable(session: Session, name: str, spec: dict[str, Any]) -> None:

@@ -13,13 +13,10 @@ from liqod.fabric.agent.tunnel_status import Device, Moment, same_but_measuremen
 from liqod.fabric.state.network import Link
 from liqod.fabric.state.report import NetworkReport
 from liqod.flow.clocks import WallClock
-from liqod.flow.errors import ExpectedError
 from liqod.kube.client import Client
-from liqod.kube.errors import NotFound
 from liqod.kube.resources import TUNNELENDPOINTS
 from liqod.kube.writing.mutation_cache import MutationCache
-from liqod.kube.writing.refusals import RefusedWrite, Retry
-from liqod.kube.writing.status_writer import StatusWriter, Written
+from liqod.kube.writing.status_writer import StatusWriter, require
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Condition, set_condition
 from liqod.model.records.network import TunnelEndpoint, TunnelEndpointStatus
@@ -27,10 +24,6 @@ from liqod.model.timestamps import rfc3339
 
 MEASUREMENT_INTERVAL: Final = 30.0
 """Seconds between two writes of a tunnel's status for measurements alone."""
-
-
-class StatusRefused(ExpectedError):
-    """The API server refused a status."""
 
 
 class TunnelStatuses:
@@ -91,10 +84,3 @@ class TunnelStatuses:
             self._log.info("network to {peer} is {state}: {message}", peer=peer, state=state, message=status.message)
         self._measured[peer] = now
         require(await self._writer.write(record, status))
-
-
-def require(result: Written[TunnelEndpoint] | RefusedWrite) -> None:
-    """Raise StatusRefused where a status was refused for good."""
-    # An object that changed or is gone comes by its watch; what else was refused is tried again with a back-off.
-    if isinstance(result, RefusedWrite) and result.retry is not Retry.AT_ONCE and result.reason != NotFound.__name__:
-        raise StatusRefused(f"the status was refused: {result.message} ({result.reason})")

@@ -22,15 +22,14 @@ from liqod.fabric.state.report import NetworkReport
 from liqod.fabric.state.validation import RemoteNetwork
 from liqod.flow.clocks import WallClock
 from liqod.flow.controller import Source, watch
-from liqod.flow.errors import ExpectedError
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, TUNNELENDPOINTS
+from liqod.kube.writing.merge_patch import all_fields
 from liqod.kube.writing.mutation_cache import MutationCache
-from liqod.kube.writing.refusals import RefusedWrite, Retry
-from liqod.kube.writing.status_writer import StatusWriter, Written
+from liqod.kube.writing.status_writer import StatusWriter, require
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition, to_dict
 from liqod.model.records.network import (
@@ -56,10 +55,6 @@ CACHE_TTL: Final = 10.0
 """Seconds that our last write counts against a watch that does not show it: one pass of the converge loop."""
 EXPIRED: Final = ("Expired", ACCEPTED_BEFORE)
 """Reasons of the condition Accepted while an offer is not renewed: nothing follows from that alone."""
-
-
-class StatusRefused(ExpectedError):
-    """The API server refused a status."""
 
 
 class Records:
@@ -163,7 +158,7 @@ class Records:
             return config
         if decision.mode == NO_TUNNEL:
             self._log.info("no tunnel to {peer}: {message}", peer=str(config.key), message=decision.message)
-        patch = {"spec": {"decision": _all_fields(decision)}}
+        patch = {"spec": {"decision": all_fields(decision)}}
         written = await self._client.patch(NETWORKCONFIGS, config.metadata.name, patch, view=NetworkConfig)
         self._configs.wrote(config.key, config, written)
         return written
@@ -178,7 +173,7 @@ class Records:
         if config.spec == spec:
             return config
         # Whole parts are replaced: in a merge patch (RFC 7396) an absent field would stay.
-        whole = {"clusterID": spec.cluster_id, "local": _all_fields(side), "remap": _all_fields(remap)}
+        whole = {"clusterID": spec.cluster_id, "local": all_fields(side), "remap": all_fields(remap)}
         patch = {"spec": {**whole, "exports": to_dict(spec.exports) or None}}
         written = await self._client.patch(NETWORKCONFIGS, config.metadata.name, patch, view=NetworkConfig)
         self._configs.wrote(config.key, config, written)
@@ -194,7 +189,7 @@ class Records:
                 "network of {peer} refused: {message} ({reason})", peer=str(config.key), message=message, reason=reason
             )
         wanted = msgspec.structs.replace(status, phase=phase, reason=reason, message=message[:1024])
-        _require(await self._config_status.write(config, wanted))
+        require(await self._config_status.write(config, wanted))
 
     def path_mtu(self, peer: ClusterID) -> int:
         """Return the path MTU in the record of a tunnel, 0 for none."""
@@ -270,15 +265,3 @@ def is_peered(record: ForeignCluster | None) -> bool | None:
     if any(state is None or state.status != "False" or state.reason in EXPIRED for state in states):
         return None
     return False
-
-
-def _require(result: Written[Any] | RefusedWrite) -> None:
-    # An object that changed or is gone comes by its watch; what else was refused is tried again with a back-off.
-    if isinstance(result, RefusedWrite) and result.retry is not Retry.AT_ONCE and result.reason != NotFound.__name__:
-        raise StatusRefused(f"the status was refused: {result.message} ({result.reason})")
-
-
-def _all_fields(view: msgspec.Struct) -> dict[str, Any]:
-    """Return a view with all its fields, null for those at their defaults, as a merge patch needs them."""
-    fields = {field.encode_name: None for field in msgspec.structs.fields(view)}
-    return {**fields, **to_dict(view)}

@@ -12,7 +12,6 @@ from liqod.hosting.networkpolicies.objects import Terms
 from liqod.hosting.networkpolicies.opened import Target, raw
 from liqod.hosting.networkpolicies.ports import Ports
 from liqod.model.names import REMOTE_CLUSTER_LABEL
-from liqod.model.objects.label_selector import Requirement
 
 
 class Written:
@@ -63,10 +62,4 @@ def entries_in(rules: Sequence[Mapping[str, Any]], end: str) -> int:
 
 def selector(terms: Terms) -> dict[str, Any]:
     """Return terms as a label selector."""
-    return {"matchExpressions": sorted(map(_expression, terms), key=raw)} if terms else {}
-
-
-def _expression(term: Requirement) -> dict[str, Any]:
-    if term.values is None:
-        return {"key": term.key, "operator": "Exists" if term.wanted else "DoesNotExist"}
-    return {"key": term.key, "operator": "In" if term.wanted else "NotIn", "values": sorted(term.values)}
+    return {"matchExpressions": sorted((term.expression for term in terms), key=raw)} if terms else {}

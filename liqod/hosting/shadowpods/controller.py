@@ -19,7 +19,6 @@ from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetric
 from liqod.hosting.shadowpods import dns, forge, lost_nodes, rejections
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
 from liqod.hosting.shadowpods.decide import (
-    FINAL_PHASES,
     Create,
     Delete,
     NameTaken,
@@ -58,6 +57,7 @@ from liqod.model.ids import Key
 from liqod.model.objects.granted_namespace import home_name_of
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
+from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.name_service import domain_of
 from liqod.model.records.views import ShadowPod, ShadowPodStatus
@@ -396,9 +396,9 @@ class ShadowPods(Controller[Key]):
         elif old is None:
             self._tracked.setdefault(key, Tracked()).appeared = self.clock.seconds()
         else:
-            if new.status.phase in FINAL_PHASES and key in self._tracked:
+            if new.status.phase in FINISHED and key in self._tracked:
                 self._tracked[key].observed = None
-            if _is_same_wish(old, new):
+            if _is_same_spec(old, new):
                 return
         self._refusals.forget(key)
         yield key
@@ -433,7 +433,7 @@ def _name_taken(key: Key) -> Refuse:
     )
 
 
-def _is_same_wish(old: ShadowPod, new: ShadowPod) -> bool:
+def _is_same_spec(old: ShadowPod, new: ShadowPod) -> bool:
     """Return whether two states differ in nothing but what this cluster wrote itself."""
     before, after = old.metadata, new.metadata
     return (

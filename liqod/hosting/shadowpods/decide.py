@@ -7,8 +7,6 @@ deletion of the ShadowPod was observed, or must be confirmed by a read first.
 
 from __future__ import annotations
 
-from typing import Final
-
 from attrs import define, field, frozen
 
 from liqod.hosting.crash_backoff import Creations
@@ -16,10 +14,8 @@ from liqod.hosting.shadowpods.admission import sentence
 from liqod.hosting.shadowpods.forge import MAX_GRACE
 from liqod.hosting.views import Pod, controller_of, is_managed
 from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION
-from liqod.model.objects.pod_completion import is_to_return
+from liqod.model.objects.pod_completion import FINISHED, is_to_return
 from liqod.model.records.views import ShadowPod
-
-FINAL_PHASES: Final = ("Succeeded", "Failed")
 
 
 @frozen
@@ -134,7 +130,7 @@ def decide(
         owner = _owner(pod)
         known = shadow is not None and owner == shadow.metadata.uid
         return Delete(pod.metadata.uid, owner, certain=known or (owner != "" and owner == deleted_uid))
-    if shadow.status.phase in FINAL_PHASES:
+    if shadow.status.phase in FINISHED:
         return Nothing()
     if result is not None:
         return result
@@ -143,7 +139,7 @@ def decide(
     if pod is None:
         # It finished, and was deleted, while no daemon ran here; the borrower observed it.
         phase = shadow.metadata.annotations.get(FINISHED_ANNOTATION, "")
-        return RecordResult(phase, "SeenByBorrower") if phase in FINAL_PHASES else Create()
+        return RecordResult(phase, "SeenByBorrower") if phase in FINISHED else Create()
     if not is_managed(pod):
         return NameTaken()
     if _owner(pod) != shadow.metadata.uid:

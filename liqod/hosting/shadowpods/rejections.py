@@ -29,10 +29,7 @@ def refusal(error: ApiError) -> Refuse | None:
 
 
 def _forbidden(error: ApiError, text: str) -> Refuse | None:
-    causes = error.details.get("causes")
-    if isinstance(causes, list) and any(
-        isinstance(c, dict) and c.get("reason") == "NamespaceTerminating" for c in causes
-    ):
+    if error.is_namespace_terminating:
         return None
     # The service account controller creates the default account of a namespace a moment after the namespace.
     if "error looking up service account" in text or "no API token found for service account" in text:

@@ -1,4 +1,4 @@
-"""Puts services and ingresses of namespaces that are being deleted out of force.
+"""Disables services and ingresses of namespaces that are being deleted.
 
 Finalizers keep an object, and with it the namespace, as long as their owners like: those of controllers of this cluster
 that are slow or gone. What takes traffic must not do that any longer when its tenant has left; the finalizers stay,
@@ -41,7 +41,7 @@ class ServiceSpec(View, frozen=True):
 
 
 class Service(Object, frozen=True):
-    """A service, as far as it is put out of force."""
+    """A service, as far as disabling it needs."""
 
     spec: ServiceSpec = ServiceSpec()
 
@@ -60,7 +60,7 @@ class IngressSpec(View, frozen=True):
 
 
 class Ingress(Object, frozen=True):
-    """An ingress, as far as it is put out of force."""
+    """An ingress, as far as disabling it needs."""
 
     spec: IngressSpec = IngressSpec()
 
@@ -117,7 +117,7 @@ class ClosingNamespaces(Controller[Key]):
         return tenant_of(found) if found is not None else ""
 
     async def reconcile(self, key: Key) -> After | None:
-        """Put what is left in one namespace out of force."""
+        """Disable what is left in one namespace."""
         found = self._namespaces.get(key)
         if found is None or not found.metadata.deleting or not tenant_of(found):
             return None
@@ -139,4 +139,4 @@ class ClosingNamespaces(Controller[Key]):
             await self._client.patch(resource, meta.name, patch, meta.namespace, view=None)
         except NotFound:
             return
-        self._log.info("put the {kind} {name} out of force", kind=resource.kind, name=meta.key)
+        self._log.info("disabled the {kind} {name}: its namespace is being deleted", kind=resource.kind, name=meta.key)

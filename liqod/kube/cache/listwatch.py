@@ -8,7 +8,7 @@ of that list. Semantics: client-go ``tools/cache/reflector.go``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, Generic
+from typing import Final, Generic
 
 import attrs
 
@@ -306,9 +306,4 @@ def is_warming(error: KubeError) -> bool:
 
 def _from_the_future(error: KubeError) -> bool:
     """Return whether our resource version is newer than the server's: its etcd was restored from a backup."""
-    if not isinstance(error, ServerError):
-        return False
-    causes: Any = error.details.get("causes")
-    return isinstance(causes, list) and any(
-        isinstance(cause, dict) and cause.get("reason") == "ResourceVersionTooLarge" for cause in causes
-    )
+    return isinstance(error, ServerError) and error.has_cause("ResourceVersionTooLarge")

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from liqod.model.objects.meta import to_dict
+
 
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return the smallest patch that turns ``before`` into ``after``; empty when they are equal.
@@ -37,3 +41,20 @@ def apply_merge_patch(target: Mapping[str, Any], patch: Mapping[str, Any]) -> di
         else:
             result[name] = value
     return result
+
+
+def compose(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the patch that does what two patches do one after the other: like applying one, but nulls stay."""
+    result = dict(first)
+    for name, value in second.items():
+        if isinstance(value, Mapping):
+            old = result.get(name)
+            value = compose(old if isinstance(old, Mapping) else {}, value)
+        result[name] = value
+    return result
+
+
+def all_fields(view: msgspec.Struct) -> dict[str, Any]:
+    """Return a view with all its fields, null for those at their defaults, as a merge patch needs them."""
+    fields = {field.encode_name: None for field in msgspec.structs.fields(view)}
+    return {**fields, **to_dict(view)}

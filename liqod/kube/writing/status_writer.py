@@ -15,13 +15,14 @@ from typing import Any, Generic, Protocol, TypeVar
 import attrs
 import msgspec
 
+from liqod.flow.errors import ExpectedError
 from liqod.kube.cache.store import Viewed
 from liqod.kube.client import Client
 from liqod.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from liqod.kube.resources import Resource
 from liqod.kube.writing.merge_patch import merge_patch
 from liqod.kube.writing.mutation_cache import Mutated
-from liqod.kube.writing.refusals import RefusedWrite, refused_write
+from liqod.kube.writing.refusals import RefusedWrite, Retry, refused_write
 from liqod.model.ids import Key
 from liqod.model.objects.meta import to_dict
 
@@ -42,6 +43,17 @@ class Written(Generic[S]):
 
     object: S
     changed: bool
+
+
+class StatusRefused(ExpectedError):
+    """The API server refused a status."""
+
+
+def require(result: Written[Any] | RefusedWrite) -> None:
+    """Raise StatusRefused for a write that was refused for another reason than a newer state of the object."""
+    # An object that changed or is gone comes by its watch; what else was refused is tried again with a back-off.
+    if isinstance(result, RefusedWrite) and result.retry is not Retry.AT_ONCE and result.reason != NotFound.__name__:
+        raise StatusRefused(f"the status was refused: {result.message} ({result.reason})")
 
 
 class StatusWriter(Generic[S]):

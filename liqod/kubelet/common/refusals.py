@@ -8,7 +8,7 @@ that lags behind the write.
 from __future__ import annotations
 
 import enum
-from typing import Any, Final
+from typing import Final
 
 from attrs import define
 
@@ -80,15 +80,6 @@ def refusal_reason(error: ApiError) -> str:
 def is_namespace_missing(error: NotFound) -> bool:
     """Return whether 404 is about the namespace rather than about an object in it."""
     return error.details.get("kind") == "namespaces"
-
-
-def is_namespace_terminating(error: ApiError) -> bool:
-    """Return whether a write was refused because the namespace is being deleted (403); no object causes that.
-
-    Source: Kubernetes, plugin/pkg/admission/namespace/lifecycle (cause NamespaceTerminating).
-    """
-    causes: Any = error.details.get("causes") or ()
-    return any(isinstance(cause, dict) and cause.get("reason") == "NamespaceTerminating" for cause in causes)
 
 
 @define

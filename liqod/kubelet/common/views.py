@@ -6,7 +6,7 @@ about that pod needs them.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -14,7 +14,6 @@ from liqod.kubelet.common.status_limits import LONGEST, limited
 from liqod.model.objects.meta import Object, View
 
 _EMPTY = msgspec.Raw(b"{}")
-FINISHED: Final = ("Succeeded", "Failed")
 """Phases of a pod that has ended."""
 
 

@@ -16,7 +16,6 @@ from liqod.kubelet.common.refusals import (
     Attempts,
     Meaning,
     is_namespace_missing,
-    is_namespace_terminating,
     meaning_of,
     refusal_reason,
 )
@@ -72,5 +71,5 @@ def failed_write(
         reason=refusal_reason(error),
         message=clean_message(error.message),
         namespace_missing=isinstance(error, NotFound) and is_namespace_missing(error),
-        namespace_terminating=is_namespace_terminating(error),
+        namespace_terminating=error.is_namespace_terminating,
     )

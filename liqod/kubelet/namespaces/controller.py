@@ -26,7 +26,7 @@ from liqod.kubelet.common.messages import clean_message, clean_reason
 from liqod.kubelet.common.meta import ownership
 from liqod.kubelet.common.naming import choose_remote, usable_answer
 from liqod.kubelet.common.refusals import Attempts, Meaning
-from liqod.kubelet.common.views import FINISHED, HomePod, Namespace, decoded
+from liqod.kubelet.common.views import HomePod, Namespace, decoded
 from liqod.kubelet.namespaces import plan
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.deletion_judge import Evidence
@@ -45,6 +45,7 @@ from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, Un
 from liqod.kubelet.ports import NamespaceGrants
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, eviction_of, label_selector
+from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.records.offer import PeerUnreachable, Refusal
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import NamespaceOffloading

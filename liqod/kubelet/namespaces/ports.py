@@ -43,18 +43,3 @@ class OtherNodes(Protocol):
     def leave(self) -> None:
         """Note that this node is removed and leaves to the others what they share: they count it no more."""
         ...
-
-
-class NoOtherNodes:
-    """Null object: the lender has a single virtual node."""
-
-    def exist(self) -> bool:
-        """Return False."""
-        return False
-
-    def use(self, local: str) -> bool:
-        """Return False."""
-        return False
-
-    def leave(self) -> None:
-        """Do nothing."""

@@ -16,9 +16,10 @@ from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership
 from liqod.kubelet.common.refusals import Attempts
-from liqod.kubelet.common.views import FINISHED, RemotePod, Shadow, decoded
+from liqod.kubelet.common.views import RemotePod, Shadow, decoded
 from liqod.model.ids import Key
 from liqod.model.objects.meta import label_selector
+from liqod.model.objects.pod_completion import FINISHED
 
 
 class PodListener(Protocol):

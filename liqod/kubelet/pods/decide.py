@@ -14,7 +14,7 @@ from attrs import frozen
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message, clean_reason
 from liqod.kubelet.common.meta import FORGED_ANNOTATION, home_uid, is_of_node, is_ours
-from liqod.kubelet.common.views import FINISHED, HomePod, RemotePod, Shadow, decoded
+from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.pods.forge import digest_of, digest_of_spec, forge_patch, forge_shadow
 from liqod.kubelet.pods.generations import Generations
 from liqod.kubelet.pods.offloading_patch import PATCHED_ANNOTATION, contradiction, placement_digest
@@ -38,7 +38,7 @@ from liqod.model.names import (
     HOME_SPEC_ANNOTATION,
     RUNTIME_CLASS,
 )
-from liqod.model.objects.pod_completion import is_to_return
+from liqod.model.objects.pod_completion import FINISHED, is_to_return
 
 DEFAULT_GRACE: Final = 30
 """Grace period in seconds of a pod that names none. Source: Kubernetes API, PodSpec.terminationGracePeriodSeconds."""

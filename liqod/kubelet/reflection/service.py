@@ -28,8 +28,8 @@ from liqod.kubelet.reflection.forge.claim import Volume, lender_of
 from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import CLAIM, ENDPOINTSLICE, KINDS, SERVICE, Kind, listing_of
 from liqod.kubelet.reflection.reflector import Reflector
-from liqod.kubelet.reflection.turns import Turns
 from liqod.kubelet.reflection.views import Reflectable
+from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, SERVICE_NAME_LABEL
 from liqod.model.objects.meta import Object
@@ -83,7 +83,7 @@ class VolumeLocations:
 class Reflection(MultiService):
     """The reflectors of one virtual kubelet, by kind; a kind without workers has none.
 
-    Objects of a namespace are reflected by one of the lender's virtual kubelets, in ``turns``; events of pods by each
+    Objects of a namespace are reflected by the elected one of the lender's virtual kubelets, events of pods by each
     for its own. ``nodes`` are the virtual nodes of the home cluster, ``pods`` those on the virtual node.
     ``claims_revision`` changes whenever the set of claimed addresses changes.
     """
@@ -95,7 +95,7 @@ class Reflection(MultiService):
         context: Context,
         *,
         informers: NamespacedInformers,
-        turns: Turns,
+        election: WriterElection,
         nodes: Informer[Object],
         pods: Informer[HomePod],
         namespaces: NamespaceController,
@@ -112,7 +112,7 @@ class Reflection(MultiService):
         self._object_context = context
         self.labels_withheld: Latest[frozenset[str]] = Latest(context.labels_not_reflected)
         """The labels that objects at the lender do not have, or the pods of one of its virtual nodes."""
-        self._turns = turns
+        self._election = election
         self._leave: dict[str, Callable[[], None]] = {}
         self._nodes = nodes
         self._namespaces = namespaces
@@ -206,7 +206,7 @@ class Reflection(MultiService):
         self._close_objects(local)
         if remote is not None:
             take = partial(self._open_objects, local, remote)
-            self._leave[local] = self._turns.join(self._context.lender, local, take)
+            self._leave[local] = self._election.join(self._context.lender, local, take)
         if self.events is not None:
             if remote is None:
                 self.events.close_namespace(local)

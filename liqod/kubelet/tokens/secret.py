@@ -30,6 +30,7 @@ from liqod.kubelet.tokens.projection import (
 )
 from liqod.model.names import NODE_NAME_LABEL
 from liqod.model.objects.meta import Object, ObjectMeta
+from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.timestamps import from_epoch, parse_rfc3339, rfc3339
 
 ACCOUNT_LABEL: Final = "offloading.liqo.io/service-account-name"
@@ -44,8 +45,6 @@ OLDEST: Final = 24 * 3600.0
 
 SPREAD: Final = 0.05
 """Fraction of a token's lifetime over which the renewals of pods that started together are spread."""
-
-FINISHED: Final = ("Succeeded", "Failed")
 
 
 @frozen

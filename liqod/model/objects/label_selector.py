@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -26,6 +26,13 @@ class Requirement:
     key: str
     wanted: bool
     values: frozenset[str] | None
+
+    @property
+    def expression(self) -> dict[str, Any]:
+        """The term as a ``matchExpressions`` entry (Kubernetes API: LabelSelectorRequirement)."""
+        if self.values is None:
+            return {"key": self.key, "operator": "Exists" if self.wanted else "DoesNotExist"}
+        return {"key": self.key, "operator": "In" if self.wanted else "NotIn", "values": sorted(self.values)}
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether labels fulfil it; a label that is absent has no value, and differs from every value."""

@@ -132,6 +132,12 @@ def find_condition(conditions: Sequence[Condition], kind: str) -> Condition | No
     return next((condition for condition in conditions if condition.type == kind), None)
 
 
+def is_true(conditions: Sequence[Condition], kind: str) -> bool:
+    """Return whether a condition of a type is there and True."""
+    condition = find_condition(conditions, kind)
+    return condition is not None and condition.status == "True"
+
+
 def set_condition(conditions: Sequence[Condition], new: Condition, now: str) -> list[Condition]:
     """Return the conditions with one replaced or added.
 

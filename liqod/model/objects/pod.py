@@ -15,6 +15,7 @@ from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects import quantity
 from liqod.model.objects.interning import Sharing
 from liqod.model.objects.meta import Object, ObjectMeta, View
+from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.objects.quantity import Resources
 
 OCCUPYING_PODS: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
@@ -127,4 +128,4 @@ def _highest(left: Resources, right: Resources) -> dict[str, Fraction]:
 
 def is_finished(status: PodStatus) -> bool:
     """Return whether a pod has run to its end and occupies nothing any more."""
-    return status.phase in ("Succeeded", "Failed")
+    return status.phase in FINISHED

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+FINISHED: Final = ("Succeeded", "Failed")
+"""Phases in which all containers of a pod have ended, and none is started again (Kubernetes API: PodPhase)."""
+
 _OVERSTEPPED: Final = frozenset(("DeadlineExceeded", "Evicted"))
 _TAKEN_AWAY: Final = frozenset(
     (

@@ -11,14 +11,13 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
-import msgspec
 
 from liqod.flow.controller import After, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NETWORKCONFIGS
+from liqod.kube.writing.merge_patch import all_fields
 from liqod.model.ids import ClusterID, Key
-from liqod.model.objects.meta import to_dict
 from liqod.model.records.network import NO_TUNNEL_HERE, UNDECIDED, NetworkConfig, Side, Subnets
 from liqod.peering.changes import Queue
 from liqod.peering.controller import PeerController, PeeringContext
@@ -125,9 +124,9 @@ class NetworkExchange(PeerController):
         if wait is not None and wait <= 0:
             changes["silent"] = True
         if exchange.remote is not None and exchange.remote != config.status.remote:
-            changes["remote"] = _whole(exchange.remote)
+            changes["remote"] = all_fields(exchange.remote)
         if exchange.ack is not None and exchange.ack != config.status.ack:
-            changes["ack"] = _whole(exchange.ack)
+            changes["ack"] = all_fields(exchange.ack)
         if changes:
             # The status is a subresource: a patch of the object itself would leave it as it is.
             try:
@@ -210,9 +209,3 @@ def _ack(remap: Subnets) -> NetworkAck | None:
         remap.external_six,
         remap.service_cidrs,
     )
-
-
-def _whole(view: msgspec.Struct) -> dict[str, Any]:
-    """Return a view with all its fields, null for those at their defaults, as a merge patch needs them."""
-    fields = {field.encode_name: None for field in msgspec.structs.fields(view)}
-    return {**fields, **to_dict(view)}

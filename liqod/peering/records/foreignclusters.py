@@ -27,7 +27,7 @@ from liqod.kube.writing.refusals import RefusedWrite, Retry
 from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import ClusterID, Fingerprint, Key, parse_fingerprint
 from liqod.model.names import advertisement_name, tenant_namespace
-from liqod.model.objects.meta import find_condition
+from liqod.model.objects.meta import is_true
 from liqod.model.records.unpeering import FINALIZER, JOINED, is_trust_withdrawn
 from liqod.model.records.views import Advertisement, ForeignCluster, ForeignClusterStatus, VirtualNode
 from liqod.model.timestamps import rfc3339
@@ -37,7 +37,7 @@ from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.events import reference, transition
 from liqod.peering.records.record_gc import collected_at, is_wanted
 from liqod.peering.records.status import MAX_ENDPOINTS, Facts, describe
-from liqod.peering.records.stranger_places import Place, makes_way
+from liqod.peering.records.stranger_places import Place, evicted
 from liqod.peering.session.dial import split_address
 from liqod.peering.session.lifecycle import Disconnected, NoRoom, Stranger, Unknown, Withdrawing, ever_connected
 from liqod.peering.session.liveness import assess_liveness
@@ -105,7 +105,7 @@ class ForeignClusters(PeerController):
         awaited = {other.id for other in self._peers.values() if other.state == Stranger(recorded=False)}
         if self._fits(peer, awaited):
             return True
-        return len(awaited) < self._max_strangers and makes_way(self._places(), network) is not None
+        return len(awaited) < self._max_strangers and evicted(self._places(), network) is not None
 
     def _places(self) -> dict[ClusterID, Place]:
         """Return the records of strangers that nobody configured."""
@@ -238,7 +238,7 @@ class ForeignClusters(PeerController):
 
     async def _make_room(self, network: str) -> bool:
         """Delete the record of a stranger from a crowded network; returns False if none makes way."""
-        victim = makes_way(self._places(), network)
+        victim = evicted(self._places(), network)
         record = self.get(victim) if victim is not None else None
         if victim is None or record is None:
             return False
@@ -394,13 +394,10 @@ def _words(fingerprint: str) -> str:
 
 def _ends_trust(record: ForeignCluster, status: ForeignClusterStatus) -> bool:
     """Return whether a status ends trust or lending: such a write is never delayed."""
-    condition = find_condition(record.status.conditions, "Authenticated")
-    says = find_condition(status.conditions, "Authenticated")
-    proven = condition is not None and condition.status == "True"
-    return record.status.lent != status.lent or (proven and (says is None or says.status != "True"))
+    was, says = (is_true(one.conditions, "Authenticated") for one in (record.status, status))
+    return record.status.lent != status.lent or (was and not says)
 
 
 def is_ready(node: VirtualNode) -> bool:
     """Return whether the virtual node of the peer is ready."""
-    condition = find_condition(node.status.conditions, "Node")
-    return node.status.phase == "Ready" or (condition is not None and condition.status == "True")
+    return node.status.phase == "Ready" or is_true(node.status.conditions, "Node")

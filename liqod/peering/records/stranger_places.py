@@ -27,7 +27,7 @@ class Place:
     last: float
 
 
-def makes_way(places: Mapping[ClusterID, Place], network: str) -> ClusterID | None:
+def evicted(places: Mapping[ClusterID, Place], network: str) -> ClusterID | None:
     """Return the stranger whose record makes way for one from a network; None if all places are fairly shared.
 
     Two fewer, so that two networks do not take one place from each other again and again.

@@ -9,7 +9,7 @@ from liqod.flow.clocks import reactor_time
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
-from liqod.model.objects.meta import find_condition
+from liqod.model.objects.meta import is_true
 from liqod.model.objects.node import Node
 from liqod.model.records.invitations import invitation_name
 from liqod.model.records.unpeering import ORDER
@@ -80,14 +80,14 @@ class RecordRouter:
                 peer.lending = Lending(lent=record.status.lent)
             peer.name = peer.name or record.status.cluster_name
         # The status is read once, at the start: later it may be about a key that is no longer trusted.
-        proven = find_condition(record.status.conditions, "Authenticated") if old is None else None
+        proven = old is None and is_true(record.status.conditions, "Authenticated")
         self._pin_changed(peer, record)
         ends = record.metadata.deleting
         peer.advance(
             RecordObserved(
                 pinned=bool(record.spec.fingerprint),
                 deleting=ends,
-                authenticated=proven is not None and proven.status == "True",
+                authenticated=proven,
                 lent=peer.lent is not None,
                 since=self._deleted_at(record, is_first=old is None),
             )

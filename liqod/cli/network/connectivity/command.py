@@ -31,7 +31,7 @@ from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import INGRESSCLASSES, NODES
 from liqod.model.diagnosis.cluster import ClusterFacts, problems_of
 from liqod.model.names import HOME_API, HOME_SERVICES, INTERNAL_ADDRESS
-from liqod.model.objects.meta import find_condition
+from liqod.model.objects.meta import find_condition, is_true
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NO_TUNNEL
 from liqod.model.timestamps import rfc3339
@@ -234,9 +234,8 @@ async def _node(session: Session) -> tuple[str, str]:
     except Forbidden:
         return "", ""
     for node in sorted(nodes, key=lambda one: one.metadata.name):
-        ready = find_condition(node.status.conditions, "Ready")
         address = next((one.address for one in node.status.addresses if one.type == INTERNAL_ADDRESS), "")
-        if not node.virtual and ready is not None and ready.status == "True" and address:
+        if not node.virtual and is_true(node.status.conditions, "Ready") and address:
             return node.metadata.name, address
     return "", ""
 

@@ -10,8 +10,9 @@ import msgspec
 
 from liqod.cli.console.render import join_reason, printable
 from liqod.cli.network.connectivity.cases import Case
-from liqod.model.objects.meta import Condition, Object, View, find_condition
+from liqod.model.objects.meta import Condition, Object, View, find_condition, is_true
 from liqod.model.objects.pod import PodAddress
+from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.timestamps import parse_rfc3339
 
 LONGEST: Final = 300
@@ -119,8 +120,7 @@ def is_serving(pod: ProbePod | None) -> bool:
     """Return whether a server is ready and has an address."""
     if pod is None or pod.status.phase != "Running" or not pod.status.pod_ips:
         return False
-    ready = find_condition(pod.status.conditions, "Ready")
-    return ready is not None and ready.status == "True"
+    return is_true(pod.status.conditions, "Ready")
 
 
 def is_refused(pod: ProbePod | None) -> bool:
@@ -132,7 +132,7 @@ def is_over(pod: ProbePod | None, wanted: Sequence[Case]) -> bool:
     """Return whether nothing more is to be expected of a client."""
     if pod is None:
         return False
-    return pod.status.phase in ("Succeeded", "Failed") or len(observed(pod, wanted)) == len(wanted)
+    return pod.status.phase in FINISHED or len(observed(pod, wanted)) == len(wanted)
 
 
 def why_stopped(pod: ProbePod | None, name: str, peer: str) -> Stopped:

@@ -28,7 +28,7 @@ from liqod.cli.setup.host.wanted import KUBECONFIGS, ROLES, UNITS, Entry, digest
 from liqod.cli.setup.install import ensure_objects
 from liqod.cli.setup.up.plan import Credentials, Found, Invitation, Kubeconfig, Service
 from liqod.cli.setup.up.service import Services
-from liqod.cli.status.peers import is_true, label
+from liqod.cli.status.peers import label
 from liqod.cli.status.whoami import own_cluster
 from liqod.identity.pairing import Token
 from liqod.kube.client import Client
@@ -44,7 +44,7 @@ from liqod.kube.resources import (
     SECRETS,
     SERVICEACCOUNTS,
 )
-from liqod.model.objects.meta import Object
+from liqod.model.objects.meta import Object, is_true
 from liqod.model.records.views import ForeignCluster
 
 PROBE_TIMEOUT: Final = 5.0

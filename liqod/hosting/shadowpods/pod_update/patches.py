@@ -19,9 +19,10 @@ from liqod.hosting.shadowpods.forge import (
     labels_of,
     record_of,
 )
-from liqod.hosting.views import FORGED_ANNOTATION, Container, Pod, PodSpec, QuantityText, Requirements, Toleration
+from liqod.hosting.views import FORGED_ANNOTATION, Container, Pod, PodSpec, QuantityText, Requirements
 from liqod.model.names import HOME_SPEC_ANNOTATION, ORIGIN_LABEL
 from liqod.model.objects.quantity import parse
+from liqod.model.objects.tolerations import bare
 from liqod.model.records.views import ShadowPod
 
 
@@ -114,12 +115,12 @@ def _spec_changes(wanted: PodSpec, present: PodSpec) -> list[dict[str, Any]]:
     patch += _image_changes("/spec/initContainers", wanted.init_containers, present.init_containers)
     known = present.tolerations or []
     new = [t for t in wanted.tolerations or () if t not in known and not is_for_virtual_nodes(t)]
-    bare = [_without_seconds(t) for t in known]
-    added = [t for t in new if _without_seconds(t) not in bare]
+    without_seconds = [bare(t) for t in known]
+    added = [t for t in new if bare(t) not in without_seconds]
     patch += [
-        {"op": "replace", "path": f"/spec/tolerations/{bare.index(_without_seconds(t))}", "value": t}
+        {"op": "replace", "path": f"/spec/tolerations/{without_seconds.index(bare(t))}", "value": t}
         for t in new
-        if _without_seconds(t) in bare
+        if bare(t) in without_seconds
     ]
     if added and not known:
         patch.append({"op": "add", "path": "/spec/tolerations", "value": added})
@@ -187,10 +188,6 @@ def _amount(text: QuantityText) -> object:
         return parse(str(text))
     except ValueError:
         return text
-
-
-def _without_seconds(toleration: Toleration) -> Toleration:
-    return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
 
 def _escape(key: str) -> str:

@@ -27,7 +27,7 @@ from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.isolation.forge import HomeSeen, fitting, needs_home, record
 from liqod.kubelet.reflection.isolation.views import AnyPod, NetworkPolicy, is_same
-from liqod.kubelet.reflection.turns import Turns
+from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.model.ids import Key
 from liqod.model.names import REFLECTION_MANAGER, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
@@ -58,7 +58,7 @@ class HomePolicies(Controller[str]):
     """Reconciles the record in the remote namespace of each home namespace, by its local name.
 
     ``context.policies`` says of a namespace whether its lender has the record, or takes none: to all virtual nodes of
-    the lender, of which one writes it, in ``turns``. ``exported`` and ``withheld`` are therefore those of all nodes:
+    the lender, of which one writes it, in ``election``. ``exported`` and ``withheld`` are therefore those of all nodes:
     the addresses that are no pods and reached from there, and the labels that pods of any do not take along.
     """
 
@@ -71,7 +71,7 @@ class HomePolicies(Controller[str]):
         context: Context,
         informers: NamespacedInformers,
         nodes: Informer[Object],
-        turns: Turns,
+        election: WriterElection,
         namespaces: NamespaceController,
         health: LenderHealth,
         exported: Callable[[], Iterable[str]],
@@ -85,7 +85,7 @@ class HomePolicies(Controller[str]):
         self._context = context
         self._informers = informers
         self._nodes = nodes
-        self._turns = turns
+        self._election = election
         self._leave: dict[str, Callable[[], None]] = {}
         self._namespaces = namespaces
         self._health = health
@@ -137,7 +137,7 @@ class HomePolicies(Controller[str]):
         self._close(local)
         if remote is not None:
             take = partial(self._open, local, remote)
-            self._leave[local] = self._turns.join(self._context.lender, local, take, subject=NETWORKPOLICIES.plural)
+            self._leave[local] = self._election.join(self._context.lender, local, take, subject=NETWORKPOLICIES.plural)
 
     def _open(self, local: str, remote: RemoteNamespace) -> None:
         policies = self._informers.acquire(NETWORKPOLICIES, NetworkPolicy, local)

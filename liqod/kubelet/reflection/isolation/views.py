@@ -8,8 +8,7 @@ import msgspec
 
 from liqod.model.objects.interning import Sharing
 from liqod.model.objects.meta import Object, View
-
-_FINISHED = ("Succeeded", "Failed")
+from liqod.model.objects.pod_completion import FINISHED
 
 
 class NetworkPolicy(Object, frozen=True):
@@ -69,7 +68,7 @@ class AnyPod(Object, frozen=True):
     @property
     def addresses(self) -> list[str]:
         """Its own addresses; none of a pod that has ended, or has those of its host."""
-        if self.spec.host_network or self.status.phase in _FINISHED:
+        if self.spec.host_network or self.status.phase in FINISHED:
             return []
         return [one.ip for one in self.status.pod_ips or () if one.ip]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.reflection.turns import Turns
+from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.model.ids import ClusterID
 
 MILAN, TURIN = ClusterID("milan"), ClusterID("turin")
@@ -17,11 +17,11 @@ MILAN, TURIN = ClusterID("milan"), ClusterID("turin")
 
 class TurnsTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.turns = Turns()
+        self.election = WriterElection()
         self.took: list[str] = []
 
     def join(self, name: str, lender: ClusterID = MILAN, local: str = "shop") -> Callable[[], None]:
-        return self.turns.join(lender, local, lambda: self.took.append(name))
+        return self.election.join(lender, local, lambda: self.took.append(name))
 
     def test_the_first_one_reflects(self) -> None:
         """The first node has the turn at once, the next one when it leaves, and each only once."""
@@ -45,17 +45,17 @@ class TurnsTests(SynchronousTestCase):
     def test_all_stop(self) -> None:
         """When all nodes of the daemon stop nobody takes over."""
         first, _ = self.join("a"), self.join("b")
-        self.turns.close()
+        self.election.close()
         first()
         self.assertEqual(self.took, ["a"])
 
     @given(st.lists(st.one_of(st.none(), st.integers(0, 4)), max_size=30))
     def test_exactly_one(self, steps: list[int | None]) -> None:
         """Whichever nodes come and go, one of those that are there has the turn."""
-        turns, active, leaves = Turns(), set[int](), dict[int, Callable[[], None]]()
+        election, active, leaves = WriterElection(), set[int](), dict[int, Callable[[], None]]()
         for name, step in enumerate(steps):
             if step is None:
-                leaves[name] = turns.join(MILAN, "shop", partial(active.add, name))
+                leaves[name] = election.join(MILAN, "shop", partial(active.add, name))
             elif leaves:
                 gone = list(leaves)[step % len(leaves)]
                 active.discard(gone)

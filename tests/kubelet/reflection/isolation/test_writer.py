@@ -17,7 +17,7 @@ from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.isolation.controller import LOOKED_AT, HomePolicies
-from liqod.kubelet.reflection.turns import Turns
+from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Object
 from tests.kube.cases import Answer
@@ -82,7 +82,7 @@ class RecordOfTwoNodesTests(SynchronousTestCase):
         self.nodes = self.informers.of(NODES, Object)
         self.informers.startService()
         self.addCleanup(self.informers.stopService)
-        self.turns = Turns()
+        self.election = WriterElection()
         self.taken: Latest[Any] = Latest({})
         self.withheld: Latest[frozenset[str]] = Latest(frozenset())
 
@@ -97,7 +97,7 @@ class RecordOfTwoNodesTests(SynchronousTestCase):
             context=context,
             informers=self.by_namespace,
             nodes=self.nodes,
-            turns=self.turns,
+            election=self.election,
             namespaces=namespaces,
             health=health,
             exported=lambda: exported,
