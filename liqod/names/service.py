@@ -119,7 +119,7 @@ class Names(Controller[str]):
             self._said = None
             try:
                 await self._client.delete(LEASES, self._lease, self._settings.kubernetes.namespace)
-            except (KubeError, NotFound) as error:
+            except KubeError as error:
                 self._log.info("the lease {lease} runs out by itself: {error}", lease=self._lease, error=str(error))
         await DeferredList([one for server in self._servers.values() for one in server.close()])
         self._servers.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, TimeoutError
@@ -166,13 +167,17 @@ class Upstream:
         raise Unanswered
 
     async def ask_by_tcp(self, make: Callable[[int], bytes], question: bytes) -> bytes:
-        """Return the whole answer to a question; raises Unanswered."""
-        if not self._servers:
-            raise Unanswered
+        """Return the whole answer to a question, of the first server that gives one; raises Unanswered."""
+        for server in self._servers:
+            with suppress(Unanswered):
+                return await self._ask_by_tcp(server, make, question)
+        raise Unanswered
+
+    async def _ask_by_tcp(self, server: Address, make: Callable[[int], bytes], question: bytes) -> bytes:
         number = _chance.randrange(1 << 16)
         answer: Deferred[bytes] = Deferred()
         answer.addTimeout(BY_TCP, self._reactor)
-        host, port = self._servers[0]
+        host, port = server
         connecting: Deferred[Any] = HostnameEndpoint(self._reactor, host, port, timeout=BY_TCP).connect(
             quiet(lambda: _ByTcp(number, make(number), question, answer))
         )

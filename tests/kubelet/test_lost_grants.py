@@ -70,7 +70,7 @@ class LostGrantTests(sandboxes.Sandboxes, cases.KubeletSides):
         self.assertTrue(await self.asked_again())
 
     async def test_a_namespace_deleted_at_the_lender(self) -> None:
-        """A namespace that is deleted at the lender is granted anew, and the same home pod runs in it."""
+        """A namespace that is deleted at the lender is granted again, and the same home pod runs in it."""
         made = await self.offload()
         await self.lender.delete(NAMESPACES, self.remote)
         await self.gone(self.lender, NAMESPACES, self.remote)

@@ -214,7 +214,10 @@ class ServerTests(TestCase):
         self.addCleanup(by_tcp.stopListening)
         by_udp = reactor.listenUDP(by_tcp.getHost().port, Truncating({}), interface=LOCAL)
         self.addCleanup(by_udp.stopListening)
-        self.upstream.use([(LOCAL, by_tcp.getHost().port)])
+        # A server that truncates, and then takes no connection: the next one is asked.
+        elsewhere = reactor.listenUDP(0, Truncating({}), interface=LOCAL)
+        self.addCleanup(elsewhere.stopListening)
+        self.upstream.use([(LOCAL, elsewhere.getHost().port), (LOCAL, by_tcp.getHost().port)])
         server = self.server()
         answer = await self.pod(server).ask(query(f"big.{SHOP}"))
         self.assertEqual((answer.trunc, contents(answer)), (1, []))

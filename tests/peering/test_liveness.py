@@ -120,6 +120,15 @@ class PodRequestTests(SynchronousTestCase):
         )
         self.assertEqual(pod_requests(spec), quantity.parse_all({"cpu": "3250m", "memory": "1Gi", "pods": "1"}))
 
+    def test_what_the_pod_requests_as_a_whole(self) -> None:
+        """It takes the place of what the containers request together, by resource; overhead is added."""
+        spec = PodSpec(
+            containers=[container(cpu="1", memory="1Gi")],
+            overhead={"cpu": "50m"},
+            resources=Requirements(requests={"cpu": "4"}),
+        )
+        self.assertEqual(pod_requests(spec), quantity.parse_all({"cpu": "4050m", "memory": "1Gi", "pods": "1"}))
+
     def test_numbers_count_like_texts(self) -> None:
         """A manifest may say cpu: 2 without quotes."""
         spec = PodSpec(containers=[Container(resources=Requirements(requests={"cpu": 2, "memory": 0.5}))])

@@ -104,9 +104,9 @@ class PhaseTests(SynchronousTestCase):
             (offer("Refused", "RefusedByUser"), True, "False", "RefusedByUser", False),
             (offer("Withdrawn", "Withdrawn"), True, "False", "Withdrawn", False),
         )
-        for told, has_node, status, reason, peered in table:
+        for received, has_node, status, reason, peered in table:
             for connected in (True, False):
-                facts = attrs.evolve(UP, connected=connected, offer=told, has_node=has_node, lends=False)
+                facts = attrs.evolve(UP, connected=connected, offer=received, has_node=has_node, lends=False)
                 found = describe(facts, FRESH, NOW)
                 condition = find_condition(found.conditions, "Accepted")
                 self.assertEqual((condition.status, condition.reason) if condition else (), (status, reason), facts)

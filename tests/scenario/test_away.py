@@ -292,7 +292,7 @@ class AwayTests(ScenarioCase):
         looked(30)
         self.assertNotIn(False, seen)
         self.part(scene, rome, milan)
-        # A daemon that heard the offer writes it again; one that was started since did not hear it.
+        # A daemon that received the offer writes it again; one that was started since did not receive it.
         rome.kill()
         rome.start()
         scene.world.run(30)

@@ -83,7 +83,7 @@ def _without_lender(
 
 
 def comes_back(peer: ForeignCluster | None, offer: Advertisement | None) -> bool:
-    """Return whether a lender's virtual node is made anew after its removal: the peering and the offer last."""
+    """Return whether a lender's virtual node is made again after its removal: the peering and the offer last."""
     if peer is None or offer is None or offer.status.phase in ENDED:
         return False
     return bool(peer.spec.fingerprint) and not peer.metadata.deleting

@@ -45,6 +45,7 @@ class PodSpec(View, frozen=True):
     containers: list[Container] = []
     init_containers: list[Container] = []
     overhead: dict[str, Any] = {}
+    resources: Requirements = Requirements()
 
 
 class PodAddress(View, frozen=True):
@@ -94,11 +95,12 @@ class Pod(Object, frozen=True):
 def pod_requests(spec: PodSpec) -> Resources:
     """Return what a pod occupies on its node: max(sum of containers and sidecars, each init step) + overhead + one pod.
 
-    Source: Kubernetes "Init Containers", section "Resource sharing within containers", and KEP-753 for sidecars. Raises
-    ValueError for a quantity that the API server would not have admitted.
+    What the pod requests as a whole takes the place of that sum. Source: Kubernetes "Init Containers", section
+    "Resource sharing within containers", KEP-753 for sidecars, KEP-2837 for the pod as a whole. Raises ValueError for a
+    quantity that the API server would not have admitted.
     """
     running = quantity.add(_requested(container) for container in spec.containers)
-    if not spec.init_containers and not spec.overhead:
+    if not spec.init_containers and not spec.overhead and not spec.resources.requests:
         # Nearly every pod; this is counted for each pod of the cluster.
         return {**running, "pods": running.get("pods", Fraction(0)) + 1}
     sidecars: dict[str, Fraction] = {}
@@ -113,6 +115,8 @@ def pod_requests(spec: PodSpec) -> Resources:
             step = quantity.add([sidecars, own])
         peak = _highest(peak, step)
     total = _highest(quantity.add([running, sidecars]), peak)
+    # Admission keeps the pod's own requests from being smaller than those of its containers together.
+    total = _highest(total, quantity.parse_all(spec.resources.requests))
     return quantity.add([total, quantity.parse_all(spec.overhead), _ONE_POD])
 
 

@@ -70,9 +70,9 @@ class VirtualNode:
 
     def show(self, *taints: tuple[str, str], note: str = "") -> None:
         """Show the node with these taints, key and date."""
-        told = [{"key": key, "effect": "NoExecute", "timeAdded": date} for key, date in taints]
+        listed = [{"key": key, "effect": "NoExecute", "timeAdded": date} for key, date in taints]
         metadata = {"name": self.node_name, "annotations": {"note": note}}
-        node = msgspec.convert({"metadata": metadata, "spec": {"taints": told}}, Node)
+        node = msgspec.convert({"metadata": metadata, "spec": {"taints": listed}}, Node)
         for listener in list(self.listeners):
             listener(node)
 

@@ -63,7 +63,7 @@ class Home:
         return lambda *more, **most: True
 
 
-@attrs.define
+@attrs.define(kw_only=True)
 class Lender:
     """The lender with one ShadowPod and its pod: it answers patches with ``error``, or accepts them."""
 
@@ -127,7 +127,7 @@ class Case(SynchronousTestCase):
 
     def begin(self, pod: HomePod, there: Shadow | None, runs: RemotePod | None) -> None:
         self.clock = HostClock()
-        self.lender = Lender(there, runs)
+        self.lender = Lender(has=there, runs=runs)
         self.home = Home(pod, Offloaded(cast(Any, self.lender), draining=False))
         known: Any = self.home
         actions = PodActions(
