@@ -73,7 +73,7 @@ def reactor_time(moment: datetime, reactor: IReactorTime) -> float:
 class LearnedDates(Generic[K]):
     """Dates from outside in seconds of the reactor's clock, each converted once: when its key is first seen with it.
 
-    A key that is looked at again keeps its time, also when the wall clock was set meanwhile. Whoever asks drops keys.
+    A key that is looked at again keeps its time, also when the wall clock was set meanwhile. The caller drops keys.
     ``wall`` is the wall clock; None: that of the reactor's host.
     """
 
