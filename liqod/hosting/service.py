@@ -129,11 +129,15 @@ class Hosting(MultiService):
             metrics=metrics,
         )
         pods = informers.of(PODS, Pod, labels=f"{MANAGED_BY_LABEL}={MANAGED_BY_SHADOWPOD}")
+        # Before others use them: an informer notes sizes from its first object on, or never.
+        shadows = informers.of(SHADOWPODS, ShadowPod, sizes=True)
+        shadowslices = informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice, sizes=True)
+        sets = informers.of(SHADOWNETWORKPOLICYSETS, ShadowNetworkPolicySet, sizes=True)
         policies = NetworkPolicies(
             client,
             clock,
             namespaces=namespaces,
-            records=informers.of(SHADOWNETWORKPOLICYSETS, ShadowNetworkPolicySet),
+            records=sets,
             policies=informers.of(NETWORKPOLICIES, NetworkPolicy, labels=selector()),
             pods=pods,
             facts=informers.of(CLUSTERFACTS, ClusterFacts),
@@ -151,17 +155,14 @@ class Hosting(MultiService):
             contracts=contracts,
             metrics=metrics,
         )
-        shadows = informers.of(SHADOWPODS, ShadowPod)
-        shadowslices = informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice)
-        sets = informers.of(SHADOWNETWORKPOLICYSETS, ShadowNetworkPolicySet)
         records = TenantRecords(
             client,
             clock,
             namespaces=namespaces,
             records={
-                SHADOWPODS.plural: shadows,
-                SHADOWENDPOINTSLICES.plural: shadowslices,
-                SHADOWNETWORKPOLICYSETS.plural: sets,
+                SHADOWPODS.plural: shadows.sizes,
+                SHADOWENDPOINTSLICES.plural: shadowslices.sizes,
+                SHADOWNETWORKPOLICYSETS.plural: sets.sizes,
             },
             offers=self._offers,
             contracts=contracts,

@@ -21,7 +21,7 @@ from liqod.hosting.tenants import bounds, grants
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import selector
 from liqod.hosting.tenants.quota.levels import at_level, level_of
-from liqod.hosting.tenants.quota.record_bounds import BYTES, most_records, size_of
+from liqod.hosting.tenants.quota.record_bounds import BYTES, most_records
 from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.views import Pod, is_managed
 from liqod.kube.errors import NotFound
@@ -33,15 +33,13 @@ from liqod.kube.resources import (
     SHADOWENDPOINTSLICES,
     SHADOWNETWORKPOLICYSETS,
     SHADOWPODS,
-    Resource,
 )
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects import quantity
 from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.objects.quantity import Resources
-from liqod.model.records.home_policies import ShadowNetworkPolicySet
-from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice, ShadowPod
+from liqod.model.records.views import ForeignCluster
 
 COLUMNS = {"of": "OF", "what": "WHAT", "used": "USED", "bound": "BOUND", "left": "LEFT"}
 _OWN = ("workers", "token-lifetime", "labels", "annotations", "tolerations", "volumes")
@@ -122,16 +120,11 @@ async def _held(
 async def _records(session: Session, names: Sequence[str]) -> Resources:
     """Return the numbers of the records in some namespaces by kind, and their bytes."""
     found: Counter[str] = Counter()
-    views: tuple[tuple[Resource, type[Object]], ...] = (
-        (SHADOWPODS, ShadowPod),
-        (SHADOWENDPOINTSLICES, ShadowEndpointSlice),
-        (SHADOWNETWORKPOLICYSETS, ShadowNetworkPolicySet),
-    )
-    for resource, view in views:
-        for record in (await session.client.list(resource, view=view)).items:
-            if record.metadata.namespace in names:
-                found[resource.plural] += 1
-                found[BYTES] += size_of(record)
+    for name in names:
+        for resource in (SHADOWPODS, SHADOWENDPOINTSLICES, SHADOWNETWORKPOLICYSETS):
+            items = (await session.client.list(resource, name, view=msgspec.Raw)).items
+            found[resource.plural] += len(items)
+            found[BYTES] += sum(len(bytes(item)) for item in items)
     return {name: Fraction(number) for name, number in found.items()}
 
 

@@ -17,8 +17,9 @@ from twisted.python import failure
 
 from liqod.flow.observe import Gate, Latest, Subscribers
 from liqod.kube.cache.listwatch import Command, List, ListWatch, Wait, Watch, is_warming
+from liqod.kube.cache.sizes import Sizes
 from liqod.kube.cache.store import Delta, Store, V
-from liqod.kube.cache.watch_decoder import Bookmark, Change, Decoder, Failure, Unreadable
+from liqod.kube.cache.watch_decoder import Bookmark, Change, Decoder, Failure, Unreadable, object_size
 from liqod.kube.cache.watch_stream import TURN, Stream, Watchdog
 from liqod.kube.client import Client
 from liqod.kube.connection.cache_quota import Held
@@ -39,7 +40,7 @@ class Informer(Service, Generic[V]):
     empty when live; ``stale_since`` is the clock's time since which the cache may be behind, None when live. ``live``
     is True while the watch follows the server. When the network path recovers, the watch restarts at once.
     If the objects exceed the client's quota, the cache keeps its last state, is not live, and lists again after a
-    back-off.
+    back-off. With ``sizes`` the cache notes how large each object is as the server sends it.
     """
 
     _log = Logger()
@@ -54,6 +55,7 @@ class Informer(Service, Generic[V]):
         namespace: str = "",
         labels: str = "",
         fields: str = "",
+        sizes: bool = False,
         random: Callable[[], float] = _random.random,
     ) -> None:
         self.resource = resource
@@ -76,6 +78,7 @@ class Informer(Service, Generic[V]):
         self._in_trouble = False
         self._known_undecodable: set[Key | None] = set()
         self._held: Held | None = None
+        self._sizes = Sizes() if sizes else None
 
     def __repr__(self) -> str:
         where = f" in {self._namespace}" if self._namespace else ""
@@ -111,6 +114,18 @@ class Informer(Service, Generic[V]):
     def when_synced(self) -> Deferred[None]:
         """Return a Deferred that fires when ``synced``."""
         return self._gate.wait()
+
+    @property
+    def has_sizes(self) -> bool:
+        """Whether the sizes of the objects are noted."""
+        return self._sizes is not None
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of the objects as the server sends them; raise ValueError if they are not noted."""
+        if self._sizes is None:
+            raise ValueError(f"{self!r} was made without sizes")
+        return self._sizes
 
     def __len__(self) -> int:
         return len(self._store)
@@ -243,6 +258,8 @@ class Informer(Service, Generic[V]):
                 break
         if self._held is not None:
             self._held.complete()
+        if self._sizes is not None:
+            self._sizes.complete()
         deltas, command = self._machine.listed(objects, unread, page.metadata.resource_version, self._clock.seconds())
         self._recovered()
         self._publish(deltas)
@@ -261,6 +278,8 @@ class Informer(Service, Generic[V]):
             else:
                 key = value.metadata.key
                 objects[key] = value
+            if key is not None and self._sizes is not None:
+                self._sizes.note(key, len(bytes(raw)))
             if key is not None and self._held is not None and not self._held.note(key, len(bytes(raw))):
                 return False
             if self._clock.seconds() - started > TURN:
@@ -303,7 +322,9 @@ class Informer(Service, Generic[V]):
         event: Change[V] | Bookmark | Failure | Unreadable = self._decoder.line(line)
         if isinstance(event, Unreadable):
             self._log_undecodable(event)
-        if self._held is not None and not self._is_allowed(self._held, event, len(line)):
+        if self._sizes is not None and isinstance(event, Bookmark | Change | Unreadable):
+            self._count(self._sizes, event, object_size(line, event))
+        if self._held is not None and not self._count(self._held, event, len(line)):
             event = Failure(self._quota_exceeded())
         deltas = self._machine.received(event, self._clock.seconds())
         if self._in_trouble or not self.live.value:
@@ -314,20 +335,22 @@ class Informer(Service, Generic[V]):
     def _start_list(self) -> None:
         if self._held is not None:
             self._held.begin()
+        if self._sizes is not None:
+            self._sizes.begin()
 
-    def _is_allowed(self, held: Held, event: Change[V] | Bookmark | Failure | Unreadable, size: int) -> bool:
-        """Count the object of an event against the quota; return whether it may be kept."""
+    def _count(self, table: Held | Sizes, event: Change[V] | Bookmark | Failure | Unreadable, size: int) -> bool:
+        """Count the object of an event; return whether it may be kept."""
         if isinstance(event, Bookmark):
             if event.initial_end:
-                held.complete()
+                table.complete()
             return True
         key = event.object.metadata.key if isinstance(event, Change) else getattr(event, "key", None)
         if key is None:
             return True
         if isinstance(event, Change | Unreadable) and event.type == "DELETED":
-            held.drop(key)
+            table.drop(key)
             return True
-        return held.note(key, size)
+        return table.note(key, size)
 
     def _quota_exceeded(self) -> Gone:
         """Return the error of an exceeded quota; as Gone it leads to a new list, like an expired resource version."""

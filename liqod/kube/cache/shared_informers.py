@@ -26,17 +26,36 @@ class Informers(MultiService):
         self._known: dict[tuple[Any, ...], Informer[Any]] = {}
 
     def of(
-        self, resource: Resource, view: type[V], *, namespace: str = "", labels: str = "", fields: str = ""
+        self,
+        resource: Resource,
+        view: type[V],
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        sizes: bool = False,
     ) -> Informer[V]:
-        """Return the informer for a kind and view; it starts at once, or with this service."""
+        """Return the informer for a kind and view; it starts at once, or with this service.
+
+        Whoever needs ``sizes`` asks first: raise ValueError where there is an informer without them.
+        """
         wanted = (resource, view, namespace, labels, fields)
         informer = self._known.get(wanted)
         if informer is None:
             informer = Informer(
-                self.client, resource, view, self.clock, namespace=namespace, labels=labels, fields=fields
+                self.client,
+                resource,
+                view,
+                self.clock,
+                namespace=namespace,
+                labels=labels,
+                fields=fields,
+                sizes=sizes,
             )
             self._known[wanted] = informer
             informer.setServiceParent(self)
+        elif sizes and not informer.has_sizes:
+            raise ValueError(f"{informer!r} was made without sizes")
         return cast("Informer[V]", informer)
 
     def __iter__(self) -> Any:

@@ -5,7 +5,7 @@ Source: Kubernetes API concepts, "Efficient detection of changes", "Watch bookma
 
 from __future__ import annotations
 
-from typing import Final, Generic
+from typing import Any, Final, Generic
 
 import attrs
 import msgspec
@@ -52,6 +52,12 @@ class Unreadable:
     key: Key | None
     resource_version: str
     why: str
+
+
+def object_size(line: bytes, event: Change[Any] | Bookmark | Unreadable) -> int:
+    """Return the bytes of the object in the line of an event: as many as it has as an item of a list."""
+    kind = "BOOKMARK" if isinstance(event, Bookmark) else event.type
+    return max(0, len(line) - len('{"type":"","object":}') - len(kind))
 
 
 class LineTooLong(Exception):

@@ -11,15 +11,12 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Final
 
-import msgspec
-
 from liqod.hosting.tenants.bounds import DEFAULT_PODS
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.names import FULL_LABEL
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Object
 from liqod.model.objects.quantity import Resources
-from liqod.model.records.views import ShadowPod
 
 SHADOWPODS: Final = "shadowpods"
 SLICES: Final = "shadowendpointslices"
@@ -27,7 +24,7 @@ SETS: Final = "shadownetworkpolicysets"
 KINDS: Final = (SHADOWPODS, SLICES, SETS)
 """The kinds of records, by their plurals."""
 BYTES: Final = "bytes"
-"""The size of all records of a tenant together, as the daemon has them in memory."""
+"""The size of all records of a tenant together, as the API server sends them: with ``metadata.managedFields``."""
 REOPENED: Final = Fraction(9, 10)
 """The part of a bound below which what was full is no longer full: records come and go, and each change is a write."""
 
@@ -42,12 +39,6 @@ def most_records(contract: Contract, offered: Resources | None) -> Resources:
     most = {**_OF_TENANT, SHADOWPODS: str(DEFAULT_PODS + _PER_POD * lent)}
     most.update((str(name), text) for name, text in contract.granted.tenant_records.items())
     return quantity.parse_all(most)
-
-
-def size_of(record: Object) -> int:
-    """Return the bytes of a record that the daemon reads; the API server may add what it says about them."""
-    oversize = record.spec.oversize if isinstance(record, ShadowPod) else 0
-    return len(msgspec.json.encode(record)) + oversize
 
 
 def full(used: Mapping[str, int], most: Resources, before: frozenset[str]) -> frozenset[str]:

@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, Watchable, observe, watch
 from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import Offers
-from liqod.hosting.tenants.quota.record_bounds import BYTES, full, label_of, labelled, most_records, size_of
+from liqod.hosting.tenants.quota.record_bounds import BYTES, full, label_of, labelled, most_records
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
@@ -29,27 +28,8 @@ COALESCE: Final = 0.25
 """Seconds for which changes are collected: more records than that time allows are never accepted beyond a bound."""
 
 
-@attrs.define
-class _Namespace:
-    """The sizes of the records in a namespace, by kind and name, and their numbers by kind."""
-
-    sizes: dict[tuple[str, str], int] = attrs.Factory(dict)
-    used: Counter[str] = attrs.Factory(Counter)
-
-    def record(self, kind: str, name: str, size: int | None) -> None:
-        """Note the size of a record; None: there is no such record."""
-        before = self.sizes.pop((kind, name), None)
-        if before is not None:
-            self.used[kind] -= 1
-            self.used[BYTES] -= before
-        if size is not None:
-            self.sizes[kind, name] = size
-            self.used[kind] += 1
-            self.used[BYTES] += size
-
-
 class TenantRecords(Controller[str]):
-    """Reconciles the label of each tenant's namespaces; its keys are tenants. ``records`` are the informers by kind."""
+    """Reconciles the label of each tenant's namespaces; its keys are tenants. ``records`` are the sizes by kind."""
 
     name = "tenant-records"
 
@@ -59,7 +39,7 @@ class TenantRecords(Controller[str]):
         clock: IReactorTime,
         *,
         namespaces: Informer[Object],
-        records: Mapping[str, Watchable[Object]],
+        records: Mapping[str, Watchable[int]],
         offers: Offers,
         contracts: Contracts,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -70,22 +50,22 @@ class TenantRecords(Controller[str]):
         self._records = records
         self._offers = offers
         self._contracts = contracts
-        self._found: dict[str, _Namespace] = {}
+        self._found: dict[str, Counter[str]] = {}
 
     def sources(self) -> Iterable[Source[str]]:
         """Namespaces, offers and all records."""
         self._found.clear()
         yield watch(self._namespaces, self._namespace_changed)
-        for kind, informer in self._records.items():
-            yield watch(informer, self._counting(kind))
+        for kind, sizes in self._records.items():
+            yield watch(sizes, self._counting(kind))
         yield observe(self._offers, lambda tenant: (tenant,))
 
     async def prepare(self) -> None:
         """Await what is counted: of what is not known yet there may be too much."""
         await self._namespaces.when_synced()
         await self._offers.informer.when_synced()
-        for informer in self._records.values():
-            await informer.when_synced()
+        for sizes in self._records.values():
+            await sizes.when_synced()
 
     async def reconcile(self, tenant: str) -> After | None:
         """Label the namespaces of a tenant, or take the label away, where it differs."""
@@ -105,7 +85,7 @@ class TenantRecords(Controller[str]):
     def used(self, tenant: str) -> Counter[str]:
         """Return the number of a tenant's records by kind, and their bytes."""
         found = (self._found.get(one.metadata.name) for one in self._namespaces_of(tenant))
-        return sum((one.used for one in found if one is not None), Counter[str]())
+        return sum((one for one in found if one is not None), Counter[str]())
 
     def _full(self, tenant: str, present: Iterable[Object]) -> frozenset[str]:
         before = frozenset[str]().union(*map(labelled, present))
@@ -136,11 +116,12 @@ class TenantRecords(Controller[str]):
     def _namespace_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[str]:
         return {tenant_of(one) for one in (old, new) if one is not None} - {""}
 
-    def _counting(self, kind: str) -> Callable[[Key, Object | None, Object | None], Iterable[str]]:
-        def changed(key: Key, old: Object | None, new: Object | None) -> Iterable[str]:
-            found = self._found.setdefault(key.namespace, _Namespace())
-            found.record(kind, key.name, None if new is None else size_of(new))
-            if not found.sizes:
+    def _counting(self, kind: str) -> Callable[[Key, int | None, int | None], Iterable[str]]:
+        def changed(key: Key, old: int | None, new: int | None) -> Iterable[str]:
+            found = self._found.setdefault(key.namespace, Counter())
+            found[kind] += (new is not None) - (old is not None)
+            found[BYTES] += (new or 0) - (old or 0)
+            if not any(found.values()):
                 del self._found[key.namespace]
             namespace = self._namespaces.get(Key("", key.namespace))
             if namespace is not None and (tenant := tenant_of(namespace)):
