@@ -37,7 +37,7 @@ class Informers(MultiService):
     ) -> Informer[V]:
         """Return the informer for a kind and view; it starts at once, or with this service.
 
-        Whoever needs ``sizes`` asks first: raise ValueError where there is an informer without them.
+        The first request decides on ``sizes``: raise ValueError where there is an informer without them.
         """
         wanted = (resource, view, namespace, labels, fields)
         informer = self._known.get(wanted)
