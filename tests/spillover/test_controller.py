@@ -82,7 +82,7 @@ class ReturnTests(TestCase):
             informers,
             settings=msgspec.structs.replace(Offloading(), spillover="Return", return_interval=0.02, return_after=0.0),
             enabled=informers.of(NAMESPACES, Object, fields="metadata.name=shop"),
-            recorder=Events(),  # type: ignore[arg-type]
+            recorder=Events(),
         )
         informers.startService()
         controller.startService()
