@@ -13,7 +13,6 @@ from liqod.agent import peer_metrics
 from liqod.agent.peer_metrics import PeerNumbers
 from liqod.agent.wiring import Features
 from liqod.flow.controller import Controller
-from liqod.flow.workqueue import Workers
 from liqod.kube.client import Client
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
 from liqod.metrics.registry import Registry, Samples
@@ -149,8 +148,6 @@ class Numbers:
 def _queues(services: Iterable[IService]) -> Iterator[tuple[str, int]]:
     """Yield the name and length of every queue in the tree of services."""
     for service in services:
-        if isinstance(service, Workers):
-            yield service.queue.name, len(service.queue)
         if isinstance(service, Controller):
             yield service.name, service.waiting
         if isinstance(service, MultiService):

@@ -162,10 +162,11 @@ class Agent(Service):
     async def _stop(self) -> None:
         # In a reactor iteration of its own: the caller may run inside the coroutine that is to be cancelled.
         await deferLater(self._reactor, 0)
+        is_working = self.features is not None or self.node is not None
         self._leaving.open()
         if self._main is not None:
-            if self.features is None:
-                # Only features need an orderly stop, which must not be cancelled.
+            if not is_working:
+                # Only what runs needs an orderly stop, which must not be cancelled.
                 self._main.cancel()
             await self._main
         await self._watchdog.stopService()
@@ -261,7 +262,15 @@ class Agent(Service):
         await self._follow_records(client, self._names_on, self._leaving)
 
     def _names_on(self, host: FabricHost) -> Names:
-        return Names(host.reactor, host.client, host.informers, host.settings, host.address, wall=host.wall)
+        return Names(
+            host.reactor,
+            host.client,
+            host.informers,
+            host.settings,
+            host.address,
+            wall=host.wall,
+            metrics=host.metrics,
+        )
 
     async def _as_gateway(self, client: Client, lost: Gate) -> None:
         """Make this host's network as the records say and do nothing else, until the lease is lost."""
@@ -285,6 +294,7 @@ class Agent(Service):
             informers=informers,
             settings=self.settings,
             address=address,
+            metrics=self.registry,
             wall=self._wall,
         )
         self.node = node = make(host)

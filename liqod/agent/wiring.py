@@ -154,7 +154,13 @@ class Features:
         networks: FabricNetworks | None = None
         if settings.network.mode != "none":
             gateway = FabricHost(
-                reactor=reactor, client=client, informers=self.informers, settings=settings, address=address, wall=wall
+                reactor=reactor,
+                client=client,
+                informers=self.informers,
+                settings=settings,
+                address=address,
+                metrics=metrics,
+                wall=wall,
             )
             self.fabric = Fabric(gateway)
             networks = FabricNetworks(self.fabric, self.hosting.networks)

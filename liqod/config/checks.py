@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from twisted.internet.endpoints import serverFromString
 
 from liqod.config.allowed import shown
+from liqod.config.endpoints import is_tcp, port_of
 from liqod.config.schema import Hosting, Settings
 from liqod.model.objects import label_selector
 from liqod.model.objects.quantity import parse as parse_quantity
@@ -299,7 +300,7 @@ def _leader(settings: Settings) -> Iterator[str]:
 
 def _listeners(settings: Settings) -> Iterator[str]:
     """Check the endpoint strings, and that no two listeners want one port."""
-    taken: dict[str, str] = {}
+    taken: dict[int, str] = {}
     for where, text, required in (
         ("peering.listen", settings.peering.listen, True),
         ("webhook.listen", settings.webhook.listen, settings.webhook.enabled),
@@ -313,7 +314,7 @@ def _listeners(settings: Settings) -> Iterator[str]:
             yield _complain(where, text, complaint)
             continue
         port = port_of(text)
-        if port and port != "0" and port in taken:
+        if port and port in taken:
             yield _complain(where, text, f"must be another port than {taken[port]}")
         elif port:
             taken[port] = where
@@ -326,7 +327,7 @@ def endpoint_problem(text: str) -> str:
         good = "domain=" in text and ("name=" in text or "index=" in text)
         return "" if good else f"must be {ENDPOINT}"
     port = port_of(text)
-    if port is not None and not (port.isdigit() and int(port) <= 65535):
+    if is_tcp(text) and (port is None or port > 65535):
         return f"must have a port from 0 to 65535: {ENDPOINT}"
     no_reactor: Any = None
     try:
@@ -335,16 +336,6 @@ def endpoint_problem(text: str) -> str:
         # Twisted's parser raises RuntimeError for a trailing backslash (PEP 479, StopIteration in a generator).
         return f"must be {ENDPOINT}"
     return ""
-
-
-def port_of(text: str) -> str | None:
-    """Return the port in a tcp endpoint's description, or None where it has none."""
-    kind, _, rest = text.partition(":")
-    if kind not in ("tcp", "tcp4", "tcp6"):
-        return None
-    parts = rest.split(":")
-    named = next((part.removeprefix("port=") for part in parts if part.startswith("port=")), None)
-    return parts[0] if named is None else named
 
 
 def split_address(text: str) -> tuple[str, int] | None:

@@ -51,7 +51,6 @@ from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.kubelet.retirement import Retirement
 from liqod.kubelet.tokens.api_access import HomeApiAccess
 from liqod.kubelet.tokens.api_service import PORT as API_PORT
-from liqod.kubelet.tokens.api_service import WITHOUT_TUNNEL
 from liqod.kubelet.tokens.controller import TokenController
 from liqod.kubelet.virtualnode_status import VirtualNodeStatusController
 from liqod.model.ids import ClusterID, Key
@@ -116,7 +115,7 @@ class _HomeServices:
         if not has_tokens(self.shared.settings):
             return None
         address = self.api_addresses.value.get(namespace)
-        if address:
+        if address and self.has_api_service:
             return ApiServer((address,), API_PORT)
         return self.shared.home_api.server(self.network.to_lender)
 
@@ -166,7 +165,7 @@ class VirtualKubelet(MultiService):
         # Pods need their namespaces, and a namespace that changed enqueues its pods: the cycle is closed here.
         self.namespaces.pod_queue = self.pods
         self.reflection = self._reflection()
-        self.home_api = self._home_api_access() if services.has_api_service else None
+        self.home_api = self._home_api_access() if has_tokens(settings) else None
         self.status = self._status_controller()
         for service in (
             self._pods,
@@ -342,9 +341,7 @@ class VirtualKubelet(MultiService):
 
     def _home_api_state(self) -> Latest[Readiness | None]:
         """Return whether pods at the lender reach the home API server; None where they get no tokens for it."""
-        if self.home_api is not None:
-            return self.home_api.state
-        return Latest(WITHOUT_TUNNEL if has_tokens(self._shared.settings) else None)
+        return self.home_api.state if self.home_api is not None else Latest(None)
 
     def _token_controller(self) -> TokenController:
         shared = self._shared

@@ -7,6 +7,7 @@ cluster's own DNS about this cluster's own names: answers about public names pas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from twisted.names import dns
@@ -31,12 +32,7 @@ Record = dns.RRHeader
 
 def translated(data: bytes, asked: Question, view: View) -> bytes:
     """Return the answer for a tenant whose question was translated; never raises for what a server sends."""
-
-    def known(name: str) -> str | None:
-        back = translate_back(name, view)
-        return asked.name if back == asked.name else back
-
-    return _answer(data, asked, view, known)
+    return _answer(data, asked, view, partial(translate_back, view=view))
 
 
 def reversed_names(data: bytes, asked: Question, view: View, plan: Reverse) -> bytes:

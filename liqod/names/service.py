@@ -89,7 +89,7 @@ class Names(Controller[str]):
         self._closed = _networks(settings)
         self._upstream = Upstream(reactor)
         self._servers: dict[str, Server] = {}
-        self._said: tuple[str, str] | None = None
+        self._has_lease = False
         self.ready = Gate()
         """Opens when the Lease was written for the first time."""
         self.summary = "the first lists of namespaces and services are not complete"
@@ -115,8 +115,8 @@ class Names(Controller[str]):
 
     async def cleanup(self) -> None:
         """Take the Lease away, so that nobody is sent here any more, and close the ports."""
-        if self._said is not None:
-            self._said = None
+        if self._has_lease:
+            self._has_lease = False
             try:
                 await self._client.delete(LEASES, self._lease, self._settings.kubernetes.namespace)
             except KubeError as error:
@@ -204,7 +204,7 @@ class Names(Controller[str]):
             await self._client.patch(LEASES, self._lease, body, namespace, view=None)
         except NotFound:
             await self._client.create(LEASES, body, namespace, view=None)
-        self._said = (self._identity, ports)
+        self._has_lease = True
         self.ready.open()
         return After(RENEW)
 

@@ -293,15 +293,15 @@ class Sessions:
         """Refuse early a session that would not be kept; the existing one is probed."""
         peer = self.peer(claimed)
         existing = peer.session
-        if existing is None or not existing.established or self._is_older_key(existing, connection):
+        if existing is None or not existing.established or self._has_other_key(existing, connection):
             return None
         if newcomer_stays(self._opened(existing), self._opened(connection), self.me, claimed):
             return None
         existing.probe()
         return Bye("Duplicate", "there is a session between us already", 1.0)
 
-    def _is_older_key(self, existing: PeerConnection, connection: PeerConnection) -> bool:
-        """Return whether the new connection has the key that the peer announced in the existing session."""
+    def _has_other_key(self, existing: PeerConnection, connection: PeerConnection) -> bool:
+        """Return whether the peer shows another key in the new connection than in the existing one."""
         before, now = existing.certificate, connection.certificate
         return before is not None and now is not None and before.fingerprint != now.fingerprint
 

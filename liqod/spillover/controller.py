@@ -9,11 +9,12 @@ from typing import Any, Final, Literal
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.config.schema import Offloading
+from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import LearnedDates
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.errors import Conflict, Forbidden, NotFound, ServerError, Throttled
+from liqod.kube.errors import ApiError, Conflict, NotFound, Unauthorized
 from liqod.kube.events import Recorder
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, NODES, PODS
 from liqod.model.ids import Key
@@ -23,15 +24,15 @@ from liqod.model.objects.pod import OCCUPYING_PODS, Pod
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import NamespaceOffloading, policy_of
 from liqod.model.records.spillover import RETURN
-from liqod.spillover.planner import OffloadedPod, requested_on, returnable, rooms
+from liqod.spillover.planner import OffloadedPod, Refusal, attempted, requested_on, returnable, rooms
 
 REASON: Final = "ReturningHome"
 MESSAGE: Final = (
     "evicted from the virtual node {node}: this cluster's own nodes have room for it again, and its controller makes "
     "another pod (spillover Return in namespace {namespace})"
 )
-ATTEMPTS: Final = 5
-"""Pods that are tried in one step: of one that a disruption budget protects the next may be free to go."""
+REFUSED: Final = Backoff(initial=60.0, cap=1800.0)
+"""How long a pod whose eviction was refused is passed over: as long as its budget does not allow one, others may go."""
 _KEY: Final = "return"
 
 Outcome = Literal["evicted", "refused"]
@@ -66,6 +67,8 @@ class ReturnController(Controller[str]):
         self._recorder = recorder
         self._started_at: float | None = None
         self._created: LearnedDates[str] = LearnedDates(clock)
+        self.passed_over: dict[str, Refusal] = {}
+        """The pods whose eviction was refused, by UID."""
 
     def sources(self) -> Iterable[Source[str]]:
         """Only time: what changes in between makes no pod return earlier. The caches have to be complete."""
@@ -90,7 +93,8 @@ class ReturnController(Controller[str]):
         pending = await self._client.list(PODS, view=OffloadedPod, fields="spec.nodeName=,status.phase=Pending")
         nodes = self._nodes.items()
         requested = requested_on((node.metadata.name for node in nodes if node.lendable), self._pods.items())
-        for pod in returnable(candidates, rooms(nodes, requested), pending.items)[:ATTEMPTS]:
+        found = returnable(candidates, rooms(nodes, requested), pending.items)
+        for pod in attempted(found, self.passed_over, self.clock.seconds()):
             if await self._evict(pod):
                 break
         return interval
@@ -113,11 +117,10 @@ class ReturnController(Controller[str]):
         """Return the running pods on virtual nodes that have been there long enough."""
         namespaces = self._returning()
         virtual = {node.metadata.name for node in self._nodes.items() if node.virtual}
-        if not namespaces or not virtual:
-            return []
         occupied = {pod.metadata.namespace for pod in self._pods.items() if pod.spec.node_name in virtual}
         latest = self.clock.seconds() - self._settings.return_after
-        found, seen = [], set()
+        found: list[OffloadedPod] = []
+        seen: set[str] = set()
         for namespace in namespaces:
             if namespace not in occupied:
                 continue
@@ -128,10 +131,14 @@ class ReturnController(Controller[str]):
                 if pod.spec.node_name in virtual and created is not None and created <= latest:
                     found.append(pod)
         self._created.retain(seen)
+        self.passed_over = {uid: refusal for uid, refusal in self.passed_over.items() if uid in seen}
         return found
 
     async def _evict(self, pod: OffloadedPod) -> bool:
-        """Request the eviction of a pod; False when it is refused, by a disruption budget (429) for instance."""
+        """Request the eviction of a pod; False when it is refused, by a disruption budget (429) for instance.
+
+        A refused pod is passed over for a while: what refuses it, a budget or a webhook, may refuse many of one kind.
+        """
         meta = pod.metadata
         body = eviction_of(meta)
         try:
@@ -139,9 +146,16 @@ class ReturnController(Controller[str]):
         except (Conflict, NotFound):
             # It is gone, or the name is another pod's.
             return False
-        except (Throttled, Forbidden, ServerError) as error:
-            # With two disruption budgets for one pod the API server answers 500 (Kubernetes, "API-initiated Eviction").
+        except Unauthorized:
+            raise
+        except ApiError as error:
+            # With two disruption budgets for one pod the API server answers 500 (Kubernetes, "API-initiated Eviction"),
+            # and a webhook refuses with any code.
             self.returns["refused"] += 1
+            before = self.passed_over.get(meta.uid)
+            count = before.count if before is not None else 0
+            until = self.clock.seconds() + REFUSED.delay(count)
+            self.passed_over[meta.uid] = Refusal(count + 1, until)
             self._log.debug("{pod} does not return yet: {error}", pod=str(meta.key), error=str(error))
             return False
         self.returns["evicted"] += 1

@@ -6,6 +6,8 @@ evicting a pod that is then scheduled elsewhere again would only disturb it.
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -20,6 +22,8 @@ from liqod.model.objects.quantity import Resources
 
 CONTROLLERS: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
 """Kinds that make another pod for an evicted one. A job's pod would begin its work again."""
+ATTEMPTS: Final = 5
+"""Pods that are tried in one step: of one that a disruption budget protects the next may be free to go."""
 _CARING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -78,6 +82,14 @@ class Room:
     free: Resources
 
 
+@attrs.frozen
+class Refusal:
+    """An eviction that was refused: how often by now, and until when (in seconds) the pod is passed over."""
+
+    count: int
+    until: float
+
+
 def requested_on(nodes: Iterable[str], pods: Iterable[Pod]) -> dict[str, Resources]:
     """Return what the pods on these nodes request, by node; a node with a pod that cannot be read is left out."""
     found: dict[str, list[Resources]] = {name: [] for name in nodes}
@@ -134,6 +146,17 @@ def returnable(
         if needs is not None and is_movable(pod) and any(_fits(pod, needs, room) for room in left):
             found.append(pod)
     return found
+
+
+def attempted(pods: Iterable[OffloadedPod], refused: Mapping[str, Refusal], now: float) -> list[OffloadedPod]:
+    """Return which of the pods that may return are tried in this step, in this order; the others wait for a later one.
+
+    ``refused`` has the refusals by UID. Pods that were never refused come first, in their order, then those whose time
+    is over, the longest first: so no number of pods that cannot go keeps one that can.
+    """
+    due = [(refusal.until if (refusal := refused.get(pod.metadata.uid)) else -math.inf, pod) for pod in pods]
+    ordered = sorted((one for one in due if one[0] <= now), key=operator.itemgetter(0))
+    return [pod for _, pod in ordered[:ATTEMPTS]]
 
 
 def is_movable(pod: OffloadedPod) -> bool:

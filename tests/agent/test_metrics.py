@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,22 +12,31 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.agent.metrics import Numbers
-from liqod.flow.workqueue import Workers, WorkQueue
+from liqod.flow.controller import Controller, Source
+
+
+class Idle(Controller[str]):
+    """A controller that is not started."""
+
+    name = "idle"
+
+    def sources(self) -> Iterable[Source[str]]:
+        return ()
+
+    async def reconcile(self, key: str) -> None:
+        """Do nothing."""
 
 
 class NumbersTests(SynchronousTestCase):
     """What is read from services and clients."""
 
-    def waiting(self, name: str, *keys: str) -> Workers[str]:
-        """Return workers that have not begun, before a queue of these keys."""
-
-        async def work(key: str) -> None:
-            """Do nothing."""
-
-        queue: WorkQueue[str] = WorkQueue(Clock(), name)
+    def waiting(self, name: str, *keys: str) -> Controller[str]:
+        """Return a controller before a queue of these keys, which it does not work on."""
+        controller = Idle(Clock())
+        controller.name = name
         for key in keys:
-            queue.add(key)
-        return Workers(queue, 1, work, "working")
+            controller.enqueue(key)
+        return controller
 
     def test_wherever_they_are(self) -> None:
         """Every queue in the tree of services counts, those of one name together; other services have none."""

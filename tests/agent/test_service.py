@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from kubesandbox.cluster import SandboxCluster
+from twisted.application.service import IService, MultiService
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
@@ -21,9 +23,11 @@ from liqod.config.schema import Settings
 from liqod.demo.access import client_config
 from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.agent.recorded import RecordedFabric
+from liqod.flow.controller import Controller
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig
 from liqod.kube.resources import CRDS, LEASES, MUTATINGWEBHOOKS, NAMESPACES
+from liqod.names.service import Names
 
 REACTOR: Any = reactor
 SETTINGS = """
@@ -55,6 +59,15 @@ WAITS = 2
 def own_date() -> datetime:
     """Return the date, by a clock that a daemon is given."""
     return datetime.now(UTC)
+
+
+def controllers(services: Iterable[IService]) -> Iterator[Controller[Any]]:
+    """Yield every controller in a tree of services."""
+    for one in services:
+        if isinstance(one, Controller):
+            yield one
+        if isinstance(one, MultiService):
+            yield from controllers(one)
 
 
 class DaemonTests(TestCase):
@@ -168,6 +181,32 @@ class DaemonTests(TestCase):
         assert agent.features is not None
         self.assertEqual(agent.features.fabric.services if agent.features.fabric else None, [])
         self.assertIsNone(agent.node)
+
+    async def test_every_controller_is_counted(self) -> None:
+        """The steps of all controllers are in the daemon's metrics, also of the network and of the name services."""
+        agent = self.start(
+            LIQOD_DAEMON__ROLE="control",
+            LIQOD_NETWORK__MODE="wireguard",
+            LIQOD_NAMES__ENABLED="true",
+            LIQOD_OFFLOADING__SPILLOVER="Return",
+        )
+        await agent.ready.wait()
+        assert agent.features is not None
+        found = list(controllers(agent.features.services))
+        self.assertGreater(len(found), 20)
+        self.assertEqual([one.name for one in found if one._metrics is not agent.registry], [])
+        self.assertIn('liqod_reconciles_total{controller="network",', (await self.page(agent, "/metrics"))[1])
+
+    async def test_processes_of_their_own_are_counted(self) -> None:
+        """The same holds of the network agent and of the process that answers for names."""
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        for role, made in (("network", RecordedFabric), ("names", Names)):
+            agent = self.start(LIQOD_DAEMON__ROLE=role, LIQOD_NETWORK__MODE="wireguard", LIQOD_NAMES__ENABLED="true")
+            await self.until(lambda agent=agent: agent.node is not None)
+            node = agent.node
+            self.assertIsInstance(node, made)
+            assert node is not None
+            self.assertIs(node._metrics, agent.registry, role)
 
     async def test_stops(self) -> None:
         """Stopping it leaves nothing behind in the process, and the lease to others."""

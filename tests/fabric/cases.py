@@ -14,6 +14,7 @@ from liqod.fabric.agent.kernel.model import Desired
 from liqod.fabric.agent.kernel.plan import plan, removal
 from liqod.fabric.agent.kernel.preflight import Means
 from liqod.flow.clocks import installed_reactor
+from liqod.flow.controller import NO_METRICS
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from tests.fabric.fake_kernel import FakeKernel
@@ -33,6 +34,7 @@ def fabric_host(
         informers=informers,
         settings=settings,
         address=HERE,
+        metrics=NO_METRICS,
         kernel=kernel,
         environ={},
         means=Means(find=lambda name: name if name not in missing else None, capable=lambda: True),

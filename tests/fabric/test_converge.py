@@ -20,10 +20,14 @@ class Host(ConvergeLoop):
     name = "testing"
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(cast(FabricHost, SimpleNamespace(reactor=clock)))
+        self.counted: list[tuple[str, str]] = []
+        super().__init__(cast(FabricHost, SimpleNamespace(reactor=clock, metrics=self)))
         self.begun: Deferred[None] = Deferred()
         self.go_on: Deferred[None] = Deferred()
         self.holds = False
+
+    def reconciled(self, controller: str, outcome: str, seconds: float) -> None:
+        self.counted.append((controller, outcome))
 
     def sources(self) -> Iterable[Source[str]]:
         yield always(HOST)
@@ -54,3 +58,16 @@ class ConvergeLoopTests(TestCase):
         clock.advance(0)
         await stopped
         self.assertFalse(host.holds)
+
+    async def test_passes_are_counted(self) -> None:
+        """A pass that fails is counted like a step of any controller: a network that never works shows in metrics."""
+        clock = Clock()
+        host = Host(clock)
+        host.startService()
+        self.addCleanup(host.stopService)
+        clock.advance(0)
+        await host.begun
+        host.go_on.errback(OSError("no such device"))
+        clock.advance(0)
+        self.assertEqual(host.counted, [("testing", "failed")])
+        self.flushLoggedErrors(OSError)

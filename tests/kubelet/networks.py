@@ -66,6 +66,11 @@ class SimulatedNetwork(NoNetwork):
         self.is_managed = True
         self.status.set(status)
 
+    def leave(self) -> None:
+        """Be no tunnel any more: it was decided that there is none."""
+        self.is_managed = False
+        self.changed()
+
     def changed(self) -> None:
         """Let the kubelet know that addresses are translated to others."""
         self.translation.set(self.translation.value + 1)

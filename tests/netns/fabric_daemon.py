@@ -30,6 +30,7 @@ from liqod.fabric.agent.recorded import RecordedFabric  # noqa: E402
 from liqod.fabric.service import Fabric  # noqa: E402
 from liqod.facts.controller import FactsController  # noqa: E402
 from liqod.flow.clocks import installed_reactor  # noqa: E402
+from liqod.flow.controller import NO_METRICS  # noqa: E402
 from liqod.kube.cache.shared_informers import Informers  # noqa: E402
 from liqod.kube.client import Client  # noqa: E402
 from liqod.kube.connection.config import load  # noqa: E402
@@ -72,7 +73,12 @@ def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
     fabric: NodeFabric | RecordedFabric | Fabric
     services: list[Service] = [informers]
     host = FabricHost(
-        reactor=installed_reactor(), client=client, informers=informers, settings=settings, address=address
+        reactor=installed_reactor(),
+        client=client,
+        informers=informers,
+        settings=settings,
+        address=address,
+        metrics=NO_METRICS,
     )
     if settings.network.role == "node":
         fabric = NodeFabric(host)

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.objects.node import Node, Taint
 from liqod.model.objects.pod import Pod
-from liqod.spillover.planner import OffloadedPod, Room, requested_on, returnable, rooms
+from liqod.spillover.planner import ATTEMPTS, OffloadedPod, Refusal, Room, attempted, requested_on, returnable, rooms
 
 OWNER = {"kind": "ReplicaSet", "name": "web-1", "uid": "u", "controller": True}
 RULE = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
@@ -119,6 +119,29 @@ class ReturnableTests(SynchronousTestCase):
         away = [pod(f"w{index}", str(cpu)) for index, cpu in enumerate(wanted)]
         found = returnable(away, [room(cpu=Fraction(free))], waiting)
         self.assertEqual(len(found), sum(cpu <= left for cpu in wanted))
+
+
+class AttemptedTests(SynchronousTestCase):
+    def test_whom_a_step_tries(self) -> None:
+        """Pods never refused come first, then those refused whose time is over; who was refused a moment ago waits."""
+        many = "abcdefgh"
+        table: list[tuple[str, dict[str, float], str]] = [
+            ("", {}, ""),
+            ("abc", {}, "abc"),
+            (many, {}, many[:ATTEMPTS]),
+            ("abc", {"a": 101}, "bc"),
+            ("abc", {"a": 100}, "bca"),
+            ("abc", {"a": 90, "b": 80}, "cba"),
+            ("abc", {"a": 101, "b": 101, "c": 101}, ""),
+            (many, dict.fromkeys("abcde", 101), "fgh"),
+            (many, dict.fromkeys("abcde", 99), "fghab"),
+            (many, {name: 99 - index for index, name in enumerate(many)}, "hgfed"),
+            ("abc", {"z": 101}, "abc"),
+        ]
+        for pods, until, expected in table:
+            refused = {name: Refusal(1, moment) for name, moment in until.items()}
+            found = attempted([pod(name, meta={"uid": name}) for name in pods], refused, 100)
+            self.assertEqual("".join(names(found)), expected, (pods, until))
 
 
 class RoomTests(SynchronousTestCase):

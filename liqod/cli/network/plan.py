@@ -30,6 +30,7 @@ from liqod.fabric.agent.node import NodeFabric
 from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.fabric.control.cluster_facts import api_server_addresses, node_addresses
 from liqod.fabric.service import Fabric
+from liqod.flow.controller import NO_METRICS
 from liqod.flow.errors import ExpectedError
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.errors import Forbidden, NotFound
@@ -74,7 +75,12 @@ async def _preview(session: Session) -> str:
     fabric: NodeFabric | RecordedFabric | Fabric
     settings = session.settings
     host = FabricHost(
-        reactor=session.reactor, client=session.client, informers=informers, settings=settings, address=address
+        reactor=session.reactor,
+        client=session.client,
+        informers=informers,
+        settings=settings,
+        address=address,
+        metrics=NO_METRICS,
     )
     if settings.network.role == "node":
         fabric = NodeFabric(host)

@@ -22,6 +22,7 @@ from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import echo_wrapped
 from liqod.cli.status.own_facts import own_facts
 from liqod.cli.status.whoami import leader, own_cluster
+from liqod.config.endpoints import port_of
 from liqod.config.schema import Settings
 from liqod.identity.pairing import MAX_ADDRESSES, SECRET_BYTES, Token, verifier
 from liqod.kube.resources import SECRETS
@@ -246,5 +247,4 @@ def with_port(address: str, port: int) -> str:
 
 def listening_port(settings: Settings) -> int:
     """Return the daemon's port as peers see it, by the settings alone."""
-    match = re.match(r"tcp6?:(?:port=)?(\d+)", settings.peering.listen)
-    return settings.peering.advertise_port or (int(match[1]) if match and int(match[1]) else PORT)
+    return settings.peering.advertise_port or port_of(settings.peering.listen) or PORT

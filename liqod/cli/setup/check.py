@@ -29,7 +29,7 @@ from liqod.cli.setup.in_cluster_names import in_cluster_names
 from liqod.cli.status.facts import as_finding
 from liqod.cli.status.own_facts import fact_findings, own_facts
 from liqod.cli.status.whoami import leader, own_cluster
-from liqod.config.checks import port_of
+from liqod.config.endpoints import port_of
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
 from liqod.kube.client import Client
@@ -182,7 +182,7 @@ def _listeners(settings: Settings) -> list[tuple[str, int]]:
     ]
     if settings.webhook.enabled:
         wanted.append(("webhook.listen", settings.webhook.listen))
-    return [(name, int(port_of(text) or 0)) for name, text in wanted if int(port_of(text) or 0)]
+    return [(name, port) for name, text in wanted if (port := port_of(text))]
 
 
 def _free_ports(settings: Settings) -> list[Finding]:

@@ -13,7 +13,7 @@ from liqod.config.schema import Settings
 from liqod.fabric.agent.kernel.host import Kernel
 from liqod.fabric.agent.kernel.preflight import Means
 from liqod.flow.clocks import Reactor, WallClock, utc_now
-from liqod.flow.controller import After, Controller
+from liqod.flow.controller import After, Controller, ReconcileMetrics
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 
@@ -27,8 +27,9 @@ HOST: Final = "host"
 class FabricHost:
     """The host that a loop runs on, and the cluster whose records it follows.
 
-    ``address`` is the host's among the cluster's nodes; ``kernel`` None is this process's own; ``environ`` tells
-    whether the process runs under systemd, ``means`` what it has for changing the network.
+    ``address`` is the host's among the cluster's nodes; ``metrics`` count the steps of what runs on it; ``kernel`` None
+    is this process's own; ``environ`` tells whether the process runs under systemd, ``means`` what it has for changing
+    the network.
     """
 
     reactor: Reactor
@@ -36,6 +37,7 @@ class FabricHost:
     informers: Informers
     settings: Settings
     address: str
+    metrics: ReconcileMetrics
     kernel: Kernel | None = None
     environ: Mapping[str, str] = os.environ
     means: Means = attrs.field(factory=Means)
@@ -49,7 +51,7 @@ class ConvergeLoop(Controller[str]):
     """
 
     def __init__(self, host: FabricHost) -> None:
-        super().__init__(host.reactor)
+        super().__init__(host.reactor, metrics=host.metrics)
 
     @abstractmethod
     async def converge(self) -> None:

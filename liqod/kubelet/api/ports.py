@@ -15,6 +15,7 @@ from twisted.application.service import MultiService
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IProtocolFactory
 
+from liqod.config.endpoints import port_of, with_port
 from liqod.flow.clocks import Reactor
 from liqod.flow.connections.port_listener import PortListener
 from liqod.flow.observe import Latest
@@ -34,20 +35,6 @@ def own_ports(configured: int, recorded: int, taken: Collection[int]) -> list[in
     ports = range(configured + 1, min(configured + PORTS, 65536))
     free = [port for port in ports if port not in taken and port != recorded]
     return [recorded, *free] if recorded in ports and recorded not in taken else free
-
-
-def port_of(listen: str) -> int | None:
-    """Return the port of an endpoint description; None if it is not TCP."""
-    kind, _, rest = listen.partition(":")
-    number = rest.partition(":")[0].removeprefix("port=")
-    return int(number) if kind in ("tcp", "tcp6") and number.isdigit() else None
-
-
-def with_port(listen: str, port: int) -> str:
-    """Return a TCP endpoint description with another port."""
-    kind, _, rest = listen.partition(":")
-    _, colon, others = rest.partition(":")
-    return f"{kind}:{port}{colon}{others}"
 
 
 @frozen

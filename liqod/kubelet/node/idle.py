@@ -12,8 +12,6 @@ from liqod.model.ids import Key, is_dns_label
 from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
 
 NAME_TAKEN: Final = "NodeNameTaken"
-ENDED: Final = ("Refused", "Withdrawn")
-"""Phases of an offer at which the lender's virtual nodes are removed."""
 
 
 @frozen
@@ -74,7 +72,7 @@ def _without_lender(
 ) -> Idle | None:
     if peer is not None and peer.metadata.deleting:
         return Idle("Unpeering", "the peering ends; the node comes back with the next one", releases=True)
-    if offer is not None and offer.status.phase in ENDED:
+    if offer is not None and offer.has_ended:
         judged = judge_offer(offer)
         return Idle(judged.reason, judged.message, releases=True)
     if peer is None and offer is None and holder == Holder():
@@ -84,7 +82,7 @@ def _without_lender(
 
 def comes_back(peer: ForeignCluster | None, offer: Advertisement | None) -> bool:
     """Return whether a lender's virtual node is made again after its removal: the peering and the offer last."""
-    if peer is None or offer is None or offer.status.phase in ENDED:
+    if peer is None or offer is None or offer.has_ended:
         return False
     return bool(peer.spec.fingerprint) and not peer.metadata.deleting
 

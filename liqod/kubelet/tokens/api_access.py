@@ -42,6 +42,7 @@ RELEASED_WITHIN: Final = 15.0
 """Seconds within which an API server releases the address of a deleted service, which happens after the deletion."""
 LIST_DEADLINE: Final = 12.0
 """Seconds after which a namespace whose services cannot be listed goes without: its pods do not wait longer."""
+_UNUSED: Final = not_known("no namespace is offloaded yet")
 
 
 class _Watched(MultiService):
@@ -90,7 +91,8 @@ class HomeApiAccess(Controller[str]):
     """Reconciles the service and its slice in the remote namespace of each home namespace, by its local name.
 
     ``state``: whether pods at the lender reach the API server. ``claimed`` changes with what must be exported for that.
-    The addresses of the services are in ``context.services.api_addresses``.
+    The addresses of the services are in ``context.services.api_addresses``. While there is no tunnel nothing is made or
+    watched: pods call the API server's own address. Whether there is one may be decided while this runs.
     """
 
     name = "home API services"
@@ -106,12 +108,14 @@ class HomeApiAccess(Controller[str]):
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, subject=f"at {context.lender}", metrics=metrics)
-        self.state: Latest[Readiness | None] = Latest(not_known("no namespace is offloaded yet"))
+        self._has_tunnel = context.network.is_managed
+        self.state: Latest[Readiness | None] = Latest(_UNUSED if self._has_tunnel else api_service.WITHOUT_TUNNEL)
         self.claimed: Latest[Claims] = Latest(Claims())
         self._context = context
         self._home_api = home_api
         self._namespaces = namespaces
         self._health = health
+        self._remotes: dict[str, RemoteNamespace] = {}
         self._watched: dict[str, _Watched] = {}
         self._refused: dict[str, str] = {}
         self._write_limiter = WriteLimiter(PAUSE)
@@ -125,6 +129,7 @@ class HomeApiAccess(Controller[str]):
 
     def startService(self) -> None:
         super().startService()
+        self._follow_tunnel()
         self._unsubscribe.append(self._namespaces.subscribe(self._namespace_changed))
 
     def claims(self) -> Claims:
@@ -140,8 +145,23 @@ class HomeApiAccess(Controller[str]):
     # What changed
 
     def _way_changed(self) -> Iterable[str]:
+        self._follow_tunnel()
         self._refresh()
         return list(self._watched)
+
+    def _follow_tunnel(self) -> None:
+        """Watch all remote namespaces or none, by whether there is a tunnel, or may be one."""
+        if self._context.network.is_managed is self._has_tunnel:
+            return
+        self._has_tunnel = not self._has_tunnel
+        for local, remote in self._remotes.items():
+            if self._has_tunnel:
+                self._watch(local, remote)
+            else:
+                self._unwatch(local)
+        if self._has_tunnel:
+            self.state.set(_UNUSED)
+        self._refresh()
 
     def _health_changed(self) -> Iterable[str]:
         if not self._health.ok:
@@ -153,26 +173,35 @@ class HomeApiAccess(Controller[str]):
                 yield local
 
     def _namespace_changed(self, local: str, remote: RemoteNamespace | None) -> None:
+        self._remotes.pop(local, None)
+        self._unwatch(local)
+        if remote is not None:
+            self._remotes[local] = remote
+            if self._has_tunnel:
+                self._watch(local, remote)
+        self._refresh()
+
+    def _unwatch(self, local: str) -> None:
         before = self._watched.pop(local, None)
         if before is not None:
             self._tasks.spawn(_stopped(before), f"closing the watches of the home API service for {local}")
             self._note_address(local, None)
             self._refused.pop(local, None)
-        if remote is not None:
-            watched = self._watched[local] = _Watched(self.clock, remote, self._context)
 
-            def changed(key: Key, old: object, new: object) -> None:
-                if watched.synced:
-                    self.enqueue(local)
+    def _watch(self, local: str, remote: RemoteNamespace) -> None:
+        watched = self._watched[local] = _Watched(self.clock, remote, self._context)
 
-            caches = (watched.service_cache, watched.slice_cache)
-            for cache in caches:
-                cache.informer.subscribe(changed)
-            watched.setServiceParent(self)
-            synced = DeferredList([cache.informer.when_synced() for cache in caches])
-            synced.addCallback(lambda _: self.enqueue(local))
-            self.enqueue(local, LIST_DEADLINE)
-        self._refresh()
+        def changed(key: Key, old: object, new: object) -> None:
+            if watched.synced:
+                self.enqueue(local)
+
+        caches = (watched.service_cache, watched.slice_cache)
+        for cache in caches:
+            cache.informer.subscribe(changed)
+        watched.setServiceParent(self)
+        synced = DeferredList([cache.informer.when_synced() for cache in caches])
+        synced.addCallback(lambda _: self.enqueue(local))
+        self.enqueue(local, LIST_DEADLINE)
 
     def _note_address(self, local: str, address: str | None) -> None:
         """Note the address of a namespace's service; empty: it has none; None: that is not known."""
@@ -189,7 +218,9 @@ class HomeApiAccess(Controller[str]):
 
     def _refresh(self) -> None:
         self.claimed.set(self.claims())
-        if self._watched and self._home_api.slices.synced:
+        if not self._has_tunnel:
+            self.state.set(api_service.WITHOUT_TUNNEL)
+        elif self._watched and self._home_api.slices.synced:
             self.state.set(api_service.readiness(self._home_api.own_server(), self._reach(), self._refused))
 
     # One step

@@ -129,6 +129,11 @@ class Advertisement(Object, frozen=True):
     spec: AdvertisementSpec = AdvertisementSpec()
     status: AdvertisementStatus = AdvertisementStatus()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the offer was refused here or withdrawn there: the lender's virtual nodes are removed."""
+        return self.status.phase in ("Refused", "Withdrawn")
+
 
 class PatchAffinity(View, frozen=True):
     """The part of an affinity that a patch has: a NodeAffinity of the Kubernetes API."""

@@ -21,7 +21,7 @@ from liqod.peering.changes import Queue
 from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.exchange.credentials import CredentialStore, ensure_namespace
 from liqod.peering.records.foreignclusters import ForeignClusters
-from liqod.peering.records.leftovers import GONE, Leftovers
+from liqod.peering.records.leftovers import Leftovers
 from liqod.peering.session.peer import Peer, short_id
 
 PREFIX: Final = "liqo-"
@@ -60,7 +60,7 @@ class VirtualNodes(PeerController):
         if peer is None or (offer is None and not ends):
             return
         existing = self._virtual_nodes.get(Key(tenant_namespace(peer_id), peer_id))
-        if ends or offer is None or offer.status.phase in GONE:
+        if ends or offer is None or offer.has_ended:
             await self._undo(peer, existing)
         elif offer.status.phase == "Accepted":
             self._credential_store.offer_accepted(peer)

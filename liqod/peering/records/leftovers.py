@@ -6,16 +6,11 @@ lender.
 
 from __future__ import annotations
 
-from typing import Final
-
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.objects.node import Node
 from liqod.model.records.views import Advertisement, NamespaceNattingTable, VirtualNode
-
-GONE: Final = ("Refused", "Withdrawn")
-"""Phases of an offer whose virtual node is removed."""
 
 
 class Leftovers:
@@ -41,7 +36,7 @@ class Leftovers:
 
     def is_clear(self, peer: ClusterID, offer: Advertisement | None) -> bool:
         """Return whether nothing of a virtual node is left, and none is about to be created."""
-        return not self.of(peer) and (offer is None or offer.status.phase in GONE)
+        return not self.of(peer) and (offer is None or offer.has_ended)
 
 
 def _peer_of(node: Node) -> tuple[str, ...]:

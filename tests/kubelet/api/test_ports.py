@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.api.ports import PORTS, own_ports, port_of, with_port
+from liqod.kubelet.api.ports import PORTS, own_ports
 
 
 class OwnPortsTests(SynchronousTestCase):
@@ -31,15 +31,3 @@ class OwnPortsTests(SynchronousTestCase):
         self.assertEqual(len(ports), len(set(ports)))
         self.assertFalse(taken & set(ports))
         self.assertTrue(all(configured < port < min(configured + PORTS, 65536) for port in ports))
-
-    def test_descriptions(self) -> None:
-        """The port in a description is found and replaced; what is not TCP has none."""
-        for listen, port, other in (
-            ("tcp:5875", 5875, "tcp:7"),
-            ("tcp:5875:interface=127.0.0.1", 5875, "tcp:7:interface=127.0.0.1"),
-            ("tcp:port=5875:backlog=5", 5875, "tcp:7:backlog=5"),
-            ("tcp6:0", 0, "tcp6:7"),
-        ):
-            self.assertEqual((port_of(listen), with_port(listen, 7)), (port, other))
-        for listen in ("unix:/run/x", "systemd:domain=INET:index=0", "tcp:interface=::1:port=5"):
-            self.assertIsNone(port_of(listen))

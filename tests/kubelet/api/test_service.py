@@ -21,7 +21,7 @@ from twisted.web.server import NOT_DONE_YET, Request, Site
 from liqod.flow.clocks import installed_reactor
 from liqod.kube.client import Client
 from liqod.kube.connection.config import from_grant
-from liqod.kubelet.api import tunnel
+from liqod.kubelet.api import answers, tunnel
 from liqod.kubelet.api.nodes import NodeAccess, Route
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.api.tunnel import Tunnel
@@ -391,6 +391,31 @@ class NodeApiTests(TestCase):
         head = b"POST /exec/shop/web/main HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n0123456789"
         connection = await self._ask(head, b"no body", self.apiserver)
         self.assertIn(b" 413 ", connection.data)
+
+    async def test_heads(self) -> None:
+        """A head of more than 64 KiB is refused while it comes; the long URL of a command is served."""
+        words = "&".join(["command=" + "x" * 1000] * 50)
+        answer = await self._get(f"/exec/shop/web/main?{words}")
+        self.assertIn(b"upgraded", answer)
+        lines = b"".join(b"X-%d: %s\r\n" % (number, b"a" * 1000) for number in range(70))
+        connection = await self._connect(self.apiserver)
+        connection.transport.write(b"GET /healthz HTTP/1.1\r\n" + lines)
+        self.assertTrue((await connection.until(None)).startswith(b"HTTP/1.1 400 "))
+
+    async def test_streams(self) -> None:
+        """Only so many logs and streams are open at a time; one that ends leaves its place."""
+        self.assertEqual(answers.MAX_STREAMS, 256)
+        self.patch(answers, "MAX_STREAMS", 2)
+        log = b"GET /containerLogs/shop/web/main?follow=true HTTP/1.1\r\nHost: x\r\n\r\n"
+        first = await self._ask(EXEC, b"first:", self.apiserver)
+        await self._ask(log, b"one\n", self.apiserver)
+        for head in (EXEC, log):
+            refused = await self._ask(head, b"which is the limit", self.apiserver)
+            self.assertIn(b" 503 ", refused.data)
+        self.assertEqual(len(self.lender.connections), 2)
+        first.transport.abortConnection()
+        await self.lender.connections[0].until(None)
+        await self._ask(EXEC, b"first:", self.apiserver)
 
     async def test_a_log_that_is_followed(self) -> None:
         """Each piece of a log passes when it comes; when the reader leaves, the lender's connection is closed."""

@@ -138,6 +138,32 @@ class HomeApiAccessTests(sandboxes.Sandboxes):
         await self.eventually(next_runs)
         self.assertEqual((await self.service())["metadata"]["resourceVersion"], before)
 
+    async def test_a_tunnel_that_was_decided_against(self) -> None:
+        """Where it turns out that there is no tunnel, pods get the API server's own address, and the condition says so;
+        with a tunnel again, the service.
+        """
+
+        async def reaches(name: str, address: str, *wanted: str) -> bool:
+            self.assertEqual(await self.condition(), wanted)
+            self.assertEqual((await self.aliases(name))["kubernetes.default"], address)
+            return True
+
+        await self.token_pod("web")
+
+        async def made() -> str:
+            return str((await self.service())["spec"]["clusterIP"])
+
+        service = await self.eventually(made)
+        await self.eventually(lambda: reaches("web", service, "True", "Tunnel"))
+        self.network.leave()
+        await self.token_pod("next")
+        await self.eventually(lambda: reaches("next", HOME_ADDRESS, "Unknown", "NoTunnel"))
+        self.network.manage(READY)
+        self.network.changed()
+        await self.eventually(lambda: reaches("web", service, "True", "Tunnel"))
+        await self.token_pod("last")
+        await self.eventually(lambda: reaches("last", service, "True", "Tunnel"))
+
     async def test_a_name_that_is_taken(self) -> None:
         """Where the lender has such a service of its own, pods go without, by the API server's own address."""
         await self.hosting.map_namespace(self.me, self.space, self.remote)
