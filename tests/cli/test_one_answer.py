@@ -30,7 +30,7 @@ from liqod.model.diagnosis.installation import ClockFacts, DefinitionFacts, Secr
 from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, Ping, SizeProbes
 from liqod.model.diagnosis.problem import Diagnosis, Problem
 from liqod.model.ids import ClusterID
-from liqod.model.objects.meta import Object
+from liqod.model.objects.meta import Object, is_true
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint, TunnelEndpointStatus
 from liqod.model.records.offloading import NamespaceOffloading
@@ -140,6 +140,10 @@ def records(draw: st.DrawFn) -> ClusterFacts:
             virtual.append(named({"spec": spec, "status": draw(VIRTUAL_NODE)}, peer, VirtualNode))
         if draw(st.booleans()):
             nodes.append(named(draw(NODE), name, Node))
+        if draw(st.booleans()):
+            spec = {"clusterID": peer, "nodeName": f"{name}-gpu"}
+            virtual.append(named({"spec": spec, "status": draw(VIRTUAL_NODE)}, f"{peer}-gpu", VirtualNode))
+            nodes.append(named(draw(NODE), f"{name}-gpu", Node))
         if draw(st.booleans()):
             tables.append(named({"status": {"mappings": draw(MAPPINGS)}}, peer, NamespaceNattingTable))
         if draw(one_of(True, True, peer == "c2", False)):
@@ -292,8 +296,11 @@ class OneAnswerTests(SynchronousTestCase):
                 self.assertNotIn("nothing is wrong", explain_peer(facts, cluster)[-1]["why"])
             for record in facts.virtual_nodes:
                 node = facts.node(record.spec.node_name)
-                if record.spec.cluster_id == peer and node is not None and wrong:
-                    self.assertEqual(explain_node(facts, node, record)[-1]["state"], wrong[0].code)
+                about = [one for one in wrong if one.kind != "node" or one.name == record.spec.node_name]
+                if record.spec.cluster_id == peer and node is not None and about:
+                    self.assertEqual(explain_node(facts, node, record)[-1]["state"], about[0].code)
+                if record.spec.cluster_id == peer and (node is None or not is_true(node.status.conditions, "Ready")):
+                    self.assertRegex(rows[peer]["node"], r"\((not ready|not created yet)\)")
 
     @given(records())
     @settings(max_examples=100, deadline=None)

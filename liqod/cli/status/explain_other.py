@@ -12,7 +12,7 @@ from liqod.cli.console.render import join_reason
 from liqod.cli.status.explain_pod import Facts, as_row, cluster_row, namespace_rows
 from liqod.cli.status.peers import label
 from liqod.cli.status.reasons import Reason
-from liqod.model.diagnosis.cluster import ClusterFacts, is_stranger, problems_of
+from liqod.model.diagnosis.cluster import ClusterFacts, is_stranger, problems_of, problems_of_node
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.objects.meta import is_true
 from liqod.model.objects.node import Node
@@ -88,12 +88,9 @@ def explain_node(facts: ClusterFacts, node: Node, record: VirtualNode | None) ->
         as_row(f"record {one.type}", one.status, join_reason(one.reason, one.message))
         for one in record.status.conditions
     ]
-    problems = [one for one in problems_of(facts, record.spec.cluster_id) if one.severity != "info"]
-    if problems:
-        return [
-            *rows,
-            as_row("result", problems[0].code, f"{problems[0].kind} {problems[0].name}: {problems[0].cause}"),
-        ]
+    problem = next((one for one in problems_of_node(facts, record) if one.failing), None)
+    if problem is not None:
+        return [*rows, as_row("result", problem.code, f"{problem.kind} {problem.name}: {problem.cause}")]
     state = "Ready" if is_true(node.status.conditions, "Ready") else "not ready"
     return [*rows, as_row("result", state, "cordoned" if node.spec.unschedulable else "")]
 

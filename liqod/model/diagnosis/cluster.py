@@ -53,6 +53,15 @@ class ClusterFacts:
         """Return a node by its name."""
         return next((node for node in self.nodes if node.metadata.name == name), None)
 
+    def virtual_nodes_of(self, peer: str) -> list[VirtualNode]:
+        """Return all virtual nodes of a peer: its own first, then further ones by name."""
+        found = [record for record in self.virtual_nodes if record.spec.cluster_id == peer]
+        return sorted(found, key=lambda record: (record.is_further, record.spec.node_name))
+
+    def node_names_of(self, peer: str) -> list[str]:
+        """Return the names of the nodes of all virtual nodes of a peer, in the same order."""
+        return [name for record in self.virtual_nodes_of(peer) if (name := record.spec.node_name)]
+
     def offer_of(self, peer: str) -> Advertisement | None:
         """Return the offer of a peer."""
         return next((one for one in self.offers if one.metadata.name == advertisement_name(peer)), None)
@@ -110,6 +119,12 @@ def problems_of(facts: ClusterFacts, peer: str) -> list[Problem]:
     """Return what is wrong with one peer, with what concerns every peer."""
     mine = [one for one in facts.peers if one.metadata.name == peer]
     return diagnose(attrs.evolve(facts, peers=mine, tables=(), offloadings=()))
+
+
+def problems_of_node(facts: ClusterFacts, record: VirtualNode) -> list[Problem]:
+    """Return what is wrong with one virtual node: that of its peer, but for what concerns another node of it."""
+    found = problems_of(facts, record.spec.cluster_id)
+    return [one for one in found if one.kind != "node" or one.name == record.spec.node_name]
 
 
 def network_problems(facts: ClusterFacts, peer: ForeignCluster) -> list[Problem]:
