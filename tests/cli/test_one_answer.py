@@ -19,6 +19,7 @@ from liqod.cli.network import netcheck
 from liqod.cli.network.preflight import objection
 from liqod.cli.setup import doctor
 from liqod.cli.status.explain_other import explain_node, explain_peer
+from liqod.cli.status.explain_pod import cluster_row, facts_for
 from liqod.cli.status.peers import status_rows
 from liqod.cli.web.view import Records, overview
 from liqod.fabric.agent.tunnel_status import Device, Moment, tunnel_status
@@ -299,6 +300,10 @@ class OneAnswerTests(SynchronousTestCase):
                 about = [one for one in wrong if one.kind != "node" or one.name == record.spec.node_name]
                 if record.spec.cluster_id == peer and node is not None and about:
                     self.assertEqual(explain_node(facts, node, record)[-1]["state"], about[0].code)
+                if record.spec.cluster_id == peer and node is not None and about:
+                    pod = {"metadata": {"name": "web", "namespace": "shop"}}
+                    row = cluster_row(facts_for(facts, pod, enabled=True), record)
+                    self.assertNotIn(row["state"], ("Ready", "selected", "requested"))
                 if record.spec.cluster_id == peer and (node is None or not is_true(node.status.conditions, "Ready")):
                     self.assertRegex(rows[peer]["node"], r"\((not ready|not created yet)\)")
 

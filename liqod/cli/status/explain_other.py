@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from liqod.cli.console.render import join_reason
-from liqod.cli.status.explain_pod import Facts, as_row, cluster_row, namespace_rows
+from liqod.cli.status.explain_pod import REFUSED, Facts, as_row, cluster_row, namespace_rows
 from liqod.cli.status.peers import label
 from liqod.cli.status.reasons import Reason
 from liqod.model.diagnosis.cluster import ClusterFacts, is_stranger, problems_of, problems_of_node
@@ -32,11 +32,14 @@ def explain_namespace(facts: Facts) -> Rows:
     if not facts.records:
         return [*rows, as_row("result", "waits for a cluster", "nothing is borrowed; next: liqodctl status")]
     offloaded = [row["what"] for row in clusters if row["state"] == "Ready"]
-    failed = [row for row in clusters if row["state"] in ("Refused", "no node")]
+    failed = [row for row in clusters if row["state"] in (REFUSED, "no node")]
     if failed:
         return [*rows, as_row("result", f"refused by {len(failed)} of {len(clusters)}", failed[0]["why"])]
     if offloaded:
         return [*rows, as_row("result", "offloaded", f"to {', '.join(offloaded)}")]
+    troubled = next((row for row in clusters if row["state"] in {one.code for one in facts.problems.values()}), None)
+    if troubled is not None:
+        return [*rows, as_row("result", troubled["state"], troubled["why"])]
     if any(row["state"] == "selected" for row in clusters):
         return [*rows, as_row("result", "ready", "it is offloaded with the first pod that is scheduled there")]
     return [*rows, as_row("result", "not offloaded yet", "no cluster is selected, or none has answered yet")]

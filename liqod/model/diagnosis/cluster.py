@@ -164,7 +164,7 @@ def daemon_problems(leader: LeaderFacts | None) -> Iterator[Problem]:
 def _of_peer(peer: ForeignCluster, records: _Records) -> list[Problem]:
     if is_stranger(peer):
         return []
-    session = list(_session(peer))
+    session = list(_session(peer, borrows=peer.metadata.name in records.virtual_nodes))
     network = list(_network(peer, records))
     node = list(_node(peer, records))
     away = any(one.severity == "error" for one in session)
@@ -176,7 +176,7 @@ def _of_peer(peer: ForeignCluster, records: _Records) -> list[Problem]:
     return [*session, *network, *node]
 
 
-def _session(peer: ForeignCluster) -> Iterator[Problem]:
+def _session(peer: ForeignCluster, *, borrows: bool) -> Iterator[Problem]:
     status, name = peer.status, name_of(peer)
     if peer.metadata.deleting:
         yield _about(peer, "Unpeering", status.message or "the peering is being ended", "info")
@@ -188,6 +188,9 @@ def _session(peer: ForeignCluster) -> Iterator[Problem]:
     severity = _SEVERITIES.get(status.phase)
     if severity is not None:
         reason = status.reason or status.phase or "NotContacted"
+        if reason == "WaitingForPeerTrust" and borrows:
+            yield _trust_ended_there(peer)
+            return
         if reason == "WaitingForPeerTrust":
             severity = "warning"
         elif status.phase == "Refused":
@@ -199,6 +202,20 @@ def _session(peer: ForeignCluster) -> Iterator[Problem]:
     offer_reason = find_condition(status.conditions, "Accepted")
     if offer_reason is not None and offer_reason.status != "True" and offer_reason.reason in _UNDECIDED:
         yield _about(peer, offer_reason.reason, offer_reason.message, "warning", since=offer_reason)
+
+
+def _trust_ended_there(peer: ForeignCluster) -> Problem:
+    """Return the problem of a lender that trusted this cluster when a virtual node was made of its offer."""
+    name = name_of(peer)
+    return _about(
+        peer,
+        peer.status.reason,
+        f"{name} trusted this cluster, and does not any more: what ran there is lost or cannot be seen"
+        + (f" ({peer.status.message})" if peer.status.message else ""),
+        "error",
+        f"ask the administrator of {name}, who says `liqodctl trust` there to trust this cluster again; "
+        f"`liqodctl unpeer {name} --dead` here gives it up",
+    )
 
 
 _SEVERITIES: Mapping[str, Severity] = {
