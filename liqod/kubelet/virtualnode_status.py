@@ -17,7 +17,7 @@ from liqod.kube.resources import VIRTUALNODES
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import READ_AGAIN
 from liqod.kube.writing.status_writer import StatusWriter, Written
-from liqod.kubelet.common.readiness import Readiness, not_ready
+from liqod.kubelet.common.readiness import CREDENTIAL_REJECTED, Readiness, not_ready
 from liqod.kubelet.lender.access import LenderAccess
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_judge import Held
@@ -129,7 +129,7 @@ class VirtualNodeStatusController(Controller[Key]):
 
     def _credential(self) -> Readiness:
         health = self._health.value
-        return health if health.reason == "CredentialRejected" else self._access.readiness.value
+        return health if health.reason == CREDENTIAL_REJECTED else self._access.readiness.value
 
     def _reflection(self) -> Readiness:
         pending = self._namespaces.pending_reasons()
