@@ -174,7 +174,7 @@ async def _running(session: Session, nodes: Iterable[str]) -> dict[str, Any] | N
     """Return a pod that runs on one of a peer's nodes; each of them leads to the same API server."""
     for node in nodes:
         running = f"spec.nodeName={node},status.phase=Running"
-        pods: list[dict[str, Any]] = (await session.client.page(PODS, "", None, fields=running, limit=1)).items
+        pods: list[dict[str, Any]] | None = (await session.client.page(PODS, "", None, fields=running, limit=1)).items
         if pods:
             return pods[0]
     return None
