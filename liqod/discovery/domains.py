@@ -29,6 +29,7 @@ from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import READ_AGAIN, RefusedWrite, Retry
 from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import Key
+from liqod.model.objects.meta import MAX_MESSAGE
 from liqod.model.records.search_domain import MAX_DOMAINS, FoundPeer, SearchDomain, SearchDomainStatus, is_domain
 
 AFTER_FAILURE: Final = Backoff(initial=5.0, factor=2.0, cap=300.0, jitter=0.2)
@@ -166,7 +167,7 @@ class DomainSearch(Controller[str]):
         return msgspec.structs.replace(status, found=peers[:64], refresh_seconds=int(found.again))
 
     def _status(self, record: SearchDomain, phase: str, reason: str, message: str) -> SearchDomainStatus:
-        return msgspec.structs.replace(record.status, phase=phase, reason=reason, message=message[:1024])
+        return msgspec.structs.replace(record.status, phase=phase, reason=reason, message=message[:MAX_MESSAGE])
 
     async def _record(self, record: SearchDomain, status: SearchDomainStatus) -> None:
         """Write a status that differs."""

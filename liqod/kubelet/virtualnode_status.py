@@ -17,13 +17,13 @@ from liqod.kube.resources import VIRTUALNODES
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import READ_AGAIN
 from liqod.kube.writing.status_writer import StatusWriter, Written
-from liqod.kubelet.common.readiness import Readiness, not_ready
+from liqod.kubelet.common.readiness import CREDENTIAL_REJECTED, Readiness, not_ready
 from liqod.kubelet.lender.access import LenderAccess
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_judge import Held
 from liqod.model.ids import Key
 from liqod.model.names import DELETIONS_HELD, HOME_API, HOME_SERVICES
-from liqod.model.objects.meta import Condition, set_condition
+from liqod.model.objects.meta import MAX_MESSAGE, Condition, set_condition
 from liqod.model.records.views import VirtualNode, VirtualNodeStatus
 from liqod.model.timestamps import rfc3339
 
@@ -129,11 +129,11 @@ class VirtualNodeStatusController(Controller[Key]):
 
     def _credential(self) -> Readiness:
         health = self._health.value
-        return health if health.reason == "CredentialRejected" else self._access.readiness.value
+        return health if health.reason == CREDENTIAL_REJECTED else self._access.readiness.value
 
     def _reflection(self) -> Readiness:
         pending = self._namespaces.pending_reasons()
-        return not_ready("NamespacesWaiting", "; ".join(pending)[:1024]) if pending else _REFLECTING
+        return not_ready("NamespacesWaiting", "; ".join(pending)) if pending else _REFLECTING
 
 
 def forge_status(
@@ -157,29 +157,29 @@ def forge_status(
     conditions = list(old.conditions)
     for kind, part in (("Credential", credential), ("Node", node), ("Reflection", reflection)):
         holds = "True" if part.ready else "False"
-        new = Condition(type=kind, status=holds, reason=part.reason[:64], message=part.message[:1024])
+        new = Condition(type=kind, status=holds, reason=part.reason[:64], message=part.message)
         conditions = set_condition(conditions, new, now)
     if limits is None:
         conditions = [one for one in conditions if one.type != LIMITS]
     else:
         holds = "True" if limits.ready else "False"
-        new = Condition(type=LIMITS, status=holds, reason=limits.reason, message=limits.message[:1024])
+        new = Condition(type=LIMITS, status=holds, reason=limits.reason, message=limits.message)
         conditions = set_condition(conditions, new, now)
     for kind, found in (reachable or {}).items():
         if found is not None:
             holds = "True" if found.ready else "False" if found.known else "Unknown"
-            new = Condition(type=kind, status=holds, reason=found.reason, message=found.message[:1024])
+            new = Condition(type=kind, status=holds, reason=found.reason, message=found.message)
             conditions = set_condition(conditions, new, now)
     if held is not None or any(one.type == DELETIONS_HELD for one in conditions):
         new = Condition(type=DELETIONS_HELD, status="False", reason="NothingHeld")
         if held is not None:
-            new = Condition(type=DELETIONS_HELD, status="True", reason=held.reason, message=held.message[:1024])
+            new = Condition(type=DELETIONS_HELD, status="True", reason=held.reason, message=held.message)
         conditions = set_condition(conditions, new, now)
     phase = "Draining" if draining else "Ready" if node.ready else "NotReady"
     return VirtualNodeStatus(
         phase=phase,
         reason=node.reason[:64],
-        message=node.message[:1024],
+        message=node.message[:MAX_MESSAGE],
         api=api,
         kubelet_port=kubelet_port,
         deletions_observation="" if held is None else held.observation,
@@ -189,11 +189,11 @@ def forge_status(
 
 def idle_status(old: VirtualNodeStatus, reason: str, message: str, now: str) -> VirtualNodeStatus:
     """Return the status of a VirtualNode for which no virtual kubelet runs."""
-    node = Condition(type="Node", status="False", reason=reason, message=message[:1024])
+    node = Condition(type="Node", status="False", reason=reason, message=message)
     return VirtualNodeStatus(
         phase="NotReady",
         reason=reason,
-        message=message[:1024],
+        message=message[:MAX_MESSAGE],
         kubelet_port=old.kubelet_port,
         conditions=set_condition(old.conditions, node, now),
     )

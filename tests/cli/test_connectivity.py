@@ -36,6 +36,7 @@ from liqod.cli.network.connectivity.observations import (
 from liqod.cli.network.connectivity.verdicts import Result, Run, results
 from liqod.model.diagnosis.cluster import ClusterFacts
 from liqod.model.names import CONNECTIVITY_TEST_BY, HOME_API, HOME_SERVICES, REMOTE_CLUSTER_LABEL, TYPE_LABEL
+from liqod.model.objects.node import Node
 from liqod.model.records.views import VirtualNode
 
 MILAN, TURIN = Peer("c2", "milan", 0), Peer("c3", "turin", 1)
@@ -236,6 +237,29 @@ class VerdictTests(SynchronousTestCase):
         # It is exported for the first offloaded namespace, which may be that of the test.
         conditions[0]["reason"] = "NotExportedYet"
         self.assertEqual(withheld(ClusterFacts(virtual_nodes=[msgspec.convert(body, VirtualNode)])), {})
+
+    def test_conditions_of_several_nodes(self) -> None:
+        """A way is left out when no virtual node that a pod of the test can run on has it, whatever their order."""
+
+        def record(name: str, status: str, **spec: Any) -> VirtualNode:
+            conditions = [{"type": HOME_API, "status": status, "reason": "NoTunnel", "message": name}]
+            body = {"metadata": {"name": name}, "spec": {"clusterID": "c2", "nodeName": name, **spec}}
+            return msgspec.convert({**body, "status": {"conditions": conditions}}, VirtualNode)
+
+        def ready(name: str) -> Node:
+            conditions = [{"type": "Ready", "status": "True"}]
+            return msgspec.convert({"metadata": {"name": name}, "status": {"conditions": conditions}}, Node)
+
+        tainted = {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}
+        for first, second, nodes, expected in (
+            (record("a", "True"), record("b", "False"), ["a", "b"], {}),
+            (record("a", "False"), record("b", "False"), ["a", "b"], {("api", "c2"): "NoTunnel: a"}),
+            (record("a", "True"), record("b", "False"), ["b"], {("api", "c2"): "NoTunnel: b"}),
+            (record("a", "True", **tainted), record("b", "False"), ["a", "b"], {("api", "c2"): "NoTunnel: b"}),
+        ):
+            for records in ([first, second], [second, first]):
+                facts = ClusterFacts(virtual_nodes=records, nodes=[ready(name) for name in nodes])
+                self.assertEqual(withheld(facts), expected)
 
     @given(st.data())
     def test_any_answers(self, data: st.DataObject) -> None:

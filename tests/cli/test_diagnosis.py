@@ -152,6 +152,23 @@ class CausesTests(SynchronousTestCase):
         self.assertIn("milan's administrator", explain_peer(facts, facts.peers[0])[-1]["why"])
         self.assertIn("liqodctl trust turin", explain_peer(facts, facts.peers[1])[-1]["why"])
 
+    def test_trust_that_ended(self) -> None:
+        """A lender that does not trust this cluster any more is the cause, and its administrator is to be asked."""
+        theirs = peer("TrustPending", "WaitingForPeerTrust", "milan does not trust us")
+        (waiting,) = diagnose(ClusterFacts(leader=LEADS, peers=[theirs]))
+        self.assertEqual((waiting.code, waiting.severity), ("WaitingForPeerTrust", "warning"))
+        status = msgspec.structs.replace(RECORD.status, reason="CredentialRejected")
+        record = msgspec.structs.replace(RECORD, status=status)
+        facts = ClusterFacts(leader=LEADS, peers=[theirs], virtual_nodes=[record], nodes=[node("False")])
+        (ended,) = diagnose(facts)
+        self.assertEqual((ended.code, ended.kind, ended.severity), ("WaitingForPeerTrust", "peer", "error"))
+        self.assertIn("does not any more", ended.cause)
+        self.assertIn("liqodctl trust", advice_of(ended))
+        self.assertEqual(explain_node(facts, facts.nodes[0], record)[-1]["state"], ended.code)
+        self.assertIn("milan's administrator", explain_peer(facts, theirs)[-1]["why"])
+        # With a session the credential itself is what is wrong.
+        self.assertEqual(codes(peers=[peer("Ready")], virtual_nodes=[record]), [("node", "CredentialRejected")])
+
     def test_preflight(self) -> None:
         """Pods are not started where nothing is borrowed; where there is no tunnel another network may carry them."""
         facts = ClusterFacts(leader=LEADS, peers=[peer("Ready")])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.cli.console.errors import CliError
-from liqod.cli.status.explain_pod import Facts, findings
+from liqod.cli.status.explain_other import explain_namespace
+from liqod.cli.status.explain_pod import Facts, facts_for, findings
 from liqod.cli.workloads.dry_run import pod_rows
 from liqod.cli.workloads.offload import row_of, wanted_spec
 from liqod.kube import manifests
@@ -20,7 +22,7 @@ from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.records.offloading import NamespaceOffloading, Policy
-from liqod.model.records.views import NamespaceNattingTable, VirtualNode
+from liqod.model.records.views import ForeignCluster, NamespaceNattingTable, VirtualNode
 from tests.cli import test_commands
 
 TOLERATION = {"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "effect": "NoExecute"}
@@ -175,6 +177,32 @@ class FindingsTests(SynchronousTestCase):
             answer = self.ask(body, **facts)
             self.assertEqual(answer["state"], state, (body, facts, answer))
             self.assertIn(words, answer["why"])
+
+    def test_a_lender_that_is_not_ready(self) -> None:
+        """Of a cluster with which something is wrong the row of its node, and the result, say what; a refusal stays."""
+        ready = {"metadata": {"name": "liqo-milan"}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+        status = {"phase": "TrustPending", "reason": "WaitingForPeerTrust", "message": "milan does not trust us"}
+        for peers, code, kind in (([], "", ""), ([status], "WaitingForPeerTrust", "peer milan")):
+            bodies = [
+                {"metadata": {"name": "c2"}, "spec": {"fingerprint": "x"}, "status": {"clusterName": "milan", **one}}
+                for one in peers
+            ]
+            known = ClusterFacts(
+                leader=LeaderFacts("one", alive=True, age=1.0),
+                peers=msgspec.convert(bodies, list[ForeignCluster]),
+                virtual_nodes=[MILAN],
+                nodes=[msgspec.convert(ready, Node)],
+            )
+            facts = facts_for(known, pod("liqo-milan"), enabled=True)
+            for phase in ("Ready", "Pending", "Refused"):
+                *rows, result = findings(attrs.evolve(facts, tables=table(phase, "NameNotYours", "no")))
+                (row,) = (one for one in rows if one["what"] == "cluster liqo-milan")
+                shown = code if code and phase != "Refused" else phase
+                self.assertEqual(row["state"], shown)
+                self.assertIn(kind if shown == code else "NameNotYours", row["why"])
+                self.assertIn(code if shown == code else "", result["why"])
+            (*_, last) = explain_namespace(attrs.evolve(facts, tables=table("Ready")))
+            self.assertEqual(last["state"], code or "offloaded")
 
     def test_an_earlier_setting(self) -> None:
         """A pod whose own affinity excludes every selected cluster is to be deleted, however right its namespace is."""

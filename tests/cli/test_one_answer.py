@@ -19,6 +19,7 @@ from liqod.cli.network import netcheck
 from liqod.cli.network.preflight import objection
 from liqod.cli.setup import doctor
 from liqod.cli.status.explain_other import explain_node, explain_peer
+from liqod.cli.status.explain_pod import cluster_row, facts_for
 from liqod.cli.status.peers import status_rows
 from liqod.cli.web.view import Records, overview
 from liqod.fabric.agent.tunnel_status import Device, Moment, tunnel_status
@@ -30,7 +31,7 @@ from liqod.model.diagnosis.installation import ClockFacts, DefinitionFacts, Secr
 from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, Ping, SizeProbes
 from liqod.model.diagnosis.problem import Diagnosis, Problem
 from liqod.model.ids import ClusterID
-from liqod.model.objects.meta import Object
+from liqod.model.objects.meta import Object, is_true
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint, TunnelEndpointStatus
 from liqod.model.records.offloading import NamespaceOffloading
@@ -140,6 +141,10 @@ def records(draw: st.DrawFn) -> ClusterFacts:
             virtual.append(named({"spec": spec, "status": draw(VIRTUAL_NODE)}, peer, VirtualNode))
         if draw(st.booleans()):
             nodes.append(named(draw(NODE), name, Node))
+        if draw(st.booleans()):
+            spec = {"clusterID": peer, "nodeName": f"{name}-gpu"}
+            virtual.append(named({"spec": spec, "status": draw(VIRTUAL_NODE)}, f"{peer}-gpu", VirtualNode))
+            nodes.append(named(draw(NODE), f"{name}-gpu", Node))
         if draw(st.booleans()):
             tables.append(named({"status": {"mappings": draw(MAPPINGS)}}, peer, NamespaceNattingTable))
         if draw(one_of(True, True, peer == "c2", False)):
@@ -292,8 +297,15 @@ class OneAnswerTests(SynchronousTestCase):
                 self.assertNotIn("nothing is wrong", explain_peer(facts, cluster)[-1]["why"])
             for record in facts.virtual_nodes:
                 node = facts.node(record.spec.node_name)
-                if record.spec.cluster_id == peer and node is not None and wrong:
-                    self.assertEqual(explain_node(facts, node, record)[-1]["state"], wrong[0].code)
+                about = [one for one in wrong if one.kind != "node" or one.name == record.spec.node_name]
+                if record.spec.cluster_id == peer and node is not None and about:
+                    self.assertEqual(explain_node(facts, node, record)[-1]["state"], about[0].code)
+                if record.spec.cluster_id == peer and node is not None and about:
+                    pod = {"metadata": {"name": "web", "namespace": "shop"}}
+                    row = cluster_row(facts_for(facts, pod, enabled=True), record)
+                    self.assertNotIn(row["state"], ("Ready", "selected", "requested"))
+                if record.spec.cluster_id == peer and (node is None or not is_true(node.status.conditions, "Ready")):
+                    self.assertRegex(rows[peer]["node"], r"\((not ready|not created yet)\)")
 
     @given(records())
     @settings(max_examples=100, deadline=None)

@@ -20,7 +20,7 @@ from liqod.cli.network.ping_rows import (
     unanswered,
     without_tunnel,
 )
-from liqod.kube.resources import FOREIGNCLUSTERS, PODS
+from liqod.kube.resources import FOREIGNCLUSTERS, NATTINGTABLES, PODS, VIRTUALNODES
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import ForeignCluster
 from tests.cli.test_every_command import EveryCase
@@ -112,3 +112,26 @@ class CommandTests(EveryCase):
         row = next(row for row in json.loads(out)["paths"] if row["path"] == "peer API")
         self.assertEqual((status, row["sent"], row["lostPercent"]), (1, 0, None))
         self.assertIn("ContainerCreating", row["note"])
+
+    async def test_peer_api_by_a_further_node(self) -> None:
+        """Where nothing runs on the peer's own node, a pod on a further one of it is asked."""
+        record = {"metadata": {"name": "gpu"}, "spec": {"clusterID": "c2", "nodeName": "gpu-milan"}}
+        await self.client.create(VIRTUALNODES, record, "liqo-tenant-c2")
+        spec = {"nodeName": "gpu-milan", "containers": [{"name": "main", "image": "x"}]}
+        await self.client.create(PODS, {"metadata": {"name": "train"}, "spec": spec}, "default")
+        await self.client.patch(PODS, "train", {"status": {"phase": "Running"}}, "default", subresource="status")
+        out, _, _ = await self.liqodctl("ping", "milan", "--count=1", "-o", "json")
+        row = next(row for row in json.loads(out)["paths"] if row["path"] == "peer API")
+        self.assertNotIn("no pod runs", row["note"])
+
+    async def test_copies_of_all_nodes(self) -> None:
+        """``who-has`` names the pods on all virtual nodes of a cluster."""
+        record = {"metadata": {"name": "a-gpu"}, "spec": {"clusterID": "c2", "nodeName": "gpu-milan"}}
+        await self.client.create(VIRTUALNODES, record, "liqo-tenant-c2")
+        spec = {"nodeName": "gpu-milan", "containers": [{"name": "main", "image": "x"}]}
+        await self.client.create(PODS, {"metadata": {"name": "train"}, "spec": spec}, "default")
+        table = {"clusterID": "c2", "nattingTable": {"default": "default-rome"}}
+        await self.client.create(NATTINGTABLES, {"metadata": {"name": "c2"}, "spec": table})
+        out, err, _ = await self.liqodctl("who-has", "secret/key", "-o", "json")
+        (row,) = json.loads(out)["copies"]
+        self.assertEqual(row["pods"], ["train", "web"], err)

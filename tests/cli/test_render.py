@@ -138,6 +138,7 @@ class StatusTests(SynchronousTestCase):
                 "verdict": "Accepted",
                 "lending": "cpu 2",
                 "node": "liqo-milan",
+                "nodes": ["liqo-milan"],
                 "cordoned": True,
                 "api": "relay",
                 "tunnel": "",
@@ -167,6 +168,26 @@ class StatusTests(SynchronousTestCase):
         down_node = real_node("liqo-milan", ready="False")
         (down,) = status_rows(facts(cluster("c2"), virtual_nodes=[node], nodes=[down_node]), {})
         self.assertEqual((absent["node"], down["node"]), ("liqo-milan (not created yet)", "liqo-milan (not ready)"))
+
+    def test_several_nodes(self) -> None:
+        """All nodes of a peer are shown: in one cell the first that is not ready, or the peer's own, and a count."""
+        own = VirtualNode(
+            metadata=ObjectMeta(name="c2", namespace="liqo-tenant-c2"),
+            spec=VirtualNodeSpec(cluster_id="c2", node_name="liqo-milan"),
+        )
+        further = VirtualNode(
+            metadata=ObjectMeta(name="gpu"), spec=VirtualNodeSpec(cluster_id="c2", node_name="gpu-milan")
+        )
+        for ready, shown_node, others in (
+            ("True", "liqo-milan (+1)", ["liqo-milan", "gpu-milan"]),
+            ("False", "gpu-milan (not ready) (+1)", ["liqo-milan", "gpu-milan (not ready)"]),
+        ):
+            nodes = [real_node("liqo-milan"), real_node("gpu-milan", ready=ready, unschedulable=True)]
+            known = facts(cluster("c2", "milan", phase="Ready"), virtual_nodes=[further, own], nodes=nodes)
+            (row,) = status_rows(known, {"liqo-milan": 3, "gpu-milan": 2})
+            self.assertEqual((row["node"], row["nodes"], row["pods"]), (shown_node, others, 5))
+            self.assertIn("partly cordoned", row["state"])
+            self.assertIn(others[1], shown([row], STATUS_WIDE))
 
     def test_the_words_of_a_key_stay_together(self) -> None:
         """Where a terminal is narrow, everything else is folded before the words that people compare."""

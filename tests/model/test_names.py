@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import is_dns_label, parse_cluster_id, parse_fingerprint
 from liqod.model.names import MAX_NAME, remote_namespace
-from liqod.model.objects.meta import Condition, ObjectMeta, set_condition, to_dict
+from liqod.model.objects.meta import MAX_MESSAGE, Condition, ObjectMeta, set_condition, to_dict
 
 LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 UUID = "0b4f7a1e-9d55-4d0e-8f5e-3c0c8f1f2a11"
@@ -73,6 +73,13 @@ class ConditionTests(SynchronousTestCase):
         self.assertEqual(reworded[0].last_transition_time, "t1")
         turned = set_condition(first, Condition(type="Ready", status="True"), "t3")
         self.assertEqual(turned[0].last_transition_time, "t3")
+
+    def test_long_messages(self) -> None:
+        """A message is cut to what a record may have, and the same long one changes nothing."""
+        long = Condition(type="Ready", status="False", reason="A", message="x" * (MAX_MESSAGE + 1))
+        first = set_condition([], long, "t1")
+        self.assertEqual(len(first[0].message), MAX_MESSAGE)
+        self.assertEqual(set_condition(first, long, "t2"), first)
 
     def test_plain_values(self) -> None:
         """A view becomes camelCase JSON without its defaults."""

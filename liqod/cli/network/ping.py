@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -154,21 +154,30 @@ async def _dialled(session: Session, address: str, count: int) -> Measured:
 
 
 async def _peer_api(session: Session, facts: ClusterFacts, peer: str, count: int) -> Measured:
-    node = next((one.spec.node_name for one in facts.virtual_nodes if one.spec.cluster_id == peer), "")
-    if not node:
+    nodes = facts.node_names_of(peer)
+    if not nodes:
         return Measured("peer API", note="not measured: nothing is borrowed from the peer")
     try:
-        running = f"spec.nodeName={node},status.phase=Running"
-        pods = (await session.client.page(PODS, "", None, fields=running, limit=1)).items
-        if not pods:
+        pod = await _running(session, nodes)
+        if pod is None:
             return Measured("peer API", note="not measured: no pod runs at the peer")
-        meta = pods[0]["metadata"]
-        query = urlencode({"container": pods[0]["spec"]["containers"][0]["name"], "tailLines": 0})
+        meta = pod["metadata"]
+        query = urlencode({"container": pod["spec"]["containers"][0]["name"], "tailLines": 0})
         path = f"/api/v1/namespaces/{quote(meta['namespace'])}/pods/{quote(meta['name'])}/log?{query}"
         times, why = await _repeated(session, count, lambda: session.client.raw("GET", path))
     except KubeError as error:
         return Measured("peer API", note=f"not measured: {error}")
     return Measured("peer API", f"{meta['namespace']}/{meta['name']}", count, times, why)
+
+
+async def _running(session: Session, nodes: Iterable[str]) -> dict[str, Any] | None:
+    """Return a pod that runs on one of a peer's nodes; each of them leads to the same API server."""
+    for node in nodes:
+        running = f"spec.nodeName={node},status.phase=Running"
+        pods: list[dict[str, Any]] | None = (await session.client.page(PODS, "", None, fields=running, limit=1)).items
+        if pods:
+            return pods[0]
+    return None
 
 
 async def _tunnel(session: Session, facts: ClusterFacts, peer: str, count: int) -> Measured:

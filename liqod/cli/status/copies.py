@@ -28,6 +28,8 @@ COPIES: Final = {
     "pods": "PODS",
     "why": "WHY",
 }
+SHOWN_PODS: Final = 50
+"""Pods that are named for one cluster."""
 
 
 def kind_named(name: str) -> Kind:
@@ -66,14 +68,14 @@ async def copies_of(session: Session, facts: ClusterFacts, kind: Kind, key: Key,
         hint = f"kubectl get {kind.home.plural} -n {key.namespace}"
         raise CliError(errors.NO_SUCH_OBJECT, f"there is no {kind.setting} {key}", f"`{hint}` lists them") from None
     names = {peer.metadata.name: name_of(peer) for peer in facts.peers}
-    nodes = {record.spec.cluster_id: record.spec.node_name for record in reversed(facts.virtual_nodes)}
     rows = []
     for table in facts.tables:
         peer = table.metadata.name
         remote = table.spec.natting_table.get(key.namespace)
         if remote is None:
             continue
-        context = Context(ClusterID(home), ClusterID(peer), nodes.get(peer, ""))
+        nodes = facts.node_names_of(peer)
+        context = Context(ClusterID(home), ClusterID(peer), nodes[0] if nodes else "")
         desired = judge(kind, found, context, session.settings)
         mapping = table.status.mappings.get(key.namespace)
         if isinstance(desired, Withheld):
@@ -84,7 +86,7 @@ async def copies_of(session: Session, facts: ClusterFacts, kind: Kind, key: Key,
             state, why = "withheld", "there is nothing in it for that cluster yet"
         else:
             state, why = "copied", "; ".join(desired.objections)
-        listing = await _pods(session, key.namespace, nodes.get(peer, ""))
+        listing = sorted([pod for node in nodes for pod in await _pods(session, key.namespace, node)])[:SHOWN_PODS]
         rows.append(
             {
                 "cluster": names.get(peer, peer),
@@ -99,10 +101,8 @@ async def copies_of(session: Session, facts: ClusterFacts, kind: Kind, key: Key,
 
 
 async def _pods(session: Session, namespace: str, node: str) -> list[str]:
-    if not node:
-        return []
     listing = await session.client.list(PODS, namespace, view=Object, fields=f"spec.nodeName={node}")
-    return sorted(pod.metadata.name for pod in listing.items)[:50]
+    return [pod.metadata.name for pod in listing.items]
 
 
 def _since(facts: ClusterFacts, namespace: str, peer: str) -> str:

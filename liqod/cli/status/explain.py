@@ -14,7 +14,7 @@ from liqod.cli.console.options import Options, cluster_options, namespace_option
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status import explain_other
 from liqod.cli.status.copies import copies_of, events_of, kind_named
-from liqod.cli.status.explain_pod import COLUMNS, Facts, findings
+from liqod.cli.status.explain_pod import COLUMNS, Facts, facts_for, findings
 from liqod.cli.status.facts import advice_of, cluster_facts
 from liqod.cli.status.peers import find
 from liqod.cli.status.reasons import command_codes, reasons
@@ -26,7 +26,6 @@ from liqod.model.ids import Key
 from liqod.model.names import ENABLED_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
-from liqod.model.records.offloading import NAME
 
 KINDS: Final = {
     "pod": "pod",
@@ -97,8 +96,10 @@ async def _explain(session: Session, kind: str, name: str, namespace: str) -> No
     key = Key(namespace, name)
     more: dict[str, Any] = {kind: name}
     if kind == "pod":
-        more = {"pod": str(key)}
-        rows = findings(await _pod_facts(session, facts, key))
+        about = await _pod_facts(session, facts, key)
+        rows = findings(about)
+        problem = about.problems.get(str((about.pod.get("spec") or {}).get("nodeName") or ""))
+        more = {"pod": str(key), "next": advice_of(problem) if problem is not None else ""}
     elif kind == "namespace":
         rows = explain_other.explain_namespace(await _namespace_facts(session, facts, name))
     elif kind == "peer":
@@ -154,12 +155,4 @@ async def _facts(session: Session, facts: ClusterFacts, name: str, pod: dict[str
         namespace = await session.client.get(NAMESPACES, name, view=Object)
     except NotFound:
         raise CliError(errors.NO_SUCH_NAMESPACE, f"there is no namespace {name}", "kubectl get namespaces") from None
-    mine = (one for one in facts.offloadings if one.metadata.namespace == name and one.metadata.name == NAME)
-    return Facts(
-        pod=pod,
-        enabled=namespace.metadata.labels.get(ENABLED_LABEL) == "true",
-        offloading=next(mine, None),
-        records=facts.virtual_nodes,
-        nodes={node.metadata.name: node.metadata.labels for node in facts.nodes},
-        tables={table.metadata.name: table for table in facts.tables},
-    )
+    return facts_for(facts, pod, enabled=namespace.metadata.labels.get(ENABLED_LABEL) == "true")

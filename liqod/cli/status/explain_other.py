@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from liqod.cli.console.render import join_reason
-from liqod.cli.status.explain_pod import Facts, as_row, cluster_row, namespace_rows
+from liqod.cli.status.explain_pod import REFUSED, Facts, as_row, cluster_row, namespace_rows
 from liqod.cli.status.peers import label
 from liqod.cli.status.reasons import Reason
-from liqod.model.diagnosis.cluster import ClusterFacts, is_stranger, problems_of
+from liqod.model.diagnosis.cluster import ClusterFacts, is_stranger, problems_of, problems_of_node
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.objects.meta import is_true
 from liqod.model.objects.node import Node
@@ -32,11 +32,14 @@ def explain_namespace(facts: Facts) -> Rows:
     if not facts.records:
         return [*rows, as_row("result", "waits for a cluster", "nothing is borrowed; next: liqodctl status")]
     offloaded = [row["what"] for row in clusters if row["state"] == "Ready"]
-    failed = [row for row in clusters if row["state"] in ("Refused", "no node")]
+    failed = [row for row in clusters if row["state"] in (REFUSED, "no node")]
     if failed:
         return [*rows, as_row("result", f"refused by {len(failed)} of {len(clusters)}", failed[0]["why"])]
     if offloaded:
         return [*rows, as_row("result", "offloaded", f"to {', '.join(offloaded)}")]
+    troubled = next((row for row in clusters if row["state"] in {one.code for one in facts.problems.values()}), None)
+    if troubled is not None:
+        return [*rows, as_row("result", troubled["state"], troubled["why"])]
     if any(row["state"] == "selected" for row in clusters):
         return [*rows, as_row("result", "ready", "it is offloaded with the first pod that is scheduled there")]
     return [*rows, as_row("result", "not offloaded yet", "no cluster is selected, or none has answered yet")]
@@ -88,12 +91,9 @@ def explain_node(facts: ClusterFacts, node: Node, record: VirtualNode | None) ->
         as_row(f"record {one.type}", one.status, join_reason(one.reason, one.message))
         for one in record.status.conditions
     ]
-    problems = [one for one in problems_of(facts, record.spec.cluster_id) if one.severity != "info"]
-    if problems:
-        return [
-            *rows,
-            as_row("result", problems[0].code, f"{problems[0].kind} {problems[0].name}: {problems[0].cause}"),
-        ]
+    problem = next((one for one in problems_of_node(facts, record) if one.failing), None)
+    if problem is not None:
+        return [*rows, as_row("result", problem.code, f"{problem.kind} {problem.name}: {problem.cause}")]
     state = "Ready" if is_true(node.status.conditions, "Ready") else "not ready"
     return [*rows, as_row("result", state, "cordoned" if node.spec.unschedulable else "")]
 

@@ -9,10 +9,12 @@ import attrs
 import msgspec
 
 from liqod.cli.console.render import join_reason
+from liqod.model.diagnosis.cluster import ClusterFacts, problems_of_node
+from liqod.model.diagnosis.problem import Problem
 from liqod.model.names import ENABLED_LABEL, RUNTIME_CLASS
 from liqod.model.objects.node_selector import NodeSelector, selects
-from liqod.model.records.offloading import LOCAL, REMOTE, NamespaceOffloading, policy_of
-from liqod.model.records.views import NamespaceNattingTable, VirtualNode
+from liqod.model.records.offloading import LOCAL, NAME, REMOTE, NamespaceOffloading, policy_of
+from liqod.model.records.views import MappingStatus, NamespaceNattingTable, VirtualNode
 from liqod.webhook.placement import TooManyTerms, mutations, tolerates
 
 COLUMNS: Final = {"what": "WHAT", "state": "STATE", "why": "WHY"}
@@ -21,11 +23,16 @@ STALE: Final = (
     "created for an earlier setting of its namespace; that cannot be changed: delete it, and its owner re-creates it"
 )
 OFFLOADED: Final = "liqo.io/Offloaded"
+REFUSED: Final = "Refused"
+"""The phase of a namespace that the lender refuses."""
 
 
 @attrs.frozen(kw_only=True)
 class Facts:
-    """The objects that decide; ``pod`` is the plain object, ``nodes`` the labels of virtual nodes by name."""
+    """The objects that decide; ``pod`` is the plain object, ``nodes`` the labels of virtual nodes by name.
+
+    ``problems`` has the worst problem of each virtual node with which something is wrong, by name.
+    """
 
     pod: Mapping[str, Any]
     enabled: bool
@@ -33,6 +40,27 @@ class Facts:
     records: Sequence[VirtualNode] = ()
     nodes: Mapping[str, Mapping[str, str]] = {}
     tables: Mapping[str, NamespaceNattingTable] = {}
+    problems: Mapping[str, Problem] = {}
+
+
+def facts_for(known: ClusterFacts, pod: Mapping[str, Any], *, enabled: bool) -> Facts:
+    """Return the objects that decide about a pod, whose namespace is ``enabled``, from the records of the cluster."""
+    namespace = str(pod["metadata"]["namespace"])
+    mine = (one for one in known.offloadings if one.metadata.namespace == namespace and one.metadata.name == NAME)
+    problems = {}
+    for record in known.virtual_nodes:
+        problem = next((one for one in problems_of_node(known, record) if one.failing), None)
+        if problem is not None:
+            problems[record.spec.node_name] = problem
+    return Facts(
+        pod=pod,
+        enabled=enabled,
+        offloading=next(mine, None),
+        records=known.virtual_nodes,
+        nodes={node.metadata.name: node.metadata.labels for node in known.nodes},
+        tables={table.metadata.name: table for table in known.tables},
+        problems=problems,
+    )
 
 
 def findings(facts: Facts) -> list[dict[str, str]]:
@@ -137,11 +165,20 @@ def cluster_row(facts: Facts, record: VirtualNode) -> dict[str, str]:
         return as_row(what, "excluded", "by the pod's own node affinity or nodeSelector")
     table = facts.tables.get(peer, NamespaceNattingTable())
     remote, mapping = table.spec.natting_table.get(name), table.status.mappings.get(name)
+    problem = facts.problems.get(node)
+    if problem is not None and not _is_refused(remote, mapping):
+        # What is at a lender that cannot be used is not Ready, whatever was written before.
+        return as_row(what, problem.code, f"{problem.kind} {problem.name}: {problem.cause}")
     if remote is None:
         return as_row(what, "selected", "the namespace is requested when the first pod is scheduled there")
     state = mapping.phase if mapping is not None and mapping.phase else "requested"
     why = join_reason(mapping.reason, mapping.message) if mapping is not None else ""
     return as_row(what, state, why or f"the remote namespace is {remote}")
+
+
+def _is_refused(remote: str | None, mapping: MappingStatus | None) -> bool:
+    """Return whether the lender refuses the namespace, which is more than what else is wrong with it."""
+    return remote is not None and mapping is not None and mapping.phase == REFUSED
 
 
 def _result(
@@ -185,14 +222,17 @@ def _on_virtual(
         return "not offloaded", join_reason(offloaded.get("reason", ""), offloaded.get("message", ""))
     if record is None:
         return "not offloaded", "the virtual node has no VirtualNode record: the peering has ended"
-    if record.status.phase not in ("", "Ready"):
-        return "offloaded", join_reason(record.status.reason, record.status.message)
     name = str(facts.pod["metadata"]["namespace"])
     table = facts.tables.get(record.spec.cluster_id, NamespaceNattingTable())
-    remote = table.spec.natting_table.get(name)
+    remote, mapping = table.spec.natting_table.get(name), table.status.mappings.get(name)
+    problem = facts.problems.get(record.spec.node_name)
+    if problem is not None and problem.severity == "error" and not _is_refused(remote, mapping):
+        state = "offloaded" if remote is not None else "not offloaded yet"
+        return state, f"{problem.text}; what is shown of the pod here may be out of date"
+    if record.status.phase not in ("", "Ready"):
+        return "offloaded", join_reason(record.status.reason, record.status.message)
     if remote is None:
         return "not offloaded yet", "the remote namespace is not requested yet: is the daemon running?"
-    mapping = table.status.mappings.get(name)
     if mapping is not None and mapping.phase != "Ready":
         return "not offloaded yet", join_reason(mapping.reason or mapping.phase, mapping.message)
     return "offloaded", f"remote pod {remote}/{facts.pod['metadata']['name']}, {status.get('phase', 'Unknown')}"

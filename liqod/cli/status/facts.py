@@ -44,10 +44,7 @@ async def cluster_facts(session: Session) -> ClusterFacts:
         leader=LeaderFacts(leads.holder, leads.alive, leads.age) if leads is not None else None,
         peers=(await client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items,
         offers=(await client.list(ADVERTISEMENTS, view=Advertisement)).items,
-        # Where one node stands for a peer, it is the peer's own: that comes first.
-        virtual_nodes=sorted(
-            (await client.list(VIRTUALNODES, view=VirtualNode)).items, key=lambda record: record.is_further
-        ),
+        virtual_nodes=(await client.list(VIRTUALNODES, view=VirtualNode)).items,
         nodes=(await client.list(NODES, view=Node, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}")).items,
         networks=await _if_any(session, NETWORKCONFIGS, NetworkConfig),
         tunnels=await _if_any(session, TUNNELENDPOINTS, TunnelEndpoint),

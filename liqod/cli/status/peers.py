@@ -34,7 +34,7 @@ STATUS_WIDE = {
     "decision": "OUR VERDICT",
     "lent": "LENDING",
     "verdict": "THEIR VERDICT",
-    "node": "NODE",
+    "nodes": "NODES",
     "api": "API ROUTE",
     "tunnel": "TUNNEL",
     "pods": "PODS",
@@ -136,11 +136,11 @@ def _status_row(
     cluster: ForeignCluster, facts: ClusterFacts, problems: Sequence[Problem], pods: Mapping[str, int]
 ) -> dict[str, Any]:
     peer = cluster.metadata.name
-    node_name = next((one.spec.node_name for one in facts.virtual_nodes if one.spec.cluster_id == peer), "")
     offer, lent = facts.offer_of(peer), cluster.status.lent
-    node = facts.node(node_name)
+    nodes = {name: facts.node(name) for name in facts.node_names_of(peer)}
     phase = cluster.status.phase or "Unknown"
-    cordoned = node is not None and node.spec.unschedulable
+    cordoned = [node is not None and node.spec.unschedulable for node in nodes.values()]
+    schedulable = "" if not any(cordoned) else "cordoned" if all(cordoned) else "partly cordoned"
     offered = brief(offer.spec.offer.resources) if offer is not None else ""
     decision = offer.status.phase or "Pending" if offer is not None else ""
     lending = brief(lent.resources) if lent is not None else ""
@@ -148,7 +148,7 @@ def _status_row(
         "name": label(cluster),
         "id": peer,
         "phase": phase,
-        "state": ",".join([phase, *_remarks(phase, problems), *(["cordoned"] if cordoned else [])]),
+        "state": ",".join([phase, *_remarks(phase, problems), *filter(None, [schedulable])]),
         "why": why(cluster, problems),
         "offer": offered,
         "decision": decision,
@@ -156,11 +156,12 @@ def _status_row(
         "lent": lending,
         "verdict": lent.verdict if lent is not None else "",
         "lending": _share(short(lent.resources), lent.verdict or "Offered") if lent is not None else "",
-        "node": _node(node_name, node),
-        "cordoned": cordoned,
+        "node": _node_of_all(nodes),
+        "nodes": [_node(name, node) for name, node in nodes.items()],
+        "cordoned": any(cordoned),
         "api": cluster.status.api,
         "tunnel": _tunnel(peer, facts),
-        "pods": pods.get(node_name, 0) if node_name else "",
+        "pods": sum(pods.get(name, 0) for name in nodes) if nodes else "",
         "stranger": is_stranger(cluster),
     }
 
@@ -190,9 +191,14 @@ def _share(resources: str, verdict: str) -> str:
     )
 
 
+def _node_of_all(nodes: Mapping[str, Node | None]) -> str:
+    """Return the first node that is not ready, else the first one, and how many others there are."""
+    shown = [_node(name, node) for name, node in nodes.items()]
+    first = next((text for name, text in zip(nodes, shown, strict=True) if text != name), shown[0] if shown else "")
+    return f"{first} (+{len(shown) - 1})" if len(shown) > 1 else first
+
+
 def _node(name: str, node: Node | None) -> str:
-    if not name:
-        return ""
     if node is None:
         return f"{name} (not created yet)"
     return name if is_true(node.status.conditions, "Ready") else f"{name} (not ready)"

@@ -165,7 +165,12 @@ def _show_peer(session: Session, facts: ClusterFacts, cluster: ForeignCluster) -
         }
         for one in cluster.status.conditions
     ]
-    shown = [{"what": key, "value": value} for key, value in details.items() if value not in ("", None, [])]
+    summary = "node" if len(row["nodes"]) > 1 else "nodes"
+    shown = [
+        {"what": key, "value": value}
+        for key, value in details.items()
+        if key != summary and value not in ("", None, [])
+    ]
     session.table(shown, {"what": "WHAT", "value": "VALUE"})
     session.say("")
     columns = {"type": "CONDITION", "status": "STATUS", "since": "SINCE", "why": "WHY"}

@@ -150,7 +150,7 @@ def peer_page(records: Records, peer_id: str) -> PeerPage | None:
     (peer,) = _peers(records, [cluster])
     result = explain_peer(facts, cluster)[-1]
     pods = sorted(
-        (one for node in _nodes(facts, peer_id) for one in records.pods.get(node, ())), key=lambda one: one.key
+        (one for node in facts.node_names_of(peer_id) for one in records.pods.get(node, ())), key=lambda one: one.key
     )
     known = discover_rows([cluster])[0]
     details = {
@@ -159,7 +159,7 @@ def peer_page(records: Records, peer_id: str) -> PeerPage | None:
         "Fingerprint words": known["words"],
         "Found by": ", ".join(known["found"]),
         "Addresses": ", ".join(known["addresses"]),
-        "Virtual node": peer.row["node"],
+        "Virtual node": ", ".join(peer.row["nodes"]),
         "API route": peer.row["api"],
         "Traffic": peer.traffic,
     }
@@ -201,7 +201,7 @@ def _peer(records: Records, cluster: ForeignCluster, row: Mapping[str, Any]) -> 
         row=row,
         tone=_tone(row, problems),
         traffic=traffic(tunnel),
-        shares=[share for node in _nodes(facts, peer) for share in _shares(records, node)],
+        shares=[share for node in facts.node_names_of(peer) for share in _shares(records, node)],
         next=first,
     )
 
@@ -229,10 +229,6 @@ def traffic(tunnel: TunnelEndpoint | None) -> str:
         status.path_mtu and f"MTU {status.path_mtu}",
     )
     return ", ".join(str(part) for part in parts if part)
-
-
-def _nodes(facts: ClusterFacts, peer: str) -> list[str]:
-    return [one.spec.node_name for one in facts.virtual_nodes if one.spec.cluster_id == peer]
 
 
 def _shares(records: Records, name: str) -> list[Share]:
@@ -274,7 +270,7 @@ def _offers(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def _timeline(records: Records, cluster: ForeignCluster) -> list[Moment]:
     """Return the changes of a peer's conditions and the events about it, the newest first."""
     facts, peer = records.facts, cluster.metadata.name
-    nodes = _nodes(facts, peer)
+    nodes = facts.node_names_of(peer)
     found = list(_of_conditions("peer", cluster.status.conditions))
     for offer in facts.offers:
         if offer.metadata.name == advertisement_name(peer):

@@ -31,7 +31,7 @@ from liqod.kube.resources import NETWORKGATEWAYS, TUNNELENDPOINTS
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import Key
-from liqod.model.objects.meta import View
+from liqod.model.objects.meta import MAX_MESSAGE, View
 from liqod.model.records.network import (
     GATEWAY_NAME,
     MAX_HOST_NETWORKS,
@@ -172,7 +172,7 @@ class RecordedFabric(ConvergeLoop):
                 mtu=host.mtu,
                 networks=networks,
                 ready=before.ready if ready is None else ready,
-                message=before.message if ready is None else message[:1024],
+                message=before.message if ready is None else message[:MAX_MESSAGE],
             )
         )
 

@@ -18,7 +18,7 @@ from liqod.kube.resources import TUNNELENDPOINTS
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.status_writer import StatusWriter, require
 from liqod.model.ids import Key
-from liqod.model.objects.meta import Condition, set_condition
+from liqod.model.objects.meta import MAX_MESSAGE, Condition, set_condition
 from liqod.model.records.network import TunnelEndpoint, TunnelEndpointStatus
 from liqod.model.timestamps import rfc3339
 
@@ -73,7 +73,7 @@ class TunnelStatuses:
 
     async def _write(self, record: TunnelEndpoint, status: TunnelEndpointStatus) -> None:
         peer, now = record.metadata.name, self._clock.seconds()
-        status = msgspec.structs.replace(status, message=status.message[:1024])
+        status = msgspec.structs.replace(status, message=status.message[:MAX_MESSAGE])
         if status == record.status:
             return
         recent = now - self._measured.get(peer, -MEASUREMENT_INTERVAL) < MEASUREMENT_INTERVAL

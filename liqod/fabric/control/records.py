@@ -31,7 +31,7 @@ from liqod.kube.writing.merge_patch import all_fields
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.status_writer import StatusWriter, require
 from liqod.model.ids import ClusterID, Key
-from liqod.model.objects.meta import find_condition, to_dict
+from liqod.model.objects.meta import MAX_MESSAGE, find_condition, to_dict
 from liqod.model.records.network import (
     NO_TUNNEL,
     SESSION_LIFETIME,
@@ -182,13 +182,13 @@ class Records:
     async def write_phase(self, config: NetworkConfig, phase: str, reason: str, message: str) -> None:
         """Write the phase of the exchange with a peer, with reason and message."""
         status = config.status
-        if (status.phase, status.reason, status.message) == (phase, reason, message[:1024]):
+        if (status.phase, status.reason, status.message) == (phase, reason, message[:MAX_MESSAGE]):
             return
         if phase == "Refused":
             self._log.warn(
                 "network of {peer} refused: {message} ({reason})", peer=str(config.key), message=message, reason=reason
             )
-        wanted = msgspec.structs.replace(status, phase=phase, reason=reason, message=message[:1024])
+        wanted = msgspec.structs.replace(status, phase=phase, reason=reason, message=message[:MAX_MESSAGE])
         require(await self._config_status.write(config, wanted))
 
     def path_mtu(self, peer: ClusterID) -> int:

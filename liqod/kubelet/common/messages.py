@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Final
 
+from liqod.model.objects.meta import MAX_MESSAGE
 from liqod.model.text import clean_text
 
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-MAX_MESSAGE: Final = 1024
-"""The limit of an Event's note (events.k8s.io/v1, NoteLengthLimit)."""
 
 
 def clean_reason(text: str, otherwise: str) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from attrs import frozen
 
 from liqod.model.records.views import Advertisement
+
+CREDENTIAL_REJECTED: Final = "CredentialRejected"
+"""The reason of a lender that answers that this cluster's credential is not valid."""
 
 
 @frozen

@@ -18,13 +18,13 @@ from liqod.flow.observe import Latest
 from liqod.kube.cache.listwatch import SILENCE
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, ServerError, Throttled, Unauthorized
-from liqod.kubelet.common.readiness import Readiness, not_known, not_ready
+from liqod.kubelet.common.readiness import CREDENTIAL_REJECTED, Readiness, not_known, not_ready
 
 PROBE_TIMEOUT: Final = 5.0
 RETRY_INTERVAL: Final = 3.0
 """Seconds between probes while the lender does not answer."""
 
-REACHABLE_REASONS: Final = frozenset(("CredentialRejected", "PeerNotReady"))
+REACHABLE_REASONS: Final = frozenset((CREDENTIAL_REJECTED, "PeerNotReady"))
 """Not-Ready reasons of a lender that answers: the network path to it works."""
 
 ANSWERS: Final = Readiness(ready=True, reason="LenderAnswers", message="the lender's API server answers")
@@ -40,7 +40,7 @@ async def probe(clock: IReactorTime, client: Client) -> Readiness:
         await request
     except Unauthorized:
         return not_ready(
-            "CredentialRejected",
+            CREDENTIAL_REJECTED,
             "the lender does not accept the credential it granted; a new one comes when the clusters are connected",
         )
     except (ServerError, Throttled) as error:

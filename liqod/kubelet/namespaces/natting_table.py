@@ -17,7 +17,7 @@ from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kubelet.namespaces.plan import READY
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import HOME_UID_ANNOTATION
-from liqod.model.objects.meta import to_dict
+from liqod.model.objects.meta import MAX_MESSAGE, to_dict
 from liqod.model.records.views import MappingStatus, NamespaceNattingTable
 
 _EMPTY = NamespaceNattingTable()
@@ -166,5 +166,7 @@ def _summary(mappings: dict[str, MappingStatus], local: str, status: MappingStat
     name, first = min(waiting.items())
     return {
         "phase": f"{len(mappings) - len(waiting)} of {len(mappings)} ready",
-        "message": f"{name}: {first.reason}: {first.message}"[:1024] if first.reason else f"{name}: {first.phase}",
+        "message": f"{name}: {first.reason}: {first.message}"[:MAX_MESSAGE]
+        if first.reason
+        else f"{name}: {first.phase}",
     }

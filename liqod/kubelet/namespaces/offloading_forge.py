@@ -11,7 +11,7 @@ from liqod.kubelet.common.naming import choose_remote
 from liqod.kubelet.namespaces.plan import READY, REFUSED, RELEASING
 from liqod.kubelet.namespaces.selection import Excluded, Unknown, select
 from liqod.model.ids import ClusterID
-from liqod.model.objects.meta import Condition, set_condition
+from liqod.model.objects.meta import MAX_MESSAGE, Condition, set_condition
 from liqod.model.records.offloading import (
     BOTH,
     LOCAL,
@@ -26,7 +26,6 @@ from liqod.model.records.views import MappingStatus
 REQUIRED: Final = "OffloadingRequired"
 IS_READY: Final = "Ready"
 SPILLOVER: Final = "Spillover"
-MAX_MESSAGE: Final = 1024
 _STATUSES: Final = ("True", "Unknown", "False")
 
 
@@ -168,7 +167,7 @@ def _state(lender: MappedLender) -> Condition:
 
 
 def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
-    return Condition(type=kind, status=status, reason=reason, message=message[:MAX_MESSAGE])
+    return Condition(type=kind, status=status, reason=reason, message=message)
 
 
 def _summary(

@@ -21,7 +21,7 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.resources import SHADOWPODS
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import home_uid
-from liqod.kubelet.common.readiness import Readiness
+from liqod.kubelet.common.readiness import CREDENTIAL_REJECTED, Readiness
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded, is_waiting
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
@@ -198,7 +198,8 @@ class PodController(Controller[Key]):
             if not isinstance(self._outage, Outage):
                 self._outage = Outage(self.clock.seconds())
                 self._unready_timer = self.clock.callLater(UNREADY_AFTER + 0.1, self._lender_is_lost)
-            return []
+            # An answer that comes after a long silence says more than the silence did.
+            return list(self._all_keys()) if self._is_rejected and self._is_lender_lost else []
         if isinstance(self._outage, Outage):
             waiting = [tracked for tracked in self._tracked.values() if tracked.postponed]
             for tracked in self._tracked.values():
@@ -233,6 +234,11 @@ class PodController(Controller[Key]):
     def _is_lender_lost(self) -> bool:
         """Whether the lender has not answered for so long that its pods are not ready."""
         return isinstance(self._outage, Outage) and self.clock.seconds() >= self._outage.since + UNREADY_AFTER
+
+    @property
+    def _is_rejected(self) -> bool:
+        """Whether the lender answers that this cluster has no right to it."""
+        return self._health.state.value.reason == CREDENTIAL_REJECTED
 
     # One step
 
@@ -312,7 +318,8 @@ class PodController(Controller[Key]):
         decision, remote = self._decide_by_namespace(key, home, tracked, date)
         if home is not None and remote is not None:
             if not (self._health.ok and remote.live):
-                decision = decide_unreachable(home, decision, rfc3339(date), silent=self._is_lender_lost)
+                rejected, silent = self._is_rejected, self._is_lender_lost
+                decision = decide_unreachable(home, decision, rfc3339(date), silent=silent, rejected=rejected)
                 tracked.postponed = True
             elif not self._network_usable.value:
                 decision = decide_network_down(home, decision, rfc3339(date))

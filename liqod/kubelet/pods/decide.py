@@ -14,6 +14,7 @@ from attrs import frozen
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message, clean_reason
 from liqod.kubelet.common.meta import FORGED_ANNOTATION, home_uid, is_of_node, is_ours
+from liqod.kubelet.common.readiness import CREDENTIAL_REJECTED
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.pods.forge import digest_of, digest_of_spec, forge_patch, forge_shadow
 from liqod.kubelet.pods.generations import Generations
@@ -170,13 +171,23 @@ def decide(
     return _follow(observed, home, shadow, held)
 
 
-def decide_unreachable(home: HomePod, decision: Decision, now: str, *, silent: bool) -> Decision:
+def decide_unreachable(
+    home: HomePod, decision: Decision, now: str, *, silent: bool, rejected: bool = False
+) -> Decision:
     """Return the decision that replaces ``decision`` while the lender does not answer (``silent``: for long).
 
     After ``silent`` running pods become not ready, as on a silent node, so that services leave them out (node lifecycle
     controller, MarkPodsNotReady). Before, no pod that is not ready becomes ready: the lender's state is stale.
+    ``rejected``: it answers that it does not accept the credential. Then a pod whose ShadowPod is gone does not run
+    either, and cannot be created again: it becomes not ready as well.
     """
     status = decoded(home.status)
+    reason, message = "LenderUnreachable", "the lender has not answered for long"
+    if rejected:
+        reason, message = CREDENTIAL_REJECTED, "the lender does not accept the credential that it granted"
+        if silent and isinstance(decision, Create) and is_ready(status) and not home.metadata.deleting:
+            message += "; the pod is gone there, and is created again when it does"
+            return _write(status, not_ready_status(status, reason, message, now), None)
     if home.metadata.deleting or not isinstance(decision, WriteStatus | Keep) or status.get("phase") in FINISHED:
         return decision
     new = decision.status if isinstance(decision, WriteStatus) else status
@@ -186,9 +197,7 @@ def decide_unreachable(home: HomePod, decision: Decision, now: str, *, silent: b
         return Keep("the lender does not answer") if silent or is_ready(new) else decision
     if not silent:
         return decision
-    return _write(
-        status, not_ready_status(status, "LenderUnreachable", "the lender has not answered for long", now), None
-    )
+    return _write(status, not_ready_status(status, reason, message, now), None)
 
 
 def decide_network_down(home: HomePod, decision: Decision, now: str) -> Decision:

@@ -53,6 +53,15 @@ class ClusterFacts:
         """Return a node by its name."""
         return next((node for node in self.nodes if node.metadata.name == name), None)
 
+    def virtual_nodes_of(self, peer: str) -> list[VirtualNode]:
+        """Return all virtual nodes of a peer: its own first, then further ones by name."""
+        found = [record for record in self.virtual_nodes if record.spec.cluster_id == peer]
+        return sorted(found, key=lambda record: (record.is_further, record.spec.node_name))
+
+    def node_names_of(self, peer: str) -> list[str]:
+        """Return the names of the nodes of all virtual nodes of a peer, in the same order."""
+        return [name for record in self.virtual_nodes_of(peer) if (name := record.spec.node_name)]
+
     def offer_of(self, peer: str) -> Advertisement | None:
         """Return the offer of a peer."""
         return next((one for one in self.offers if one.metadata.name == advertisement_name(peer)), None)
@@ -112,6 +121,12 @@ def problems_of(facts: ClusterFacts, peer: str) -> list[Problem]:
     return diagnose(attrs.evolve(facts, peers=mine, tables=(), offloadings=()))
 
 
+def problems_of_node(facts: ClusterFacts, record: VirtualNode) -> list[Problem]:
+    """Return what is wrong with one virtual node: that of its peer, but for what concerns another node of it."""
+    found = problems_of(facts, record.spec.cluster_id)
+    return [one for one in found if one.kind != "node" or one.name == record.spec.node_name]
+
+
 def network_problems(facts: ClusterFacts, peer: ForeignCluster) -> list[Problem]:
     """Return what is wrong with the network to a peer, even if a lost session explains it."""
     return list(_network(peer, _by_peer(facts)))
@@ -149,7 +164,7 @@ def daemon_problems(leader: LeaderFacts | None) -> Iterator[Problem]:
 def _of_peer(peer: ForeignCluster, records: _Records) -> list[Problem]:
     if is_stranger(peer):
         return []
-    session = list(_session(peer))
+    session = list(_session(peer, borrows=peer.metadata.name in records.virtual_nodes))
     network = list(_network(peer, records))
     node = list(_node(peer, records))
     away = any(one.severity == "error" for one in session)
@@ -161,7 +176,7 @@ def _of_peer(peer: ForeignCluster, records: _Records) -> list[Problem]:
     return [*session, *network, *node]
 
 
-def _session(peer: ForeignCluster) -> Iterator[Problem]:
+def _session(peer: ForeignCluster, *, borrows: bool) -> Iterator[Problem]:
     status, name = peer.status, name_of(peer)
     if peer.metadata.deleting:
         yield _about(peer, "Unpeering", status.message or "the peering is being ended", "info")
@@ -173,6 +188,9 @@ def _session(peer: ForeignCluster) -> Iterator[Problem]:
     severity = _SEVERITIES.get(status.phase)
     if severity is not None:
         reason = status.reason or status.phase or "NotContacted"
+        if reason == "WaitingForPeerTrust" and borrows:
+            yield _trust_ended_there(peer)
+            return
         if reason == "WaitingForPeerTrust":
             severity = "warning"
         elif status.phase == "Refused":
@@ -184,6 +202,20 @@ def _session(peer: ForeignCluster) -> Iterator[Problem]:
     offer_reason = find_condition(status.conditions, "Accepted")
     if offer_reason is not None and offer_reason.status != "True" and offer_reason.reason in _UNDECIDED:
         yield _about(peer, offer_reason.reason, offer_reason.message, "warning", since=offer_reason)
+
+
+def _trust_ended_there(peer: ForeignCluster) -> Problem:
+    """Return the problem of a lender that trusted this cluster when a virtual node was made of its offer."""
+    name = name_of(peer)
+    return _about(
+        peer,
+        peer.status.reason,
+        f"{name} trusted this cluster, and does not any more: what ran there is lost or cannot be seen"
+        + (f" ({peer.status.message})" if peer.status.message else ""),
+        "error",
+        f"ask the administrator of {name}, who says `liqodctl trust` there to trust this cluster again; "
+        f"`liqodctl unpeer {name} --dead` here gives it up",
+    )
 
 
 _SEVERITIES: Mapping[str, Severity] = {

@@ -15,6 +15,9 @@ import msgspec
 from liqod.model.ids import Key
 from liqod.model.objects.interning import Sharing
 
+MAX_MESSAGE: Final = 1024
+"""Most characters of a message in a condition, a status or an event (events.k8s.io/v1, NoteLengthLimit)."""
+
 
 def _entries(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(labels.items())
@@ -142,11 +145,12 @@ def set_condition(conditions: Sequence[Condition], new: Condition, now: str) -> 
     """Return the conditions with one replaced or added.
 
     The transition time moves to ``now`` (RFC 3339) only when the status changes; an equal condition leaves the list
-    equal, so that comparing before and after tells whether anything must be written.
+    equal, so that comparing before and after tells whether anything must be written. The message is cut to
+    ``MAX_MESSAGE`` characters.
     """
     old = find_condition(conditions, new.type)
     since = old.last_transition_time if old is not None and old.status == new.status else now
-    stamped = msgspec.structs.replace(new, last_transition_time=since)
+    stamped = msgspec.structs.replace(new, message=new.message[:MAX_MESSAGE], last_transition_time=since)
     if old is None:
         return [*conditions, stamped]
     return [stamped if condition.type == new.type else condition for condition in conditions]

@@ -27,7 +27,7 @@ from liqod.kube.writing.refusals import RefusedWrite, Retry
 from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import ClusterID
 from liqod.model.objects import label_selector, quantity
-from liqod.model.objects.meta import Condition, find_condition, set_condition
+from liqod.model.objects.meta import MAX_MESSAGE, Condition, find_condition, set_condition
 from liqod.model.objects.quantity import Resources
 from liqod.model.records import hours
 from liqod.model.records.views import Advertisement, AdvertisementStatus
@@ -225,14 +225,13 @@ class AcceptanceLoop(Controller[str]):
         if ruling.phase == before.phase == "Accepted" and ruling.trace[-1:] == ("kept",):
             reason, message = before.reason, before.message  # keep why it was accepted, instead of that it still is
         now = rfc3339(self._wall())
-        accepted = Condition(
-            type="Accepted", status="True" if ruling.seated else "False", reason=reason, message=message[:1024]
-        )
+        holds = "True" if ruling.seated else "False"
+        accepted = Condition(type="Accepted", status=holds, reason=reason, message=message)
         return msgspec.structs.replace(
             before,
             phase=ruling.phase,
             reason=reason,
-            message=message[:1024],
+            message=message[:MAX_MESSAGE],
             received_at=self._note(before.received_at, self._last_received(peer, record), record.spec.time_to_live),
             conditions=set_condition(before.conditions, accepted, now),
         )

@@ -24,7 +24,7 @@ from liqod.kube.writing.object_writer import ObjectWriter
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, advertisement_name
 from liqod.model.objects import label_selector
-from liqod.model.objects.meta import to_dict
+from liqod.model.objects.meta import MAX_MESSAGE, to_dict
 from liqod.model.records.offer import Offer, Refusal
 from liqod.model.records.offer_rules import granted_labels
 from liqod.model.records.views import Advertisement, AdvertisementSpec
@@ -162,7 +162,7 @@ class Advertisements(PeerController):
                 "metadata": {
                     "name": key.name,
                     "labels": {REMOTE_CLUSTER_LABEL: peer},
-                    "annotations": {PROBLEM: received.problem[:1024]} if received.problem else {},
+                    "annotations": {PROBLEM: received.problem[:MAX_MESSAGE]} if received.problem else {},
                 },
                 "spec": to_dict(spec),
             }
@@ -181,7 +181,7 @@ class Advertisements(PeerController):
         before = to_dict(record.spec)
         after = {**to_dict(spec), **({"decision": before["decision"]} if "decision" in before else {})}
         # All annotations of an object may have 256 KiB together (Kubernetes): a peer's text is cut far below that.
-        annotations = {PROBLEM: received.problem[:1024] or None, WITHDRAWN: None}
+        annotations = {PROBLEM: received.problem[:MAX_MESSAGE] or None, WITHDRAWN: None}
         await self._annotate(record, annotations, merge_patch(before, after))
 
     async def _annotate(
@@ -233,6 +233,6 @@ def differs(record: Advertisement, received: Received) -> bool:
     return (
         record.spec.offer != received.offer
         or record.spec.time_to_live != received.ttl
-        or annotations.get(PROBLEM, "") != received.problem[:1024]
+        or annotations.get(PROBLEM, "") != received.problem[:MAX_MESSAGE]
         or WITHDRAWN in annotations
     )

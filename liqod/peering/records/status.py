@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import attrs
-import msgspec
 
-from liqod.model.objects.meta import Condition, find_condition, set_condition
+from liqod.model.objects.meta import MAX_MESSAGE, Condition, find_condition, set_condition
 from liqod.model.records.views import AdvertisementStatus, Endpoint, ForeignClusterStatus, Lent
 from liqod.peering.session.liveness import Liveness
 
 MAX_ENDPOINTS = 8
-MAX_MESSAGE = 1024
 
 
 @attrs.frozen(kw_only=True)
@@ -58,8 +56,7 @@ def describe(facts: Facts, before: ForeignClusterStatus, now: str) -> ForeignClu
     """Return the whole status; conditions of other writers are preserved, ``now`` is RFC 3339."""
     conditions: list[Condition] = list(before.conditions)
     for condition in _conditions(facts, before.conditions):
-        cut = msgspec.structs.replace(condition, message=condition.message[:MAX_MESSAGE])
-        conditions = set_condition(conditions, cut, now)
+        conditions = set_condition(conditions, condition, now)
     phase, reason, message = phase_of(facts, before)
     return ForeignClusterStatus(
         cluster_name=facts.name or before.cluster_name,

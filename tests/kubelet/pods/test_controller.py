@@ -105,6 +105,10 @@ class Lender:
             {"metadata": apply_merge_patch(msgspec.to_builtins(self.has.metadata), patch["metadata"])}, Shadow
         )
 
+    async def create(self, resource: Any, body: Any, namespace: str, *, view: Any) -> Shadow:
+        self.requests.append("create")
+        return msgspec.convert(body, Shadow)
+
     async def delete(self, resource: Any, name: str, namespace: str, *, uid: str) -> None:
         self.requests.append("delete")
 
@@ -198,6 +202,41 @@ class HeldUpdateTests(Case):
         self.step()
         self.assertFalse(self.is_ready())
         self.assertEqual(self.lender.requests, [])
+
+    def test_a_lender_that_takes_the_right_back(self) -> None:
+        """A pod whose ShadowPod went with the right is not ready; with a right again it is created once more."""
+        answers = (["CredentialRejected"], ["PeerUnreachable", "CredentialRejected"], ["PeerUnreachable"])
+        for reasons in answers:
+            self.begin(home(RUNNING), None, None)
+            pod = self.home.pod
+            for reason in reasons:
+                self.lender.state.set(not_ready(reason, "no"))
+                self.assertEqual(list(self.controller._health_changed(self.lender.state.value)), [])
+                self.step()
+                self.assertTrue(self.is_ready(), "a short silence")
+            self.clock.advance(UNREADY_AFTER + 1)
+            for _ in range(2):
+                self.step()
+            self.assertEqual(self.is_ready(), "CredentialRejected" not in reasons)
+            self.assertEqual((self.lender.requests, self.home.pod.metadata), ([], pod.metadata))
+            self.lender.state.set(ANSWERS)
+            self.assertEqual(list(self.controller._health_changed(ANSWERS)), [WEB])
+            self.step()
+            self.assertEqual(len(self.lender.requests), 1)
+
+    def test_a_late_answer(self) -> None:
+        """A lender that says after a long silence that there is no right has its pods looked at again."""
+        self.begin(home(RUNNING), None, None)
+        self.lender.state.set(not_ready("PeerUnreachable", "no answer"))
+        self.controller._health_changed(self.lender.state.value)
+        self.clock.advance(UNREADY_AFTER + 1)
+        self.step()
+        self.assertTrue(self.is_ready())
+        self.lender.state.set(not_ready("CredentialRejected", "no"))
+        self.assertEqual(list(self.controller._health_changed(self.lender.state.value)), [WEB])
+        self.step()
+        (said,) = decoded(self.home.pod.status)["conditions"]
+        self.assertEqual((said["status"], said["reason"]), ("False", "CredentialRejected"))
 
 
 class GraceTests(Case):

@@ -34,6 +34,7 @@ from liqod.model.names import HOME_API, HOME_SERVICES, INTERNAL_ADDRESS
 from liqod.model.objects.meta import find_condition, is_true
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NO_TUNNEL
+from liqod.model.records.views import VirtualNode
 from liqod.model.timestamps import rfc3339
 
 COLUMNS: Final = {"peer": "PEER", "way": "WAY", "from": "FROM", "to": "TO", "result": "RESULT"}
@@ -217,14 +218,34 @@ async def _tried(session: Session, facts: ClusterFacts, choice: Choice, names: d
 
 
 def withheld(facts: ClusterFacts) -> dict[tuple[Way, str], str]:
-    """Return the ways that pods at a peer do not have, as the records say, by way and cluster ID. Pure."""
+    """Return the ways that pods at a peer do not have, as the records say, by way and cluster ID. Pure.
+
+    With several virtual nodes a way is left out when none of those that a pod of the test can be scheduled on has it.
+    """
     found: dict[tuple[Way, str], str] = {}
-    for record in facts.virtual_nodes:
+    for peer in dict.fromkeys(record.spec.cluster_id for record in facts.virtual_nodes):
+        records = facts.virtual_nodes_of(peer)
+        used = [record for record in records if _takes_pods(record, facts.node(record.spec.node_name))] or records
         for way, type_ in SHOWN_BY.items():
-            condition = find_condition(record.status.conditions, type_)
-            if condition is not None and condition.status == "False" and condition.reason != EXPORTED_LATER:
-                found[way, record.spec.cluster_id] = f"{condition.reason}: {condition.message}"
+            reasons = [_lacking(record, type_) for record in used]
+            if all(reasons):
+                found[way, peer] = reasons[0]
     return found
+
+
+def _takes_pods(record: VirtualNode, node: Node | None) -> bool:
+    """Return whether a pod without tolerations of its own can be scheduled on a virtual node."""
+    if node is None or node.spec.unschedulable or not is_true(node.status.conditions, "Ready"):
+        return False
+    return all(taint.effect == "PreferNoSchedule" for taint in record.spec.taints)
+
+
+def _lacking(record: VirtualNode, kind: str) -> str:
+    """Return why the pods of a virtual node do not have a way, empty where they have it or it is not known."""
+    condition = find_condition(record.status.conditions, kind)
+    if condition is None or condition.status != "False" or condition.reason == EXPORTED_LATER:
+        return ""
+    return f"{condition.reason}: {condition.message}"
 
 
 async def _node(session: Session) -> tuple[str, str]:

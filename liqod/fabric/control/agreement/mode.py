@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from liqod.model.objects.meta import find_condition
+from liqod.model.objects.meta import MAX_MESSAGE, find_condition
 from liqod.model.records.network import (
     NO_TUNNEL,
     NO_TUNNEL_HERE,
@@ -66,7 +66,9 @@ def decide(config: NetworkConfig, lacking: str) -> Decision:
         return Decision(mode=NO_TUNNEL, reason="HostLacks", message=lacking + _AGAIN)
     if status.ack.reason == NO_TUNNEL_HERE:
         why = status.ack.message or "it did not say why"
-        return Decision(mode=NO_TUNNEL, reason="PeerHasNone", message=f"the peer can hold no tunnel: {why}"[:1024])
+        return Decision(
+            mode=NO_TUNNEL, reason="PeerHasNone", message=f"the peer can hold no tunnel: {why}"[:MAX_MESSAGE]
+        )
     if has_spoken and status.remote != Side() and status.ack != Subnets():
         return Decision(mode=TUNNEL, reason="BothCan", message="the hosts of both clusters can hold a tunnel")
     if status.silent:
