@@ -8,8 +8,8 @@ from kubesandbox.kinds.kinds import PODS
 from liqod.kube.resources import PODS as POD
 from liqod.model.names import remote_namespace
 from tests.scenario.case import BIG, SHOP, SMALL, ScenarioCase, Scene, all_of, live, node_ready, offloaded
+from tests.scenario.kills import Ledger, finishing
 from tests.scenario.side import Side
-from tests.scenario.test_kill import Ledger, finishing
 
 JOB = "job"
 

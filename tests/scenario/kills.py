@@ -6,7 +6,6 @@ from collections import defaultdict
 from typing import Any
 
 import attrs
-from hypothesis import given
 from hypothesis import strategies as st
 from kubesandbox.kinds.kinds import PODS
 from kubesandbox.store.state import Change
@@ -16,7 +15,6 @@ from liqod.kube.resources import DEPLOYMENTS
 from liqod.kube.resources import PODS as POD
 from tests.scenario.case import SHOP, ScenarioCase, all_of, deployment, live, node_ready, offloaded
 from tests.scenario.network import Process
-from tests.scenario.profile import profile
 from tests.scenario.side import Side
 
 ROUNDS = 20
@@ -86,7 +84,9 @@ def finishing(name: str) -> dict[str, Any]:
     }
 
 
-class KillTests(ScenarioCase):
+class KillCase(ScenarioCase):
+    """Kills of one daemon, at each of many events of a round of work."""
+
     def setUp(self) -> None:
         self.points = 0
         self.landed = 0
@@ -168,19 +168,10 @@ class KillTests(ScenarioCase):
             self.assertEqual(ledger.oddities(), [])
 
     def run_points(self, points: list[Point], which: int) -> None:
+        """Kill the daemon of one side at each point, a round of work each."""
         self.begin()
         for number, point in enumerate(points):
             try:
                 self.round(number, self.on.sides[which], point)
             except AssertionError as error:
                 raise self.failureException(f"kill {self.points}, round {number}, {point}: {error}") from error
-
-    def test_borrower(self) -> None:
-        """Wherever the borrower's daemon is killed, its pods come to the end that was asked for, each of them once."""
-        given(points(EVENTS_OF_BORROWER))(profile(5)(lambda points: self.run_points(points, 0)))()
-        print(f"{self.points} kills, {self.landed} of them while work was under way")
-
-    def test_lender(self) -> None:
-        """Wherever the lender's daemon is killed, the pods there are not touched, and new ones come when it is back."""
-        given(points(EVENTS_OF_LENDER))(profile(5)(lambda points: self.run_points(points, 1)))()
-        print(f"{self.points} kills, {self.landed} of them while work was under way")
