@@ -300,7 +300,7 @@ class AgainstTests(TestCase):
         other = "sha256:" + "0" * 64
         self.assertIn("LQ2004", await self.liqodctl("trust", "milan", "--fingerprint", other, status=1))
         self.assertIn("LQ2004", await self.liqodctl("trust", "milan", "--words", "a-b-c-d-e-f", status=1))
-        self.assertIn("LQ2004", await self.liqodctl("trust", "milan", status=2))
+        self.assertIn("LQ2006", await self.liqodctl("trust", "milan", status=2))
         self.assertEqual((await self.spec("c2")).get("fingerprint", ""), "")
         six = "-".join(words(KEY).split("-")[:6])
         self.assertIn("6 of the 10 words", await self.liqodctl("trust", "milan", "--words", six, status=2))
