@@ -32,7 +32,8 @@ class WentBackTests(SynchronousTestCase):
     def test_than_an_earlier_list_watch_has_seen(self) -> None:
         """A first list with a lower version than an earlier process saw counts; once, and not without one."""
         for before, found in ((0, 0), (9, 0), (10, 1)):
-            m: ListWatch[Object] = ListWatch(Store(), lambda: 0.5, stream=False, newest=before)
+            m: ListWatch[Object] = ListWatch(Store(), lambda: 0.5, stream=False)
+            m.newest = before
             m.start(0)
             m.listed({}, (), "9", 0)
             self.assertEqual((m.went_back, m.newest), (found, 9), before)

@@ -65,7 +65,7 @@ class Informer(Service, Generic[V]):
         self._selectors = {"labelSelector": labels, "fieldSelector": fields}
         self._decoder = Decoder(view)
         self._store: Store[V] = Store()
-        self._machine = ListWatch(self._store, random, newest=client.seen.newest(resource))
+        self._machine = ListWatch(self._store, random)
         self._gate = Gate()
         self._subscribers: Subscribers[Subscriber[V]] = Subscribers()
         self._deletion_subscribers: Subscribers[Callable[[Key, V], None]] = Subscribers()
@@ -169,6 +169,8 @@ class Informer(Service, Generic[V]):
 
     def startService(self) -> None:
         super().startService()
+        # Before anything is asked for: what a list shows then is never older.
+        self._machine.newest = max(self._machine.newest, self._client.seen.newest(self.resource))
         if self._client.allowance is not None:
             self._held = Held(self._client.allowance)
         self._unsubscribe_path = self._client.path_since.subscribe(self._path_is_new)

@@ -70,10 +70,10 @@ class ListWatch(Generic[V]):
     ``synced`` is True once a first list was complete. ``error`` is the message of the last failure, empty when live;
     ``stale_since`` is the time since which the store may be behind, None when live. ``closing`` requests the driver to
     close the watch now. ``went_back`` counts how often the server's resource versions were lower than earlier ones, or
-    than ``newest``, which an earlier list-watch has seen.
+    than ``newest``, which starts as what an earlier list-watch has seen.
     """
 
-    def __init__(self, store: Store[V], random: Callable[[], float], *, stream: bool = True, newest: int = 0) -> None:
+    def __init__(self, store: Store[V], random: Callable[[], float], *, stream: bool = True) -> None:
         self.store = store
         self.synced = False
         self.error = ""
@@ -82,7 +82,7 @@ class ListWatch(Generic[V]):
         self.closing = False
         self.went_back = 0
         self.resource_version = ""
-        self.newest = newest
+        self.newest = 0
         self._random = random
         self._stream = stream
         self._initial = False
