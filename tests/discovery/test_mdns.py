@@ -153,6 +153,8 @@ class LoopbackTests(TestCase):
         await self.until(lambda: mdns._responder is not None)
         responder = mdns._responder
         assert responder is not None
+        # Its sockets are opened a moment later, by a task of zeroconf's.
+        await self.until(lambda: bool(responder._zeroconf.engine.protocols))
         self.patch(module, "RESOLVE_TIMEOUT", 300)
         listener = responder._zeroconf.engine.protocols[0]
         for number in range(MAX_RESOLVING + 4):
