@@ -15,7 +15,7 @@ from liqod.hosting.tenants.namespace_admission import namespace_policy
 from liqod.hosting.tenants.policies import bindings, policies
 from liqod.model.ids import ClusterID
 from liqod.model.ingress_path import is_plain
-from liqod.model.objects.portable_metadata import NO_PLAIN_LABELS, is_allowed
+from liqod.model.objects.portable_metadata import is_allowed
 from tests.hosting.admission import Request, refusals
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -212,6 +212,7 @@ class MetadataPolicyTests(SynchronousTestCase):
         "io.example.runtime",
         "liqo.io.evil.example/x",
         "aadpodidbinding",
+        "grafana_datasource",
     )
 
     def body(self, kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -238,20 +239,8 @@ class MetadataPolicyTests(SynchronousTestCase):
             self.assertEqual(self.refused(kind, {"annotations": mine}), [], kind)
             bound = {"pv.kubernetes.io/bind-completed": "yes"}
             self.assertEqual(self.refused(kind, {"annotations": {**mine, **bound}}, {"annotations": bound}), [], kind)
-            labels = {"app.kubernetes.io/name": "web", "offloading.liqo.io/origin": "rome"}
+            labels = {"app": "web", "app.kubernetes.io/name": "web", "offloading.liqo.io/origin": "rome"}
             self.assertEqual(self.refused(kind, {"labels": labels}), [], kind)
-
-    def test_plain_labels(self) -> None:
-        """Controllers pick up config maps and secrets of all namespaces by them (Grafana's chart), and nothing of the
-        tenant selects those: they need a grant there; what is there already may stay.
-        """
-        for kind in self.KINDS:
-            fine = kind not in ("configmaps", "secrets")
-            for key in ("app", "grafana_datasource", "grafana_dashboard"):
-                self.assertEqual(not self.refused(kind, {"labels": {key: "1"}}), fine, (kind, key))
-                self.assertEqual(self.refused(kind, {"labels": {key: "1"}}, {"labels": {key: "1"}}), [], kind)
-                self.assertEqual(self.refused(kind, {"labels": {key: "1"}}, labels=[key]), [], kind)
-                self.assertEqual(self.refused(kind, {"annotations": {key: "1"}}), [], kind)
 
     def test_granted_keys(self) -> None:
         """A domain, a key, and nothing beside them."""
@@ -271,13 +260,6 @@ class MetadataPolicyTests(SynchronousTestCase):
             BORROWERS[0], "configmaps", {"metadata": {"name": "x", "annotations": {key: "v"}}}, None, contract
         )
         self.assertEqual(not reported, is_allowed(key, contract.annotations))
-        labelled = granted(labels=allowed)
-        for kind in ("configmaps", "services"):
-            body = self.body(kind, {"labels": {key: "v"}})
-            plain = kind not in NO_PLAIN_LABELS
-            self.assertEqual(
-                not asked(BORROWERS[0], kind, body, None, labelled), is_allowed(key, labelled.labels, plain=plain)
-            )
 
     def test_finalizers(self) -> None:
         """None is added by a borrower, on any kind; what this cluster added may stay, and go."""

@@ -69,7 +69,6 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
             ),
             ("[hosting] annotations", SECRETS, {"annotations": {"replicator.example/replicate-to": "x"}}, {}),
             ("[hosting] labels", CONFIGMAPS, {"labels": {"argocd.argoproj.io/secret-type": "cluster"}}, {}),
-            ("[hosting] labels", CONFIGMAPS, {"labels": {"grafana_datasource": "1"}}, {"data": {"a": "b"}}),
             ("finalizers", CONFIGMAPS, {"finalizers": ["x.example/never"]}, {}),
             ("finalizers", SHADOWPODS, {"finalizers": ["x.example/never"]}, {"spec": {"pod": {}}}),
             ("annotation", PERSISTENTVOLUMECLAIMS, {"annotations": beta}, {"spec": claim}),
@@ -94,8 +93,7 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
             (SERVICES, {"annotations": {"note": "n"}, "labels": {"app.kubernetes.io/name": "web"}}, {"spec": port}),
             (SECRETS, {"annotations": {"meta.helm.sh/release-name": "r"}}, {}),
             (PERSISTENTVOLUMECLAIMS, {"annotations": {"note": "n"}}, {"spec": claim}),
-            (CONFIGMAPS, {"labels": {"app.kubernetes.io/name": "web"}}, {"data": {"a": "b"}}),
-            (SERVICES, {"labels": {"app": "web"}}, {"spec": port}),
+            (CONFIGMAPS, {"labels": {"app": "web"}}, {"data": {"a": "b"}}),
         ]
         for resource, meta, body in fine:
             self.assertEqual(await refused(resource, meta, body), "")

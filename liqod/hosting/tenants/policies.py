@@ -22,7 +22,7 @@ from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.model.ingress_path import NOT_PLAIN, PATH_TYPES
 from liqod.model.names import FULL_LABEL, REMOTE_CLUSTER_LABEL, tenant_namespace
-from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY, NO_PLAIN_LABELS
+from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
 
 FINALIZER_POLICY: Final = "liqod-borrower-finalizers"
@@ -303,14 +303,12 @@ def _only_keys(field: str, allowed: Sequence[str]) -> tuple[str, str]:
     prefixes = [one for one in allowed if one.endswith(("/", "."))]
     names = [one for one in allowed if one not in prefixes]
     new, old = f"object.metadata.{field}", f"oldObject.metadata.{field}"
-    unless = ", or plain ones on a config map or secret," if field == "labels" else ""
-    of_kind = f" || request.resource.resource in {_list(NO_PLAIN_LABELS)}" if field == "labels" else ""
     return (
-        f"!has({new}) || {new}.all(k, !(k.contains('/') || k.contains('.') || k in {_list(ACTED_ON)}{of_kind}) || "
+        f"!has({new}) || {new}.all(k, !(k.contains('/') || k.contains('.') || k in {_list(ACTED_ON)}) || "
         f"{_list(prefixes)}.exists(p, k.startsWith(p)) || k in {_list(names)} || "
         f"(oldObject != null && has({old}) && k in {old} && {old}[k] == {new}[k]))",
-        f"it has {field} of a domain{unless} that is not granted to borrowers here; leave them out at home "
-        f"([reflection] skip-{field}), or have the lender's administrator grant them ([hosting] {field})",
+        f"it has {field} of a domain that is not granted to borrowers here; leave them out at home ([reflection] "
+        f"skip-{field}), or have the lender's administrator grant them ([hosting] {field})",
     )
 
 

@@ -178,7 +178,7 @@ class Reflector(Controller[Key]):
             self._report(home, "UnreadableObject", f"what it holds cannot be read: {clean_message(str(error))}")
             return After(tracked.attempts.delay(Meaning.REFUSED))
         if tracked.portable_only and isinstance(desired, Desired):
-            desired = portable_only(desired, self.kind.there.plural)
+            desired = portable_only(desired)
         seen = _Object(key, pair, tracked, home, self.kind.name_there(key.name, self._context), desired)
         self._note_claims(seen)
         self._note_objections(seen)

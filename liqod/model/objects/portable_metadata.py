@@ -34,28 +34,30 @@ ANNOTATION_DOMAINS: Final = (
     "service.kubernetes.io/topology-mode",
 )
 """Annotations that tools at home write for themselves."""
-ACTED_ON: Final = ("aadpodidbinding",)
-"""Plain keys that a controller acts on: AAD Pod Identity gives a pod with this label an identity of Azure."""
-NO_PLAIN_LABELS: Final = ("configmaps", "secrets")
-"""Kinds, by plurals, that nothing of the tenant selects by labels, while controllers pick them up in all namespaces by
-plain ones: the sidecar of Grafana's chart takes data sources and dashboards (``grafana_datasource``)."""
+ACTED_ON: Final = (
+    "aadpodidbinding",
+    "grafana_alert",
+    "grafana_contact_point",
+    "grafana_dashboard",
+    "grafana_datasource",
+    "grafana_notifier",
+    "grafana_plugin",
+)
+"""Plain keys that a controller acts on: AAD Pod Identity gives a pod with this label an identity of Azure, the sidecars
+of Grafana's chart take what config maps and secrets with these labels hold, in all namespaces."""
 CLUSTER_DOMAINS: Final = ("kubernetes.io", "k8s.io")
 """Domains reserved for Kubernetes ("Well-Known Labels, Annotations and Taints"): what is not listed above describes the
 cluster that an object is in, as ``topology.kubernetes.io/zone`` does on pods since 1.35 (PodTopologyLabels)."""
 
 
-def is_allowed(key: str, allowed: Sequence[str], *, plain: bool = True) -> bool:
+def is_allowed(key: str, allowed: Sequence[str]) -> bool:
     """Return whether a label or annotation is allowed: a plain name, in an allowed domain, or named itself.
-
-    Without ``plain`` a plain name is not, unless it is named itself (``NO_PLAIN_LABELS``).
 
     Keys without a domain are private to users (Kubernetes: "Labels and Selectors", syntax). Runtimes do not keep to
     that: Kata, CRI-O and runc act on annotations such as ``io.katacontainers.config.hypervisor.path`` and
     ``org.systemd.property.X``, so that a plain name has no dot.
     """
-    if plain and is_plain(key):
-        return True
-    return any(key.startswith(one) if one.endswith(("/", ".")) else key == one for one in allowed)
+    return is_plain(key) or any(key.startswith(one) if one.endswith(("/", ".")) else key == one for one in allowed)
 
 
 def is_plain(key: str) -> bool:
@@ -69,6 +71,6 @@ def is_of_cluster(key: str) -> bool:
     return bool(slash) and any(domain == one or domain.endswith(f".{one}") for one in CLUSTER_DOMAINS)
 
 
-def portable(metadata: Mapping[str, str], allowed: Sequence[str], *, plain: bool = True) -> dict[str, str]:
-    """Return the labels or annotations that are allowed (``is_allowed``)."""
-    return {key: value for key, value in metadata.items() if is_allowed(key, allowed, plain=plain)}
+def portable(metadata: Mapping[str, str], allowed: Sequence[str]) -> dict[str, str]:
+    """Return the labels or annotations that are allowed."""
+    return {key: value for key, value in metadata.items() if is_allowed(key, allowed)}

@@ -66,7 +66,7 @@ class ReflectionCase(KubeletSides):
         data = {"a": "1", "b": "2"}
         metadata = {
             "name": "conf",
-            "labels": {"app.kubernetes.io/name": "x", "helm.sh/old": "1", "liqo.io/own": "y"},
+            "labels": {"app": "x", "old": "1", "liqo.io/own": "y"},
             "annotations": {"note": "n"},
         }
         await self.home.create(CONFIGMAPS, {"metadata": metadata, "data": data}, self.space)
@@ -76,20 +76,18 @@ class ReflectionCase(KubeletSides):
         labels = found["metadata"]["labels"]
         self.assertEqual(labels["offloading.liqo.io/origin"], str(self.me))
         self.assertEqual(labels["offloading.liqo.io/destination"], str(self.peer))
-        self.assertEqual((labels["app.kubernetes.io/name"], "liqo.io/own" in labels), ("x", False))
+        self.assertEqual((labels["app"], "liqo.io/own" in labels), ("x", False))
         managers = {entry["manager"] for entry in found["metadata"].get("managedFields", ())}
         self.assertEqual(managers, {"reflection.liqo.io"})
         await self.lender.patch(CONFIGMAPS, "conf", {"metadata": {"labels": {"theirs": "z"}}}, self.remote)
-        changed = {"helm.sh/old": None, "app.kubernetes.io/name": "y"}
-        patch = {"metadata": {"labels": changed}, "data": {"a": None, "c": "3"}}
+        patch = {"metadata": {"labels": {"old": None, "app": "y"}}, "data": {"a": None, "c": "3"}}
         await self.home.patch(CONFIGMAPS, "conf", patch, self.space)
 
         async def followed() -> bool:
             now = await self.lender.get(CONFIGMAPS, "conf", self.remote)
             self.assertEqual(now["data"], {"b": "2", "c": "3"})
             labels = now["metadata"]["labels"]
-            self.assertEqual((labels["app.kubernetes.io/name"], labels["theirs"]), ("y", "z"))
-            self.assertNotIn("helm.sh/old", labels)
+            self.assertEqual((labels["app"], labels["theirs"], "old" in labels), ("y", "z", False))
             return True
 
         await self.eventually(followed)
@@ -200,19 +198,17 @@ class ReflectionCase(KubeletSides):
     async def test_globally_skipped_keys(self) -> None:
         """Keys that the settings leave out vanish from objects that are there already; others stay."""
         await self.served()
-        labels = {"app.kubernetes.io/name": "x", "helm.sh/bad": "1"}
-        metadata = {"name": "conf", "labels": labels, "annotations": {"worse": "2", "fine": "3"}}
+        metadata = {"name": "conf", "labels": {"app": "x", "bad": "1"}, "annotations": {"worse": "2", "fine": "3"}}
         await self.home.create(CONFIGMAPS, {"metadata": metadata}, self.space)
         await self.there(CONFIGMAPS, "conf")
         await self.stop()
-        self.reflection = Reflection(skip_labels=["helm.sh/bad"], skip_annotations=["worse"])
+        self.reflection = Reflection(skip_labels=["bad"], skip_annotations=["worse"])
         await self.start()
 
         async def gone() -> bool:
             now = (await self.lender.get(CONFIGMAPS, "conf", self.remote))["metadata"]
-            found = now["labels"].get("app.kubernetes.io/name"), now["annotations"].get("fine")
-            self.assertEqual(found, ("x", "3"))
-            return "helm.sh/bad" not in now["labels"] and "worse" not in now["annotations"]
+            self.assertEqual((now["labels"].get("app"), now["annotations"].get("fine")), ("x", "3"))
+            return "bad" not in now["labels"] and "worse" not in now["annotations"]
 
         await self.eventually(gone)
 

@@ -17,7 +17,7 @@ from liqod.kubelet.common.meta import ownership, reflected_annotations, reflecte
 from liqod.kubelet.reflection import policy
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, ObjectMeta
-from liqod.model.objects.portable_metadata import ANNOTATION_DOMAINS, LABEL_DOMAINS, NO_PLAIN_LABELS, portable
+from liqod.model.objects.portable_metadata import ANNOTATION_DOMAINS, LABEL_DOMAINS, portable
 
 KEYS_ANNOTATION: Final = "offloading.liqo.io/reflected-keys"
 
@@ -147,10 +147,9 @@ def wanted(
     )
 
 
-def portable_only(desired: Desired, plural: str) -> Desired:
-    """Return the desired object of a kind with the labels and annotations only that every lender grants."""
-    labels = portable(desired.labels, LABEL_DOMAINS, plain=plural not in NO_PLAIN_LABELS)
-    annotations = portable(desired.annotations, ANNOTATION_DOMAINS)
+def portable_only(desired: Desired) -> Desired:
+    """Return the desired object with the labels and annotations only that every lender grants."""
+    labels, annotations = portable(desired.labels, LABEL_DOMAINS), portable(desired.annotations, ANNOTATION_DOMAINS)
     if text := annotations.get(KEYS_ANNOTATION):
         keys = msgspec.json.decode(text, type=Keys)
         kept = Keys(
