@@ -287,7 +287,7 @@ class LeaderLease(Service):
     def _failed_unexpectedly(self, error: Exception) -> None:
         """Note a failure that is no answer of the API server; this candidate goes on trying.
 
-        One that ended here would stand by for ever without anybody noticing, and its cause may pass, such as a Lease
+        One that ended here would stand by forever without anybody noticing, and its cause may pass, such as a Lease
         that another program wrote.
         """
         what = f"{type(error).__name__}: {error}"

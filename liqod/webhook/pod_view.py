@@ -1,6 +1,6 @@
 """Reads of a pod under review what admission looks at, and steps over the rest (pure).
 
-A review may come from anybody who reaches the port. To build values of all that a pod may hold takes a hundred times
+A review may come from anybody who reaches the port. To build values of all that a pod may hold takes ten times
 longer than to step over it, so only the named fields are decoded, and each only when it has few enough parts.
 """
 
