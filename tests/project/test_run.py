@@ -12,9 +12,10 @@ from attrs import asdict
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.runner.execute import Outcome, execute
+from tests.runner.machine import processor_times
 from tests.runner.report import report, write_junit
 from tests.runner.results import END, Result, count, judge, merge
-from tests.runner.schedule import AGAIN, REAL_AT_A_TIME, Progress, Turns, failed_names, run_all
+from tests.runner.schedule import AGAIN, IDLE, REAL_AT_A_TIME, Progress, Turns, failed_names, run_all
 from tests.runner.steps import (
     LONG,
     REAL,
@@ -325,7 +326,7 @@ class OrderTests(SynchronousTestCase):
         """Have more steps on real clusters than may run at a time, and two others after them."""
         self.real = [Step(f"{REAL}test_{number}", 10.0) for number in range(REAL_AT_A_TIME + 1)]
         self.others = [Step(f"tests.test_{name}", 10.0) for name in "ab"]
-        self.turns = Turns([*self.real, *self.others])
+        self.turns = Turns([*self.real, *self.others], len(self.real) + len(self.others))
 
     def test_others_beside_real_clusters(self) -> None:
         """While as many run on real clusters as may, the next to begin is one that needs none."""
@@ -338,6 +339,27 @@ class OrderTests(SynchronousTestCase):
         self.turns.done(self.real[0])
         self.assertEqual([self.turns.take() for _ in "123"], [self.real[-1], *self.others][:3])
         self.assertIsNone(self.turns.take())
+
+    def test_one_more_on_an_idle_machine(self) -> None:
+        """Where the processors were idle one step more begins, on real clusters too; the next after another look."""
+        turns = Turns([*self.real, *self.others], REAL_AT_A_TIME)
+        for _ in range(REAL_AT_A_TIME):
+            turns.take()
+        self.assertIsNone(turns.ready())
+        turns.use(IDLE - 0.01)
+        self.assertIsNone(turns.ready())
+        turns.use(IDLE)
+        self.assertEqual(turns.take(), self.real[-1])
+        self.assertIsNone(turns.ready(), "not measured again yet")
+        turns.use(1.0)
+        self.assertEqual(turns.take(), self.others[0], "no second one more on real clusters")
+        turns.use(1.0)
+        self.assertIsNone(turns.ready(), "at most SPARE besides")
+
+    def test_idle_processors(self) -> None:
+        """What a hypervisor takes away is not idle, and waiting for a disk is."""
+        columns = "cpu  100 10 40 30 20 5 5 90 7 7\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
+        self.assertEqual(processor_times(columns), (50, 300))
 
     def test_nothing_more(self) -> None:
         """After an interrupt no step begins any more."""

@@ -1,8 +1,11 @@
-"""Prepares the machine for what is about to run: system packages and the programs of the test clusters."""
+"""The machine that a run has: what is installed and built on it before, and whether its processors have work."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from attrs import define, field
 
 from tests.runner.steps import CONTRACT, NETNS, REAL
 from tests.testbed import build, process, system
@@ -21,3 +24,30 @@ def prepare(names: Iterable[str]) -> Iterator[str]:
             build.ensure()
         except (process.CommandFailed, OSError) as error:
             yield f"the programs of the test clusters cannot be built: {error}"
+
+
+def processor_times(stat: str) -> tuple[int, int]:
+    """Return how long the processors were idle and how long they are up, in ticks, from ``/proc/stat`` (proc(5)).
+
+    Time that the hypervisor took away (the eighth column) is not idle.
+    """
+    columns = [int(text) for text in stat.split("\n", 1)[0].split()[1:9]]
+    return sum(columns[3:5]), sum(columns)
+
+
+@define
+class Idle:
+    """Measures for which share of the time the processors had nothing to do; never, where that cannot be known."""
+
+    _before: tuple[int, int] = field(factory=lambda: _now())
+
+    def share(self) -> float:
+        """Return the share of the time since the last call, 0.0 to 1.0."""
+        before, self._before = self._before, _now()
+        idle, total = (after - earlier for after, earlier in zip(self._before, before, strict=True))
+        return idle / total if total else 0.0
+
+
+def _now() -> tuple[int, int]:
+    stat = Path("/proc/stat")
+    return processor_times(stat.read_text()) if stat.exists() else (0, 0)

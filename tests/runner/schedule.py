@@ -2,7 +2,8 @@
 
 Modules on real clusters run two at a time: each has clusters to itself, and waits for them most of its time. Beside
 them run steps that need nothing but this machine and keep it busy; when either kind is done, the other has the machine
-to itself.
+to itself. While the processors have nothing to do, one step more begins, of either kind: how much of its time a module
+waits depends on the machine.
 """
 
 from __future__ import annotations
@@ -17,12 +18,18 @@ from typing import Final
 from attrs import define, evolve, field
 
 from tests.runner.execute import Outcome, execute
+from tests.runner.machine import Idle
 from tests.runner.results import PROCESS, Result, merge, phrase
 from tests.runner.steps import Step, trial
 
 REAL_AT_A_TIME: Final = 2
 AGAIN: Final = 4
 """Modules that are run once more when they failed: if more of them did, it is not chance."""
+SPARE: Final = 2
+"""Steps that may run besides while the processors are idle; one of them at most on real clusters."""
+IDLE: Final = 0.35
+"""The share of a measured time that the processors were idle from which on they count as such."""
+_MEASURE_EVERY: Final = 20.0
 _REPORT_EVERY: Final = 30.0
 
 
@@ -88,28 +95,46 @@ def failed_names(outcome: Outcome) -> list[str]:
 
 @define
 class Turns:
-    """Hands out steps in their order, but no more on real clusters than may run at a time."""
+    """Hands out steps in their order: ``parallel`` at a time, and no more on real clusters than may run at a time."""
 
     _waiting: list[Step]
+    _parallel: int
+    _running: int = 0
     _real: int = 0
+    _spare: bool = False
     _lock: threading.Condition = field(factory=threading.Condition)
 
     def take(self) -> Step | None:
         """Return the next step that may begin, waiting until there is one; None when no step is left."""
         with self._lock:
             while self._waiting:
-                for step in self._waiting:
-                    if not step.is_real or self._real < REAL_AT_A_TIME:
-                        self._waiting.remove(step)
-                        self._real += step.is_real
-                        return step
+                if step := self.ready():
+                    self._waiting.remove(step)
+                    self._running += 1
+                    self._real += step.is_real
+                    self._spare = False
+                    return step
                 self._lock.wait()
         return None
+
+    def ready(self) -> Step | None:
+        """Return the step that would begin now, if one may."""
+        if self._running >= self._parallel + (SPARE if self._spare else 0):
+            return None
+        real = self._real < REAL_AT_A_TIME + self._spare
+        return next((step for step in self._waiting if real or not step.is_real), None)
 
     def done(self, step: Step) -> None:
         """Take note that a step has ended."""
         with self._lock:
+            self._running -= 1
             self._real -= step.is_real
+            self._lock.notify_all()
+
+    def use(self, idle: float) -> None:
+        """Let one step more begin if the processors were idle for this share of the time since the last call."""
+        with self._lock:
+            self._spare = idle >= IDLE
             self._lock.notify_all()
 
     def drop(self) -> None:
@@ -121,7 +146,7 @@ class Turns:
 
 def run_all(progress: Progress, steps: Iterable[Step], parallel: int) -> None:
     """Run steps, several at a time, in their order as far as that may be."""
-    turns = Turns(list(steps))
+    turns = Turns(list(steps), parallel)
 
     def work() -> None:
         while step := turns.take():
@@ -130,14 +155,19 @@ def run_all(progress: Progress, steps: Iterable[Step], parallel: int) -> None:
             finally:
                 turns.done(step)
 
-    with ThreadPoolExecutor(parallel) as pool:
-        workers = [pool.submit(work) for _ in range(parallel)]
-        reported = time.monotonic()
+    with ThreadPoolExecutor(parallel + SPARE) as pool:
+        workers = [pool.submit(work) for _ in range(parallel + SPARE)]
+        idle = Idle()
+        measured = reported = time.monotonic()
         try:
             while not all(one.done() for one in workers):
                 time.sleep(0.1)
-                if time.monotonic() - reported > _REPORT_EVERY:
-                    reported = time.monotonic()
+                now = time.monotonic()
+                if now - measured > _MEASURE_EVERY:
+                    measured = now
+                    turns.use(idle.share())
+                if now - reported > _REPORT_EVERY:
+                    reported = now
                     progress.report_running()
         except BaseException:
             turns.drop()
