@@ -26,7 +26,7 @@ REAL_AT_A_TIME: Final = 2
 AGAIN: Final = 4
 """Modules that are run once more when they failed: if more of them did, it is not chance."""
 SPARE: Final = 2
-"""Steps that may run besides while the processors are idle; one of them at most on real clusters."""
+"""Steps that may run besides while the processors are idle, on real clusters or not."""
 IDLE: Final = 0.35
 """The share of a measured time that the processors were idle from which on they count as such."""
 _MEASURE_EVERY: Final = 20.0
@@ -121,7 +121,7 @@ class Turns:
         """Return the step that would begin now, if one may."""
         if self._running >= self._parallel + (SPARE if self._spare else 0):
             return None
-        real = self._real < REAL_AT_A_TIME + self._spare
+        real = self._real < REAL_AT_A_TIME + (SPARE if self._spare else 0)
         return next((step for step in self._waiting if real or not step.is_real), None)
 
     def done(self, step: Step) -> None:
