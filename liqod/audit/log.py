@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.audit.events import LOGGER, AuditEvent, Type
 from liqod.audit.file import RotatingFile
 from liqod.audit.limits import EventLimits
 from liqod.flow.clocks import WallClock
+from liqod.flow.timer import Timer
 
 REPORT: Final = 60.0
 """Seconds after which it is written how many events were left out, should no later event of theirs do that."""
@@ -46,15 +47,14 @@ class AuditLog:
         self._file = file
         self._notify = notify
         self._limits = EventLimits()
-        self._report: IDelayedCall | None = None
+        self._report = Timer(clock)
 
     def record(self, event: AuditEvent) -> None:
         """Write an event, or count it where its type or source has had too many."""
         omitted = self._limits.admit(event, self._clock.seconds())
         if omitted is None:
             self.omitted[event.type] += 1
-            if self._report is None:
-                self._report = self._clock.callLater(REPORT, self._report_omitted)
+            self._report.start_unless_running(REPORT, self._report_omitted)
             return
         self._write(attrs.evolve(event, omitted=omitted) if omitted else event)
         if self._notify is not None:
@@ -62,14 +62,13 @@ class AuditLog:
 
     def close(self) -> None:
         """Write what is still to be reported, and close the file."""
-        if self._report is not None:
+        if self._report.running:
             self._report.cancel()
             self._report_omitted()
         if self._file is not None:
             self._file.close()
 
     def _report_omitted(self) -> None:
-        self._report = None
         for type_, count in self._limits.pending().items():
             self._write(AuditEvent("Omitted", type_, omitted=count))
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -29,6 +29,7 @@ from liqod.discovery.candidate import Announcement, BadRecord, candidates_of, fr
 from liqod.discovery.interfaces import Choice
 from liqod.discovery.merge import Lost, Seen
 from liqod.flow import aio
+from liqod.flow.timer import Timer
 
 TYPE: Final = "_liqod._tcp.local."
 POINTER: Final = 12
@@ -197,9 +198,9 @@ class Mdns(Service):
         self._observe = observe
         self._responder: Responder | None = None
         self._pending: dict[str, bool] = {}
-        self._drain_call: IDelayedCall | None = None
+        self._drain_timer = Timer(clock)
         self._to_recheck: set[str] = set()
-        self._recheck_call: IDelayedCall | None = None
+        self._recheck_timer = Timer(clock)
         self._resolving: dict[str, Deferred[None]] = {}
         self._loop: Deferred[None] | None = None
         self.problem = ""
@@ -237,10 +238,8 @@ class Mdns(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        for call in (self._drain_call, self._recheck_call):
-            if call is not None:
-                call.cancel()
-        self._drain_call = self._recheck_call = None
+        self._drain_timer.cancel()
+        self._recheck_timer.cancel()
         self._pending.clear()
         self._to_recheck.clear()
         for resolving in list(self._resolving.values()):
@@ -326,11 +325,9 @@ class Mdns(Service):
                 self._responder.forget(name)  # so that zeroconf reports it when it is announced again
             return
         self._pending[name] = shown
-        if self._drain_call is None:
-            self._drain_call = self._clock.callLater(COALESCE, self._drain)
+        self._drain_timer.start_unless_running(COALESCE, self._drain)
 
     def _drain(self) -> None:
-        self._drain_call = None
         sightings: list[Seen | Lost] = []
         for name in list(self._pending)[:MAX_PER_TURN]:
             shown = self._pending.pop(name)
@@ -338,7 +335,7 @@ class Mdns(Service):
             if sighting is not None:
                 sightings.append(sighting)
         if self._pending:
-            self._drain_call = self._clock.callLater(COALESCE, self._drain)
+            self._drain_timer.start(COALESCE, self._drain)
         if sightings:
             self._on_sightings(sightings)
 
@@ -364,11 +361,9 @@ class Mdns(Service):
         """Read an instance again when flushed addresses have left the cache: zeroconf does not report that."""
         if len(self._to_recheck) < MAX_PENDING:
             self._to_recheck.add(name)
-        if self._recheck_call is None:
-            self._recheck_call = self._clock.callLater(RECHECK_DELAY, self._recheck)
+        self._recheck_timer.start_unless_running(RECHECK_DELAY, self._recheck)
 
     def _recheck(self) -> None:
-        self._recheck_call = None
         sightings: list[Seen | Lost] = []
         names, self._to_recheck = self._to_recheck, set()
         for name in names:

@@ -8,13 +8,14 @@ from typing import Any, Protocol
 import attrs
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.config import schema
 from liqod.discovery import manual, merge
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.mdns import Mdns
 from liqod.discovery.merge import Lost, Seen, Table
+from liqod.flow.timer import Timer
 
 __all__ = ("Announcement", "Candidate", "Discovery")
 
@@ -63,7 +64,7 @@ class Discovery(MultiService):
         self._manual = manual.candidates(settings.peers)
         self._table: Table = {}
         self._published: tuple[Candidate, ...] | None = None
-        self._expiry: IDelayedCall | None = None
+        self._expiry = Timer(clock)
         self._me = me
         self._mdns: Source | None = None
         if settings.mdns:
@@ -80,9 +81,7 @@ class Discovery(MultiService):
         self.merge_sightings(())
 
     def stopService(self) -> Deferred[None]:
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
+        self._expiry.cancel()
         return maybeDeferred(super().stopService).addCallback(lambda _: None)
 
     def announce_key(self, fingerprint: str) -> None:
@@ -104,13 +103,7 @@ class Discovery(MultiService):
         self._schedule_expiry(now)
 
     def _schedule_expiry(self, now: float) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
+        self._expiry.cancel()
         moment = merge.next_expiry(self._table)
         if moment is not None:
-            self._expiry = self._clock.callLater(max(0.0, moment - now), self._expire)
-
-    def _expire(self) -> None:
-        self._expiry = None
-        self.merge_sightings(())
+            self._expiry.start(max(0.0, moment - now), self.merge_sightings, ())

@@ -40,12 +40,13 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import attrs
 from twisted.application.service import MultiService
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.errors import is_expected
+from liqod.flow.timer import Timer
 from liqod.flow.workqueue import Workers, WorkQueue
 
 K = TypeVar("K", bound=Hashable)
@@ -167,16 +168,15 @@ class _Every(Generic[K]):
     keys: Callable[[], Iterable[K]]
 
     def start(self, enqueue: Callable[[K], None], clock: IReactorTime) -> Callable[[], None]:
-        timer: IDelayedCall
+        timer = Timer(clock)
 
         def tick() -> None:
-            nonlocal timer
-            timer = clock.callLater(self.seconds, tick)
+            timer.start(self.seconds, tick)
             for key in list(self.keys()):
                 enqueue(key)
 
-        timer = clock.callLater(self.seconds, tick)
-        return lambda: timer.cancel() if timer.active() else None
+        timer.start(self.seconds, tick)
+        return timer.cancel
 
     def when_synced(self) -> Deferred[None]:
         return succeed(None)

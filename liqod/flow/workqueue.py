@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, fail
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.errors import is_expected, retry_after
 from liqod.flow.fair_queue import FairQueue
+from liqod.flow.timer import Timer
 
 K = TypeVar("K", bound=Hashable)
 
@@ -67,8 +68,8 @@ class WorkQueue(Generic[K]):
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._sequence = 0
-        self._timer: IDelayedCall | None = None
-        self._dispatch: IDelayedCall | None = None
+        self._timer = Timer(clock)
+        self._dispatch = Timer(clock)
         self._waiting: dict[Deferred[K], None] = {}
         self._closed = False
 
@@ -160,10 +161,8 @@ class WorkQueue(Generic[K]):
     def close(self) -> None:
         """Drop all keys; waiting ``get`` calls fail with QueueClosed."""
         self._closed = True
-        for timer in (self._timer, self._dispatch):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._dispatch = None
+        self._timer.cancel()
+        self._dispatch.cancel()
         self._ready.clear()
         self._dirty.clear()
         self._due.clear()
@@ -174,11 +173,10 @@ class WorkQueue(Generic[K]):
             deferred.errback(QueueClosed(f"the queue {self.name} is closed"))
 
     def _wake(self) -> None:
-        if self._ready and self._waiting and self._dispatch is None:
-            self._dispatch = self.clock.callLater(0, self._hand_out)
+        if self._ready and self._waiting:
+            self._dispatch.start_unless_running(0, self._hand_out)
 
     def _hand_out(self) -> None:
-        self._dispatch = None
         begun = self.clock.seconds()
         while self._ready and self._waiting:
             if self.clock.seconds() - begun > TURN:
@@ -194,17 +192,10 @@ class WorkQueue(Generic[K]):
     def _arm(self) -> None:
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
-        if not self._heap:
-            return
-        due = self._heap[0][0]
-        if self._timer is not None:
-            if self._timer.getTime() <= due:
-                return
-            self._timer.cancel()
-        self._timer = self.clock.callLater(max(0.0, due - self.clock.seconds()), self._ripe)
+        if self._heap:
+            self._timer.start_if_earlier(max(0.0, self._heap[0][0] - self.clock.seconds()), self._ripe)
 
     def _ripe(self) -> None:
-        self._timer = None
         now = self.clock.seconds()
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
@@ -264,13 +255,9 @@ class Workers(Service, Generic[K]):
         loops = list(self._loops)
         if not loops:
             return DeferredList([]).addCallback(lambda _: None)
-        deadline = self.queue.clock.callLater(GRACE, self._cancel)
-
-        def quiet(_: Any) -> None:
-            if deadline.active():
-                deadline.cancel()
-
-        return DeferredList(loops).addCallback(quiet)
+        deadline = Timer(self.queue.clock)
+        deadline.start(GRACE, self._cancel)
+        return DeferredList(loops).addCallback(lambda _: deadline.cancel())
 
     def _cancel(self) -> None:
         for loop in list(self._loops):

@@ -9,11 +9,12 @@ from typing import Any, Final, Protocol
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.tasks import Tasks
+from liqod.flow.timer import Timer
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import EVENTS
@@ -40,7 +41,7 @@ class _Series:
     namespace: str
     count: int
     written_at: float
-    due: IDelayedCall | None = None
+    due: Timer
 
 
 @attrs.frozen
@@ -99,9 +100,8 @@ class EventRecorder:
         if series is not None:
             self._series.move_to_end(identity)
             series.count += 1
-            if series.due is None:
-                wait = max(0.0, series.written_at + PATCH_INTERVAL - self._clock.seconds())
-                series.due = self._clock.callLater(wait, self._recount, identity)
+            wait = max(0.0, series.written_at + PATCH_INTERVAL - self._clock.seconds())
+            series.due.start_unless_running(wait, self._recount, identity)
             return
         if not self._allowed():
             self.dropped += 1
@@ -110,11 +110,10 @@ class EventRecorder:
         # (pkg/apis/core/validation, events.go).
         namespace = about["namespace"] or "default"
         name = f"{about['name'][:200]}.{secrets.token_hex(8)}"
-        self._series[identity] = _Series(name, namespace, 1, self._clock.seconds())
+        self._series[identity] = _Series(name, namespace, 1, self._clock.seconds(), Timer(self._clock))
         if len(self._series) > REMEMBERED:
             _, oldest = self._series.popitem(last=False)
-            if oldest.due is not None:
-                oldest.due.cancel()
+            oldest.due.cancel()
         stamp, source = self._stamp(), source or self._source
         event = {
             "metadata": {"name": name, "namespace": namespace},
@@ -134,8 +133,7 @@ class EventRecorder:
     def stop(self) -> Deferred[None]:
         """Drop unwritten events; the Deferred fires when no request is in progress."""
         for series in self._series.values():
-            if series.due is not None:
-                series.due.cancel()
+            series.due.cancel()
         self._series.clear()
         return self._tasks.stopService()
 
@@ -152,7 +150,6 @@ class EventRecorder:
         series = self._series.get(identity)
         if series is None:
             return
-        series.due = None
         series.written_at = self._clock.seconds()
         self._tasks.spawn(self._patch(identity, series), f"counting the event {identity[5]}")
 
@@ -178,7 +175,7 @@ class EventRecorder:
 
     def _forget(self, identity: Identity) -> None:
         series = self._series.pop(identity, None)
-        if series is not None and series.due is not None:
+        if series is not None:
             series.due.cancel()
 
     def _failed(self, error: KubeError) -> None:

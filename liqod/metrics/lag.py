@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
+
+from liqod.flow.timer import Timer
 
 
 class LagMeter(Service):
@@ -16,7 +18,7 @@ class LagMeter(Service):
         self._clock = clock
         self._observe = observe
         self._interval = interval
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._due = 0.0
         self.last = 0.0
         self.worst = 0.0
@@ -28,15 +30,13 @@ class LagMeter(Service):
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         return succeed(None)
 
     def _arm(self) -> None:
         self.measured_at = self._clock.seconds()
         self._due = self.measured_at + self._interval
-        self._timer = self._clock.callLater(self._interval, self._measure)
+        self._timer.start(self._interval, self._measure)
 
     def _measure(self) -> None:
         self.last = max(0.0, self._clock.seconds() - self._due)

@@ -23,6 +23,7 @@ from twisted.python.failure import Failure
 from liqod.flow.clocks import Reactor
 from liqod.flow.connections.admission import Admission, Limits
 from liqod.flow.connections.factories import quiet
+from liqod.flow.timer import Timer
 from liqod.names.question import MAX_QUESTION
 from liqod.names.resolver import Resolver
 
@@ -43,27 +44,24 @@ class _ByUdp(DatagramProtocol):
     transport: Any
 
     def __init__(self, reactor: Reactor, resolver: Resolver) -> None:
-        self._reactor = reactor
         self._resolver = resolver
-        self._pause: IDelayedCall | None = None
+        self._pause = Timer(reactor)
 
     def startProtocol(self) -> None:
         self.transport.maxThroughput = AT_ONCE
 
     def stopProtocol(self) -> None:
-        if self._pause is not None and self._pause.active():
-            self._pause.cancel()
+        self._pause.cancel()
 
     def datagramReceived(self, datagram: bytes, addr: Any) -> None:
-        if self._pause is None and (wait := self._resolver.wait()) > 0:
+        if not self._pause.running and (wait := self._resolver.wait()) > 0:
             # No further datagram is read before; this one, and what this turn of the socket has read, is dropped.
-            self._pause = self._reactor.callLater(wait, self._resume)
+            self._pause.start(wait, self._resume)
             self.transport.stopReading()
-        if self._pause is None:
+        if not self._pause.running:
             self._resolver.ask(datagram, "udp", partial(self._reply, addr))
 
     def _resume(self) -> None:
-        self._pause = None
         if self.transport is not None:
             self.transport.startReading()
 
@@ -83,7 +81,7 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
         self._resolver = resolver
         self._admission = admission
         self._open = 0
-        self._paused: IDelayedCall | None = None
+        self._paused = Timer(reactor)
 
     def callLater(self, seconds: float, *work: Any) -> IDelayedCall:
         """Use the daemon's clock for the time-out."""
@@ -102,9 +100,9 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
         self._open += 1
         self._resolver.ask(string, "tcp", self._reply)
         wait = self._resolver.wait()
-        if (wait > 0 or self._open >= PIPELINED) and self._paused is None:
+        if (wait > 0 or self._open >= PIPELINED) and not self._paused.running:
             self.transport.pauseProducing()
-            self._paused = self._reactor.callLater(max(wait, 0.01), self._resume)
+            self._paused.start(max(wait, 0.01), self._resume)
 
     def lengthLimitExceeded(self, length: int) -> None:
         self.transport.abortConnection()
@@ -118,14 +116,12 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         self.setTimeout(None)
-        if self._paused is not None:
-            self._paused.cancel()
+        self._paused.cancel()
         self._admission.closed(self)
 
     def _resume(self) -> None:
-        self._paused = None
         if self._open >= PIPELINED:
-            self._paused = self._reactor.callLater(0.01, self._resume)
+            self._paused.start(0.01, self._resume)
         else:
             self.transport.resumeProducing()
 

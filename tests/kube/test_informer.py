@@ -242,7 +242,7 @@ class InformerTests(SynchronousTestCase):
         later, turns = self.clock.callLater, []
 
         def call_later(delay: float, call: Any, *args: Any, **kwargs: Any) -> Any:
-            turns.append(call)
+            turns.append((call, args))
             return later(delay, call, *args, **kwargs)
 
         self.clock.callLater = call_later  # type: ignore[assignment, method-assign]

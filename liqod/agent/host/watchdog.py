@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.agent.host.sdnotify import Notifier
+from liqod.flow.timer import Timer
 
 
 class Watchdog(Service):
@@ -21,10 +22,9 @@ class Watchdog(Service):
     _log = Logger()
 
     def __init__(self, clock: IReactorTime, notifier: Notifier, stuck: Callable[[], str]) -> None:
-        self._clock = clock
         self._notifier = notifier
         self._stuck = stuck
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._reported = ""
 
     def startService(self) -> None:
@@ -34,13 +34,11 @@ class Watchdog(Service):
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         return succeed(None)
 
     def _check(self) -> None:
-        self._timer = self._clock.callLater(self._notifier.interval, self._check)
+        self._timer.start(self._notifier.interval, self._check)
         sentence = self._stuck()
         if not sentence:
             self._notifier.alive()

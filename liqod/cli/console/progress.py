@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from twisted.internet.interfaces import IDelayedCall
-
 from liqod.cli.console import terminal
 from liqod.flow.clocks import Reactor
+from liqod.flow.timer import Timer
 
 QUIET: Final = 1.0
 """Seconds before a wait is worth a line."""
@@ -24,17 +23,16 @@ class Progress:
         self._live = terminal.is_terminal(sys.stderr)
         self._off = quiet and not self._live
         self._since = reactor.seconds()
-        self._next: IDelayedCall | None = None
+        self._next = Timer(reactor)
         self._shown = False
 
     def __enter__(self) -> Progress:
         if not self._off:
-            self._next = self._reactor.callLater(QUIET, self._tick)
+            self._next.start(QUIET, self._tick)
         return self
 
     def __exit__(self, failed: object, *_: object) -> None:
-        if self._next is not None and self._next.active():
-            self._next.cancel()
+        self._next.cancel()
         if self._shown and self._live:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -61,4 +59,4 @@ class Progress:
         text = terminal.shown(f"… waiting for {self._what} ({waited:.0f} s)", sys.stderr)
         sys.stderr.write("\r\x1b[K" + text[:room])
         sys.stderr.flush()
-        self._next = self._reactor.callLater(TICK, self._tick)
+        self._next.start(TICK, self._tick)

@@ -10,14 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import (
-    IAddress,
-    IDelayedCall,
-    IProtocol,
-    IProtocolFactory,
-    IReactorTime,
-    IStreamClientEndpoint,
-)
+from twisted.internet.interfaces import IAddress, IProtocol, IProtocolFactory, IReactorTime, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, connectionDone
 from twisted.protocols.tls import BufferingTLSTransport, TLSMemoryBIOFactory
 from twisted.python.failure import Failure
@@ -25,6 +18,7 @@ from zope.interface import implementer
 
 from liqod.flow.connections.admission import OF_API_SERVERS, REQUEST, Admission
 from liqod.flow.connections.listening import plain_host
+from liqod.flow.timer import Timer
 
 MAX_HANDSHAKE: Final = 20 << 10
 """Maximum bytes from the other side until the handshake is complete: 16 KiB of certificates, and the other messages."""
@@ -38,11 +32,10 @@ class BoundedConnection(BufferingTLSTransport):
     _received = 0
     _begun = False
     _early = b""
-    _put_off: IDelayedCall | None = None
-    _deadline: IDelayedCall | None = None
     _served = False
 
     def makeConnection(self, transport: Any) -> None:
+        self._put_off, self._deadline = Timer(self.factory.clock), Timer(self.factory.clock)
         self.factory.came(self, transport)
         self._hurry()
         super().makeConnection(transport)
@@ -65,11 +58,11 @@ class BoundedConnection(BufferingTLSTransport):
 
     def dataReceived(self, data: bytes) -> None:
         if self._complete:
-            if not self._served and self._deadline is None:
+            if not self._served and not self._deadline.running:
                 self._hurry()  # a request starts
             super().dataReceived(data)
             return
-        if self._put_off is not None or (not self._begun and not self._may_begin()):
+        if self._put_off.running or (not self._begun and not self._may_begin()):
             self._early += data
             if len(self._early) > MAX_HANDSHAKE:
                 self._cut()
@@ -106,19 +99,18 @@ class BoundedConnection(BufferingTLSTransport):
         elif delay > 0:
             # The bytes of a peer that is put off stay in its socket's buffer, and TCP slows it down.
             cast(Any, self.transport).pauseProducing()
-            self._put_off = self.factory.clock.callLater(delay, self._go_on)
+            self._put_off.start(delay, self._go_on)
             return False
         return True
 
     def _go_on(self) -> None:
-        self._put_off = None
         early, self._early = self._early, b""
         cast(Any, self.transport).resumeProducing()
         self.dataReceived(early)
 
     def _hurry(self) -> None:
         if self.factory.seconds is not None:
-            self._deadline = self.factory.clock.callLater(self.factory.seconds, self._cut)
+            self._deadline.start(self.factory.seconds, self._cut)
 
     def _cut(self) -> None:
         self._clear()
@@ -127,10 +119,8 @@ class BoundedConnection(BufferingTLSTransport):
         self.abortConnection()
 
     def _clear(self) -> None:
-        for timer in (self._put_off, self._deadline):
-            if timer is not None and timer.active():
-                timer.cancel()
-        self._put_off = self._deadline = None
+        self._put_off.cancel()
+        self._deadline.cancel()
 
 
 class BoundedTLS(TLSMemoryBIOFactory):

@@ -7,13 +7,14 @@ from typing import Any, Final
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IListeningPort, IProtocolFactory
+from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.flow.clocks import Reactor
 from liqod.flow.connections.listening import server_endpoint
 from liqod.flow.observe import Latest
+from liqod.flow.timer import Timer
 
 RETRY: Final = 10.0
 """Seconds between two attempts to listen."""
@@ -39,7 +40,7 @@ class PortListener(Service):
         self._setting = setting
         self._listening: IListeningPort | None = None
         self._attempt: Deferred[Any] | None = None
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(reactor)
         self._logged = ""
 
     def startService(self) -> None:
@@ -49,9 +50,7 @@ class PortListener(Service):
     def stopService(self) -> Deferred[Any]:
         super().stopService()
         self.bound.set(0)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         if self._attempt is not None:
             self._attempt.cancel()
         listening, self._listening = self._listening, None
@@ -61,7 +60,6 @@ class PortListener(Service):
         return stopping
 
     def _bind(self, number: int) -> None:
-        self._timer = None
         endpoint = server_endpoint(self._reactor, self._descriptions[number])
         attempt: Deferred[Any] = maybeDeferred(endpoint.listen, self._factory)
         self._attempt = attempt
@@ -86,4 +84,4 @@ class PortListener(Service):
             self._logged = message
             listen = self._descriptions[number]
             self._log.warn("{name} = {listen}: {error}; tried again", name=self._setting, listen=listen, error=message)
-        self._timer = self._reactor.callLater(RETRY, self._bind, 0)
+        self._timer.start(RETRY, self._bind, 0)

@@ -10,12 +10,13 @@ from typing import Final, Generic
 import msgspec
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python import failure
 
 from liqod.flow.observe import Gate, Latest, Subscribers
+from liqod.flow.timer import Timer
 from liqod.kube.cache.listwatch import Command, List, ListWatch, Wait, Watch, is_warming
 from liqod.kube.cache.sizes import Sizes
 from liqod.kube.cache.store import Delta, Store, V
@@ -70,7 +71,7 @@ class Informer(Service, Generic[V]):
         self._subscribers: Subscribers[Subscriber[V]] = Subscribers()
         self._deletion_subscribers: Subscribers[Callable[[Key, V], None]] = Subscribers()
         self._undelivered: deque[Delta[V]] = deque()
-        self._delivery: IDelayedCall | None = None
+        self._delivery = Timer(clock)
         self._run: Deferred[None] | None = None
         self._request: Deferred[Command] | None = None
         self._unsubscribe_path: Callable[[], None] = lambda: None
@@ -396,15 +397,14 @@ class Informer(Service, Generic[V]):
 
     def _publish(self, deltas: Iterable[Delta[V]]) -> None:
         self._undelivered.extend(deltas)
-        if self._delivery is None:
+        if not self._delivery.running:
             self._deliver()
 
     def _deliver(self) -> None:
-        self._delivery = None
         started = self._clock.seconds()
         while self._undelivered:
             if self._clock.seconds() - started > TURN:
-                self._delivery = self._clock.callLater(0, self._deliver)
+                self._delivery.start(0, self._deliver)
                 return
             self._notify(self._undelivered.popleft())
         if self._machine.synced:

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionClosed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.web.client import ResponseDone
 from twisted.web.http import PotentialDataLoss
 
+from liqod.flow.timer import Timer
 from liqod.kube.cache.watch_decoder import Lines, LineTooLong
 from liqod.kube.connection.transport import innermost
 from liqod.kube.errors import KubeError, Undecodable, Unreachable
@@ -34,7 +35,7 @@ class Stream(Protocol):
         self._take = take
         self._cut = Lines()
         self._lines: deque[bytes] = deque()
-        self._turn: IDelayedCall | None = None
+        self._turn = Timer(clock)
         self._is_paused = False
         self._lost = False
         self._error: KubeError | None = None
@@ -47,7 +48,7 @@ class Stream(Protocol):
         except LineTooLong as error:
             self._end(Undecodable(str(error)))
             return
-        if self._turn is None:
+        if not self._turn.running:
             self._drain()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -64,18 +65,15 @@ class Stream(Protocol):
         """Discard remaining lines; ``closed`` does not fire for a stream ended locally."""
         self._lost = True
         self._lines.clear()
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
+        self._turn.cancel()
 
     def _end(self, error: KubeError | None) -> None:
         self._lost = True
         self._error = error
-        if self._turn is None:
+        if not self._turn.running:
             self._drain()
 
     def _drain(self) -> None:
-        self._turn = None
         started = self._clock.seconds()
         while self._lines:
             if not self._take(self._lines.popleft()):
@@ -84,7 +82,7 @@ class Stream(Protocol):
                 break
             if self._lines and self._clock.seconds() - started > TURN:
                 self._pause()
-                self._turn = self._clock.callLater(0, self._drain)
+                self._turn.start(0, self._drain)
                 return
         if self._lost:
             if not self.closed.called:
@@ -112,19 +110,16 @@ class Watchdog:
         self._clock = clock
         self._deadline = deadline
         self._closed = closed
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._check()
 
     def _check(self) -> None:
-        self._timer = None
         left = self._deadline() - self._clock.seconds()
         if left > 0:
-            self._timer = self._clock.callLater(left, self._check)
+            self._timer.start(left, self._check)
         elif not self._closed.called:
             self._closed.callback(None)
 
     def stop(self) -> None:
         """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()

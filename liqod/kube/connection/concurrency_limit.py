@@ -12,9 +12,10 @@ from collections.abc import Hashable
 from typing import Final
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.fair_queue import FairQueue
+from liqod.flow.timer import Timer
 from liqod.kube.connection.latency_estimator import Load
 
 LEAST: Final = 4
@@ -36,7 +37,7 @@ class Slots:
         self._quiet = quiet
         self._idle_since = 0.0
         self._waiting: FairQueue[Deferred[None]] = FairQueue()
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._load = Load()
         self._shrunk_at = 0.0
 
@@ -88,16 +89,14 @@ class Slots:
         self._rest()
 
     def _rest(self) -> None:
-        if not self._waiting and self._timer is not None:
+        if not self._waiting:
             self._timer.cancel()
-            self._timer = None
 
     def _watch(self) -> None:
-        if self._timer is None and self._waiting and self.limit < self._most:
-            self._timer = self._clock.callLater(PATIENCE, self._grow)
+        if self._waiting and self.limit < self._most:
+            self._timer.start_unless_running(PATIENCE, self._grow)
 
     def _grow(self) -> None:
-        self._timer = None
         if self._waiting:
             if not self.busy:
                 self.limit += 1

@@ -11,10 +11,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
+from liqod.flow.timer import Timer
 from liqod.http1.connection import Connection, Limits
 from liqod.http1.errors import Malformed
 from liqod.http1.messages import (
@@ -191,7 +192,8 @@ class Tunnel:
         home.registerProducer(lender, True)
         lender.registerProducer(home, True)
         # Used for the idle timeout, and after one side closed for the linger time of the other.
-        self._timer: IDelayedCall = clock.callLater(idle, self._look)
+        self._timer = Timer(clock)
+        self._timer.start(idle, self._look)
 
     def from_home(self, data: bytes) -> None:
         """Forward data of the home side."""
@@ -214,22 +216,20 @@ class Tunnel:
     def _look(self) -> None:
         left = self._used + self._idle - self._clock.seconds()
         if left > 0:
-            self._timer = self._clock.callLater(left, self._look)
+            self._timer.start(left, self._look)
             return
         self.abort()
 
     def abort(self) -> None:
         """Close both sides at once; buffered data is lost."""
         self._ended = True
-        if self._timer.active():
-            self._timer.cancel()
+        self._timer.cancel()
         for side in (self._home, self._lender):
             side.unregisterProducer()
             _abort(side)
 
     def _end(self, lost: Any, other: Any) -> None:
-        if self._timer.active():
-            self._timer.cancel()
+        self._timer.cancel()
         if self._ended:
             return
         self._ended = True
@@ -239,4 +239,4 @@ class Tunnel:
         # It may have been paused for the closed side; a paused transport is not read and would never see its EOF.
         other.resumeProducing()
         other.loseConnection()
-        self._timer = self._clock.callLater(LINGER, lambda: _abort(other))
+        self._timer.start(LINGER, _abort, other)

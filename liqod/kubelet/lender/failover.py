@@ -8,11 +8,12 @@ from typing import Protocol
 import attrs
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.flow.observe import Latest
+from liqod.flow.timer import Timer
 from liqod.kube.client import Client
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.lender.endpoint_choice import Endpoint, EndpointState, plan
@@ -55,7 +56,7 @@ class Failover(Service):
         self._probe = probe
         self._state: EndpointState | None = None
         self._known: tuple[Endpoint, ...] = ()
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._probing: Deferred[None] | None = None
         self._unsubscribe: list[Callable[[], None]] = []
 
@@ -71,7 +72,7 @@ class Failover(Service):
         super().stopService()
         for unsubscribe in self._unsubscribe:
             unsubscribe()
-        self._cancel_timer()
+        self._timer.cancel()
         probing, self._probing = self._probing, None
         if probing is None:
             return succeed(None)
@@ -103,7 +104,7 @@ class Failover(Service):
         self._apply()
 
     def _apply(self) -> None:
-        self._cancel_timer()
+        self._timer.cancel()
         state = self._state
         if state is None or state.other is None or self._probing is not None or not self.running:
             return
@@ -113,7 +114,7 @@ class Failover(Service):
         elif step == "switch":
             self._switch(state, state.other)
         elif again is not None:
-            self._timer = self._clock.callLater(again, self._apply)
+            self._timer.start(again, self._apply)
 
     def _switch(self, state: EndpointState, to: Endpoint) -> None:
         self._log.info("switched to the {endpoint} endpoint of the lender's API server", endpoint=to)
@@ -151,8 +152,3 @@ class Failover(Service):
                 probed_at=self._clock.seconds(),
                 untried=state.untried and succeeded,
             )
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None

@@ -9,12 +9,13 @@ from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.flow.aligned_timer import in_step
 from liqod.flow.observe import Latest
+from liqod.flow.timer import Timer
 from liqod.kube.cache.listwatch import SILENCE
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, ServerError, Throttled, Unauthorized
@@ -83,7 +84,7 @@ class LenderHealth(Service):
         self._interval = interval
         self._succeeded_at = float("-inf")
         self._outage: _Outage | None = None
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._probe: Deferred[None] | None = None
         self._unsubscribe = lambda: None
 
@@ -95,9 +96,7 @@ class LenderHealth(Service):
     def stopService(self) -> Deferred[None]:
         super().stopService()
         self._unsubscribe()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         probe, self._probe = self._probe, None
         if probe is None:
             return succeed(None)
@@ -151,12 +150,9 @@ class LenderHealth(Service):
             self._arm(0)
 
     def _arm(self, seconds: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._clock.callLater(seconds, self._probe_or_wait)
+        self._timer.start(seconds, self._probe_or_wait)
 
     def _probe_or_wait(self) -> None:
-        self._timer = None
         last = self._succeeded_at
         if self.ok and isfinite(last):
             wait = last + in_step(last, self._interval) - self._clock.seconds()

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from attrs import evolve, frozen
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.observe import Latest
+from liqod.flow.timer import Timer
 from liqod.kubelet.namespaces.deletion_judge import WENT_BACK, Evidence, Held, Item, Surge, judge
 from liqod.model.ids import Key
 
@@ -56,7 +57,7 @@ class DeletionGate:
         self._confirmed = ""
         self._accepted = Evidence()
         self._went_back_before = shown == WENT_BACK
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._since: float | None = None
 
     def register(self, kind: str, total: Callable[[], int], enqueue: Callable[[Key], None]) -> None:
@@ -66,9 +67,7 @@ class DeletionGate:
 
     def close(self) -> None:
         """Cancel the timer."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
+        self._timer.cancel()
 
     # What the controllers observe
 
@@ -126,11 +125,10 @@ class DeletionGate:
         now = self._clock.seconds()
         if self._since is None:
             self._since = now
-        self.close()
-        self._timer = self._clock.callLater(max(0.0, min(SETTLE, self._since + LONGEST - now)), self._judge)
+        self._timer.start(max(0.0, min(SETTLE, self._since + LONGEST - now)), self._judge)
 
     def _judge(self) -> None:
-        self._timer = self._since = None
+        self._since = None
         before = self.state.value
         held = judge(self._missing, self._surges(), self._evidence())
         if held is None:

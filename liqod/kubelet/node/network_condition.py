@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.observe import Latest
+from liqod.flow.timer import Timer
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.node.debounce import Debounced, debounce
 
@@ -31,7 +32,7 @@ class NetworkCondition(Service):
         self._status = status
         self._lender = lender
         self._debounced = Debounced()
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def startService(self) -> None:
@@ -41,19 +42,19 @@ class NetworkCondition(Service):
 
     def stopService(self) -> Deferred[None]:
         self._unsubscribe()
-        self._cancel_timer()
+        self._timer.cancel()
         return maybeDeferred(super().stopService)
 
     def refresh(self) -> None:
         """Re-evaluate the condition, because the status changed or a hold time has passed."""
         if not self.running:
             return
-        self._cancel_timer()
+        self._timer.cancel()
         status, before = self._status.value, self._debounced.value
         reading = status.ready if status.known else None
         self._debounced, again = debounce(self._debounced, reading, self._clock.seconds())
         if again is not None:
-            self._timer = self._clock.callLater(again, self.refresh)
+            self._timer.start(again, self.refresh)
         value = self._debounced.value
         if before is not None and value is not before:
             self._log.info(
@@ -65,11 +66,6 @@ class NetworkCondition(Service):
         if value is None or value is status.ready:
             self.state.set(status)
             self.usable.set(_is_usable(status))
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
 
 
 def _is_usable(state: Readiness) -> bool:

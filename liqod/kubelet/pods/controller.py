@@ -12,11 +12,12 @@ from typing import Final
 
 import msgspec
 from attrs import define, frozen
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.clocks import LearnedDates, wall_clock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.flow.observe import Latest
+from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.kube.resources import SHADOWPODS
 from liqod.kubelet.common.context import Context
@@ -123,7 +124,7 @@ class PodController(Controller[Key]):
         self._grace_ends: LearnedDates[Key] = LearnedDates(clock)
         # The lender's outage, or the recovery from it; None before the first.
         self._outage: Outage | Recovery | None = None
-        self._unready_timer: IDelayedCall | None = None
+        self._unready_timer = Timer(clock)
 
     def __len__(self) -> int:
         """Return the number of tracked pods."""
@@ -149,7 +150,7 @@ class PodController(Controller[Key]):
         await self._namespaces.when_synced()
 
     async def cleanup(self) -> None:
-        self._cancel_timer()
+        self._unready_timer.cancel()
         self._unsubscribe_deletions()
 
     def startService(self) -> None:
@@ -197,7 +198,7 @@ class PodController(Controller[Key]):
         if not self._health.ok:
             if not isinstance(self._outage, Outage):
                 self._outage = Outage(self.clock.seconds())
-                self._unready_timer = self.clock.callLater(UNREADY_AFTER + 0.1, self._lender_is_lost)
+                self._unready_timer.start(UNREADY_AFTER + 0.1, self._lender_is_lost)
             # An answer that comes after a long silence says more than the silence did.
             return list(self._all_keys()) if self._is_rejected and self._is_lender_lost else []
         if isinstance(self._outage, Outage):
@@ -205,12 +206,11 @@ class PodController(Controller[Key]):
             for tracked in self._tracked.values():
                 tracked.catching_up = tracked.postponed
             self._outage = Recovery(self.clock.seconds(), len(waiting), len(waiting))
-        self._cancel_timer()
+        self._unready_timer.cancel()
         self.retry_failed()
         return self._postponed()
 
     def _lender_is_lost(self) -> None:
-        self._unready_timer = None
         for key in self._all_keys():
             self.enqueue(key)
 
@@ -224,11 +224,6 @@ class PodController(Controller[Key]):
         for key in waiting:
             self._tracked[key].postponed = False
         return waiting
-
-    def _cancel_timer(self) -> None:
-        if self._unready_timer is not None and self._unready_timer.active():
-            self._unready_timer.cancel()
-        self._unready_timer = None
 
     @property
     def _is_lender_lost(self) -> bool:

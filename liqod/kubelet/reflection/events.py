@@ -12,10 +12,11 @@ from typing import Final
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.tasks import Tasks
+from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.kube.events import EventSource, Recorder
 from liqod.kube.resources import EVENTS
@@ -59,7 +60,7 @@ class EventReflector(MultiService):
         self._recorder = recorder
         self._watches: dict[str, Informer[Event]] = {}
         self._limiter: EventLimiter[tuple[str, HomeEvent]] = EventLimiter(clock.seconds())
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._logged_at = float("-inf")
         self._logged_drops = 0
         self._tasks = Tasks()
@@ -92,9 +93,7 @@ class EventReflector(MultiService):
 
     def stopService(self) -> Deferred[None]:
         """Stop all watches and drop the queued events."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         stopped: Deferred[None] = super().stopService()
         return stopped
 
@@ -124,11 +123,10 @@ class EventReflector(MultiService):
 
     def _schedule(self) -> None:
         wait = self._limiter.wait(self._clock.seconds())
-        if wait is not None and self._timer is None and self.running:
-            self._timer = self._clock.callLater(wait, self._next)
+        if wait is not None and self.running:
+            self._timer.start_unless_running(wait, self._next)
 
     def _next(self) -> None:
-        self._timer = None
         if (due := self._limiter.due(self._clock.seconds())) is not None:
             self._record(*due)
         self._schedule()

@@ -12,10 +12,11 @@ from fractions import Fraction
 from typing import Final
 
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.observe import Latest
+from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import Key
 from liqod.model.objects import quantity
@@ -47,7 +48,7 @@ class Capacity:
         """Increases whenever the result may have changed."""
         self._requests: dict[Key, tuple[str, Resources]] = {}
         self._totals: dict[str, dict[str, Fraction]] = {}
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._notified_at = -1e9
         self._ends: list[Callable[[], None]] = []
         self._unreadable: set[Key] = set()
@@ -73,8 +74,7 @@ class Capacity:
         for end in self._ends:
             end()
         self._ends = []
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        self._timer.cancel()
 
     def free(self) -> dict[str, Fraction]:
         """Return the free resources of all nodes that tenants can use."""
@@ -140,12 +140,11 @@ class Capacity:
             self._log.warn("cannot count {what} {key}: {error}", what=what, key=key, error=error)
 
     def _schedule(self) -> None:
-        if self._timer is None and self._following and self.known:
+        if self._following and self.known:
             delay = max(FIRST, self._notified_at + SPACING - self._clock.seconds())
-            self._timer = self._clock.callLater(delay, self._notify)
+            self._timer.start_unless_running(delay, self._notify)
 
     def _notify(self) -> None:
-        self._timer = None
         self._notified_at = self._clock.seconds()
         self.revision.set(self.revision.value + 1)
 

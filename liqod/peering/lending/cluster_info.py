@@ -10,13 +10,14 @@ from typing import Final
 
 import attrs
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
 from liqod.flow.tasks import Tasks
+from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -59,7 +60,7 @@ class ClusterInfo:
         self._version = ""
         self._asked = False
         self._waited = False
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._ends: list[Callable[[], None]] = []
 
     @property
@@ -73,7 +74,7 @@ class ClusterInfo:
 
     def start(self) -> None:
         """Subscribe to the informers, and request the version."""
-        self._timer = self._clock.callLater(PATIENCE, self._give_up_waiting)
+        self._timer.start(PATIENCE, self._give_up_waiting)
         self._ends = [self._storage.subscribe(self._class_changed), self._ingress.subscribe(self._class_changed)]
         both: Deferred[list[None]] = gatherResults(
             [self._storage.when_synced(), self._ingress.when_synced()], consumeErrors=True
@@ -86,8 +87,7 @@ class ClusterInfo:
         for end in self._ends:
             end()
         self._ends = []
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        self._timer.cancel()
 
     async def _ask(self) -> None:
         """Ask until the version is known; the first offer waits for the first answer only."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.interfaces import IPushProducer, IReactorTime
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from liqod.flow.timer import Timer
 from liqod.http1.connection import Connection
 from liqod.http1.errors import Malformed
 from liqod.http1.messages import Data, EndOfMessage, Header, InformationalResponse, Request, Response, make_response
@@ -103,7 +104,7 @@ class Channel(TwistedProtocol):
         self._slow = False
         self._held: set[str] = set()
         self._until: float | None = None
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(gate.clock)
         self._reading_head = False
 
     # From the borrower.
@@ -332,7 +333,7 @@ class Channel(TwistedProtocol):
         self._stop()
         self.transport.unregisterProducer()
         # loseConnection waits until the write buffer is empty, without a limit if the borrower does not read.
-        self._timer = self._gate.clock.callLater(LINGER, self._cut)
+        self._timer.start(LINGER, self._cut)
         self.transport.loseConnection()
 
     def abort(self) -> None:
@@ -342,9 +343,7 @@ class Channel(TwistedProtocol):
 
     def _stop(self) -> None:
         self._over = True
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
+        self._timer.cancel()
         if self._opening is not None:
             self._opening.cancel()
         upstream, self._upstream = self._upstream, None
@@ -392,24 +391,18 @@ class Channel(TwistedProtocol):
     # Time-outs: one timer, which is rescheduled only when it fires.
 
     def _wait(self, seconds: float | None) -> None:
-        clock = self._gate.clock
         if seconds is None:
             self._until = None
             return
-        self._until = until = clock.seconds() + seconds
-        if self._timer is not None and self._timer.active():
-            if self._timer.getTime() <= until:
-                return
-            self._timer.cancel()
-        self._timer = clock.callLater(seconds, self._look)
+        self._until = self._gate.clock.seconds() + seconds
+        self._timer.start_if_earlier(seconds, self._look)
 
     def _look(self) -> None:
-        self._timer = None
         if self._until is None or self._over:
             return
         left = self._until - self._gate.clock.seconds()
         if left > 0:
-            self._timer = self._gate.clock.callLater(left, self._look)
+            self._timer.start(left, self._look)
         elif self._call is None and not self._reading_head:
             self.end()
         elif self._tunnel:

@@ -13,12 +13,13 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 
 from liqod.flow.tasks import Tasks
+from liqod.flow.timer import Timer
 from liqod.http1.messages import Header
 from liqod.http1.responses import whole_response
 from liqod.identity.tls import HTTP, PeerTLS
@@ -204,9 +205,8 @@ class TurnedAway(TwistedProtocol):
 
     def __init__(self, rejected: Rejected, clock: IReactorTime, all_of_them: set[TurnedAway]) -> None:
         self._rejected = rejected
-        self._clock = clock
         self._all = all_of_them
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._answered = False
 
     def connectionMade(self) -> None:
@@ -214,14 +214,13 @@ class TurnedAway(TwistedProtocol):
             self.transport.abortConnection()
             return
         self._all.add(self)
-        self._timer = self._clock.callLater(HEAD, self.cut)
+        self._timer.start(HEAD, self.cut)
 
     def dataReceived(self, data: bytes) -> None:
         if self._answered:
             return
         self._answered = True
-        self._stop()
-        self._timer = self._clock.callLater(LINGER, self.cut)
+        self._timer.start(LINGER, self.cut)
         headers = [(b"Content-Type", b"application/json")]
         self.transport.write(whole_response(self._rejected.code, headers, status(self._rejected)))
         # TLS closes when the peer has closed its side, too: the timer bounds the wait for one that does not.
@@ -229,11 +228,7 @@ class TurnedAway(TwistedProtocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._all.discard(self)
-        self._stop()
-
-    def _stop(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        self._timer.cancel()
 
     def cut(self) -> None:
         """Close at once."""

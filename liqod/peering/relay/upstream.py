@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from liqod.flow.connections.factories import quiet
+from liqod.flow.timer import Timer
 from liqod.http1.connection import Connection, Event
 from liqod.kube.client import Client
 from liqod.kube.connection.transport import CACHED_FOR
@@ -124,7 +125,7 @@ class Pool:
         self._client = client
         self._clock = clock
         self._idle: list[Upstream] = []
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._closed = False
 
     def idle(self) -> Upstream | None:
@@ -151,11 +152,9 @@ class Pool:
             return
         upstream.idle_since = self._clock.seconds()
         self._idle.append(upstream)
-        if self._timer is None:
-            self._timer = self._clock.callLater(CACHED_FOR, self._expire)
+        self._timer.start_unless_running(CACHED_FOR, self._expire)
 
     def _expire(self) -> None:
-        self._timer = None
         until = self._clock.seconds() - CACHED_FOR
         old = [upstream for upstream in self._idle if upstream.idle_since <= until or upstream.lost]
         self._idle = [upstream for upstream in self._idle if upstream not in old]
@@ -163,14 +162,12 @@ class Pool:
             upstream.close()
         if self._idle:
             first = min(upstream.idle_since for upstream in self._idle)
-            self._timer = self._clock.callLater(max(1.0, first - until), self._expire)
+            self._timer.start(max(1.0, first - until), self._expire)
 
     def close(self) -> None:
         """Close idle connections; those in use are closed when they are released."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         idle, self._idle = self._idle, []
         for upstream in idle:
             upstream.abort()

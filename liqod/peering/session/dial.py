@@ -7,11 +7,12 @@ from typing import Final, cast
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import HostnameEndpoint
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from liqod.flow.connections.factories import quiet
 from liqod.flow.connections.handshake import BoundedClient
+from liqod.flow.timer import Timer
 from liqod.identity.tls import PeerTLS
 from liqod.model.records.offer import PeerUnreachable
 from liqod.peering.session.protocol import PeerConnection
@@ -59,24 +60,22 @@ class Race:
     def __init__(
         self, clock: IReactorTime, addresses: Sequence[str], attempt: Callable[[str], Deferred[PeerConnection]]
     ) -> None:
-        self._clock = clock
         self._waiting = list(addresses[:MAX_ADDRESSES])
         self._attempt = attempt
         self._running: dict[str, Deferred[PeerConnection]] = {}
         self._failures: list[str] = []
-        self._timer: IDelayedCall | None = None
+        self._timer = Timer(clock)
         self._decided = False
         self.result: Deferred[PeerConnection] = Deferred(lambda _: self._end())
         self._next()
 
     def _next(self) -> None:
-        self._timer = None
         if self._decided:
             return
         if self._waiting:
             address = self._waiting.pop(0)
             if self._waiting:
-                self._timer = self._clock.callLater(STAGGER, self._next)
+                self._timer.start(STAGGER, self._next)
             self._begin(address)
         elif not self._running:
             self._end()
@@ -104,14 +103,12 @@ class Race:
         if self._decided or failure.check(CancelledError):
             return
         self._failures.append(f"cannot connect to {address}: {_describe(failure)}")
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        self._timer.cancel()
         self._next()
 
     def _end(self) -> None:
         self._decided = True
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        self._timer.cancel()
         for running in list(self._running.values()):
             running.cancel()
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from liqod.flow.backoff import Backoff
+from liqod.flow.timer import Timer
 from liqod.identity.tls import PeerTLS
 from liqod.model.ids import ClusterID
 from liqod.peering.session.dial import Race, connect
@@ -78,7 +79,7 @@ class Dialer:
         self._failures = 0
         self._up = False
         self._turn = 0
-        self._starting: IDelayedCall | None = None
+        self._starting = Timer(reactor)
         self._race: Race | None = None
 
     def dial_now(self) -> None:
@@ -94,8 +95,7 @@ class Dialer:
 
     def abandon(self) -> None:
         """Cancel the attempt in progress, if there is one."""
-        if self._starting is not None and self._starting.active():
-            self._starting.cancel()
+        self._starting.cancel()
         if self._race is not None:
             self._race.result.cancel()
             self._race = None
@@ -149,7 +149,7 @@ class Dialer:
     def _attempt(self) -> None:
         self.abandon()
         # Not within the link's transition: an attempt may fail synchronously, and the machine is not reentrant.
-        self._starting = self._reactor.callLater(0, self._begin)
+        self._starting.start(0, self._begin)
 
     def _begin(self) -> None:
         addresses = list(self.target.addresses())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal, Protocol, cast
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IHandshakeListener, IPushProducer, IReactorTime
+from twisted.internet.interfaces import IHandshakeListener, IPushProducer, IReactorTime
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from liqod.flow.aligned_timer import in_step
+from liqod.flow.timer import Timer
 from liqod.identity.tls import EXPORTER, PeerCertificate, PeerTLS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
@@ -114,10 +115,10 @@ class PeerConnection(TwistedProtocol):
         self._clock = clock
         self._times = times
         self._session = Session(role)
-        self._deadline: IDelayedCall | None = None
+        self._deadline = Timer(clock)
         """By when the session must be established, a probe be answered or the connection be closed."""
-        self._unread_until: IDelayedCall | None = None
-        self._beat: IDelayedCall | None = None
+        self._unread_until = Timer(clock)
+        self._beat = Timer(clock)
         self._authenticating: Deferred[Any] | None = None
         self._over = False
         self._unread = 0
@@ -145,7 +146,8 @@ class PeerConnection(TwistedProtocol):
     def connectionMade(self) -> None:
         # Twisted calls this when TCP is open, before the TLS handshake: the peer is unknown here.
         self.own_key = self._tls.keypair.fingerprint
-        self._deadline = self._clock.callLater(self._times.handshake_timeout, self._too_slow)
+        bye = Bye("HandshakeTimeout", "the session was not established in time")
+        self._deadline.start(self._times.handshake_timeout, self._cut, bye)
 
     # Once in a connection: TLS 1.3 has no renegotiation (RFC 8446, section 4.1.2).
     def handshakeCompleted(self) -> None:
@@ -185,9 +187,7 @@ class PeerConnection(TwistedProtocol):
         if self.ending is None:
             kind = "ConnectionLost" if self.certificate is not None else "HandshakeFailed"
             self.ending = Bye(kind, plain(f"the connection with {self.address} broke: {reason.value}"))
-        for timer in (self._deadline, self._unread_until, self._beat):
-            if timer is not None and timer.active():
-                timer.cancel()
+        self._cancel_timers()
         self._over = True
         if self._authenticating is not None:
             self._authenticating.cancel()
@@ -199,12 +199,12 @@ class PeerConnection(TwistedProtocol):
         if self.writable and not self._over:
             self.writable = False
             bye = Bye("SlowReader", "the peer did not read what was sent to it")
-            self._unread_until = self._clock.callLater(SLOW_READER, self._cut, bye)
+            self._unread_until.start(SLOW_READER, self._cut, bye)
 
     def resumeProducing(self) -> None:
         self.writable = True
         self._unread = 0
-        self._clear_unread()
+        self._unread_until.cancel()
 
     def stopProducing(self) -> None:
         self.writable = False
@@ -244,8 +244,7 @@ class PeerConnection(TwistedProtocol):
     def hand_over(self) -> None:
         """Release the connection to another protocol, as agreed by ALPN; there was no session."""
         self._over = True
-        self._clear_deadline()
-        self._clear_unread()
+        self._cancel_timers()
         self.ending = Bye("NotNeeded", "the connection is for the API relay")
         self._owner.closed(self)
 
@@ -260,10 +259,10 @@ class PeerConnection(TwistedProtocol):
 
     def probe(self) -> None:
         """Send a Ping now; without any event in time the connection is closed."""
-        if self.established and self.writable and self._deadline is None:
+        if self.established and self.writable and not self._deadline.running:
             self.send(Ping(0))
             bye = Bye("Unresponsive", "the peer did not answer a probe")
-            self._deadline = self._clock.callLater(PROBE, self._cut, bye)
+            self._deadline.start(PROBE, self._cut, bye)
 
     # Internal.
 
@@ -329,7 +328,7 @@ class PeerConnection(TwistedProtocol):
         self.end(Bye("Internal", "an error in the daemon of the other cluster; its log has it", 5.0))
 
     def _establish(self) -> None:
-        self._clear_deadline()
+        self._deadline.cancel()
         self.established_at = self._clock.seconds()
         self._arm_beat()
         self._owner.established(self)
@@ -349,30 +348,20 @@ class PeerConnection(TwistedProtocol):
         # Shifted against the listener's beats: its Ping arrives well before the dialer's next beat.
         shift = every / 8 if self.role == "dialer" else 0.0
         wait = in_step(self._clock.seconds(), every, shift)
-        self._beat = self._clock.callLater(wait, self._pass_beat)
+        self._beat.start(wait, self._pass_beat)
 
     def _note_activity(self) -> None:
         self.heartbeat = self.heartbeat.note_activity()
         if self.established_at is not None:
-            self._clear_deadline()  # a probe was answered
+            self._deadline.cancel()  # a probe was answered
         second = int(self._clock.seconds())
         self._rate = (second, self._rate[1] + 1) if self._rate[0] == second else (second, 1)
         if self._rate[1] > MAX_RATE:
             self.end(Bye("TooFast", f"more than {MAX_RATE} events in a second", 60.0))
 
-    def _too_slow(self) -> None:
-        self._deadline = None
-        self._cut(Bye("HandshakeTimeout", "the session was not established in time"))
-
-    def _clear_deadline(self) -> None:
-        if self._deadline is not None and self._deadline.active():
-            self._deadline.cancel()
-        self._deadline = None
-
-    def _clear_unread(self) -> None:
-        if self._unread_until is not None and self._unread_until.active():
-            self._unread_until.cancel()
-        self._unread_until = None
+    def _cancel_timers(self) -> None:
+        for timer in (self._deadline, self._unread_until, self._beat):
+            timer.cancel()
 
     def _write(self, data: bytes) -> None:
         if data:
@@ -385,16 +374,13 @@ class PeerConnection(TwistedProtocol):
         self._over = True
         if self.ending is None:
             self.ending = ending
-        self._clear_deadline()
-        self._clear_unread()
-        if self._beat is not None and self._beat.active():
-            self._beat.cancel()
+        self._cancel_timers()
         transport = cast(Any, self.transport)
         if self.certificate is not None:
             transport.unregisterProducer()
         if gently and self.writable:
             # loseConnection waits until the write buffer is empty, without a limit if the peer does not read.
-            self._deadline = self._clock.callLater(CLOSING, transport.abortConnection)
+            self._deadline.start(CLOSING, transport.abortConnection)
             transport.loseConnection()
         else:
             transport.abortConnection()
