@@ -1,8 +1,9 @@
 """ValidatingAdmissionPolicies (CEL) for what RBAC cannot express about borrowers, bound for all of them.
 
 They are the contract of tenants where a borrower writes the object itself: metadata, services, ingresses, claims,
-secrets, slices, and deletions. What a pod may be is decided where the daemon creates it (``shadowpods.pod_contract``). Two are
-about everybody: who may say that a namespace is a tenant's, and at which level (``namespace_admission``).
+secrets and slices; and where it deletes one. What a pod may be is decided where the daemon creates it
+(``shadowpods.pod_contract``). Two are about everybody: who may say that a namespace is a tenant's, and at which level
+(``namespace_admission``).
 """
 
 from __future__ import annotations
