@@ -10,12 +10,14 @@ from functools import cache
 from typing import Any, cast
 
 import celpy
-from attrs import frozen
+from attrs import field, frozen
 from celpy import celtypes
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
 _CEL = celpy.Environment()
+_COMPARED = {"oldObject": "created", "request.options": "plain"}
+"""What may be null in an expression, and the name of that in an evaluation here."""
 
 
 @frozen
@@ -32,6 +34,8 @@ class Request:
     namespace_labels: Mapping[str, str] = {}
     rights: frozenset[str] = frozenset()
     """What the user has the right to, across the cluster: ``verb resource.group``."""
+    options: Mapping[str, Any] | None = field(default=None, kw_only=True)
+    """Those of the operation, such as DeleteOptions; an API server has null where there are none."""
 
 
 def refusals(policies: Iterable[Mapping[str, Any]], request: Request) -> list[str]:
@@ -88,12 +92,14 @@ def _holds(expression: str, request: Request) -> bool:
         "object": request.new,
         "oldObject": request.old,
         "created": request.old is None,
+        "plain": request.options is None,
         "namespaceObject": {"metadata": {"name": request.namespace, "labels": request.namespace_labels}},
         "request": {
             "operation": request.operation,
             "namespace": request.namespace,
             "userInfo": {"username": request.user},
             "resource": {"group": request.group, "resource": request.resource.partition("/")[0]},
+            "options": request.options,
             **({"subResource": request.resource.partition("/")[2]} if "/" in request.resource else {}),
         },
         "authorizer": {"rights": sorted(request.rights)},
@@ -109,8 +115,9 @@ def _holds(expression: str, request: Request) -> bool:
 @cache
 def _program(expression: str) -> celpy.Runner:
     # The library does not compare a map with null.
-    plain = expression.replace("oldObject == null", "created").replace("oldObject != null", "!created")
-    return _CEL.program(_CEL.compile(plain), functions=_AUTHORIZER)
+    for compared, instead in _COMPARED.items():
+        expression = expression.replace(f"{compared} == null", instead).replace(f"{compared} != null", f"!{instead}")
+    return _CEL.program(_CEL.compile(expression), functions=_AUTHORIZER)
 
 
 def _with(field: str) -> Any:

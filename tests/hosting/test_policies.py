@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,6 +13,7 @@ from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespace_admission import namespace_policy
 from liqod.hosting.tenants.policies import bindings, policies
+from liqod.hosting.tenants.rights import borrower_role
 from liqod.model.ids import ClusterID
 from liqod.model.ingress_path import is_plain
 from liqod.model.objects.portable_metadata import is_allowed
@@ -365,6 +366,54 @@ class ClaimContractTests(SynchronousTestCase):
                     )
                     reported = refusals(policies(granted(storage_classes=["fast"])), request)
                     self.assertEqual(bool(reported), refused and not fine, (user, klass, labels))
+
+
+class DeletionPolicyTests(SynchronousTestCase):
+    """What a deletion leaves behind."""
+
+    BODY: Final = {"metadata": {"name": "x", "namespace": "shop-rome"}}
+
+    def refused(self, user: str, resource: str, options: dict[str, Any] | None) -> list[str]:
+        group = GROUPS.get(resource, "")
+        request = Request(
+            user, "DELETE", resource, None, self.BODY, group=group, namespace="shop-rome", options=options
+        )
+        return refusals(policies(), request)
+
+    def test_nothing_is_left_behind(self) -> None:
+        """No deletion of a borrower's leaves dependents, of any kind that it may delete; others may do so."""
+        deletable = [
+            name
+            for rule in borrower_role(services=True)["rules"]
+            if "delete" in rule["verbs"]
+            for name in rule["resources"]
+        ]
+        self.assertEqual(len(deletable), 8)
+        for resource in deletable:
+            for options in (
+                {"propagationPolicy": "Orphan"},
+                {"orphanDependents": True},
+                {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "propagationPolicy": "AddedTomorrow"},
+            ):
+                for user in BORROWERS:
+                    (reported,) = self.refused(user, resource, options)
+                    self.assertIn("dependents", reported)
+                for user in OTHERS:
+                    self.assertEqual(self.refused(user, resource, options), [], (user, resource))
+
+    def test_other_deletions(self) -> None:
+        """A deletion with other options, with none, or that lacks them altogether is nobody's business."""
+        for options in (
+            None,
+            {},
+            {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "preconditions": {"uid": "1"}},
+            {"propagationPolicy": "Background", "gracePeriodSeconds": 0},
+            {"propagationPolicy": "Foreground"},
+            {"orphanDependents": False},
+        ):
+            for user in (*BORROWERS, *OTHERS):
+                for resource in ("shadowpods", "services", "secrets"):
+                    self.assertEqual(self.refused(user, resource, options), [], (user, resource, options))
 
 
 class PolicyScopeTests(SynchronousTestCase):

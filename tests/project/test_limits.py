@@ -16,13 +16,17 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.schema import Settings
 from liqod.model.objects import quantity
 from tests.project.test_operations import CAMEL_CASE, sources
+from tests.project.test_systemd import PROCESSES, bounds
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "limits.md"
 HURRIED = [DOCS / name for name in ("faq.md", "limits.md", "tutorial.md", "what-happens-when.md")]
 
 NUMBER = re.compile(r"(\d[\d ]*(?:\.\d+)?) ?([A-Za-z%]*) <!-- (\S+) -->")
-"""A number, its unit, and where it is in the code: ``module:NAME``, without ``liqod.``; attributes and keys follow."""
+"""A number, its unit, and where it is in the code: ``module:NAME``, without ``liqod.``; attributes and keys follow.
+
+Or in a unit of systemd's: ``systemd/NAME:KEY``.
+"""
 REFERENCE = re.compile(r"([\w.]+):(\w+)((?:\.\w+|\[[^\]]+\])*)")
 SETTING = re.compile(r"`\[([a-z]+)\] ([a-z0-9-]+)")
 UNITS = {
@@ -42,6 +46,9 @@ UNITS = {
 
 def resolved(reference: str) -> Fraction:
     """Return the number that a reference names: seconds of a duration, bytes of a quantity."""
+    if reference.startswith("systemd/"):
+        unit, _, key = reference.removeprefix("systemd/").partition(":")
+        return Fraction(bounds(unit)[key])
     found = REFERENCE.fullmatch(reference)
     if found is None:
         raise ValueError(f"{reference} is no reference")
@@ -84,6 +91,12 @@ class LimitsTests(SynchronousTestCase):
         text = PAGE.read_text()
         self.assertEqual(text.count("<!--"), len(NUMBER.findall(text)))
 
+    def test_units(self) -> None:
+        """Every bound of a unit of systemd's is on the page."""
+        text = PAGE.read_text()
+        wanted = {f"systemd/{name}:{key}" for name in PROCESSES for key in bounds(name)}
+        self.assertEqual(wanted - {reference for _, reference, _ in numbers(text)}, set())
+
     def test_a_change_is_seen(self) -> None:
         """Another number, another unit, and a constant that is gone are found."""
         for text in (
@@ -92,6 +105,7 @@ class LimitsTests(SynchronousTestCase):
             "| peers | 16 385 <!-- model.records.home_policies:MAX_ADDRESSES --> |",
             "| storage | 9 TiB <!-- hosting.tenants.bounds:_OF_TENANT[requests.storage] --> |",
             "| sessions | 511 <!-- config.schema:Peering.max_sessions --> |",
+            "| memory | 5 GiB <!-- systemd/liqod:MemoryMax --> |",
         ):
             self.assertEqual(len(wrong(text)), 1, text)
         self.assertEqual(wrong("| storage | 10 TiB <!-- hosting.tenants.bounds:_OF_TENANT[requests.storage] --> |"), [])

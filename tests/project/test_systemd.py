@@ -12,10 +12,14 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel.device import UNIT as TUNNEL_UNIT
+from liqod.kube.connection.cache_quota import OF_A_PEER
+from liqod.model.objects import quantity
 from tests.environment import require
 
-UNIT = Path(__file__).resolve().parents[2] / "systemd" / "liqod.service"
+ROOT = Path(__file__).resolve().parents[2]
+UNIT = ROOT / "systemd" / "liqod.service"
 TUNNEL = UNIT.with_name("liqod-tunnel@.service")
+PROCESSES = ("liqod", "liqod-control", "liqod-network", "liqod-names")
 
 
 def complaints(source: Path, program: str, name: str, place: Path) -> list[str]:
@@ -27,6 +31,13 @@ def complaints(source: Path, program: str, name: str, place: Path) -> list[str]:
     unit.write_text(source.read_text().replace(program, sys.executable))
     done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False)
     return [line for line in done.stderr.splitlines() if name.partition("@")[0] in line]
+
+
+def bounds(name: str) -> dict[str, int]:
+    """Return the bounds of a unit by name: bytes, tasks."""
+    lines = re.findall(r"^(\w+(?:Max|High))=(\S+)$", UNIT.with_name(f"{name}.service").read_text(), re.M)
+    # systemd.resource-control(5): suffixes are to the base of 1024.
+    return {key: int(quantity.parse(f"{value}i" if value[-1].isalpha() else value)) for key, value in lines}
 
 
 class UnitTests(SynchronousTestCase):
@@ -54,7 +65,7 @@ class UnitTests(SynchronousTestCase):
 
     def test_reload(self) -> None:
         """A reload looks at the configuration that the daemon has, and sends SIGHUP if it is good."""
-        for name in ("liqod", "liqod-control", "liqod-network", "liqod-names"):
+        for name in PROCESSES:
             text = UNIT.with_name(f"{name}.service").read_text()
             (command,) = re.findall(r"^ExecStart=(\S+) -n liqod (.*)$", text, re.M)
             look, hang_up = re.findall(r"^ExecReload=(.*)$", text, re.M)
@@ -73,6 +84,30 @@ class UnitTests(SynchronousTestCase):
     def test_verify(self) -> None:
         """systemd finds nothing wrong with the unit; its program is replaced by one that is installed here."""
         self.assertEqual(complaints(UNIT, "/opt/liqod/bin/twistd", "liqod.service", Path(self.mktemp())), [])
+
+
+class BoundTests(SynchronousTestCase):
+    """What a daemon may take of its host."""
+
+    def test_every_process(self) -> None:
+        """Memory, with a bound before it at which the daemon becomes slow, and threads with processes."""
+        for name in PROCESSES:
+            found = bounds(name)
+            self.assertEqual(sorted(found), ["MemoryHigh", "MemoryMax", "TasksMax"], name)
+            self.assertLess(found["MemoryHigh"], found["MemoryMax"], name)
+
+    def test_no_peer_gets_there(self) -> None:
+        """Where there are lenders: the daemon's own bound for the caches of one, with a new list of them, and four
+        times what was measured with ten thousand pods.
+        """
+        page = (ROOT / "docs" / "performance.md").read_text()
+        rows = re.findall(r"^\| peak memory of the borrower's daemon, .*$", page, re.M)
+        measured = max(int(figure) for row in rows for figure in re.findall(r"(\d+) MiB", row)) << 20
+        self.assertGreater(measured, 200 << 20)
+        for name in ("liqod", "liqod-control"):
+            found = bounds(name)
+            self.assertGreater(found["MemoryHigh"], 2 * OF_A_PEER + measured, name)
+            self.assertGreater(found["MemoryMax"], 2 * OF_A_PEER + 4 * measured, name)
 
 
 class TunnelUnitTests(SynchronousTestCase):

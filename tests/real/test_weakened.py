@@ -9,8 +9,9 @@ from twisted.internet.task import deferLater
 
 from liqod.hosting.shadowpods import controller, forge
 from liqod.hosting.tenants import networks, policies
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import (
+    CONFIGMAPS,
     PERSISTENTVOLUMECLAIMS,
     PODS,
     SHADOWPODS,
@@ -86,6 +87,29 @@ class WeakenedTests(tenant.Tenant):
     async def test_finalizers(self) -> None:
         """Without the policy of finalizers a record that nobody can delete is seen."""
         self.assertIn("finalizer", await self.seen_without(policies.FINALIZER_POLICY, "slices"))
+
+    async def test_deletions(self) -> None:
+        """Without the policy of deletions one of the tenant's may leave dependents; with it none may."""
+        await self.becomes(self.is_kept_from_orphans, "deletions that leave dependents are refused")
+        await self.take_away(policies.DELETION_POLICY)
+
+        async def is_open() -> bool:
+            return not await self.is_kept_from_orphans()
+
+        await self.becomes(is_open, "a deletion that leaves dependents")
+
+    async def is_kept_from_orphans(self) -> bool:
+        """Return whether the policy refuses a deletion with ``propagationPolicy=Orphan``; nothing is kept."""
+        made = await self.client.create(CONFIGMAPS, {"metadata": {"generateName": "leaves-"}}, self.namespace)
+        name = made["metadata"]["name"]
+        try:
+            await self.client.delete(CONFIGMAPS, name, self.namespace, propagation="Orphan")
+        except Forbidden as error:
+            if policies.DELETION_POLICY not in error.message:
+                raise
+            await self.client.delete(CONFIGMAPS, name, self.namespace)
+            return True
+        return False
 
     async def test_claims_of_pods(self) -> None:
         """Without the policy of ephemeral claims the class is seen that a template without one got."""

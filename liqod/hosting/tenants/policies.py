@@ -1,8 +1,9 @@
 """ValidatingAdmissionPolicies (CEL) for what RBAC cannot express about borrowers, bound for all of them.
 
 They are the contract of tenants where a borrower writes the object itself: metadata, services, ingresses, claims,
-secrets and slices. What a pod may be is decided where the daemon creates it (``shadowpods.pod_contract``). Two are
-about everybody: who may say that a namespace is a tenant's, and at which level (``namespace_admission``).
+secrets and slices; and where it deletes one. What a pod may be is decided where the daemon creates it
+(``shadowpods.pod_contract``). Two are about everybody: who may say that a namespace is a tenant's, and at which level
+(``namespace_admission``).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ SECRET_POLICY: Final = "liqod-borrower-secrets"  # noqa: S105 (a name, not a sec
 CLAIM_POLICY: Final = "liqod-borrower-claims"
 EPHEMERAL_POLICY: Final = "liqod-borrower-ephemeral-claims"
 RECORD_POLICY: Final = "liqod-borrower-records"
+DELETION_POLICY: Final = "liqod-borrower-deletions"
 MAKES_A_TOKEN: Final = ("makes-a-token", "has(object.type) && object.type == 'kubernetes.io/service-account-token'")
 """The CEL condition, with its name, under which the token controller fills a secret with a service account token."""
 _API: Final = "admissionregistration.k8s.io/v1"
@@ -60,6 +62,7 @@ _NAMES: Final = (
     SLICE_POLICY,
     ISOLATION_POLICY,
     RECORD_POLICY,
+    DELETION_POLICY,
     NAMESPACE_POLICY,
     SECURITY_POLICY,
 )
@@ -72,6 +75,16 @@ _OBJECTS: Final = {
 }
 """What a borrower writes that other controllers of this cluster read."""
 
+# The options of a deletion are those of its body or of its query, one way or the other validated, and for a collection
+# they are judged with each object of it (apiserver/pkg/endpoints/handlers/delete.go). They are null or absent where an
+# operation has none (admission/v1, AdmissionRequest.options), and that asks for nothing.
+_LEAVES_DEPENDENTS: Final = (
+    "leaves-dependents",
+    "has(request.options) && request.options != null && "
+    "((has(request.options.orphanDependents) && request.options.orphanDependents) || "
+    "(has(request.options.propagationPolicy) && "
+    "!(request.options.propagationPolicy in ['Background', 'Foreground'])))",
+)
 _NO_FINALIZERS: Final = (
     # Storage object in use protection adds its finalizer as a mutating admission plugin, so that it is there when
     # policies are evaluated.
@@ -129,6 +142,13 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
             ],
         ),
         _record_policy(),
+        _policy(
+            DELETION_POLICY,
+            {**_OBJECTS, _OFFLOADING: KINDS},
+            [("false", "a borrower's deletion may not leave dependents behind (propagationPolicy=Orphan)")],
+            only=[_LEAVES_DEPENDENTS],
+            operations=("DELETE",),
+        ),
         namespace_policy(),
         security_policy(contract.granted.pod_security),
     ]
@@ -336,6 +356,7 @@ def _policy(
     rules: list[tuple[str, str]],
     *,
     only: Sequence[tuple[str, str]] = (),
+    operations: Sequence[str] = ("CREATE", "UPDATE"),
 ) -> dict[str, Any]:
     """Return a policy for kinds by group and version; ``only`` are conditions, by name, of something to validate."""
     conditions = [("by-a-borrower", _IS_BORROWER), *only]
@@ -350,7 +371,7 @@ def _policy(
                     {
                         "apiGroups": [group],
                         "apiVersions": [version],
-                        "operations": ["CREATE", "UPDATE"],
+                        "operations": list(operations),
                         "resources": list(plurals),
                     }
                     for (group, version), plurals in kinds.items()
