@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel.device import UNIT as TUNNEL_UNIT
@@ -108,6 +109,12 @@ class BoundTests(SynchronousTestCase):
             found = bounds(name)
             self.assertGreater(found["MemoryHigh"], 2 * OF_A_PEER + measured, name)
             self.assertGreater(found["MemoryMax"], 2 * OF_A_PEER + 4 * measured, name)
+
+    def test_in_a_pod_as_on_a_host(self) -> None:
+        """The chart's limit is the unit's."""
+        values = yaml.safe_load((ROOT / "packaging" / "chart" / "values.yaml").read_text())
+        limit = values["resources"]["limits"]["memory"]
+        self.assertEqual(int(quantity.parse(limit)), bounds("liqod-control")["MemoryMax"])
 
 
 class TunnelUnitTests(SynchronousTestCase):
