@@ -20,6 +20,7 @@ from liqod.facts.observed import (
     part_of,
     texts_of,
 )
+from liqod.model.host_port import join_address
 from liqod.model.records.facts import (
     API_SERVER,
     API_SERVER_ADDRESSES,
@@ -52,7 +53,7 @@ def api_server(seen: Observed, settings: Settings, services: Sequence[str]) -> F
         return Fact(name=API_SERVER, state="Known", values=[endpoint], source=f"{KUBEADM}: controlPlaneEndpoint")
     addresses, port = api_endpoints(seen)
     if addresses:
-        url = f"https://{_in_url(addresses[0])}:{port}"
+        url = f"https://{join_address(addresses[0], port)}"
         return Fact(name=API_SERVER, state="Assumed", values=[url], source=str(API_ENDPOINTS))
     return Fact(
         name=API_SERVER,
@@ -131,7 +132,3 @@ def _is_reachable(url: str, inside: Sequence[str]) -> bool:
 
 def _inside(address: str, networks: Sequence[str]) -> bool:
     return any(ipaddress.ip_address(address) in ipaddress.ip_network(one) for one in networks)
-
-
-def _in_url(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

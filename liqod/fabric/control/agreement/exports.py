@@ -17,6 +17,7 @@ import attrs
 
 from liqod.fabric.state.network import ExportedAddress
 from liqod.fabric.state.validation import MOST_EXPORTS, MOST_PORTS
+from liqod.model.host_port import parse_port
 from liqod.model.records.network import Address, Claims, Export, Network, shift
 from liqod.model.special_networks import special
 
@@ -158,8 +159,8 @@ def _ports(texts: Sequence[str]) -> frozenset[tuple[str, int]]:
     found = set()
     for text in texts:
         protocol, _, port = text.partition("/")
-        if protocol in _PROTOCOLS and port.isdecimal() and 0 < int(port) < 65536:
-            found.add((_PROTOCOLS[protocol], int(port)))
+        if protocol in _PROTOCOLS and (number := parse_port(port)):
+            found.add((_PROTOCOLS[protocol], number))
     # An empty set means all ports: ports that cannot be parsed must not become that.
     return frozenset(found) or (frozenset({("tcp", 0)}) if texts else frozenset())
 
