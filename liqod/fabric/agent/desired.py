@@ -44,6 +44,7 @@ from liqod.fabric.state.validation import (
     network,
     service_range,
 )
+from liqod.model.addresses import Address, parse_ip
 from liqod.model.host_port import join_address, parse_port
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import (
@@ -53,7 +54,6 @@ from liqod.model.records.network import (
     MAX_OWN_SERVICES,
     MAX_PODS,
     MAX_SERVICE_NETWORKS,
-    Address,
     Network,
     NetworkGatewaySpec,
     SeenExport,
@@ -318,10 +318,7 @@ def _vteps(gateway: NetworkGatewaySpec, limits: Limits) -> tuple[Vtep, ...]:
 
 
 def _address(text: str) -> Address | None:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
+    address = parse_ip(text)
     return None if isinstance(address, ipaddress.IPv6Address) and address.scope_id else address
 
 
