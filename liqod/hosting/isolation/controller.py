@@ -7,7 +7,6 @@ no pod is created in between.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -35,6 +34,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound, Undecodable
 from liqod.kube.resources import NETWORKPOLICIES, PODS, SHADOWNETWORKPOLICYSETS
 from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.model.digests import long_digest
 from liqod.model.ids import Key
 from liqod.model.names import ISOLATED_LABEL
 from liqod.model.objects.granted_namespace import home_name_of, tenant_of
@@ -439,5 +439,4 @@ def _networks_of(tunnel: TunnelEndpoint) -> tuple[object, ...]:
 def _digest(record: str, egress: Mapping[str, Any] | None, seen: Seen) -> str:
     tunnel = seen.tunnel
     networks = () if tunnel is None else (tunnel.local, tunnel.local_seen, tunnel.remote, tunnel.remote_seen)
-    cause = [record, egress, seen.home, dict(seen.here), networks, seen.around.name_servers]
-    return hashlib.blake2b(msgspec.json.encode(cause, order="deterministic"), digest_size=16).hexdigest()
+    return long_digest([record, egress, seen.home, dict(seen.here), networks, seen.around.name_servers])
