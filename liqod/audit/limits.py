@@ -12,6 +12,7 @@ import attrs
 
 from liqod.audit.events import AuditEvent, Type
 from liqod.flow.connections.admission import Bucket, source_of
+from liqod.model.host_port import host_of
 
 PER_SOURCE: Final = (0.1, 20)
 """Events of one type and source, per second and in a burst."""
@@ -64,11 +65,4 @@ class EventLimits:
 
 def _source(event: AuditEvent) -> str:
     # A peer that is merely claimed must not be a way around the limit of an address.
-    return source_of(_host(event.address)) if event.address else event.peer
-
-
-def _host(address: str) -> str:
-    """Return an address without its port, which is another one for each connection."""
-    if address.startswith("["):
-        return address[1:].partition("]")[0]
-    return address.partition(":")[0] if address.count(":") == 1 else address
+    return source_of(host_of(event.address)) if event.address else event.peer

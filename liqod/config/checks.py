@@ -17,6 +17,8 @@ from twisted.internet.endpoints import serverFromString
 from liqod.config.allowed import shown
 from liqod.config.endpoints import is_tcp, port_of
 from liqod.config.schema import Hosting, Settings
+from liqod.model.addresses import is_ip
+from liqod.model.host_port import host_of, split_address
 from liqod.model.objects import label_selector
 from liqod.model.objects.quantity import parse as parse_quantity
 from liqod.model.records import hours
@@ -31,8 +33,6 @@ from liqod.model.records.offer_rules import (
     reserved_message,
 )
 
-# RFC 1123, section 2.1: names of at most 253 characters, of labels of at most 63.
-_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([-A-Za-z0-9]{0,62})(\.[A-Za-z0-9][-A-Za-z0-9]{0,62})*")
 _GRANTED_KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,316})?")
 _SERVICE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?/[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?(?::([1-9][0-9]{0,4}))?")
 _SIGNER = re.compile(r"(?=.{1,571}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?")
@@ -146,14 +146,14 @@ def _discovery(settings: Settings) -> Iterator[str]:
             where = f"discovery.interfaces[{index}]"
             yield _complain(where, interface, "must be the name of a network interface or an address of one")
     for index, server in enumerate(settings.discovery.dns_servers):
-        if split_address(server if ":" in server else f"{server}:53") is None:
+        if not is_address(server, 53):
             yield _complain(
                 f"discovery.dns-servers[{index}]", server, "must be host or host:port, such as 192.0.2.53:53"
             )
     seen: set[str] = set()
     for index, peer in enumerate(settings.discovery.peers):
         where = f"discovery.peers[{index}].address"
-        if split_address(peer.address) is None:
+        if not is_address(peer.address):
             yield _complain(where, peer.address, "must be host:port, such as 203.0.113.7:5872 or [2001:db8::7]:5872")
         elif peer.address in seen:
             yield _complain(where, peer.address, "must be given once; an earlier entry has the same address")
@@ -275,8 +275,7 @@ def _network(settings: Settings) -> Iterator[str]:
             if not is_network(text):
                 yield _complain(f"network.{key}", text, "must be a network, such as 10.70.0.0/20")
     for text in network.endpoints:
-        address = split_address(text)
-        if address is None or not is_ip(address[0]):
+        if not is_address(text) or not is_ip(host_of(text)):
             yield _complain("network.endpoints", text, "must be address:port, such as 203.0.113.7:5871")
 
 
@@ -284,9 +283,7 @@ def _names(settings: Settings) -> Iterator[str]:
     if not is_dns_name(settings.cluster.domain) or len(settings.cluster.domain) > 128:
         yield _complain("cluster.domain", settings.cluster.domain, "must be a domain such as cluster.local")
     for text in settings.names.upstream:
-        host, _, port = ("", "", "") if is_ip(text) else text.rpartition(":")
-        known = is_ip(text) or (is_ip(host.strip("[]")) and port.isdecimal() and 0 < int(port) < 65536)
-        if not known:
+        if not is_address(text, 53) or not is_ip(host_of(text)):
             yield _complain("names.upstream", text, "must be the address of a DNS server, such as 10.96.0.10")
 
 
@@ -338,21 +335,10 @@ def endpoint_problem(text: str) -> str:
     return ""
 
 
-def split_address(text: str) -> tuple[str, int] | None:
-    """Return host and port of ``host:port`` or ``[IPv6]:port``, or None where it is neither."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65535:
-        return None
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-        return (host, int(port)) if ":" in host and is_ip(host) else None
-    return (host, int(port)) if ":" not in host and is_host(host) else None
-
-
-def is_ip(text: str) -> bool:
-    """Return whether a text is an IPv4 or IPv6 address."""
+def is_address(text: str, default: int = 0) -> bool:
+    """Return whether a text is an address with a port; without one where there is a ``default`` port."""
     try:
-        ipaddress.ip_address(text)
+        split_address(text, default)
     except ValueError:
         return False
     return True
@@ -365,13 +351,6 @@ def is_network(text: str) -> bool:
     except ValueError:
         return False
     return "/" in text
-
-
-def is_host(text: str) -> bool:
-    """Return whether a text is an IP address or a host name; four numbers that are no IPv4 address are neither."""
-    if is_ip(text):
-        return True
-    return _HOST.fullmatch(text) is not None and not text.rpartition(".")[2].isdigit()
 
 
 def is_https(text: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Final
 
 import attrs
 
+from liqod.model.addresses import parse_ip
 from liqod.model.ids import is_dns_label, parse_fingerprint
 
 PROTOCOL: Final = 1
@@ -148,9 +149,8 @@ def candidates_of(
 
 def _rank(text: str, local: tuple[Network, ...], loopback: bool) -> int | None:
     """Return the rank of an address, the lowest is dialled first; None when it cannot be a peer's."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
+    address = parse_ip(text)
+    if address is None:
         return None
     if address.is_loopback:
         return 0 if loopback else None

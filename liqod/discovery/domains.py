@@ -15,8 +15,6 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.names import dns
 from twisted.names.client import Resolver
 
-from liqod.discovery.candidate import Candidate
-from liqod.discovery.manual import parse_address
 from liqod.discovery.merge import Lost, Seen
 from liqod.discovery.unicast import Found, SearchFailed, search
 from liqod.flow.backoff import Backoff
@@ -28,6 +26,7 @@ from liqod.kube.resources import SEARCHDOMAINS
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import READ_AGAIN, RefusedWrite, Retry
 from liqod.kube.writing.status_writer import StatusWriter
+from liqod.model.host_port import join_address, split_address
 from liqod.model.ids import Key
 from liqod.model.objects.meta import MAX_MESSAGE
 from liqod.model.records.search_domain import MAX_DOMAINS, FoundPeer, SearchDomain, SearchDomainStatus, is_domain
@@ -41,7 +40,7 @@ def make_resolver(reactor: Reactor, servers: Sequence[str]) -> Resolver:
 
     Each search has its own, so that a changed resolv.conf counts from the next one on and nothing has to be closed.
     """
-    named = [_server(text) for text in servers] or [(address, dns.PORT) for address in system_servers()]
+    named = [split_address(text, dns.PORT) for text in servers] or [(address, dns.PORT) for address in system_servers()]
     return Resolver(servers=named or [("127.0.0.1", dns.PORT)], reactor=reactor)
 
 
@@ -53,11 +52,6 @@ def system_servers(path: str = "/etc/resolv.conf") -> list[str]:
         return []
     words = [line.split() for line in lines]
     return [each[1] for each in words if len(each) > 1 and each[0] == "nameserver"][:MAX_SERVERS]
-
-
-def _server(text: str) -> tuple[str, int]:
-    host, port = parse_address(text if ":" in text else f"{text}:53")
-    return host, port
 
 
 def _with_another_spec(key: Key, old: SearchDomain | None, new: SearchDomain | None) -> Iterable[str]:
@@ -152,7 +146,7 @@ class DomainSearch(Controller[str]):
             FoundPeer(
                 cluster_id=candidate.cluster_id,
                 cluster_name=candidate.cluster_name,
-                address=_written(candidate),
+                address=join_address(candidate.host, candidate.port),
             )
             for _, seen in sorted(self._found.get(name, {}).items())
             for candidate in seen.candidates
@@ -178,8 +172,3 @@ class DomainSearch(Controller[str]):
         outcome = await self._status_writer.write(record, status)
         if isinstance(outcome, RefusedWrite) and outcome.retry is Retry.AT_ONCE:
             self.enqueue(record.metadata.name, READ_AGAIN)
-
-
-def _written(candidate: Candidate) -> str:
-    host = f"[{candidate.host}]" if ":" in candidate.host else candidate.host
-    return f"{host}:{candidate.port}"

@@ -20,6 +20,8 @@ from liqod.facts.observed import (
     part_of,
     texts_of,
 )
+from liqod.model.addresses import parse_ip, parse_ips
+from liqod.model.host_port import join_address
 from liqod.model.records.facts import (
     API_SERVER,
     API_SERVER_ADDRESSES,
@@ -52,7 +54,7 @@ def api_server(seen: Observed, settings: Settings, services: Sequence[str]) -> F
         return Fact(name=API_SERVER, state="Known", values=[endpoint], source=f"{KUBEADM}: controlPlaneEndpoint")
     addresses, port = api_endpoints(seen)
     if addresses:
-        url = f"https://{_in_url(addresses[0])}:{port}"
+        url = f"https://{join_address(addresses[0], port)}"
         return Fact(name=API_SERVER, state="Assumed", values=[url], source=str(API_ENDPOINTS))
     return Fact(
         name=API_SERVER,
@@ -83,9 +85,8 @@ def daemon_addresses(seen: Observed, settings: Settings, pods: Sequence[str]) ->
         source = "setting peering.advertise-addresses"
         return Fact(name=DAEMON_ADDRESSES, state="Known", values=named[:MAX_VALUES], source=source)
     hint = "set advertise-addresses under [peering]"
-    try:
-        address = ipaddress.ip_address(seen.host)
-    except ValueError:
+    address = parse_ip(seen.host)
+    if address is None:
         return Fact(name=DAEMON_ADDRESSES, message=f"the address of the daemon's host is not known; {hint}")
     if address.is_loopback or address.is_unspecified:
         return Fact(name=DAEMON_ADDRESSES, message=f"the daemon's host shows the address {address} only; {hint}")
@@ -105,11 +106,7 @@ def api_endpoints(seen: Observed) -> tuple[list[str], int]:
 
 def _addresses(body: Mapping[str, Any]) -> Iterator[str]:
     for endpoint in objects_of(body.get("endpoints")):
-        for text in texts_of(endpoint.get("addresses")):
-            try:
-                address = ipaddress.ip_address(text)
-            except ValueError:
-                continue
+        for address in parse_ips(texts_of(endpoint.get("addresses"))):
             if not address.is_loopback:
                 yield str(address)
 
@@ -122,16 +119,9 @@ def _is_reachable(url: str, inside: Sequence[str]) -> bool:
         return False
     if not host or host in _INSIDE or host.startswith("kubernetes.default.svc."):
         return False
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return True
-    return not (address.is_loopback or address.is_unspecified or _inside(host, inside))
+    address = parse_ip(host)
+    return address is None or not (address.is_loopback or address.is_unspecified or _inside(host, inside))
 
 
 def _inside(address: str, networks: Sequence[str]) -> bool:
     return any(ipaddress.ip_address(address) in ipaddress.ip_network(one) for one in networks)
-
-
-def _in_url(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

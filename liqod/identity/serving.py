@@ -8,7 +8,6 @@ a leaf served whose CA is not in the bundle. Where clients trust the cluster's s
 from __future__ import annotations
 
 import base64
-import ipaddress
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from liqod.identity.certs import read_certificates
+from liqod.model.addresses import parse_ip
 
 CA_LIFE: Final = timedelta(days=3650)
 LEAF_LIFE: Final = timedelta(days=90)
@@ -192,10 +192,8 @@ def _builder(
 
 
 def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+    address = parse_ip(host)
+    return x509.DNSName(host) if address is None else x509.IPAddress(address)
 
 
 def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

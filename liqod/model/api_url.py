@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
+from liqod.model.addresses import Address, parse_ip
 from liqod.model.special_networks import special
 
 _PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
@@ -53,14 +54,9 @@ def _place(url: str) -> tuple[str, int]:
     return host if address is None else str(address), parts.port or 443
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        pass
-    else:
-        return getattr(address, "ipv4_mapped", None) or address
-    return _short_address(host)
+def _address(host: str) -> Address | None:
+    address = parse_ip(host.partition("%")[0])
+    return _short_address(host) if address is None else getattr(address, "ipv4_mapped", None) or address
 
 
 def _short_address(host: str) -> ipaddress.IPv4Address | None:

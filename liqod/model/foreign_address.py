@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
+from liqod.model.addresses import parse_ip
 from liqod.model.records.network import Network
 from liqod.model.special_networks import special
 
@@ -15,9 +16,8 @@ def objection(address: str, own: Sequence[Network], peer: Sequence[Network] | No
     ``own``: this cluster's networks. ``peer``: the peer's networks as they are seen here; None where liqod does not
     connect the clusters, so that they are not known.
     """
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
+    parsed = parse_ip(address)
+    if parsed is None:
         return "is no IP address"
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     parsed = mapped or parsed

@@ -6,6 +6,8 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Final
 
+from liqod.model.addresses import Address
+
 RESERVED: Final = ipaddress.IPv4Network("240.0.0.0/4")
 """Addresses that no network has (RFC 1112, section 4), and that Linux forwards like any others."""
 UNUSABLE: Final[Mapping[int, tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]]] = {
@@ -34,7 +36,7 @@ SPECIAL: Final[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]] = (
 """All of these as networks."""
 
 
-def special(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
+def special(address: Address) -> str:
     """Return why an address is no host of another cluster, as the rest of a sentence; empty where it may be one."""
     if any(address in one for one in UNUSABLE[address.version]):
         return "has a meaning on its own host or link alone"

@@ -227,8 +227,7 @@ class NameServices(Controller[str]):
         return () if same else self._tenants()
 
     def _shadow_changed(self, key: Key, old: ShadowPod | None, new: ShadowPod | None) -> Iterable[str]:
-        namespace = self._namespaces.get(Key("", key.namespace))
-        tenant = "" if namespace is None else tenant_of(namespace)
+        tenant = tenant_of(self._namespaces.get(Key("", key.namespace)))
         return (tenant,) if new is not None and tenant and self._note_domain(tenant, new) else ()
 
     def _note_domain(self, tenant: str, shadow: ShadowPod) -> bool:

@@ -22,6 +22,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import LEASES, NAMESPACES, SERVICES
+from liqod.model.host_port import split_address
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.records.name_service import (
@@ -211,11 +212,8 @@ class Names(Controller[str]):
 
 def server_of(text: str) -> Address:
     """Return the address and port of a server, written "address" or "address:port" ("[address]:port" of IPv6)."""
-    try:
-        return str(ipaddress.ip_address(text)), 53
-    except ValueError:
-        host, _, port = text.rpartition(":")
-        return str(ipaddress.ip_address(host.strip("[]"))), int(port)
+    host, port = split_address(text, 53)
+    return str(ipaddress.ip_address(host)), port
 
 
 def _networks(settings: Settings) -> tuple[Network, ...]:

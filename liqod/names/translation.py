@@ -17,6 +17,7 @@ from typing import Final
 
 from attrs import field, frozen
 
+from liqod.model.addresses import Address
 from liqod.model.records.network import Network
 
 MAX_NAME: Final = 253
@@ -130,7 +131,7 @@ def _below(name: str, domain: str) -> list[str] | None:
     return name[: -len(domain) - 1].split(".") if name.endswith(f".{domain}") else None
 
 
-def _address_of(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _address_of(name: str) -> Address | None:
     """Return the address whose name in a reverse zone this is (RFC 1035, 3.5; RFC 3596, 2.5); None for another name."""
     four, six = _below(name, "in-addr.arpa"), _below(name, "ip6.arpa")
     try:

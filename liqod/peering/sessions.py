@@ -18,6 +18,7 @@ from liqod.flow.clocks import Reactor
 from liqod.flow.tasks import Tasks
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pairing import Token
+from liqod.model.host_port import host_of
 from liqod.model.ids import ClusterID
 from liqod.peering.controller import PeeringContext
 from liqod.peering.ports import OwnCluster, Sighting
@@ -404,7 +405,7 @@ class Sessions:
         if connection.ended_by_peer:
             self._refused_by_peer(connection, ending)
         elif connection.role == "listener" or ending.reason not in ("ConnectionLost", "HandshakeFailed"):
-            certificate, address = connection.certificate, connection.address.rpartition(":")[0]
+            certificate, address = connection.certificate, host_of(connection.address)
             self._refusals.record(
                 ending.reason,
                 address,

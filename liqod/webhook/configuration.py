@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
+from liqod.model.host_port import split_address
 from liqod.model.names import ENABLED_LABEL
 from liqod.model.objects.meta import Object
 
@@ -43,8 +44,7 @@ class ServiceReference:
 def service_of(text: str) -> ServiceReference | None:
     """Return what the setting ``webhook.service`` names, ``namespace/name[:port]``; None for an empty one."""
     namespace, _, rest = text.partition("/")
-    name, _, port = rest.partition(":")
-    return ServiceReference(namespace, name, int(port or "443")) if text else None
+    return ServiceReference(namespace, *split_address(rest, 443)) if text else None
 
 
 def forge(

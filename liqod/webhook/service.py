@@ -26,6 +26,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.events import EventRecorder, Recorder
 from liqod.kube.resources import MUTATINGWEBHOOKS, SECRETS
+from liqod.model.host_port import join_address
 from liqod.model.ids import Key
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import REMOTE, NamespaceOffloading, Policy, policy_of
@@ -133,8 +134,7 @@ class AdmissionWebhook(Controller[str]):
         given = self._settings.webhook.url.rstrip("/")
         if given:
             return given if urlsplit(given).path else given + PATH
-        host = f"[{self._url_host}]" if ":" in self._url_host else self._url_host
-        return f"https://{host}:{self.port}{PATH}"
+        return f"https://{join_address(self._url_host, self.port)}{PATH}"
 
     @property
     def prepared(self) -> bool:

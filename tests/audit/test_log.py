@@ -99,7 +99,7 @@ class LimitTests(SynchronousTestCase):
     def test_claimed_names_are_no_way_around(self) -> None:
         """An address that claims another cluster ID, or uses another port, each time has one share."""
         limits = EventLimits()
-        events = [AuditEvent("Refused", "X", peer=f"p{n}", address=f"192.0.2.7:{n}") for n in range(100)]
+        events = [AuditEvent("Refused", "X", peer=f"p{n}", address=f"192.0.2.7:{n}") for n in range(1, 101)]
         self.assertEqual([limits.admit(event, 0.0) for event in events].count(0), 1 + PER_SOURCE[1] - 1)
 
     def test_many_sources_are_limited_together(self) -> None:

@@ -427,6 +427,10 @@ class AgainstTests(TestCase):
         self.assertIn("LQ2007", await self.liqodctl("token", "revoke", token.id, status=1))
         self.assertIn("LQ2007", await self.liqodctl("peer", made["token"][:-3], status=2))
         await self.liqodctl("token", "create", "--ttl=soon", status=2)
+        made = json.loads(await self.liqodctl("token", "create", "--address=fd00::5872", "-o", "json"))[0]
+        self.assertEqual(made["addresses"], ["[fd00::5872]:5872"])
+        for wrong in ("gw:99999", "gw:\u0665", "[fd00::1", "http://gw"):
+            self.assertIn("is not host:port", await self.liqodctl("token", "create", f"--address={wrong}", status=2))
         self.assertIn("warning: 127.0.0.1 can be reached on this host only", await self.liqodctl("token", "create"))
         records = await self.liqodctl("dns-records", "example.com", "--address=192.0.2.1", "--host=gw.example.com")
         self.assertIn("_liqod._tcp.example.com. 300 IN PTR ", records)
@@ -478,7 +482,7 @@ class AgainstTests(TestCase):
         record = await self.client.get(FOREIGNCLUSTERS, "milan", view=ForeignCluster)
         self.assertEqual(([each.address for each in record.spec.endpoints], record.spec.fingerprint), ([address], ""))
         self.assertIn("LQ2009", await self.liqodctl("peer", "127.0.0.1:1", status=1))
-        for target in ("liqod:xxxxx", "a b", "http://example.com/"):
+        for target in ("liqod:xxxxx", "a b", "http://example.com/", "[fd00::1", "10.0.0.256", "gw:65536"):
             self.assertIn("neither a pairing token nor an address", await self.liqodctl("peer", target, status=2))
 
     async def test_unpeer(self) -> None:
@@ -551,6 +555,12 @@ class AgainstTests(TestCase):
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         lease = {"holderIdentity": "node-1-x", "renewTime": now, "leaseDurationSeconds": 10}
         await self.client.create(LEASES, {"metadata": {"name": "liqod"}, "spec": lease}, "liqo-system")
+        port = REACTOR.listenTCP(0, Factory.forProtocol(Protocol), interface="::1")
+        self.addCleanup(port.stopListening)
+        url = f"https://[::1]:{port.getHost().port}/mutate"
+        hooks = [{"clientConfig": {"url": url}}]
+        await self.client.create(MUTATINGWEBHOOKS, {"metadata": {"name": "liqod"}, "webhooks": hooks})
+        self.assertIn(f"✓ {url} accepts connections", await self.liqodctl("check", status=1))
         findings = json.loads((await self.liqodctl("check", "-o", "json", status=1)).rpartition("]")[0] + "]")
         self.assertIn(("Daemon", "good"), {(finding["group"], finding["verdict"]) for finding in findings})
         self.assertNotIn(("CRDs", "bad"), {(finding["group"], finding["verdict"]) for finding in findings})

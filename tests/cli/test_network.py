@@ -86,6 +86,17 @@ class PathTests(SynchronousTestCase):
         self.assertEqual((problems, set(passed) & set(hops.HOPS)), ([], {hops.AGREEMENT, hops.ROUTE, hops.TUNNEL}))
         self.assertTrue(may_send(tunnel_to_milan(), PathProbes(peer="c2", host=GOOD)))
 
+    def test_the_port_that_must_be_open(self) -> None:
+        """The advice names the port of the peer's endpoint; it names none where no endpoint is known."""
+        for endpoint, advice in (
+            ("192.0.2.1:5871", "UDP port 5871 must be open there, and the peer's daemon running"),
+            ("[2001:db8::7]:5871", "UDP port 5871 must be open there, and the peer's daemon running"),
+            ("", "the tunnel's UDP port must be open there, and the peer's daemon running"),
+        ):
+            host = attrs.evolve(GOOD, handshake_age=None, endpoint=endpoint)
+            found = examine(Evidence(records=tunnel_to_milan(), path=PathProbes(peer="c2", host=host)))
+            self.assertEqual([one.advice for one in found.problems if one.code == "NoHandshake"], [advice])
+
     def test_no_host(self) -> None:
         """On another host the records are what there is, and that it was not looked at is no failure."""
         elsewhere = NotObserved("this host is not the gateway", "run it as root on 192.0.2.7")

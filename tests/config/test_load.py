@@ -258,6 +258,20 @@ class SenseTests(Base):
         for key in ("network.pod-cidrs", "network.pools", "network.endpoints"):
             self.assertTrue(any(key in problem for problem in problems), problems)
 
+    def test_addresses_of_servers(self) -> None:
+        """A server of DNS is at an address, and has a port where that is another one than 53."""
+        for text in ("10.96.0.10", "10.96.0.10:5353", "fd00::a", "[fd00::a]", "[fd00::a]:5353"):
+            for section, key in (("discovery", "dns-servers"), ("names", "upstream")):
+                self.assertTrue(parse(f'[{section}]\n{key} = ["{text}"]\n', {}))
+        self.assertTrue(parse('[discovery]\ndns-servers = ["dns.example:53"]\n', {}))
+        many = "1" * 5000
+        for text in ("10.96.0.10:\u0665\u0663", "[10.96.0.10]:53", "[fd00::a:53", "fd00:1:2:3:4:5:6:7:53", f"a:{many}"):
+            for section, key in (("discovery", "dns-servers"), ("names", "upstream")):
+                self.assertIn(f"{section}.{key}", self.problems(f'[{section}]\n{key} = ["{text}"]\n')[0])
+        self.assertIn("names.upstream", self.problems('[names]\nupstream = ["dns.example:53"]\n')[0])
+        peers = f'[[discovery.peers]]\naddress = "a.example:{many}"\n'
+        self.assertIn("discovery.peers[0].address", self.problems(peers)[0])
+
     def test_lease(self) -> None:
         """A lease must be renewed before it ends."""
         self.assertIn("leader.renew-interval", self.problems("[leader]\nlease-duration = 3")[0])

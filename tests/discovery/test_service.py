@@ -44,7 +44,7 @@ class ServiceTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.changes: list[tuple[Candidate, ...]] = []
-        settings = schema.Discovery(peers=[schema.Peer("hand.example")])
+        settings = schema.Discovery(peers=[schema.Peer("hand.example:5872")])
         self.discovery = Discovery(settings, ME, self.clock, self.changes.append, make_mdns=Played)
         (self.source,) = self.discovery.services
 

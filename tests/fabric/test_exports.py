@@ -224,7 +224,7 @@ class AssignExportsTests(SynchronousTestCase):
     def test_as_the_peer_calls_them(self) -> None:
         """Host bits are kept in the peer's view; without a view there is nothing, and unreadable ports open none."""
         exports = [
-            Export(address="192.0.2.9", external="10.70.0.77", ports=["TCP/80", "UDP/53", "TCP/99999", "x"]),
+            Export(address="192.0.2.9", external="10.70.0.77", ports=["TCP/80", "UDP/53", "TCP/99999", "TCP/\u0668"]),
             Export(address="192.0.2.7", external="10.70.0.78", ports=["everything"]),
             Export(address="192.0.2.5", external="10.99.0.78"),
             Export(address="2001:db8::7", external="10.70.0.79"),

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.control.records import is_peered
@@ -19,7 +20,7 @@ from liqod.model.records.views import AdvertisementStatus, ForeignCluster, Forei
 from liqod.peering.borrowing.virtual_nodes import node_name
 from liqod.peering.records.directions import is_on
 from liqod.peering.records.status import Facts, describe
-from liqod.peering.session.dial import STAGGER, Race, join_address, split_address
+from liqod.peering.session.dial import STAGGER, Race
 from liqod.peering.session.liveness import Liveness
 from liqod.peering.session.protocol import PeerConnection
 from liqod.peering.session.refusal_log import MAX_SOURCES, QUIET, RefusalLog
@@ -151,7 +152,7 @@ def applied(target: Any, patch: Any) -> Any:
 
 
 class NameTests(SynchronousTestCase):
-    """Names of virtual nodes, addresses, switches."""
+    """Names of virtual nodes, switches."""
 
     def test_a_taken_name_gets_a_short_id(self) -> None:
         """The plain name where it is free, the same with a hash where not, always a DNS label."""
@@ -160,13 +161,6 @@ class NameTests(SynchronousTestCase):
         self.assertNotEqual(node_name("m", "id-1", {"liqo-m"}), node_name("m", "id-2", {"liqo-m"}))
         self.assertRegex(node_name("x" * 99, "id", {"liqo-" + "x" * 58}), r"^[a-z0-9-]{1,63}$")
         self.assertRegex(node_name("***", "id", set()), r"^liqo-[0-9a-f]{6}$")
-
-    def test_addresses_are_host_and_port(self) -> None:
-        """IPv6 stands in brackets; what is no address is refused with what is allowed."""
-        for address in ("10.0.0.1:5872", "[fd00::1]:5872", "host.example:1"):
-            self.assertEqual(join_address(*split_address(address)), address)
-        for wrong in ("", "host", "host:", ":1", "host:0", "host:65536", "host:x"):
-            self.assertRaises(ValueError, split_address, wrong)
 
     def test_auto_follows_the_settings(self) -> None:
         """The record decides, Auto leaves it to the settings, and Auto there means yes."""
@@ -192,6 +186,18 @@ class RefusalsTests(SynchronousTestCase):
         refusals.record("Bad", "10.0.4.1", "again")
         self.assertEqual(refusals.counts["Bad"], MAX_SOURCES + 11)
         self.assertLessEqual(len(refusals._logged), MAX_SOURCES)
+
+    def test_another_port_is_no_other_source(self) -> None:
+        """Each connection comes from another port, and a host may have all addresses of a /64: logged once."""
+        for sources in (
+            ("192.0.2.7:40001", "192.0.2.7:40002", "192.0.2.7"),
+            ("[2001:db8::7]:40001", "[2001:db8::7]:40002", "[2001:db8::8]:40001", "2001:db8::7"),
+        ):
+            refusals = RefusalLog(Clock())
+            with capturedLogs() as events:
+                for source in sources:
+                    refusals.record("BadCertificate", source, "why")
+            self.assertEqual([one["source"] for one in events], [sources[0]])
 
 
 class RaceTests(SynchronousTestCase):

@@ -36,8 +36,8 @@ from liqod.flow.tasks import together
 from liqod.kube.errors import KubeError, ServerError, Throttled, Unreachable
 from liqod.kube.resources import PODS
 from liqod.model.diagnosis.cluster import ClusterFacts, problems_of
+from liqod.model.host_port import split_address
 from liqod.model.records.views import ForeignCluster
-from liqod.peering.session.dial import split_address
 
 T = TypeVar("T")
 

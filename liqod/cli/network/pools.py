@@ -15,6 +15,7 @@ import attrs
 from liqod.cli.console.findings import Finding, good, warning
 from liqod.config.schema import Network as Settings
 from liqod.fabric.state.network import overlaps, parse_networks
+from liqod.model.addresses import parse_ips
 from liqod.model.records.network import Network
 
 TIME_FILES: Final = (
@@ -76,12 +77,5 @@ def judge_pools(settings: Settings, needs: Sequence[Need], known: Sequence[Netwo
 
 
 def _addresses(texts: Iterable[str]) -> list[Network]:
-    found: list[Network] = []
-    for text in texts:
-        try:
-            address = ipaddress.ip_address(text)
-        except ValueError:
-            continue
-        if not (address.is_loopback or address.is_link_local):
-            found.append(ipaddress.ip_network(address))
-    return found
+    parsed = parse_ips(texts)
+    return [ipaddress.ip_network(one) for one in parsed if not (one.is_loopback or one.is_link_local)]

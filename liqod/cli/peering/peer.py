@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 import sys
 from contextlib import suppress
 from typing import Any
@@ -18,7 +17,7 @@ from liqod.cli.console.render import printable
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.peering.probe_peer import probe_peer
-from liqod.cli.peering.token import PORT, with_port
+from liqod.cli.peering.token import PORT
 from liqod.cli.status.facts import peer_hint
 from liqod.cli.status.peers import label
 from liqod.cli.status.whoami import own_cluster
@@ -26,13 +25,13 @@ from liqod.identity.fingerprint_words import words
 from liqod.identity.pairing import MAX_LENGTH, PREFIX, BadToken, Token, read_token
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
+from liqod.model.host_port import join_address, split_address
 from liqod.model.ids import ClusterID, Key, is_dns_label
 from liqod.model.objects.meta import find_condition, is_true
 from liqod.model.records.invitations import INVITATION, INVITATION_LABEL, invitation_name
 from liqod.model.records.unpeering import DISTRUSTED
 from liqod.model.records.views import ForeignCluster
 
-ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(:\d{1,5})?|\[?[0-9A-Fa-f:.]+(%\w+)?\]?(:\d{1,5})?")
 _REFUSALS = ("TokenRefused", "UnexpectedKey", "ClusterIDRepetition", "KeyInUse")
 
 
@@ -65,14 +64,15 @@ def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
         session.publish({**result, "fingerprint": token.fingerprint, "trusted": True})
 
     async def at_address(session: Session) -> None:
-        if not ADDRESS.fullmatch(target.strip()):
+        try:
+            address = join_address(*split_address(target.strip(), PORT))
+        except ValueError:
             raise CliError(
                 errors.BAD_TOKEN,
                 f"{printable(target)[:40]!r} is neither a pairing token nor an address",
                 "a token begins with liqo1. and is copied whole; an address is a name or IP, such as gw.example.com",
                 errors.USAGE,
-            )
-        address = with_port(target.strip(), PORT)
+            ) from None
         found = await probe_peer(session.reactor, address, timeout)
         if not is_dns_label(found.cluster_id):
             raise CliError(errors.PEER_UNREACHABLE, f"the server at {address} presents no cluster ID", "is it liqod?")

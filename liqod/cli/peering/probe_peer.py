@@ -19,9 +19,9 @@ from liqod.flow.clocks import Reactor
 from liqod.flow.connections.handshake import BoundedClient
 from liqod.identity.certs import generate
 from liqod.identity.tls import PeerCertificate, PeerTLS
+from liqod.model.host_port import split_address
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
-from liqod.peering.session.dial import split_address
 
 
 @attrs.frozen

@@ -36,7 +36,7 @@ from liqod.kube.resources import (
 )
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects import quantity
-from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
+from liqod.model.objects.granted_namespace import granted_to, is_tenant_namespace
 from liqod.model.objects.meta import Object
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.views import ForeignCluster
@@ -75,7 +75,7 @@ def show(options: Options, name: str) -> None:
         own = next((one for one in present if is_tenant_namespace(one, cluster.metadata.name)), None)
         contract = Contract.of(session.settings)
         contract = at_level(contract, level_of(contract.granted.quota, own))
-        names = sorted(one.metadata.name for one in present if tenant_of(one) == cluster.metadata.name)
+        names = sorted(one.metadata.name for one in granted_to(cluster.metadata.name, present))
         session.show([*await _held(session, cluster, names, contract), *_granted(contract)], COLUMNS)
         lent = cluster.status.lent
         if lent is None or not lent.resources:

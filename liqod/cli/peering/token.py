@@ -26,6 +26,7 @@ from liqod.config.endpoints import port_of
 from liqod.config.schema import Settings
 from liqod.identity.pairing import MAX_ADDRESSES, SECRET_BYTES, Token, verifier
 from liqod.kube.resources import SECRETS
+from liqod.model.host_port import join_address, split_address
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.facts import DAEMON_ADDRESSES, fact_of
 from liqod.model.records.invitations import (
@@ -103,13 +104,17 @@ async def new_token(session: Session, ttl: timedelta, addresses: Sequence[str] =
         )
     port = listening_port(session.settings)
     where = list(addresses) or await daemon_addresses(session)
+    try:
+        found = [join_address(*split_address(each, port)) for each in where[:MAX_ADDRESSES]]
+    except ValueError as error:
+        raise CliError(errors.CONFIGURATION, str(error), "--address takes HOST or HOST:PORT", errors.USAGE) from None
     secret = secrets.token_bytes(SECRET_BYTES)
     made = Token(
         id=secrets.token_hex(8),
         issuer=ClusterID(mine.cluster_id),
         name=session.settings.cluster.name,
         fingerprint=Fingerprint(mine.fingerprint),
-        addresses=[with_port(each, port) for each in where[:MAX_ADDRESSES]],
+        addresses=found,
         secret=secret,
     )
     expires = datetime.now(UTC) + ttl
@@ -236,13 +241,6 @@ def row_of(body: dict[str, Any]) -> dict[str, Any]:
         "attempts": attempts,
         "used": text(USED_BY),
     }
-
-
-def with_port(address: str, port: int) -> str:
-    """Return ``host:port`` of an address with or without a port; a bare IPv6 address is put in brackets."""
-    if address.count(":") > 1 and not address.startswith("["):
-        return f"[{address}]:{port}"
-    return address if re.search(r":\d+$", address) else f"{address}:{port}"
 
 
 def listening_port(settings: Settings) -> int:

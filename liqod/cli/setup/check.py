@@ -39,6 +39,7 @@ from liqod.model.diagnosis import examination
 from liqod.model.diagnosis.cluster import DAEMON, ClusterFacts, LeaderFacts
 from liqod.model.diagnosis.examination import Evidence
 from liqod.model.diagnosis.installation import ClockFacts
+from liqod.model.host_port import join_address
 from liqod.model.objects.meta import Object
 from liqod.model.records.facts import API_SERVER, values_of
 from liqod.model.records.offer_rules import SHOWN, granted_labels
@@ -234,13 +235,13 @@ async def _ports(session: Session) -> AsyncIterator[Finding]:
     if not here or not port:
         return
     host = own_address(session.client.config.server)
+    address = join_address(host, port)
     problem = await _connect_error(session.reactor, host, port)
     if problem:
-        yield bad(
-            "Ports", f"{host}:{port} does not accept connections: {problem}", "peers must reach it: check the firewall"
-        )
+        hint = "peers must reach it: check the firewall"
+        yield bad("Ports", f"{address} does not accept connections: {problem}", hint)
     else:
-        yield good("Ports", f"{host}:{port} accepts connections; peers must reach it, too")
+        yield good("Ports", f"{address} accepts connections; peers must reach it, too")
 
 
 async def _webhook(session: Session) -> AsyncIterator[Finding]:
@@ -266,7 +267,7 @@ async def _webhook(session: Session) -> AsyncIterator[Finding]:
                 "Webhook", f"{url} is not reachable from this host: {problem}", "the API server must reach it"
             )
         else:
-            yield good("Webhook", f"{parts.hostname}:{parts.port} accepts connections")
+            yield good("Webhook", f"{url} accepts connections")
 
 
 async def _connect_error(reactor: Reactor, host: str, port: int) -> str:

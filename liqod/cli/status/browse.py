@@ -15,6 +15,7 @@ from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.service import Discovery
 from liqod.flow.aio import reactor_is_asyncio
 from liqod.identity.fingerprint_words import words
+from liqod.model.host_port import join_address
 from liqod.model.ids import parse_fingerprint
 
 
@@ -58,8 +59,5 @@ def row(cluster_id: str, seen: list[Candidate]) -> dict[str, Any]:
         "words": f"{spoken} (claimed)" if spoken else "",
         "fingerprint": first.fingerprint,
         "found": sorted({candidate.source for candidate in seen}),
-        "addresses": [
-            f"[{candidate.host}]:{candidate.port}" if ":" in candidate.host else f"{candidate.host}:{candidate.port}"
-            for candidate in seen
-        ],
+        "addresses": [join_address(candidate.host, candidate.port) for candidate in seen],
     }

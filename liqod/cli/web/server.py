@@ -7,7 +7,6 @@ its own name at 127.0.0.1 (DNS rebinding), hence the check of Host: no name but 
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import secrets
 from importlib.resources import files
 from typing import Any, Final
@@ -26,6 +25,7 @@ from liqod.cli.web.cluster_reader import ClusterReader
 from liqod.cli.web.pages import error_page, overview_page, peer_html
 from liqod.cli.web.view import overview, peer_page
 from liqod.flow.connections.factories import QuietSite
+from liqod.model.addresses import parse_ip
 
 HERE: Final = "127.0.0.1"
 CONNECTIONS: Final = 32
@@ -57,12 +57,8 @@ def is_local(host: str) -> bool:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return False
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+    address = parse_ip(name)
+    return name == "localhost" or (address is not None and address.is_loopback)
 
 
 class Pages(Resource):

@@ -26,7 +26,6 @@ from liqod.fabric.state.network import (
     Vtep,
     contains,
     first_of,
-    host_port,
     overlaps,
     parse_networks,
 )
@@ -45,6 +44,8 @@ from liqod.fabric.state.validation import (
     network,
     service_range,
 )
+from liqod.model.addresses import Address, parse_ip
+from liqod.model.host_port import join_address, parse_port
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import (
     MAX_GUESTS,
@@ -53,7 +54,6 @@ from liqod.model.records.network import (
     MAX_OWN_SERVICES,
     MAX_PODS,
     MAX_SERVICE_NETWORKS,
-    Address,
     Network,
     NetworkGatewaySpec,
     SeenExport,
@@ -156,7 +156,7 @@ def link_of(record: TunnelEndpoint, limits: Limits, mtu: int) -> Link:
         host, port = endpoint_of(spec.endpoint)
         if inside := overlaps(ipaddress.ip_network(host), remote):
             raise Refusal("BadEndpoint", f"the tunnel endpoint {host} lies inside the peer's own network {inside}")
-        endpoint = host_port(host, port)
+        endpoint = join_address(host, port)
     if not SMALLEST_MTU <= spec.mtu <= LARGEST_MTU:
         raise Refusal("BadMTU", f"an MTU of {spec.mtu} is not between {SMALLEST_MTU} and {LARGEST_MTU}")
     measured = record.status.path_mtu
@@ -290,11 +290,10 @@ def _exports(exports: Sequence[SeenExport], seen: Sequence[Network], limits: Lim
 
 def _port(text: str) -> tuple[str, int]:
     protocol, _, number = text.partition("/")
-    if protocol.lower() not in PROTOCOLS or not (number.isascii() and number.isdigit() and len(number) <= 5):
-        raise Refusal("BadExport", f"{text[:20]!r} is no port such as TCP/80")
-    if not 0 < int(number) < 65536:
-        raise Refusal("BadExport", f"{text[:20]!r} is no port from 1 to 65535")
-    return protocol.lower(), int(number)
+    port = parse_port(number)
+    if protocol.lower() not in PROTOCOLS or not port:
+        raise Refusal("BadExport", f"{text[:20]!r} is no port from 1 to 65535, such as TCP/80")
+    return protocol.lower(), port
 
 
 def _own_addresses(gateway: NetworkGatewaySpec, limits: Limits) -> tuple[Network, ...]:
@@ -319,10 +318,7 @@ def _vteps(gateway: NetworkGatewaySpec, limits: Limits) -> tuple[Vtep, ...]:
 
 
 def _address(text: str) -> Address | None:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
+    address = parse_ip(text)
     return None if isinstance(address, ipaddress.IPv6Address) and address.scope_id else address
 
 

@@ -17,6 +17,7 @@ from liqod.fabric.state.report import (
     TunnelReport,
     find_cut,
 )
+from liqod.model.host_port import split_address
 from liqod.model.objects.meta import Condition, set_condition
 from liqod.model.records.network import SESSION_LIFETIME, TunnelEndpointStatus
 from liqod.model.timestamps import rfc3339
@@ -138,9 +139,9 @@ def _closed(link: Link, device: Device) -> str:
             f"the tunnel has not come up within {UP_WITHIN:.0f} s: {ours} is closed; open it, because the peer "
             "named no address of its own to be called at"
         )
-    address, _, port = link.endpoint.rpartition(":")
+    address, port = split_address(link.endpoint)
     return (
-        f"the tunnel has not come up within {UP_WITHIN:.0f} s: UDP port {port} of {address.strip('[]')}, the peer's "
+        f"the tunnel has not come up within {UP_WITHIN:.0f} s: UDP port {port} of {address}, the peer's "
         f"gateway, is closed; open it there, or {ours}: one of the two is enough"
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
 from liqod.fabric.state.network import Vtep, overlaps, parse_networks
+from liqod.model.addresses import is_ip, parse_ip
 from liqod.model.names import OVERLAY_ANNOTATION
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import Pod
@@ -36,18 +37,10 @@ def find_vteps(nodes: Iterable[Node], own: str) -> tuple[Vtep, ...]:
     found = {}
     for node in nodes:
         announced = node.metadata.annotations.get(OVERLAY_ANNOTATION, "")
-        if announced and announced != own and not node.virtual and _is_address(announced):
+        if announced and announced != own and not node.virtual and is_ip(announced):
             # The host's own address too: replies to packets of the host itself have to go back over the overlay.
             found[announced] = Vtep(announced, (ipaddress.ip_network(announced), *parse_networks(node.spec.pod_cidrs)))
     return tuple(found[address] for address in sorted(found))
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def pod_addresses(pods: Iterable[Pod], namespaces: Iterable[str], *, offloaded: bool = False) -> frozenset[str]:
@@ -74,7 +67,4 @@ def addresses_inside(pods: Iterable[Pod], networks: Sequence[Network]) -> frozen
 
 def _canonical(text: str) -> str:
     """Return an address as the kernel shows it (RFC 5952), to be compared with that; empty where it is none."""
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        return ""
+    return str(parse_ip(text) or "")

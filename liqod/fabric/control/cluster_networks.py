@@ -17,7 +17,7 @@ from liqod.fabric.control.cluster_facts import (
     pod_addresses,
 )
 from liqod.fabric.control.probe_targets import pod_targets
-from liqod.fabric.state.network import ServiceMap, Vtep, host_port, parse_networks
+from liqod.fabric.state.network import ServiceMap, Vtep, parse_networks
 from liqod.fabric.state.services import own_services
 from liqod.fabric.state.validation import external_network, external_six
 from liqod.flow.controller import Source, watch
@@ -26,6 +26,7 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.resources import CLUSTERFACTS, NAMESPACES, NATTINGTABLES, NODES, PODS, SERVICES
+from liqod.model.host_port import join_address
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import ORIGIN_LABEL, OVERLAY_ANNOTATION, REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.objects.meta import Object
@@ -133,7 +134,7 @@ class ClusterNetworks:
             external=external,
             reserved=tuple(reserved),
             pools=tuple(parse_networks(settings.pools)),
-            endpoints=tuple(settings.endpoints) or (host_port(address, settings.listen_port),),
+            endpoints=tuple(settings.endpoints) or (join_address(address, settings.listen_port),),
             public_key=public_key,
             mtu=mtu,
             next_key=next_key,

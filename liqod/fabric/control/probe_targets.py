@@ -5,9 +5,9 @@ Pods of both versions are asked, because one version may be cut behind the peer'
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 
+from liqod.model.addresses import parse_ip
 from liqod.model.objects.pod import Pod
 from liqod.model.records.network import Network
 
@@ -41,8 +41,5 @@ def pod_target(pods: Iterable[Pod], networks: Sequence[Network], current: str) -
 
 
 def _is_inside(text: str, networks: Sequence[Network]) -> bool:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return any(address in network for network in networks)
+    address = parse_ip(text)
+    return address is not None and any(address in network for network in networks)

@@ -17,7 +17,6 @@ from twisted.logger import Logger
 from liqod.fabric.control.agreed import AgreedPeer, detailed, tunnel_spec
 from liqod.fabric.control.agreement.mode import ACCEPTED_BEFORE, first_decision, was_accepted
 from liqod.fabric.control.cluster_networks import when_changed
-from liqod.fabric.state.network import host_port
 from liqod.fabric.state.report import NetworkReport
 from liqod.fabric.state.validation import RemoteNetwork
 from liqod.flow.clocks import WallClock
@@ -30,6 +29,7 @@ from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, TUNNELENDPOINT
 from liqod.kube.writing.merge_patch import all_fields
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.status_writer import StatusWriter, require
+from liqod.model.host_port import join_address
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import MAX_MESSAGE, find_condition, to_dict
 from liqod.model.records.network import (
@@ -209,10 +209,10 @@ class Records:
         known = report.tunnels.get(key)
         if known is not None and self._wall().timestamp() - known.handshake < SESSION_LIFETIME:
             self._tried.pop(peer, None)
-            if known.endpoint in [host_port(*one) for one in remote.endpoints]:
+            if known.endpoint in [join_address(*one) for one in remote.endpoints]:
                 return known.endpoint
         since = self._tried.setdefault(peer, now)
-        return host_port(*remote.endpoints[int((now - since) / ENDPOINT_TIMEOUT) % len(remote.endpoints)])
+        return join_address(*remote.endpoints[int((now - since) / ENDPOINT_TIMEOUT) % len(remote.endpoints)])
 
     async def write_tunnel(self, peer: ClusterID, agreed: AgreedPeer, probe_pods: Sequence[str]) -> None:
         """Write what was agreed with a peer in the spec of its TunnelEndpoint."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from liqod.fabric.state.network import Link, Netmap, ServiceMap, overlaps
+from liqod.model.addresses import parse_ips
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Network, shift
 
@@ -63,12 +64,5 @@ def callable_guests(addresses: Iterable[str], local: Iterable[Netmap], used_here
     """
     used = list(used_here)
     open_to = [pair.ours for pair in local if pair.ours != pair.seen and overlaps(pair.seen, used) is None]
-    found = set()
-    for text in addresses:
-        try:
-            address = ipaddress.ip_address(text)
-        except ValueError:
-            continue
-        if any(address in network for network in open_to):
-            found.add(str(address))
-    return frozenset(found)
+    parsed = parse_ips(addresses)
+    return frozenset(str(address) for address in parsed if any(address in network for network in open_to))

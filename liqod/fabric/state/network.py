@@ -138,11 +138,6 @@ def first_of(external: Network) -> Network:
     return ipaddress.ip_network(external.network_address + 1)
 
 
-def host_port(address: str, port: int) -> str:
-    """Return an endpoint as wg(8) writes it: IPv6 addresses in brackets."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
 def overlaps(network: Network, others: Iterable[Network]) -> Network | None:
     """Return the first of the others that overlaps a network, or None."""
     return next((other for other in others if overlap(network, other)), None)

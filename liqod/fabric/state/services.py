@@ -12,10 +12,10 @@ before its kube-proxy, and home has to do its part without connection tracking.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Sequence
 
 from liqod.fabric.state.network import ServiceMap, overlaps
+from liqod.model.addresses import parse_ips
 from liqod.model.records.network import MAX_SERVICE_NETWORKS, Network, NetworkConfig, paired
 
 
@@ -57,12 +57,5 @@ def callable_services(maps: Iterable[ServiceMap], used_here: Iterable[Network]) 
 def own_services(maps: Iterable[ServiceMap], addresses: Iterable[str]) -> frozenset[str]:
     """Return those addresses of Services here that lie in networks of a peer's Services: here they mean ours."""
     networks = [one.services for one in maps]
-    found = set()
-    for text in addresses:
-        try:
-            address = ipaddress.ip_address(text)
-        except ValueError:
-            continue
-        if any(address in network for network in networks):
-            found.add(str(address))
-    return frozenset(found)
+    parsed = parse_ips(addresses)
+    return frozenset(str(address) for address in parsed if any(address in network for network in networks))

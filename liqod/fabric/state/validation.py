@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 
 from liqod.fabric.state.network import ServiceMap, overlaps
+from liqod.model.host_port import split_address
 from liqod.model.records.network import (
     MAX_ENDPOINTS,
     MAX_NETWORKS,
@@ -211,15 +212,11 @@ def _check_key(key: str, own: str, others: Collection[str]) -> None:
 
 def endpoint_of(text: str) -> tuple[str, int]:
     """Parse a tunnel endpoint, such as 192.0.2.7:5871 or [2001:db8::7]:5871; raises Refusal."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
     try:
+        host, port = split_address(text)
         address = ipaddress.ip_address(host)
-        number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
     except ValueError:
         raise Refusal("BadEndpoint", f"the tunnel endpoint {text[:60]!r} is not address:port") from None
-    if not 0 < number < 65536:
-        raise Refusal("BadEndpoint", f"the tunnel endpoint {text[:60]!r} has no port from 1 to 65535")
     if "%" in host or overlaps(ipaddress.ip_network(address), UNUSABLE[address.version]):
         raise Refusal("BadEndpoint", f"the tunnel endpoint {address} cannot be reached from another host")
-    return str(address), number
+    return str(address), port

@@ -14,6 +14,8 @@ from typing import Final, Protocol
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
+from liqod.model.addresses import parse_ip
+
 PER_ADDRESS: Final = 64
 """Maximum of waiting connections from one address: several clusters may share one behind NAT."""
 HALF_OPEN: Final = 256
@@ -202,9 +204,8 @@ class Admission:
 
 def source_of(host: str) -> str:
     """Return the key by which an address is counted: the IPv4 address, or the /64 network of an IPv6 address."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
+    address = parse_ip(host.partition("%")[0])
+    if address is None:
         return host
     if isinstance(address, ipaddress.IPv4Address):
         return str(address)

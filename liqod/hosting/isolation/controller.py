@@ -7,7 +7,6 @@ no pod is created in between.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -35,9 +34,10 @@ from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound, Undecodable
 from liqod.kube.resources import NETWORKPOLICIES, PODS, SHADOWNETWORKPOLICYSETS
 from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.model.digests import long_digest
 from liqod.model.ids import Key
 from liqod.model.names import ISOLATED_LABEL
-from liqod.model.objects.granted_namespace import home_name_of, tenant_of
+from liqod.model.objects.granted_namespace import granted_to, home_name_of, tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.records.facts import FACTS_NAME, ClusterFacts
@@ -137,8 +137,7 @@ class NetworkPolicies(Controller[Key]):
 
     def fair_by(self, key: Key) -> Hashable:
         """Return the tenant of a namespace."""
-        found = self._namespaces.get(key)
-        return tenant_of(found) if found is not None else ""
+        return tenant_of(self._namespaces.get(key))
 
     async def reconcile(self, key: Key) -> After | None:
         """Write what differs in one namespace."""
@@ -353,8 +352,8 @@ class NetworkPolicies(Controller[Key]):
         return attrs.evolve(around, name_servers=self._name_servers.places(tenant))
 
     def _seen(self, tenant: str, namespace: Object) -> Seen:
-        granted = (one for one in self._namespaces.items() if tenant_of(one) == tenant and not one.metadata.deleting)
-        here = {home_name_of(one): one.metadata.name for one in granted}
+        granted = granted_to(tenant, self._namespaces.items())
+        here = {home_name_of(one): one.metadata.name for one in granted if not one.metadata.deleting}
         tunnel = None if self._networks.tunnels is None else self._networks.tunnels.get(Key("", tenant))
         spec = None if tunnel is None else tunnel.spec
         return Seen(home=home_name_of(namespace), here=here, tunnel=spec, around=self._around(tenant))
@@ -362,7 +361,7 @@ class NetworkPolicies(Controller[Key]):
     # What changed
 
     def _of_tenant(self, tenant: str) -> Iterable[Key]:
-        return [one.metadata.key for one in self._namespaces.items() if tenant_of(one) == tenant]
+        return [one.metadata.key for one in granted_to(tenant, self._namespaces.items())]
 
     def _namespace_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[Key]:
         yield key
@@ -439,5 +438,4 @@ def _networks_of(tunnel: TunnelEndpoint) -> tuple[object, ...]:
 def _digest(record: str, egress: Mapping[str, Any] | None, seen: Seen) -> str:
     tunnel = seen.tunnel
     networks = () if tunnel is None else (tunnel.local, tunnel.local_seen, tunnel.remote, tunnel.remote_seen)
-    cause = [record, egress, seen.home, dict(seen.here), networks, seen.around.name_servers]
-    return hashlib.blake2b(msgspec.json.encode(cause, order="deterministic"), digest_size=16).hexdigest()
+    return long_digest([record, egress, seen.home, dict(seen.here), networks, seen.around.name_servers])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from liqod.hosting.networkpolicies.compiler import CLOSED, FLOOR, LONG_PREFIX, PREFIX
 from liqod.hosting.tenants.bounds import NAME
+from liqod.model.digests import long_digest
 from liqod.model.objects.meta import Object
-
-_DIGEST_SIZE: Final = 16
 
 
 class NetworkPolicy(Object, frozen=True):
@@ -53,8 +51,7 @@ def spec_of(policy: Mapping[str, Any]) -> Any:
 
 def digest_of(spec: Any) -> str:
     """Return the digest of a spec; those that mean the same to the API server have the same one."""
-    text = msgspec.json.encode(_present(spec), order="deterministic")
-    return hashlib.blake2b(text, digest_size=_DIGEST_SIZE).hexdigest()
+    return long_digest(_present(spec))
 
 
 def _present(value: Any) -> Any:

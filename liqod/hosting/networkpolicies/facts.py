@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import attrs
 
+from liqod.model.addresses import Address
 from liqod.model.objects.portable_metadata import LABEL_DOMAINS
-from liqod.model.records.network import Address, AddressMap, Network
+from liqod.model.records.network import AddressMap, Network
 
 _UNTRANSLATED: Final = AddressMap()
 

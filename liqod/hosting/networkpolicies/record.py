@@ -7,7 +7,7 @@ every pod.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -15,6 +15,7 @@ import msgspec
 
 from liqod.hosting.networkpolicies.facts import Facts, Namespace, Pod, StandIn
 from liqod.hosting.tenants.bounds import DNS_PORTS, Surroundings, dns_peers
+from liqod.model.addresses import parse_ips
 from liqod.model.records.home_policies import (
     MAX_ADDRESSES,
     MAX_BYTES,
@@ -26,7 +27,7 @@ from liqod.model.records.home_policies import (
     HomePoliciesSpec,
     PodKind,
 )
-from liqod.model.records.network import Address, AddressMap, Network, Subnets, TunnelEndpointSpec, paired
+from liqod.model.records.network import AddressMap, Network, Subnets, TunnelEndpointSpec, paired
 
 UNREADABLE: Final = ""
 """The name, which is none, of the policy that stands for a record that cannot be read: the compiler isolates all."""
@@ -88,23 +89,15 @@ def _pods(kinds: Sequence[PodKind]) -> Iterator[Pod]:
     left = MAX_ADDRESSES
     for one in kinds[:MAX_KINDS]:
         ports = tuple((port.name, port.protocol, port.port) for port in one.ports)
-        for address in _parsed(one.addresses[:left]):
+        for address in parse_ips(one.addresses[:left]):
             yield Pod(namespace=one.namespace, labels=one.labels, addresses=(address,), ports=ports)
         left -= len(one.addresses[:left])
-
-
-def _parsed(texts: Iterable[str]) -> Iterator[Address]:
-    for text in texts:
-        try:
-            yield ipaddress.ip_address(text)
-        except ValueError:
-            continue
 
 
 def _addresses(spec: HomePoliciesSpec, seen: Seen) -> AddressMap:
     pairs: list[tuple[Network, Network]] = []
     for one in spec.addresses[:MAX_MAPPED]:
-        found = list(_parsed((one.home, one.here)))
+        found = list(parse_ips((one.home, one.here)))
         if len(found) == 2 and found[0].version == found[1].version:
             pairs.append((ipaddress.ip_network(found[0]), ipaddress.ip_network(found[1])))
     # As the first pair that has an address translates it, single ones come before the networks that they may be in.
@@ -123,7 +116,7 @@ def _stand_ins(spec: HomePoliciesSpec, seen: Seen) -> Iterator[StandIn]:
         pod = Pod(
             namespace=one.namespace,
             labels=one.labels,
-            addresses=tuple(_parsed(one.addresses[:MAX_SERVERS])),
+            addresses=tuple(parse_ips(one.addresses[:MAX_SERVERS])),
             ports=ports,
         )
         for number in _DNS_NUMBERS:

@@ -11,7 +11,6 @@ admission webhooks changed in the pod is not reverted.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +27,7 @@ from liqod.hosting.views import (
     PodSpec,
     Toleration,
 )
+from liqod.model.digests import long_digest
 from liqod.model.names import (
     ISOLATED_LABEL,
     MANAGED_BY_LABEL,
@@ -179,16 +179,12 @@ def record_of(shadow: ShadowPod, spec: PodSpec, size: str | None = None) -> str:
     labels, annotations = labels_of(shadow), annotations_of(shadow)
     images = [(c.name, c.image) for c in (*(spec.containers or ()), *(spec.init_containers or ()))]
     asked: list[Any] = [(c.name, c.resources) for c in _resizable(spec)]
-    resources = _digest([*asked, *([spec.resources] if spec.resources else ())]) if size is None else size
+    resources = long_digest([*asked, *([spec.resources] if spec.resources else ())], 12) if size is None else size
     ephemeral = sorted(ephemeral_names(spec))
     mutable = [labels, annotations, images, spec.tolerations or [], spec.active_deadline_seconds, resources, ephemeral]
     return msgspec.json.encode(
-        Forged(_digest(mutable), sorted(labels), sorted(annotations), resources, ephemeral)
+        Forged(long_digest(mutable, 12), sorted(labels), sorted(annotations), resources, ephemeral)
     ).decode()
-
-
-def _digest(value: Any) -> str:
-    return hashlib.blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=12).hexdigest()
 
 
 def decode_record(text: str) -> Forged:

@@ -33,7 +33,7 @@ from liqod.model.names import (
     QUOTA_ANNOTATION,
     tenant_namespace,
 )
-from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
+from liqod.model.objects.granted_namespace import granted_to, is_tenant_namespace
 from liqod.model.objects.meta import Object, View
 from liqod.model.records.offer import AccessGrant, Refusal, tenant_namespace_taken
 
@@ -183,7 +183,7 @@ class Access:
         """
         tenant = tenant_namespace(peer)
         present = (await self._client.list(NAMESPACES, labels=selector(peer), view=Object)).items
-        granted = [namespace for namespace in present if tenant_of(namespace) == peer]
+        granted = granted_to(peer, present)
         own = next((n for n in present if n.metadata.name == tenant and is_tenant_namespace(n, peer)), None)
         had_account = own is not None
         if own is not None:

@@ -113,8 +113,7 @@ class ClosingNamespaces(Controller[Key]):
 
     def fair_by(self, key: Key) -> Hashable:
         """Return the tenant of a namespace."""
-        found = self._namespaces.get(key)
-        return tenant_of(found) if found is not None else ""
+        return tenant_of(self._namespaces.get(key))
 
     async def reconcile(self, key: Key) -> After | None:
         """Disable what is left in one namespace."""

@@ -17,7 +17,7 @@ from liqod.kube.resources import LIMITRANGES
 from liqod.kube.writing.ensure import ensure
 from liqod.model.ids import Key
 from liqod.model.names import QUOTA_ANNOTATION, REMOTE_CLUSTER_LABEL
-from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
+from liqod.model.objects.granted_namespace import granted_to, is_tenant_namespace, tenant_of
 from liqod.model.objects.meta import Object
 
 AGAIN: Final = 600.0
@@ -57,8 +57,7 @@ class NamespaceBounds(Controller[Key]):
 
     def fair_by(self, key: Key) -> Hashable:
         """Return the tenant of a namespace."""
-        found = self._namespaces.get(key)
-        return tenant_of(found) if found is not None else ""
+        return tenant_of(self._namespaces.get(key))
 
     async def reconcile(self, key: Key) -> After | None:
         """Write what differs in one namespace."""
@@ -80,7 +79,7 @@ class NamespaceBounds(Controller[Key]):
             await self._client.delete(LIMITRANGES, bounds.NAME, namespace)
 
     def _of_tenant(self, tenant: str) -> Iterable[Key]:
-        return [one.metadata.key for one in self._namespaces.items() if tenant_of(one) == tenant]
+        return [one.metadata.key for one in granted_to(tenant, self._namespaces.items())]
 
     def _namespace_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[Key]:
         yield key

@@ -20,7 +20,7 @@ from liqod.kube.resources import NAMESPACES, ROLEBINDINGS
 from liqod.kube.writing.ensure import ensure
 from liqod.model.ids import Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
-from liqod.model.objects.granted_namespace import tenant_of
+from liqod.model.objects.granted_namespace import granted_to, tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.records.offer import Refusal
 
@@ -86,7 +86,7 @@ class Namespaces:
 
     def granted(self, peer: str) -> list[Object]:
         """Return the namespaces granted to a borrower, as far as the watch shows them."""
-        return [seen for seen in self.informer.items() if tenant_of(seen) == peer]
+        return granted_to(peer, self.informer.items())
 
     async def grant(self, peer: str, local: str, remote: str) -> str:
         """Create a namespace for a borrower, with its rights in it; idempotent.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-
-import msgspec
 
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
 from liqod.kube.manifests import covers
 from liqod.kube.resources import Resource
 from liqod.kube.writing.merge_patch import merge_patch
+from liqod.model.digests import short_digest
 
 APPLIED_ANNOTATION: Final = "liqo.io/applied"
 """The digest of the fields that were last written, on objects to which the API server adds defaults.
@@ -86,9 +84,8 @@ def difference(present: Mapping[str, Any], wanted: Mapping[str, Any], *, default
 
 def marked(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object with the digest of its fields as an annotation."""
-    digest = hashlib.sha256(msgspec.json.encode(_fields(body), order="deterministic")).hexdigest()[:16]
     meta = body["metadata"]
-    annotations = {**meta.get("annotations", {}), APPLIED_ANNOTATION: digest}
+    annotations = {**meta.get("annotations", {}), APPLIED_ANNOTATION: short_digest(_fields(body))}
     return {**body, "metadata": {**meta, "annotations": annotations}}
 
 

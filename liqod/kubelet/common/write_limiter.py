@@ -6,14 +6,13 @@ reverts it (an admission webhook, another controller): such writes are repeated 
 
 from __future__ import annotations
 
-import hashlib
 from itertools import islice
 from typing import Any, Final
 
-import msgspec
 from attrs import frozen
 
 from liqod.flow.backoff import Backoff
+from liqod.model.digests import short_digest
 from liqod.model.ids import Key
 
 REPEATED: Final = Backoff(initial=1.0, factor=2.0, cap=300.0, jitter=0.0)
@@ -28,7 +27,7 @@ MAX_REFUSED_PAUSE: Final = 1.0
 @frozen
 class _Write:
     at: float
-    digest: bytes
+    digest: str
     count: int
     pause: float
 
@@ -49,20 +48,20 @@ class WriteLimiter:
         if last is None or now - last.at > SETTLED:
             return 0.0
         pause = last.pause
-        if last.digest == _digest(what):
+        if last.digest == short_digest(what):
             pause = max(pause, REPEATED.delay(last.count - 1))
         return max(0.0, last.at + pause - now)
 
     def written(self, key: Key, what: Any, now: float) -> None:
         """Record a write."""
-        digest = _digest(what)
+        digest = short_digest(what)
         last = self._last.get(key)
         again = last is not None and last.digest == digest and now - last.at <= SETTLED
         self._keep(key, _Write(now, digest, last.count + 1 if again and last is not None else 1, self._pause))
 
     def failed(self, key: Key, again: float, now: float) -> None:
         """Record a refused write that is due again after ``again`` seconds."""
-        self._keep(key, _Write(now, b"", 0, max(self._pause, min(again, MAX_REFUSED_PAUSE))))
+        self._keep(key, _Write(now, "", 0, max(self._pause, min(again, MAX_REFUSED_PAUSE))))
 
     def _keep(self, key: Key, write: _Write) -> None:
         self._last.pop(key, None)
@@ -73,7 +72,3 @@ class WriteLimiter:
             # SETTLED seconds.
             if now - write.at > SETTLED:
                 del self._last[known]
-
-
-def _digest(what: Any) -> bytes:
-    return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).digest()[:16]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
@@ -11,6 +10,7 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.resources import ENDPOINTSLICES
 from liqod.kubelet.common.context import ApiServer
+from liqod.model.addresses import is_ip
 from liqod.model.names import SERVICE_NAME_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.records.views import SliceEndpoint, SlicePort
@@ -65,8 +65,4 @@ class HomeApi:
 def _of_url(url: str) -> ApiServer:
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or HTTPS
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return ApiServer((), port, name=host)
-    return ApiServer((host,), port)
+    return ApiServer((host,), port) if is_ip(host) else ApiServer((), port, name=host)

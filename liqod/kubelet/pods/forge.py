@@ -6,11 +6,8 @@ give access to the lender's hosts (host namespaces).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
-
-import msgspec
 
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import FORGED_ANNOTATION, remote_annotations, remote_labels
@@ -18,6 +15,7 @@ from liqod.kubelet.node.tolerations import original_tolerations
 from liqod.kubelet.pods.affinity import preset_affinity, spread_constraints
 from liqod.kubelet.pods.offloading_patch import PATCHED_ANNOTATION, placement_digest
 from liqod.kubelet.tokens.projection import forge_access
+from liqod.model.digests import short_digest
 from liqod.model.names import (
     HOME_SPEC_ANNOTATION,
     NETWORK_POLICIES_ANNOTATION,
@@ -177,7 +175,7 @@ def digest_in(patch: Mapping[str, Any]) -> str:
 
 def digest_of_spec(meta: ObjectMeta, spec: Mapping[str, Any]) -> str:
     """Return the digest of the fields of a spec that can change while the pod exists."""
-    return _digest(_mutable(meta, spec))
+    return short_digest(_mutable(meta, spec))
 
 
 def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, context: Context) -> dict[str, Any]:
@@ -212,7 +210,7 @@ def _metadata(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> tu
     annotations = remote_annotations(meta.annotations, meta.uid, context)
     mutable = _mutable(meta, spec)
     annotations[FORGED_ANNOTATION] = _digest_of_all(labels, annotations, mutable, context)
-    annotations[HOME_SPEC_ANNOTATION] = _digest(mutable)
+    annotations[HOME_SPEC_ANNOTATION] = short_digest(mutable)
     # Not in the digest: it is for pods that are created, and of those that run nothing changes by it.
     annotations[DOMAIN_ANNOTATION] = context.domain
     if context.policies.value.get(meta.namespace):
@@ -244,11 +242,7 @@ def _digest_of_all(
 ) -> str:
     # Of the patch only tolerations can be added to a pod that exists; most patches have none.
     tolerations = context.patch.value.tolerations
-    return _digest([labels, annotations, *mutable, *([{"patch": tolerations}] if tolerations else [])])
-
-
-def _digest(values: list[Any]) -> str:
-    return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()[:16]
+    return short_digest([labels, annotations, *mutable, *([{"patch": tolerations}] if tolerations else [])])
 
 
 def _resizable(resources: Mapping[str, Any]) -> list[Any]:

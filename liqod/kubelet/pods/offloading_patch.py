@@ -6,12 +6,12 @@ architecture: then no node can be right for both, and the pod waits until one of
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
+from liqod.model.digests import short_digest
 from liqod.model.names import TYPE_LABEL
 from liqod.model.objects.node_selector import NodeSelector, Term, rules_out
 from liqod.model.records.views import OffloadingPatch
@@ -28,9 +28,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 def placement_digest(patch: OffloadingPatch) -> str:
     """Return the digest of what a patch says that cannot change in an existing pod; empty if it says nothing."""
     fixed = [patch.node_selector, patch.affinity.node_affinity, patch.runtime_class_name]
-    if not any(fixed):
-        return ""
-    return hashlib.sha256(msgspec.json.encode(fixed, order="deterministic")).hexdigest()[:16]
+    return short_digest(fixed) if any(fixed) else ""
 
 
 def contradiction(spec: Mapping[str, Any], patch: OffloadingPatch) -> str:

@@ -5,6 +5,8 @@ The labels are the daemon's word: an admission policy keeps others from setting 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from liqod.model.names import ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL
 from liqod.model.objects.meta import Object
 
@@ -25,9 +27,14 @@ def is_granted(namespace: Object) -> bool:
     )
 
 
-def tenant_of(namespace: Object) -> str:
-    """Return the ID of the cluster that a namespace was granted to; empty for none."""
-    return namespace.metadata.labels[REMOTE_CLUSTER_LABEL] if is_granted(namespace) else ""
+def tenant_of(namespace: Object | None) -> str:
+    """Return the ID of the cluster that a namespace was granted to; empty for none, and where there is no namespace."""
+    return namespace.metadata.labels[REMOTE_CLUSTER_LABEL] if namespace is not None and is_granted(namespace) else ""
+
+
+def granted_to(tenant: str, namespaces: Iterable[Object]) -> list[Object]:
+    """Return those namespaces that were granted to a cluster."""
+    return [one for one in namespaces if tenant_of(one) == tenant]
 
 
 def home_name_of(namespace: Object) -> str:

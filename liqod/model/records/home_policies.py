@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from liqod.model.digests import long_digest
 from liqod.model.objects.meta import Object, View
 
 NAME: Final = "home"
@@ -119,7 +120,7 @@ def digest_of(spec: Any) -> str:
     """
     try:
         value = msgspec.json.decode(spec) if isinstance(spec, msgspec.Raw) else spec
-        return _digest(msgspec.json.encode(value, order="deterministic"))
+        return long_digest(value)
     except RecursionError:  # it comes from a peer, and is no record of ours
         return ""
 

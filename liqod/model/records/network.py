@@ -14,10 +14,10 @@ from typing import Final
 import attrs
 import msgspec
 
+from liqod.model.addresses import Address, parse_ip
 from liqod.model.objects.meta import Condition, Object, View
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _STEPS: Final = 25
 _STEP_SIX: Final = 5
@@ -318,9 +318,8 @@ def shift(address: Address, before: Network, after: Network) -> Address:
 
 
 def _translate(text: str, pairs: tuple[tuple[Network, Network], ...]) -> str:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
+    address = parse_ip(text)
+    if address is None:
         return ""
     for before, after in pairs:
         if address.version == before.version and address in before:

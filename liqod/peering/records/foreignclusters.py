@@ -25,6 +25,7 @@ from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.object_writer import ObjectWriter
 from liqod.kube.writing.refusals import RefusedWrite, Retry
 from liqod.kube.writing.status_writer import StatusWriter
+from liqod.model.host_port import split_address
 from liqod.model.ids import ClusterID, Fingerprint, Key, parse_fingerprint
 from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.objects.meta import is_true
@@ -38,7 +39,6 @@ from liqod.peering.records.events import reference, transition
 from liqod.peering.records.record_gc import collected_at, is_wanted
 from liqod.peering.records.status import MAX_ENDPOINTS, Facts, describe
 from liqod.peering.records.stranger_places import Place, evicted
-from liqod.peering.session.dial import split_address
 from liqod.peering.session.lifecycle import Disconnected, NoRoom, Stranger, Unknown, Withdrawing, ever_connected
 from liqod.peering.session.liveness import assess_liveness
 from liqod.peering.session.peer import Peer, addresses

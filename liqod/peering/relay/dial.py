@@ -22,8 +22,9 @@ from zope.interface import implementer
 from liqod.flow.connections.factories import quiet
 from liqod.flow.connections.handshake import BoundedClient
 from liqod.identity.tls import HTTP, PeerTLS
+from liqod.model.host_port import split_address
 from liqod.model.records.offer import PeerUnreachable, Refusal
-from liqod.peering.session.dial import CONNECT_TIMEOUT, Race, split_address
+from liqod.peering.session.dial import CONNECT_TIMEOUT, Race
 from liqod.wire.events import Bye
 
 

@@ -115,7 +115,7 @@ class Relay:
             return self._turn_away(address, Rejected(401, refusal.reason, refusal.message))
         caller = self._callers.caller(certificate.fingerprint)
         if caller is None:
-            return self._turn_away(address.rpartition(":")[0], _unknown())
+            return self._turn_away(address, _unknown())
         channels = self._channels.setdefault(caller, set())
         if len(channels) >= MAX_CONNECTIONS:
             message = f"{MAX_CONNECTIONS} connections of the cluster are open"

@@ -10,10 +10,10 @@ from typing import Final, Protocol
 
 import attrs
 
+from liqod.model.host_port import join_address
 from liqod.model.ids import ClusterID, is_dns_label
 from liqod.model.records.views import Endpoint
 from liqod.peering.ports import Sighting
-from liqod.peering.session.dial import join_address
 from liqod.peering.session.dialer import Dialer
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.connections import admission
-from liqod.peering.session.dial import join_address
+from liqod.model.host_port import join_address
 from liqod.peering.session.protocol import PeerConnection
 
 

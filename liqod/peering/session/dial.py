@@ -14,6 +14,7 @@ from liqod.flow.connections.factories import quiet
 from liqod.flow.connections.handshake import BoundedClient
 from liqod.flow.timer import Timer
 from liqod.identity.tls import PeerTLS
+from liqod.model.host_port import split_address
 from liqod.model.records.offer import PeerUnreachable
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import Bye
@@ -23,20 +24,6 @@ STAGGER: Final = 0.25
 # Linux retries a SYN for two minutes (tcp(7), tcp_syn_retries); a peer that is up answers within seconds.
 CONNECT_TIMEOUT: Final = 10.0
 MAX_ADDRESSES: Final = 8
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``host:port`` or ``[v6]:port``; raises ValueError that names the allowed forms."""
-    host, colon, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"address {address[:80]!r} is not host:port, such as 10.0.0.1:5872 or [fd00::1]:5872")
-    return host, int(port)
-
-
-def join_address(host: str, port: int) -> str:
-    """Return ``host:port``, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def connect(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from typing import Final
 
@@ -10,10 +9,13 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.audit.events import NO_AUDIT, Audit, AuditEvent, Type
+from liqod.flow.connections.admission import source_of
+from liqod.model.addresses import is_ip
+from liqod.model.host_port import host_of
 from liqod.model.ids import is_dns_label
 
 QUIET: Final = 60.0
-"""Seconds in which one source is logged at most once."""
+"""Seconds in which one source is logged at most once: an IPv4 address, a /64 network of IPv6 or a cluster ID."""
 MAX_SOURCES: Final = 1024
 """Sources that are remembered; beyond that the oldest is dropped, and may be logged again sooner."""
 
@@ -49,9 +51,10 @@ class RefusalLog:
                 AuditEvent(audit_type(reason), reason, peer=peer, fingerprint=fingerprint, address=address)
             )
         now = self._clock.seconds()
-        last = self._logged.pop(source, None)
+        place = source_of(host_of(source))
+        last = self._logged.pop(place, None)
         loud = last is None or now - last >= QUIET
-        self._logged[source] = now if loud or last is None else last
+        self._logged[place] = now if loud or last is None else last
         if len(self._logged) > MAX_SOURCES:
             del self._logged[next(iter(self._logged))]
         if loud:
@@ -67,8 +70,4 @@ def audit_type(reason: str) -> Type:
 
 def is_address(source: str) -> bool:
     """Return whether the source of a refusal is an address, with or without a port, rather than a cluster ID."""
-    try:
-        ipaddress.ip_address(source)
-    except ValueError:
-        return not is_dns_label(source)
-    return True
+    return is_ip(source) or not is_dns_label(source)

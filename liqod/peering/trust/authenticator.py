@@ -19,6 +19,7 @@ from liqod.flow.tasks import Tasks
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pins import Mismatch, Trusted, judge
 from liqod.identity.tls import PeerCertificate
+from liqod.model.host_port import split_address
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
 from liqod.model.records.unpeering import is_trust_withdrawn
@@ -26,7 +27,6 @@ from liqod.peering.ports import OwnCluster
 from liqod.peering.records.foreignclusters import STRANGER_WRITE_INTERVAL, ForeignClusters
 from liqod.peering.records.stranger_places import NAMED
 from liqod.peering.records.tombstones import Tombstones
-from liqod.peering.session.dial import split_address
 from liqod.peering.session.lifecycle import UntrustedKeyShown
 from liqod.peering.session.peer import ConnectionProblem, Peer
 from liqod.peering.session.protocol import PeerConnection

@@ -18,7 +18,6 @@ from liqod.cli.console.records import RecordingClient
 from liqod.cli.console.session import Session
 from liqod.cli.peering.peer import refuse_key
 from liqod.cli.peering.probe_peer import probe_peer
-from liqod.cli.peering.token import with_port
 from liqod.cli.setup.account import decoded_token, kubeconfig
 from liqod.cli.setup.check import examine
 from liqod.cli.setup.host import apply
@@ -240,7 +239,7 @@ async def _unreachable(session: Session, token: Token) -> str:
     problem = ""
     for address in token.addresses:
         try:
-            seen = await probe_peer(session.reactor, with_port(address, 5872), PROBE_TIMEOUT)
+            seen = await probe_peer(session.reactor, address, PROBE_TIMEOUT)
         except CliError as error:
             problem = problem or f"{error.message}; {error.hint}"
             continue

@@ -13,7 +13,7 @@ import attrs
 
 from liqod.fabric.control.agreement.exports import exports_as_seen
 from liqod.fabric.control.agreement.ipam import allocate
-from liqod.fabric.state.network import Link, Netmap, contains, first_of, host_port, overlaps
+from liqod.fabric.state.network import Link, Netmap, contains, first_of, overlaps
 from liqod.fabric.state.services import service_maps
 from liqod.fabric.state.validation import (
     RemoteNetwork,
@@ -24,6 +24,7 @@ from liqod.fabric.state.validation import (
     network,
     usable_services,
 )
+from liqod.model.host_port import join_address, split_address
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import MAX_SERVICE_NETWORKS, NO_TUNNEL_HERE, Network, NetworkConfig, Side, Subnets
 from liqod.model.records.offer import Refusal
@@ -202,7 +203,7 @@ def agree(
     link = Link(
         peer=ClusterID(config.metadata.name),
         public_key=remote.public_key,
-        endpoint=host_port(*remote.endpoints[0]) if remote.endpoints else "",
+        endpoint=join_address(*remote.endpoints[0]) if remote.endpoints else "",
         remote=seen,
         local=tuple(Netmap(ours, theirs) for ours, theirs in zip(own.pods, view.pods, strict=True)),
         gateway=Netmap(own.gateway, first_of(view.external)) if view.external is not None else None,
@@ -229,7 +230,7 @@ def _dialable(own: LocalNetwork, remote: RemoteNetwork, others: Sequence[Network
     return tuple(
         (address, port)
         for address, port in remote.endpoints
-        if host_port(address, port) not in own.endpoints and overlaps(ipaddress.ip_network(address), others) is None
+        if join_address(address, port) not in own.endpoints and overlaps(ipaddress.ip_network(address), others) is None
     )
 
 
@@ -238,7 +239,7 @@ def endpoint_networks(endpoints: Iterable[str]) -> list[Network]:
     found = []
     for text in endpoints:
         try:
-            found.append(ipaddress.ip_network(text.rpartition(":")[0].strip("[]")))
+            found.append(ipaddress.ip_network(split_address(text)[0]))
         except ValueError:
             continue
     return found

@@ -17,7 +17,9 @@ import attrs
 
 from liqod.fabric.state.network import ExportedAddress
 from liqod.fabric.state.validation import MOST_EXPORTS, MOST_PORTS
-from liqod.model.records.network import Address, Claims, Export, Network, shift
+from liqod.model.addresses import Address, parse_ip
+from liqod.model.host_port import parse_port
+from liqod.model.records.network import Claims, Export, Network, shift
 from liqod.model.special_networks import special
 
 _PROTOCOLS: Final = {"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}
@@ -50,9 +52,8 @@ def export_refusal(text: str, policy: ExportPolicy, *, whole: bool = False) -> s
 
     ``whole``: no port is named there, all of them would be open.
     """
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
+    address = parse_ip(text)
+    if address is None:
         return "is no address"
     if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id):
         return "is no address that another cluster can use"
@@ -158,8 +159,8 @@ def _ports(texts: Sequence[str]) -> frozenset[tuple[str, int]]:
     found = set()
     for text in texts:
         protocol, _, port = text.partition("/")
-        if protocol in _PROTOCOLS and port.isdecimal() and 0 < int(port) < 65536:
-            found.add((_PROTOCOLS[protocol], int(port)))
+        if protocol in _PROTOCOLS and (number := parse_port(port)):
+            found.add((_PROTOCOLS[protocol], number))
     # An empty set means all ports: ports that cannot be parsed must not become that.
     return frozenset(found) or (frozenset({("tcp", 0)}) if texts else frozenset())
 
@@ -177,9 +178,8 @@ def _size(external: Network) -> int:
 
 def _offset(one: Export, external: Network) -> int:
     """Return the offset of an export in the external network, 0 where it has none or cannot be parsed."""
-    try:
-        address, real = ipaddress.ip_address(one.external), ipaddress.ip_address(one.address)
-    except ValueError:
+    address, real = parse_ip(one.external), parse_ip(one.address)
+    if address is None or real is None:
         return 0
     at = int(address) - int(external.network_address)
     return at if address.version == external.version == real.version and 2 <= at < 2 + _size(external) else 0

@@ -21,7 +21,7 @@ from liqod.kube.resources import RESOURCEQUOTAS
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
-from liqod.model.objects.granted_namespace import tenant_of
+from liqod.model.objects.granted_namespace import granted_to, tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.objects.quantity import Resources
 
@@ -190,10 +190,10 @@ class TenantQuotas(Controller[str]):
         return found is not None and found.metadata.deleting
 
     def _namespaces_of(self, tenant: str) -> list[str]:
-        return [one.metadata.name for one in self._namespaces.items() if tenant_of(one) == tenant]
+        return [one.metadata.name for one in granted_to(tenant, self._namespaces.items())]
 
     def _namespace_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[str]:
-        tenants = {tenant_of(one) for one in (old, new) if one is not None}
+        tenants = {tenant_of(old), tenant_of(new)}
         if new is None:
             self._decided.pop(_key(key.name), None)
             self._quotas.forget(_key(key.name))

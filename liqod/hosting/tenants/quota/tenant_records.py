@@ -21,7 +21,7 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACES
 from liqod.model.ids import Key
 from liqod.model.names import FULL_LABEL
-from liqod.model.objects.granted_namespace import tenant_of
+from liqod.model.objects.granted_namespace import granted_to, tenant_of
 from liqod.model.objects.meta import Object
 
 COALESCE: Final = 0.25
@@ -111,10 +111,10 @@ class TenantRecords(Controller[str]):
             return
 
     def _namespaces_of(self, tenant: str) -> list[Object]:
-        return [one for one in self._namespaces.items() if tenant_of(one) == tenant]
+        return granted_to(tenant, self._namespaces.items())
 
     def _namespace_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[str]:
-        return {tenant_of(one) for one in (old, new) if one is not None} - {""}
+        return {tenant_of(old), tenant_of(new)} - {""}
 
     def _counting(self, kind: str) -> Callable[[Key, int | None, int | None], Iterable[str]]:
         def changed(key: Key, old: int | None, new: int | None) -> Iterable[str]:
@@ -123,8 +123,7 @@ class TenantRecords(Controller[str]):
             found[BYTES] += (new or 0) - (old or 0)
             if not any(found.values()):
                 del self._found[key.namespace]
-            namespace = self._namespaces.get(Key("", key.namespace))
-            if namespace is not None and (tenant := tenant_of(namespace)):
+            if tenant := tenant_of(self._namespaces.get(Key("", key.namespace))):
                 self.enqueue(tenant, COALESCE)
             return ()
 
