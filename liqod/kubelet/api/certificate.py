@@ -112,9 +112,9 @@ class Certificate:
             if sentence != self._logged:
                 self._logged = sentence
                 self._log.info(
-                    "the cluster's signer for kubelets gave no certificate: {why}. Only an API server that was started "
-                    "with --kubelet-certificate-authority needs one for logs and exec on virtual nodes",
-                    why=sentence,
+                    "the cluster's signer for kubelets gave no certificate: {error}. Only an API server that was "
+                    "started with --kubelet-certificate-authority needs one for logs and exec on virtual nodes",
+                    error=sentence,
                 )
             return RETRY
         self._logged = ""
