@@ -159,7 +159,7 @@ class Certificate:
         try:
             await self._client.patch(REQUESTS, name, patch, subresource="approval", view=None)
         except Forbidden:
-            self._log.info(
+            self._log.warn(
                 "the signing request {name} waits for approval: kubectl certificate approve {name}", name=name
             )
             return False
