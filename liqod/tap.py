@@ -7,34 +7,21 @@ before anything is started and without a traceback.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import ClassVar, Final, NoReturn, TextIO, cast
+from typing import ClassVar, Final, NoReturn, cast
 
-from constantly import NamedConstant
 from twisted.application.service import IService, IServiceCollection, MultiService
 from twisted.internet.error import ReactorAlreadyInstalledError
-from twisted.logger import (
-    FileLogObserver,
-    FilteringLogObserver,
-    ILogFilterPredicate,
-    ILogObserver,
-    LogEvent,
-    LogLevel,
-    LogLevelFilterPredicate,
-    PredicateResult,
-    eventAsText,
-    textFileLogObserver,
-)
+from twisted.logger import ILogObserver
 from twisted.python.components import Componentized
 from twisted.python.usage import Options as UsageOptions
-from zope.interface import implementer
 
-from liqod.audit.events import LOGGER as AUDIT_LOG
 from liqod.config.load import DEFAULT_PATH, ConfigError, load
 from liqod.config.schema import Settings
 
@@ -46,8 +33,6 @@ this takes; a daemon makes few cycles, and a few thousand small objects more at 
 
 PIDFILE: Final = "twistd.pid"
 """The file in the working directory that twistd writes its process ID to unless it is given another one."""
-SYSLOG_LEVELS: Final = {"debug": 7, "info": 6, "warn": 4, "error": 3, "critical": 2}
-"""What systemd reads as the priority of a line, see sd-daemon(3), for each level of Twisted."""
 
 
 class Options(UsageOptions):
@@ -100,6 +85,7 @@ def makeService(options: Options) -> IService:
 
 def _daemon(settings: Settings, twistd: MutableMapping[str, object], path: str) -> IService:
     # Importing a reactor or the daemon is left until here: twistd chooses the reactor first, and --help needs neither.
+    from twisted.application.internet import TimerService
     from twisted.internet import asyncioreactor
     from twisted.internet.interfaces import IReactorCore
 
@@ -122,9 +108,19 @@ def _daemon(settings: Settings, twistd: MutableMapping[str, object], path: str) 
     gc.set_threshold(*COLLECTIONS)
     from liqod.agent.host.reload import Reload, restart_in_order
     from liqod.agent.host.sdnotify import Notifier
+    from liqod.agent.log.limit import REPORT, LimitedLog
+    from liqod.agent.log.observers import Forward, goes_to_standard_output, log_observer
     from liqod.agent.service import Agent
 
-    daemon = Daemon(_observer(settings.log.level, twistd))
+    limited: LimitedLog | None = None
+    if goes_to_standard_output(twistd):
+        limited = LimitedLog(reactor, log_observer(settings.log, sys.stdout, os.environ))
+    daemon = Daemon(limited)
+    if limited is not None:
+        reports = TimerService(REPORT, limited.report)
+        reports.clock = reactor
+        reports.setServiceParent(daemon)
+    logging.getLogger().addHandler(Forward())
     notifier = Notifier.from_environment(os.environ)
     Agent(reactor, settings, notifier=notifier).setServiceParent(daemon)
     source = str(Path(path).absolute()) if path else ""
@@ -135,52 +131,6 @@ def _daemon(settings: Settings, twistd: MutableMapping[str, object], path: str) 
     # Modules, classes and functions stay as long as the process: looking at all of them blocked the reactor for 30 ms.
     gc.freeze()
     return daemon
-
-
-def _observer(level: str, twistd: Mapping[str, object]) -> ILogObserver | None:
-    """Return the observer for the wanted level, or None where twistd's own options say where the log goes."""
-    if not twistd.get("nodaemon") or twistd.get("logger") or twistd.get("syslog"):
-        return None
-    if twistd.get("logfile") not in (None, "-"):
-        return None
-    predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(level))
-    predicate.setLogLevelForNamespace(AUDIT_LOG, LogLevel.info)
-    stream = journal_observer(sys.stdout) if is_journal(sys.stdout, os.environ) else textFileLogObserver(sys.stdout)
-    return FilteringLogObserver(stream, [predicate, WithoutPluginCache()])
-
-
-@implementer(ILogFilterPredicate)
-class WithoutPluginCache:
-    """Leaves out that twistd's cache of plugins, which saves milliseconds, cannot be written.
-
-    Twisted reports it at every start where the package belongs to root and the daemon does not run as root.
-    """
-
-    def __call__(self, event: LogEvent) -> NamedConstant:
-        # Events of Twisted's older log have their text in log_text, and log_format names only that.
-        text = str(event.get("log_text") or event.get("log_format") or event.get("format") or "")
-        return PredicateResult.no if text.startswith("Unable to write to plugin cache") else PredicateResult.maybe
-
-
-def is_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Return whether systemd's journal reads a stream: JOURNAL_STREAM names its device and inode, systemd.exec(5)."""
-    try:
-        found = os.fstat(stream.fileno())
-    except (OSError, ValueError):
-        return False
-    return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
-
-
-def journal_observer(stream: TextIO) -> ILogObserver:
-    """Return an observer for the journal, which has the time of each line: lines begin with their priority instead."""
-
-    def line(event: LogEvent) -> str | None:
-        text = eventAsText(event, includeTimestamp=False, includeSystem=True)
-        level = getattr(event.get("log_level"), "name", "info")
-        lines = text.splitlines() or [""]
-        return "".join(f"<{SYSLOG_LEVELS.get(level, 6)}>{one}\n" for one in lines) if text else None
-
-    return FileLogObserver(stream, line)
 
 
 def _give_up(*sentences: str) -> NoReturn:

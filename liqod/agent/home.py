@@ -140,7 +140,7 @@ def _check_clock(server: datetime | None, now: datetime) -> None:
         message = f"{problem.cause}; {problem.advice}"
         if problem.severity == "error":
             raise StartupError(problem.code, message)
-        _log.warn("{message}", message=message)
+        _log.warn("{detail}", detail=message)
 
 
 async def _identity(client: Client, settings: Settings, cluster_id: ClusterID, now: datetime) -> KeyPair:

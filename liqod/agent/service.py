@@ -212,7 +212,7 @@ class Agent(Service):
     def _failed(self, failure: Waiting) -> None:
         if failure != self._last_failure:
             for line in unready(unmet(failure)):
-                self._log.error("{problem}", problem=line)
+                self._log.error("{detail}", detail=line)
         self._last_failure = failure
         self.state.set(failure)
 
@@ -366,7 +366,7 @@ class Agent(Service):
             shown = ("", self._identity, leader)
             leader = await lease.holder.when(lambda holder, shown=shown: holder not in shown)  # type: ignore[misc]
             self.state.set(StandingBy(leader))
-            self._log.info("standby: {holder} leads", holder=leader)
+            self._log.info("standby: {identity} leads", identity=leader)
             self._notifier.ready()
 
     async def _lead(self, client: Client, lost: Gate) -> None:

@@ -292,7 +292,7 @@ class Features:
         try:
             await stopping
         except Exception:
-            self._log.failure("stopping {name} failed", name=name)
+            self._log.failure("stopping {feature} failed", feature=name)
 
     @property
     def services(self) -> list[IService]:

@@ -66,16 +66,20 @@ class AuditEvent:
     object: str = attrs.field(default="", kw_only=True)
     omitted: int = attrs.field(default=0, kw_only=True)
 
-    def line(self, at: datetime) -> str:
-        """Return the event as one line of JSON in ASCII, without a line feed; empty fields are left out."""
-        fields: dict[str, object] = {"schema": SCHEMA, "time": rfc3339_micro(at), "type": self.type}
+    def fields(self, at: datetime) -> dict[str, str | int]:
+        """Return the fields of the event's line, in their order; empty ones are left out."""
+        fields: dict[str, str | int] = {"schema": SCHEMA, "time": rfc3339_micro(at), "type": self.type}
         for name, form in _FORMS.items():
             value: str = getattr(self, name)
             if value:
                 fields[name] = value if form.fullmatch(value) else INVALID
         if self.omitted:
             fields["omitted"] = self.omitted
-        return json.dumps(fields, separators=(",", ":"))
+        return fields
+
+    def line(self, at: datetime) -> str:
+        """Return the event as one line of JSON in ASCII, without a line feed."""
+        return json.dumps(self.fields(at), separators=(",", ":"))
 
 
 class Audit(Protocol):

@@ -1,12 +1,13 @@
-"""Limits how many security events are written: for each type, and for each source of a type. Pure.
+"""Limits how many lines are written, such as security events for each type, and for each source of a type. Pure.
 
-What is left out is counted, and reported with the next event of that source or, where none comes, by ``pending``.
+What is left out is counted, and reported with the next line of that source or, where none comes, by ``pending``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
 
 import attrs
 
@@ -14,12 +15,14 @@ from liqod.audit.events import AuditEvent, Type
 from liqod.flow.connections.admission import Bucket, source_of
 from liqod.model.host_port import host_of
 
+G = TypeVar("G", bound=Hashable)
+
 PER_SOURCE: Final = (0.1, 20)
 """Events of one type and source, per second and in a burst."""
 PER_TYPE: Final = (1.0, 200)
 """Events of one type from all sources, per second and in a burst: many sources are no way to fill the log either."""
 MAX_SOURCES: Final = 1024
-"""Sources of all types that are remembered; what was left out of a forgotten one is still reported."""
+"""Sources of all groups that are remembered; what was left out of a forgotten one is still reported."""
 
 
 @attrs.define
@@ -28,39 +31,55 @@ class _Source:
     omitted: int = 0
 
 
-class EventLimits:
-    """Decides which events are written. A source is an address, by the network that one site has, else a peer."""
+class LineLimits(Generic[G]):
+    """Decides which lines are written: of one group, and of one source in it, so many per second and in a burst.
 
-    def __init__(self) -> None:
-        self._types: dict[Type, Bucket] = {}
-        self._sources: dict[tuple[Type, str], _Source] = {}
-        self._forgotten: Counter[Type] = Counter()
+    The number of groups must be bounded by the caller.
+    """
 
-    def admit(self, event: AuditEvent, now: float) -> int | None:
-        """Return how many events of this source were left out since the last; None when this one is left out too."""
-        key = (event.type, _source(event))
+    def __init__(self, per_source: tuple[float, int], per_group: tuple[float, int]) -> None:
+        self._per_source = per_source
+        self._per_group = per_group
+        self._groups: dict[G, Bucket] = {}
+        self._sources: dict[tuple[G, Hashable], _Source] = {}
+        self._forgotten: Counter[G] = Counter()
+
+    def admit(self, group: G, source: Hashable, now: float) -> int | None:
+        """Return how many lines of this source were left out since the last; None when this one is left out too."""
+        key = (group, source)
         # Taken out and put back as the newest: the oldest is forgotten first.
-        source = self._sources.pop(key, None) or _Source(Bucket(*PER_SOURCE))
-        self._sources[key] = source
+        known = self._sources.pop(key, None) or _Source(Bucket(*self._per_source))
+        self._sources[key] = known
         if len(self._sources) > MAX_SOURCES:
             oldest = next(iter(self._sources))
             self._forgotten[oldest[0]] += self._sources.pop(oldest).omitted
-        total = self._types.setdefault(event.type, Bucket(*PER_TYPE))
-        if source.bucket.delay(now) > 0 or total.delay(now) > 0:
-            source.omitted += 1
+        total = self._groups.setdefault(group, Bucket(*self._per_group))
+        if known.bucket.delay(now) > 0 or total.delay(now) > 0:
+            known.omitted += 1
             return None
-        source.bucket.take(now)
+        known.bucket.take(now)
         total.take(now)
-        omitted, source.omitted = source.omitted, 0
+        omitted, known.omitted = known.omitted, 0
         return omitted
 
-    def pending(self) -> dict[Type, int]:
-        """Return what was left out and not reported yet, by type, and count it as reported."""
+    def pending(self) -> dict[G, int]:
+        """Return what was left out and not reported yet, by group, and count it as reported."""
         counts, self._forgotten = self._forgotten, Counter()
-        for (type_, _), source in self._sources.items():
-            counts[type_] += source.omitted
+        for (group, _), source in self._sources.items():
+            counts[group] += source.omitted
             source.omitted = 0
-        return {type_: count for type_, count in counts.items() if count}
+        return {group: count for group, count in counts.items() if count}
+
+
+class EventLimits(LineLimits[Type]):
+    """Decides which security events are written; a group is a type."""
+
+    def __init__(self) -> None:
+        super().__init__(PER_SOURCE, PER_TYPE)
+
+    def admit_event(self, event: AuditEvent, now: float) -> int | None:
+        """Like ``admit``. A source is an address, by the network that one site has, else a peer."""
+        return self.admit(event.type, _source(event), now)
 
 
 def _source(event: AuditEvent) -> str:

@@ -51,7 +51,7 @@ class AuditLog:
 
     def record(self, event: AuditEvent) -> None:
         """Write an event, or count it where its type or source has had too many."""
-        omitted = self._limits.admit(event, self._clock.seconds())
+        omitted = self._limits.admit_event(event, self._clock.seconds())
         if omitted is None:
             self.omitted[event.type] += 1
             self._report.start_unless_running(REPORT, self._report_omitted)
@@ -74,7 +74,8 @@ class AuditLog:
 
     def _write(self, event: AuditEvent) -> None:
         self.written[event.type] += 1
-        line = event.line(self._wall())
+        now = self._wall()
+        line = event.line(now)
         if self._file is not None:
             try:
                 self._file.write(line.encode("ascii"))
@@ -83,12 +84,15 @@ class AuditLog:
             else:
                 self.problem = ""
                 return
-        self._lines.info("{line}", line=line)
+        fields = event.fields(now)
+        # Observers of Twisted's older log take an event's time, in seconds, from this name.
+        del fields["time"]
+        self._lines.info("{line}", line=line, **fields)
 
     def _failed(self, error: OSError) -> None:
         problem = str(error.strerror or error)
         if self.problem != problem:
             self.problem = problem
             self._log.error(
-                "the file of [audit] cannot be written: {problem}; security events are in this log", problem=problem
+                "the file of [audit] cannot be written: {error}; security events are in this log", error=problem
             )

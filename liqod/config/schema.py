@@ -387,9 +387,10 @@ class Metrics(Section, frozen=True):
 
 
 class Log(Section, frozen=True):
-    """How much is logged."""
+    """How much is logged, and in which form; docs/logging.md."""
 
     level: Literal["debug", "info", "warn", "error"] = "info"
+    format: Literal["text", "json"] = "text"
 
 
 class Audit(Section, frozen=True):

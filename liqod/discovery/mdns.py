@@ -301,12 +301,14 @@ class Mdns(Service):
         closing = aio.from_coroutine(responder.close())
         closing.addTimeout(CLOSE_DEADLINE, self._clock)
         # Not try/except: a cancelled asyncio task raises asyncio.CancelledError, a BaseException.
-        closing.addErrback(lambda failure: self._log.warn("closing mDNS failed: {why}", why=failure.getErrorMessage()))
+        closing.addErrback(
+            lambda failure: self._log.warn("closing mDNS failed: {error}", error=failure.getErrorMessage())
+        )
         await closing
 
     def _set_problem(self, problem: str) -> None:
         if problem != self.problem:
-            self._log.warn("{problem}; trying again every {seconds} s", problem=problem, seconds=int(CHECK_INTERVAL))
+            self._log.warn("{error}; trying again every {seconds} s", error=problem, seconds=int(CHECK_INTERVAL))
         self.problem = problem
 
     def _ended(self, failure: Failure) -> None:

@@ -87,7 +87,7 @@ class FactsController(Controller[Key]):
         if isinstance(result, Written):
             self._refusals.forget(_KEY)
             return After(REREAD)
-        self._log.warn("the facts of this cluster cannot be written: {reason}", reason=result.message)
+        self._log.warn("the facts of this cluster cannot be written: {error}", error=result.message)
         wait = self._refusals.refused(_KEY, result)
         return After(REREAD if wait is None else wait)
 

@@ -323,7 +323,7 @@ class Controller(MultiService, Generic[K]):
         for source in sources:
             await source.when_synced()
         await self._prepare()
-        loops = self._loops = Workers(self._queue, self.workers, self._step, f"{self.name}{self._of_subject}:")
+        loops = self._loops = Workers(self._queue, self.workers, self._step, self._log_name)
         loops.startService()
 
     async def _prepare(self) -> None:
@@ -342,7 +342,7 @@ class Controller(MultiService, Generic[K]):
 
     def _start_failed(self, failure: Any) -> None:
         if not failure.check(CancelledError):
-            self._log.failure("{name}{subject} does not run", failure, name=self.name, subject=self._of_subject)
+            self._log.failure("{controller} does not run", failure, controller=self._log_name)
 
     async def _stop(self) -> None:
         try:
@@ -376,12 +376,13 @@ class Controller(MultiService, Generic[K]):
         return after.seconds if after is not None else None
 
     @property
-    def _of_subject(self) -> str:
-        return f" {self.subject}" if self.subject else ""
+    def _log_name(self) -> str:
+        return f"{self.name} {self.subject}" if self.subject else self.name
 
     def _log_failure(self, error: Exception, what: str) -> None:
-        of = self._of_subject
         if is_expected(error):
-            self._log.warn("{name}{of}: {what} failed: {error}", name=self.name, of=of, what=what, error=str(error))
+            self._log.warn(
+                "{controller}: {task} failed: {error}", controller=self._log_name, task=what, error=str(error)
+            )
         else:
-            self._log.failure("{name}{of}: {what} failed", name=self.name, of=of, what=what)
+            self._log.failure("{controller}: {task} failed", controller=self._log_name, task=what)

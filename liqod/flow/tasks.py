@@ -58,9 +58,9 @@ class Tasks(Service):
         if failure.check(CancelledError) and self._stopping:
             return
         if failure.check(*EXPECTED):
-            self._log.warn("{what} failed: {reason}", what=what, reason=failure.getErrorMessage())
+            self._log.warn("{task} failed: {error}", task=what, error=failure.getErrorMessage())
         else:
-            self._log.failure("{what} failed", failure, what=what)
+            self._log.failure("{task} failed", failure, task=what)
 
     def _ended(self, _: object, deferred: Deferred[Any]) -> None:
         self._running.discard(deferred)

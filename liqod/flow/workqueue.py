@@ -210,19 +210,18 @@ class Workers(Service, Generic[K]):
 
     If ``process(key)`` returns None, the key is settled; a number is the seconds until it is processed again; an
     exception causes a retry after a back-off. A failure is logged when it is new for its key, not at every attempt: as
-    one sentence if it is expected (``flow.errors``), else with its traceback. ``log_what`` names the work ("reflecting
-    pod").
+    one sentence if it is expected (``flow.errors``), else with its traceback. ``log_name`` is that of the controller.
     """
 
     _log = Logger()
 
     def __init__(
-        self, queue: WorkQueue[K], count: int, process: Callable[[K], Awaitable[float | None]], log_what: str
+        self, queue: WorkQueue[K], count: int, process: Callable[[K], Awaitable[float | None]], log_name: str
     ) -> None:
         self.queue = queue
         self.count = count
         self._process = process
-        self._what = log_what
+        self._log_name = log_name
         self._loops: set[Deferred[None]] = set()
         self._idle: set[Deferred[K]] = set()
         self._troubles: dict[K, str] = {}
@@ -244,7 +243,9 @@ class Workers(Service, Generic[K]):
         for _ in range(self.count):
             loop = Deferred.fromCoroutine(self._loop())
             self._loops.add(loop)
-            loop.addErrback(lambda failure: self._log.failure("{what}: a worker ended", failure, what=self._what))
+            loop.addErrback(
+                lambda failure: self._log.failure("{controller}: a worker ended", failure, controller=self._log_name)
+            )
             loop.addBoth(self._ended, loop)
 
     def stopService(self) -> Deferred[None]:
@@ -287,13 +288,15 @@ class Workers(Service, Generic[K]):
         except CancelledError:
             self.queue.add(key)
             if not self._stopping:
-                self._log.warn("{what} {key} was cancelled; it is tried again", what=self._what, key=key)
+                self._log.warn(
+                    "{controller}: {key} was cancelled; it is tried again", controller=self._log_name, key=key
+                )
         except Exception as error:
             self._failed(key, error)
             self.queue.add_rate_limited(key, retry_after(error))
         else:
             if self._troubles and self._troubles.pop(key, None) is not None:
-                self._log.info("{what} {key} works again", what=self._what, key=key)
+                self._log.info("{controller}: {key} works again", controller=self._log_name, key=key)
             self.queue.reset_backoff(key)
             if again is not None:
                 self.queue.add_after(key, again)
@@ -304,6 +307,6 @@ class Workers(Service, Generic[K]):
             return
         self._troubles[key] = sentence
         if is_expected(error):
-            self._log.warn("{what} {key} failed: {error}", what=self._what, key=key, error=str(error))
+            self._log.warn("{controller}: {key} failed: {error}", controller=self._log_name, key=key, error=str(error))
         else:
-            self._log.failure("{what} {key} failed", what=self._what, key=key)
+            self._log.failure("{controller}: {key} failed", controller=self._log_name, key=key)

@@ -134,8 +134,9 @@ class HomePaths(Controller[str]):
         path = judge(before, self._sign(tenant), self.clock.seconds())
         self._paths[tenant] = path
         if path.lost is not before.lost and (path.lost or before.lost):
-            state = "lost: endpoints there are not ready" if path.lost else "back"
-            self._log.info("the path to {tenant} is {state}", tenant=tenant, state=state)
+            state, effect = ("lost", "not ready") if path.lost else ("back", "ready again")
+            detail = f"endpoints there are {effect}"
+            self._log.info("the path to {peer} is {state}: {detail}", peer=tenant, state=state, detail=detail)
         self._publish()
         return path
 

@@ -181,7 +181,7 @@ class EventRecorder:
     def _failed(self, error: KubeError) -> None:
         if str(error) != self._trouble:
             self._trouble = str(error)
-            self._log.info("an event was not recorded: {error}", error=str(error))
+            self._log.warn("an event was not recorded: {error}", error=str(error))
 
     def _stamp(self) -> str:
         return rfc3339(self._wall())

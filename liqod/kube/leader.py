@@ -273,7 +273,7 @@ class LeaderLease(Service):
             return
         self.leading = False
         self._gate = Gate()
-        self._log.warn("no longer leading: {why}", why=why)
+        self._log.warn("no longer leading: {detail}", detail=why)
         try:
             self.on_lost()
         except Exception:

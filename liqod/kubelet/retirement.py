@@ -127,6 +127,6 @@ class Retirement:
         try:
             await work
         except KubeError as error:
-            self._log.warn("{what} {node} failed: {error}", what=what, node=self._node.node_name, error=str(error))
+            self._log.warn("{task} {node} failed: {error}", task=what, node=self._node.node_name, error=str(error))
             return error
         return None

@@ -338,9 +338,10 @@ class VolumeProvisioner(Controller[Key]):
         except (NotFound, Conflict):
             pass
         except KubeError as error:
-            self._log.info(
-                "the data of {name} is not deleted yet: {error}", name=volume.metadata.name, error=str(error)
-            )
+            if volume.key not in self._unreachable:
+                self._log.warn(
+                    "the data of {name} is not deleted yet: {error}", name=volume.metadata.name, error=str(error)
+                )
             return False
         return True
 

@@ -20,5 +20,5 @@ def metrics_server(
 ) -> PortListener:
     """Return the service that listens where ``listen`` (an endpoint description) says and serves one registry."""
     site = QuietSite(pages(registry, health, readiness))
-    what = "metrics, health and readiness are"
-    return PortListener(reactor, [listen], site, what=what, setting="metrics.listen")
+    service = "metrics, health and readiness"
+    return PortListener(reactor, [listen], site, service=service, setting="metrics.listen")

@@ -164,4 +164,4 @@ class Server:
         return [maybeDeferred(one.stopListening) for one in listening]
 
     def _refused(self, reason: str, source: str, message: str) -> None:
-        self._log.debug("a connection from {source} is refused: {message}", source=source, message=message)
+        self._log.debug("a connection from {address} is refused: {detail}", address=source, detail=message)

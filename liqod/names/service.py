@@ -121,7 +121,7 @@ class Names(Controller[str]):
             try:
                 await self._client.delete(LEASES, self._lease, self._settings.kubernetes.namespace)
             except KubeError as error:
-                self._log.info("the lease {lease} runs out by itself: {error}", lease=self._lease, error=str(error))
+                self._log.info("the lease {name} runs out by itself: {error}", name=self._lease, error=str(error))
         await DeferredList([one for server in self._servers.values() for one in server.close()])
         self._servers.clear()
         self._upstream.close()
@@ -166,7 +166,7 @@ class Names(Controller[str]):
                 server.listen()
             except CannotListenError as error:
                 taken.append(f"port {error.port} of {tenant} is taken; [names] first-port is where they begin")
-                self._log.error("{problem}", problem=taken[-1])
+                self._log.error("{error}", error=taken[-1])
             else:
                 self._servers[tenant] = server
         return taken

@@ -237,21 +237,21 @@ class AdmissionWebhook(Controller[str]):
                 await self._client.create(SECRETS, body, namespace, view=None)
             except AlreadyExists:  # 409: another daemon of the cluster created it first
                 return await self._current()
-            self._log.info("created a serving certificate for {hosts}", hosts=", ".join(hosts))
+            self._log.info("created a serving certificate for {addresses}", addresses=", ".join(hosts))
             return bundle
         former: Bundle | None = None
         try:
             former = from_data(secret.get("data") or {})
         except ValueError as error:
             self._log.warn(
-                "the secret {name} is replaced: {why}", name=str(Key(namespace, SECRET_NAME)), why=str(error)
+                "the secret {name} is replaced: {error}", name=str(Key(namespace, SECRET_NAME)), error=str(error)
             )
         if former is not None and not is_due(former, hosts, now):
             return former
         bundle = generate(COMMON_NAME, hosts, now, former)
         # The resource version makes this conditional (409 for the second): of two daemons only one renews.
         await self._client.replace(SECRETS, {**secret, "data": to_data(bundle)}, SECRET_NAME, namespace, view=None)
-        self._log.info("renewed the serving certificate, good until {date}", date=bundle.not_after.date().isoformat())
+        self._log.info("renewed the serving certificate, good until {until}", until=bundle.not_after.date().isoformat())
         return bundle
 
     async def _configure(self, bundle: Bundle) -> None:
@@ -263,7 +263,7 @@ class AdmissionWebhook(Controller[str]):
             if not matches(found, wanted):
                 await self._client.apply(MUTATINGWEBHOOKS, wanted, view=None)
                 where = self._settings.webhook.service or self.url
-                self._log.info("the API server calls {where} for pods in enabled namespaces", where=where)
+                self._log.info("the API server calls {address} for pods in enabled namespaces", address=where)
         if not self.configured:
             self.ready.open()
             self.enqueue(SEARCH)

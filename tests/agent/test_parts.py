@@ -102,13 +102,13 @@ class ServiceManagerTests(SynchronousTestCase):
         stuck[0] = "the main task has ended"
         with capturedLogs() as logs:
             clock.advance(10)
-            self.assertEqual([event["why"] for event in logs], ["the main task has ended"])
+            self.assertEqual([event["detail"] for event in logs], ["the main task has ended"])
             clock.advance(10)
             clock.advance(10)
             stuck[0] = "another cause"
             clock.advance(10)
         self.assertEqual(self.reported(), [])
-        self.assertEqual([event["why"] for event in logs], ["the main task has ended", "another cause"])
+        self.assertEqual([event["detail"] for event in logs], ["the main task has ended", "another cause"])
         stuck[0] = ""
         clock.advance(10)
         self.assertEqual(self.reported(), ["WATCHDOG=1"])

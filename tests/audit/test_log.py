@@ -90,25 +90,25 @@ class LimitTests(SynchronousTestCase):
         """After the burst of one address the rest is left out, and its next line has their number."""
         limits = EventLimits()
         event = AuditEvent("Refused", "HandshakeFailed", address="192.0.2.7:1")
-        admitted = [limits.admit(event, 0.0) for _ in range(PER_SOURCE[1] + 30)]
+        admitted = [limits.admit_event(event, 0.0) for _ in range(PER_SOURCE[1] + 30)]
         self.assertEqual(admitted, [0] * PER_SOURCE[1] + [None] * 30)
-        self.assertEqual(limits.admit(AuditEvent("Refused", "HandshakeFailed", address="192.0.2.8:1"), 0.0), 0)
-        self.assertEqual(limits.admit(event, 11.0), 30)
+        self.assertEqual(limits.admit_event(AuditEvent("Refused", "HandshakeFailed", address="192.0.2.8:1"), 0.0), 0)
+        self.assertEqual(limits.admit_event(event, 11.0), 30)
         self.assertEqual(limits.pending(), {})
 
     def test_claimed_names_are_no_way_around(self) -> None:
         """An address that claims another cluster ID, or uses another port, each time has one share."""
         limits = EventLimits()
         events = [AuditEvent("Refused", "X", peer=f"p{n}", address=f"192.0.2.7:{n}") for n in range(1, 101)]
-        self.assertEqual([limits.admit(event, 0.0) for event in events].count(0), 1 + PER_SOURCE[1] - 1)
+        self.assertEqual([limits.admit_event(event, 0.0) for event in events].count(0), 1 + PER_SOURCE[1] - 1)
 
     def test_many_sources_are_limited_together(self) -> None:
         """A type has a share of its own, and what floods it takes nothing from the others; memory is bounded."""
         limits = EventLimits()
         addresses = [f"10.{n >> 8}.{n & 255}.1:5" for n in range(3 * MAX_SOURCES)]
-        written = [limits.admit(AuditEvent("Refused", "X", address=one), 0.0) for one in addresses]
+        written = [limits.admit_event(AuditEvent("Refused", "X", address=one), 0.0) for one in addresses]
         self.assertEqual(written.count(0), PER_TYPE[1])
-        self.assertEqual(limits.admit(AuditEvent("TrustGranted", "Administrator", peer="milan"), 0.0), 0)
+        self.assertEqual(limits.admit_event(AuditEvent("TrustGranted", "Administrator", peer="milan"), 0.0), 0)
         self.assertLessEqual(len(limits._sources), MAX_SOURCES)
         self.assertEqual(limits.pending(), {"Refused": 3 * MAX_SOURCES - PER_TYPE[1]})
 
@@ -165,7 +165,7 @@ class WriterTests(SynchronousTestCase):
         for number in range(3):
             writer.record(AuditEvent("TokenCreated", "Created", object=f"token/{number}"))
         self.assertEqual(len(self.lines()), 3)
-        said = [one for one in self.seen if one.get("problem") and one["log_namespace"] != "liqod.audit"]
+        said = [one for one in self.seen if one.get("error") and one["log_namespace"] != "liqod.audit"]
         self.assertEqual(len(said), 1)
         self.assertTrue(writer.problem)
         file.full = False

@@ -8,13 +8,14 @@ import socket
 from typing import Any, cast
 
 from twisted.internet import reactor as _reactor
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint
 from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import MemoryReactor
 from twisted.trial.unittest import SkipTest, SynchronousTestCase, TestCase
 
-from liqod.flow.connections.listening import is_everywhere, plain_host, server_endpoint
+from liqod.flow.connections.listening import address_text, is_everywhere, plain_host, server_endpoint
 
 reactor = cast(Any, _reactor)
 
@@ -77,6 +78,20 @@ class DescriptionTests(SynchronousTestCase):
         self.assertEqual(plain_host("::ffff:192.0.2.1"), "192.0.2.1")
         for host in ("192.0.2.1", "2001:db8::1", "::ffff:1:2", "a local socket"):
             self.assertEqual(plain_host(host), host)
+
+
+class AddressTextTests(SynchronousTestCase):
+    """Addresses as the log shows them."""
+
+    def test_forms(self) -> None:
+        """Host and port, IPv6 in brackets, the path of a socket, and nothing for one without a name."""
+        for address, text in (
+            (IPv4Address("TCP", "192.0.2.1", 5872), "192.0.2.1:5872"),
+            (IPv6Address("TCP", "2001:db8::1", 5872), "[2001:db8::1]:5872"),
+            (UNIXAddress(b"/run/liqod.sock"), "/run/liqod.sock"),
+            (UNIXAddress(None), ""),
+        ):
+            self.assertEqual(address_text(address), text)
 
 
 class CallTests(TestCase):

@@ -49,7 +49,7 @@ class TasksTests(SynchronousTestCase):
             raise ExpectedError("the peer is away")
 
         Tasks().spawn(fail(), "greeting the peer")
-        self.assertEqual([(e["what"], e["reason"]) for e in caught], [("greeting the peer", "the peer is away")])
+        self.assertEqual([(e["task"], e["error"]) for e in caught], [("greeting the peer", "the peer is away")])
 
     def test_a_defect_is_logged_with_its_traceback(self) -> None:
         """Any other failure is logged as a failure."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
+from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import TestCase
 
 from liqod.config.schema import Storage
@@ -16,7 +17,7 @@ from liqod.flow.clocks import installed_reactor
 from liqod.flow.controller import Outcome
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import NotFound, ServerError
 from liqod.kube.resources import NODES, PERSISTENTVOLUMES
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.volume_provisioner import LenderStorage, VolumeProvisioner
@@ -45,6 +46,13 @@ class LenderApi:
             finally:
                 self.asked.remove(waiting)
         raise NotFound(404, "NotFound", f"{name} not found")
+
+
+class FailingApi(LenderApi):
+    """A lender's API server that is up, and fails."""
+
+    async def get(self, resource: object, name: str, namespace: str, *, view: object) -> Object:
+        raise ServerError(503, "ServiceUnavailable", "etcd is away")
 
 
 class Gate:
@@ -208,6 +216,18 @@ class SlowLenderTests(TestCase):
 
         await becomes(gone, "the volume is deleted", 10)
         self.assertEqual(first.held, set())
+
+    async def test_a_refusal_is_logged_once(self) -> None:
+        """A lender that refuses again and again is one warning for each volume, not one for each attempt."""
+        self.apis["quick"] = FailingApi(slow=False)
+        await self.volume("z", "quick")
+        with capturedLogs() as events:
+            self.provisioner.startService()
+            for attempt in range(1, 4):
+                await self.looked_at(attempt)
+                self.provisioner.enqueue(Key("", "z"))
+        refused = [one for one in events if one.get("name") == "z"]
+        self.assertEqual([one["log_level"] for one in refused], [LogLevel.warn])
 
     async def test_waiting_costs_nothing(self) -> None:
         """Hundreds of volumes of a lender that does not answer wait without being looked at; then all of them go."""

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from constantly import NamedConstant
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.utils import getProcessOutputAndValue
-from twisted.logger import LogEvent, LogLevel
-from twisted.trial.unittest import SynchronousTestCase, TestCase
-
-from liqod import tap
+from twisted.trial.unittest import TestCase
 
 REACTOR: Any = reactor
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,6 +173,38 @@ class LivesTests(TestCase):
         self.assertEqual(process.returncode, -signal.SIGTERM)
         self.assertFalse((config.parent / "twistd.pid").exists(), "a PID file, in the foreground")
 
+    async def test_json(self) -> None:
+        """With ``format = "json"`` every line is an object, from the start to the end of the daemon, and none
+        shows what repr shows.
+        """
+        manager, environ, config = self.prepare()
+        config.write_text(config.read_text() + '[log]\nformat = "json"\nlevel = "debug"\n')
+        reported: list[str] = []
+        out = config.with_suffix(".log")
+        with (
+            out.open("wb") as stream,
+            subprocess.Popen(
+                [sys.executable, "-c", START, *TWISTD, str(config)],
+                env=environ,
+                cwd=config.parent,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            ) as process,
+        ):
+            collect = partial(_collect, manager, reported)
+            try:
+                await self.until(collect, partial(reported.__contains__, "READY=1"))
+            finally:
+                process.send_signal(signal.SIGTERM)
+            await self.until(collect, lambda: process.poll() is not None)
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        for line in lines:
+            self.assertEqual(list(line)[:4], ["time", "level", "component", "message"], line)
+            self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")
+            self.assertNotRegex(json.dumps(line), r"0x[0-9a-f]{6}|<[a-z_]+[ .]|\(\w+='|\bb'", line)
+        components = {line["component"].partition(".")[0] for line in lines}
+        self.assertEqual(components, {"liqod", "twisted"})
+
     async def test_reloads(self) -> None:
         """SIGHUP: a wrong configuration changes nothing and is reported; a good one starts the same process again."""
         manager, environ, config = self.prepare()
@@ -236,45 +265,6 @@ class LivesTests(TestCase):
             if REACTOR.seconds() > deadline:
                 raise AssertionError("it did not happen in time")
             await deferLater(REACTOR, 0.05)
-
-
-class JournalTests(SynchronousTestCase):
-    """What the daemon writes where the journal reads it."""
-
-    def lines(self, *events: LogEvent) -> list[str]:
-        stream = StringIO()
-        observer = tap.journal_observer(stream)
-        for event in events:
-            observer(event)
-        return stream.getvalue().splitlines()
-
-    def event(self, text: str, level: NamedConstant = LogLevel.info) -> LogEvent:
-        return {"log_format": "{text}", "text": text, "log_level": level, "log_namespace": "n", "log_time": 1.0}
-
-    def test_no_time(self) -> None:
-        """A line begins with its priority, and has no date: the journal has both."""
-        self.assertEqual(self.lines(self.event("all is well")), ["<6>[n#info] all is well"])
-
-    def test_levels(self) -> None:
-        """Each level of Twisted has a priority of syslog."""
-        levels = [LogLevel.debug, LogLevel.info, LogLevel.warn, LogLevel.error, LogLevel.critical]
-        lines = self.lines(*(self.event("x", level) for level in levels))
-        self.assertEqual([line[:3] for line in lines], ["<7>", "<6>", "<4>", "<3>", "<2>"])
-
-    def test_each_line_has_its_priority(self) -> None:
-        """A text of several lines, as from a traceback or a peer, cannot claim another priority for its second line."""
-        lines = self.lines(self.event("one\n<0>two\rthree", LogLevel.error))
-        self.assertEqual(lines, ["<3>[n#error] one", "<3><0>two", "<3>three"])
-
-    def test_journal_is_recognized(self) -> None:
-        """Only the very stream that JOURNAL_STREAM names is the journal."""
-        with Path(self.mktemp()).open("w") as stream:
-            found = os.fstat(stream.fileno())
-            there = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
-            self.assertTrue(tap.is_journal(stream, there))
-            self.assertFalse(tap.is_journal(stream, {}))
-            self.assertFalse(tap.is_journal(stream, {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino + 1}"}))
-        self.assertFalse(tap.is_journal(StringIO(), there))
 
 
 def _collect(manager: socket.socket, reported: list[str]) -> None:

@@ -176,7 +176,7 @@ class WriteTests(SynchronousTestCase):
             with capturedLogs() as events:
                 bundle = generate("liqod", ["192.0.2.1"], NOW)
                 self.successResultOf(Deferred.fromCoroutine(webhook._configure(bundle)))
-            self.assertEqual([event["where"] for event in events if "where" in event], [where])
+            self.assertEqual([event["address"] for event in events if "address" in event], [where])
 
 
 class Namespaces:

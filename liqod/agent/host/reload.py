@@ -63,7 +63,7 @@ class Reload(Service):
             settings = self._read()
         except ConfigError as error:
             for problem in error.problems:
-                self._log.error("the configuration is wrong, the daemon goes on as it was: {problem}", problem=problem)
+                self._log.error("the configuration is wrong, the daemon goes on as it was: {error}", error=problem)
             more = f" (and {len(error.problems) - 1} more, see the log)" if len(error.problems) > 1 else ""
             self._notifier.note(f"the configuration is wrong and not in use: {error.problems[0]}{more}")
         else:

@@ -97,7 +97,7 @@ class Notifier:
         except BlockingIOError:
             return False
         except OSError as error:
-            self.log.debug("service manager not notified of {message}: {error}", message=message, error=error)
+            self.log.debug("service manager not notified of {state}: {error}", state=message, error=error)
         return True
 
 

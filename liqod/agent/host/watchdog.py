@@ -43,5 +43,5 @@ class Watchdog(Service):
         if not sentence:
             self._notifier.alive()
         elif sentence != self._reported:
-            self._log.error("the watchdog is no longer notified: {why}", why=sentence)
+            self._log.error("the watchdog is no longer notified: {detail}", detail=sentence)
         self._reported = sentence

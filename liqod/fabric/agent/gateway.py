@@ -215,7 +215,7 @@ class GatewayAgent(MultiService):
     async def _apply(self, steps: tuple[Step, ...], what: str) -> None:
         self.last_plan = steps
         if steps:
-            self._log.info("{what}: {steps} steps", what=what, steps=len(steps))
+            self._log.info("{task}: {count} steps", task=what, count=len(steps))
             self._log.debug("the network's plan:\n{plan}", plan=show(steps))
             await apply(self._kernel, steps)
 

@@ -82,7 +82,7 @@ class KeyRing:
         if late or all_accept(configs, keys.next.public):
             keys = self._keys = await exchange(self._client, self._namespace, keys)
             why = "not every peer has confirmed it in time" if late else "every peer accepts it"
-            self._log.info("the tunnel's key is {key} now: {why}", key=keys.current.public, why=why)
+            self._log.info("the tunnel's key is {public_key} now: {detail}", public_key=keys.current.public, detail=why)
         return keys
 
 

@@ -79,7 +79,7 @@ class NodeFabric(ConvergeLoop):
     async def converge(self) -> None:
         desired, self.last_plan = await self._plan()
         if self.last_plan:
-            self._log.info("changing the network of this node: {steps} steps", steps=len(self.last_plan))
+            self._log.info("changing the network of this node: {count} steps", count=len(self.last_plan))
             self._log.debug("the network's plan:\n{plan}", plan=show(self.last_plan))
             await apply(self._kernel, self.last_plan)
         name = own_node(self._nodes.items(), self._settings.node, self._address)
@@ -115,7 +115,7 @@ class NodeFabric(ConvergeLoop):
             gateway = desired.overlay.vteps[0].address
             summary = f"node: {len(desired.remote)} networks of peers are reached through the gateway {gateway}"
         if summary != self.summary:
-            self._log.info("{summary}", summary=summary)
+            self._log.info("{detail}", detail=summary)
         self.summary = summary
 
 

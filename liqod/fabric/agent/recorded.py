@@ -159,7 +159,7 @@ class RecordedFabric(ConvergeLoop):
 
     def _warn(self, peer: str, message: str) -> None:
         if self._refused.get(peer) != message:
-            self._log.warn("the record of the tunnel to {peer} is refused: {message}", peer=peer, message=message)
+            self._log.warn("the record of the tunnel to {peer} is refused: {detail}", peer=peer, detail=message)
 
     async def _write_host(self, host: HostReport, *, ready: bool | None = None, message: str = "") -> None:
         """Write what there is of the host; ``ready`` None leaves whether the kernel follows the records as it is."""
@@ -182,10 +182,10 @@ class RecordedFabric(ConvergeLoop):
         is_crowded = len(exact) > MAX_HOST_NETWORKS
         if is_crowded and not self._is_crowded:
             self._log.warn(
-                "this host reaches {count} networks, and their record has room for {most}: it has wider ones that hold "
-                "them all, none of which a peer is given (TooManyNetworks)",
+                "this host reaches {count} networks, and their record has room for {limit}: it has wider ones that "
+                "hold them all, none of which a peer is given (TooManyNetworks)",
                 count=len(exact),
-                most=MAX_HOST_NETWORKS,
+                limit=MAX_HOST_NETWORKS,
             )
         self._is_crowded = is_crowded
         return [str(one) for one in (covering(exact, MAX_HOST_NETWORKS) if is_crowded else exact)]
@@ -203,7 +203,7 @@ class RecordedFabric(ConvergeLoop):
 
     def _summarize(self, summary: str) -> None:
         if summary != self.summary:
-            self._log.info("{summary}", summary=summary)
+            self._log.info("{detail}", detail=summary)
         self.summary = summary
 
 

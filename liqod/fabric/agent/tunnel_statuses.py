@@ -81,6 +81,6 @@ class TunnelStatuses:
             return
         if status.phase != record.status.phase:
             state = {"Connected": "up", "Error": "down"}.get(status.phase, "not known yet")
-            self._log.info("network to {peer} is {state}: {message}", peer=peer, state=state, message=status.message)
+            self._log.info("network to {peer} is {state}: {detail}", peer=peer, state=state, detail=status.message)
         self._measured[peer] = now
         require(await self._writer.write(record, status))

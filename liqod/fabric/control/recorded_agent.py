@@ -128,10 +128,10 @@ class RecordedAgent:
         left_out = max(0, len(desired.vteps) - MAX_HOSTS)
         if left_out > self._left_out:
             self._log.warn(
-                "{count} hosts are not on the overlay, their record has room for {most}: their pods reach no peer "
+                "{count} hosts are not on the overlay, their record has room for {limit}: their pods reach no peer "
                 "(TooManyHosts)",
                 count=left_out,
-                most=MAX_HOSTS,
+                limit=MAX_HOSTS,
             )
         self._left_out = left_out
         await self._write(

@@ -157,7 +157,7 @@ class Records:
         if config.spec.decision == decision:
             return config
         if decision.mode == NO_TUNNEL:
-            self._log.info("no tunnel to {peer}: {message}", peer=str(config.key), message=decision.message)
+            self._log.info("no tunnel to {peer}: {detail}", peer=str(config.key), detail=decision.message)
         patch = {"spec": {"decision": all_fields(decision)}}
         written = await self._client.patch(NETWORKCONFIGS, config.metadata.name, patch, view=NetworkConfig)
         self._configs.wrote(config.key, config, written)
@@ -186,7 +186,7 @@ class Records:
             return
         if phase == "Refused":
             self._log.warn(
-                "network of {peer} refused: {message} ({reason})", peer=str(config.key), message=message, reason=reason
+                "network of {peer} refused: {detail} ({reason})", peer=str(config.key), detail=message, reason=reason
             )
         wanted = msgspec.structs.replace(status, phase=phase, reason=reason, message=message[:MAX_MESSAGE])
         require(await self._config_status.write(config, wanted))

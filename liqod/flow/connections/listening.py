@@ -7,6 +7,7 @@ Twisted's TCP endpoint listens on IPv4 only, and nodes may have only IPv6 addres
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +48,15 @@ def plain_host(host: str) -> str:
     """Return a client's address, an IPv4-mapped IPv6 address as IPv4."""
     rest = host.removeprefix(_MAPPED)
     return rest if "." in rest else host
+
+
+def address_text(address: object) -> str:
+    """Return an address of a socket as people write it: ``host:port``, IPv6 in brackets, or the path of a socket."""
+    host, port = getattr(address, "host", None), getattr(address, "port", None)
+    if host is None or port is None:
+        name = getattr(address, "name", None) or ""
+        return os.fsdecode(name) if isinstance(name, str | bytes) else ""
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
 
 def _names_no_address(part: str) -> bool:

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.flow.clocks import Reactor
-from liqod.flow.connections.listening import server_endpoint
+from liqod.flow.connections.listening import address_text, server_endpoint
 from liqod.flow.observe import Latest
 from liqod.flow.timer import Timer
 
@@ -23,20 +23,20 @@ RETRY: Final = 10.0
 class PortListener(Service):
     """Listens on the first of several endpoint descriptions that can be bound; tries again after ``RETRY`` seconds.
 
-    ``what`` and ``setting`` are named in the log: what is served, and the setting that has the descriptions.
+    ``service`` and ``setting`` are named in the log: what is served, and the setting that has the descriptions.
     """
 
     _log = Logger()
 
     def __init__(
-        self, reactor: Reactor, descriptions: Sequence[str], factory: IProtocolFactory, *, what: str, setting: str
+        self, reactor: Reactor, descriptions: Sequence[str], factory: IProtocolFactory, *, service: str, setting: str
     ) -> None:
         self.bound: Latest[int] = Latest(0)
         """The bound port; 0 before."""
         self._reactor = reactor
         self._descriptions = descriptions
         self._factory = factory
-        self._what = what
+        self._service = service
         self._setting = setting
         self._listening: IListeningPort | None = None
         self._attempt: Deferred[Any] | None = None
@@ -68,7 +68,9 @@ class PortListener(Service):
     def _bound(self, listening: IListeningPort) -> None:
         self._attempt = None
         self._listening = listening
-        self._log.info("{what} served on {address}", what=self._what, address=listening.getHost())
+        self._log.info(
+            "listening on {address} for {service}", service=self._service, address=address_text(listening.getHost())
+        )
         self.bound.set(int(getattr(listening.getHost(), "port", 0)))
 
     def _not_bound(self, failure: Failure, number: int) -> None:
@@ -83,5 +85,7 @@ class PortListener(Service):
         if message != self._logged:
             self._logged = message
             listen = self._descriptions[number]
-            self._log.warn("{name} = {listen}: {error}; tried again", name=self._setting, listen=listen, error=message)
+            self._log.warn(
+                "{setting} = {listen}: {error}; tried again", setting=self._setting, listen=listen, error=message
+            )
         self._timer.start(RETRY, self._bind, 0)

@@ -35,11 +35,11 @@ class RefusedConnections:
         total = self.counts.total()
         count, self._logged, self._logged_at = total - self._logged, total, now
         self._log.warn(
-            "{listen}: connections of {source} are refused ({reason}: {message}); refused since the last such line: "
+            "{listen}: connections of {address} are refused ({reason}: {detail}); refused since the last such line: "
             "{count}",
             listen=self._listen,
-            source=source,
+            address=source,
             reason=reason,
-            message=message,
+            detail=message,
             count=count,
         )

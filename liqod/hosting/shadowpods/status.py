@@ -39,7 +39,7 @@ class ShadowPodReports:
         if not isinstance(answer, RefusedWrite):
             self._refusals.forget(key)
             return None
-        self._log.debug("status of {key} not written: {reason}", key=str(key), reason=answer.message)
+        self._log.debug("status of {pod} not written: {error}", pod=str(key), error=answer.message)
         seconds = self._refusals.refused(key, answer)
         return After(seconds) if seconds is not None else None
 

@@ -145,7 +145,10 @@ class Namespaces:
                 present = await self._client.get(NAMESPACES, remote, view=Object)
             else:
                 self._log.info(
-                    "created namespace {namespace} for {local} of {peer}", namespace=remote, local=local, peer=peer
+                    "created namespace {namespace} for {remote_namespace} of {peer}",
+                    namespace=remote,
+                    remote_namespace=local,
+                    peer=peer,
                 )
                 return
         grants.check_existing(present, peer, local)

@@ -191,7 +191,7 @@ class Informer(Service, Generic[V]):
 
     def _crashed(self, reason: failure.Failure) -> None:
         if not reason.check(CancelledError):
-            self._log.failure("watching {what} ended", reason, what=str(self.resource))
+            self._log.failure("watching {kind} ended", reason, kind=str(self.resource))
 
     def _path_is_new(self, since: float) -> None:
         """Cancel the current request, unless its watch received data after ``since``."""
@@ -215,7 +215,7 @@ class Informer(Service, Generic[V]):
                 self._update_live()
             except Exception:
                 # An informer whose loop died would serve stale objects as current ones.
-                self._log.failure("watching {what} failed", what=str(self.resource))
+                self._log.failure("watching {kind} failed", kind=str(self.resource))
                 command = self._ended(Undecodable("the daemon failed on what the server sent; see the log"))
 
     async def _step(self, command: Command) -> Command:
@@ -369,7 +369,7 @@ class Informer(Service, Generic[V]):
         is_news = after not in ("", before) and not (error and is_warming(error))
         self._in_trouble = bool(after) and (self._in_trouble or is_news)
         if is_news:
-            self._log.warn("watching {what} failed: {error}; it is tried again", what=str(self.resource), error=after)
+            self._log.warn("watching {kind} failed: {error}; it is tried again", kind=str(self.resource), error=after)
         self._update_live()
         return command
 
@@ -379,7 +379,7 @@ class Informer(Service, Generic[V]):
     def _recovered(self) -> None:
         if self._in_trouble and not self._machine.error:
             self._in_trouble = False
-            self._log.info("watching {what} works again", what=str(self.resource))
+            self._log.info("watching {kind} works again", kind=str(self.resource))
         self._update_live()
 
     def _log_undecodable(self, event: Unreadable) -> None:
@@ -387,10 +387,10 @@ class Informer(Service, Generic[V]):
             return
         self._known_undecodable.add(event.key)
         self._log.warn(
-            "{what} {key} cannot be read and is left out: {why}",
-            what=str(self.resource),
-            key=str(event.key or "(an object without a name)"),
-            why=event.why,
+            "{kind} {name} cannot be read and is left out: {error}",
+            kind=str(self.resource),
+            name=str(event.key or "(an object without a name)"),
+            error=event.why,
         )
 
     # Notification
@@ -421,4 +421,4 @@ class Informer(Service, Generic[V]):
         try:
             subscriber(delta.key, delta.old, delta.new)
         except Exception:
-            self._log.failure("a subscriber failed on {what} {key}", what=str(self.resource), key=str(delta.key))
+            self._log.failure("a subscriber failed on {kind} {name}", kind=str(self.resource), name=str(delta.key))

@@ -88,4 +88,4 @@ class Sizes:
         try:
             subscriber(key, old, new)
         except Exception:
-            self._log.failure("a subscriber failed on the size of {key}", key=str(key))
+            self._log.failure("a subscriber failed on the size of {name}", name=str(key))

@@ -112,9 +112,9 @@ class Certificate:
             if sentence != self._logged:
                 self._logged = sentence
                 self._log.info(
-                    "the cluster's signer for kubelets gave no certificate: {why}. Only an API server that was started "
-                    "with --kubelet-certificate-authority needs one for logs and exec on virtual nodes",
-                    why=sentence,
+                    "the cluster's signer for kubelets gave no certificate: {error}. Only an API server that was "
+                    "started with --kubelet-certificate-authority needs one for logs and exec on virtual nodes",
+                    error=sentence,
                 )
             return RETRY
         self._logged = ""
@@ -159,7 +159,7 @@ class Certificate:
         try:
             await self._client.patch(REQUESTS, name, patch, subresource="approval", view=None)
         except Forbidden:
-            self._log.info(
+            self._log.warn(
                 "the signing request {name} waits for approval: kubectl certificate approve {name}", name=name
             )
             return False

@@ -82,7 +82,7 @@ class NodePorts(MultiService):
             self._reactor,
             descriptions,
             self._factory,
-            what="the API of virtual nodes is",
+            service="the API of virtual nodes",
             setting="kubelet.listen",
         )
         listener.setServiceParent(self)

@@ -141,7 +141,9 @@ class ApiRequest(Request):
         except Rejected as refusal:
             self._send_error(refusal.code, refusal.message)
         except Exception:
-            self._log.failure("answering {method} {path} failed", method=self.method, path=self.uri)
+            self._log.failure(
+                "answering {method} {path} failed", method=self.method, path=self.uri.decode("ascii", "replace")
+            )
             self._send_error(500, "the virtual kubelet failed on this request; see the log of liqod")
 
     def _send_error(self, code: int, message: str) -> None:

@@ -117,7 +117,9 @@ class NodeAPI(MultiService):
         try:
             self._serving.trust(new.data.get(CLIENT_CA, "").encode())
         except ValueError as error:
-            self._log.warn("the config map {key} holds no client CA that can be used: {why}", key=str(key), why=error)
+            self._log.warn(
+                "the config map {name} holds no client CA that can be used: {error}", name=str(key), error=error
+            )
 
 
 def _pair(shown: Shown) -> tuple[bytes, bytes]:

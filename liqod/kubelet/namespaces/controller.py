@@ -286,7 +286,11 @@ class NamespaceController(Controller[str]):
                 await releasing.addTimeout(left, self.clock)
                 await self._table.remove(local)
             except (Refusal, PeerUnreachable, KubeError, DeferredTimeout) as error:
-                self._log.warn("the namespace {remote} was not released: {error}", remote=remote, error=str(error))
+                self._log.warn(
+                    "the namespace {remote_namespace} was not released: {error}",
+                    remote_namespace=remote,
+                    error=str(error),
+                )
         return not self.mappings()
 
     async def note_unreleased(self) -> None:
@@ -495,10 +499,10 @@ class NamespaceController(Controller[str]):
             await self._grants.release_namespace(self._context.lender, remote)
         except Refusal as refusal:
             self._log.warn(
-                "{lender} does not release the namespace {remote}: {why}",
-                lender=str(self._context.lender),
-                remote=remote,
-                why=clean_message(str(refusal)),
+                "{peer} does not release the namespace {remote_namespace}: {error}",
+                peer=str(self._context.lender),
+                remote_namespace=remote,
+                error=clean_message(str(refusal)),
             )
             if refusal.reason not in plan.FINAL:
                 raise

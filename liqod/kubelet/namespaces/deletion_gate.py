@@ -111,7 +111,7 @@ class DeletionGate:
         self._confirmed = observation
         held = self.state.value
         if held is not None and observation == held.observation:
-            self._log.info("deletions at {lender} are confirmed: {held}", lender=self._lender, held=held.message)
+            self._log.info("deletions at {peer} are confirmed: {detail}", peer=self._lender, detail=held.message)
             self._accepted, self._went_back_before = self._home_evidence(), False
             self._open()
 
@@ -140,7 +140,7 @@ class DeletionGate:
         else:
             self.state.set(held)
             if before is None:
-                self._log.warn("nothing is deleted at {lender}: {held}", lender=self._lender, held=held.message)
+                self._log.warn("nothing is deleted at {peer}: {detail}", peer=self._lender, detail=held.message)
 
     def _evidence(self) -> Evidence:
         found = self._home_evidence().beyond(self._accepted)

@@ -109,7 +109,7 @@ class OffloadingStatusController(Controller[Key]):
         seconds = self._refusals.refused(key, written)
         if written.retry is not Retry.AT_ONCE:
             self._log.warn(
-                "the status of the NamespaceOffloading {key} is refused: {why}", key=str(key), why=written.message
+                "the status of the NamespaceOffloading {name} is refused: {error}", name=str(key), error=written.message
             )
         return None if seconds is None else After(seconds)
 

@@ -288,7 +288,7 @@ class NodeController(Controller[str]):
         except AlreadyExists:
             node = await self._client.get(NODES, name, view=Node)
         else:
-            self._log.info("created the virtual node {node} for {cluster}", node=name, cluster=facts.cluster_id)
+            self._log.info("created the virtual node {node} for {peer}", node=name, peer=facts.cluster_id)
         self._cache.wrote(self._key, None, node)
         return node
 

@@ -58,10 +58,10 @@ class NetworkCondition(Service):
         value = self._debounced.value
         if before is not None and value is not before:
             self._log.info(
-                "the network to {lender} is {state}: {why}",
-                lender=self._lender,
+                "the network to {peer} is {state}: {detail}",
+                peer=self._lender,
                 state="up" if value else "down",
-                why=status.message,
+                detail=status.message,
             )
         if value is None or value is status.ready:
             self.state.set(status)

@@ -326,7 +326,7 @@ class PodActions:
         # A kubelet refers to its Node by the name in place of the UID.
         reference = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
         self._recorder.record_event(reference, "Warning", "StatusesDelayed", message)
-        self._log.warn("{node}: {message}", node=name, message=message)
+        self._log.warn("{node}: {detail}", node=name, detail=message)
 
     async def skip(self, home: HomePod | None, report: Report) -> float | None:
         """Report that an object that is not ours has the name; retry after ``NAME_TAKEN_RETRY``."""

@@ -302,9 +302,9 @@ class PodController(Controller[Key]):
         self._outage.left -= 1
         if not self._outage.left:
             self._log.info(
-                "the statuses of {count} pods at {lender} are up to date {seconds:.1f} s after it answered again",
+                "the statuses of {count} pods at {peer} are up to date {seconds:.1f} s after it answered again",
                 count=self._outage.pods,
-                lender=str(self._context.lender),
+                peer=str(self._context.lender),
                 seconds=self.clock.seconds() - self._outage.since,
             )
 

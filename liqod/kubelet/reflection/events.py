@@ -115,8 +115,8 @@ class EventReflector(MultiService):
         now = self._clock.seconds()
         if self.dropped > self._logged_drops and now - self._logged_at >= LOG_INTERVAL:
             self._log.warn(
-                "{lender} makes more events than are recorded here: {count} were dropped so far",
-                lender=str(self._context.lender),
+                "{peer} makes more events than are recorded here: {count} were dropped so far",
+                peer=str(self._context.lender),
                 count=self.dropped,
             )
             self._logged_at, self._logged_drops = now, self.dropped

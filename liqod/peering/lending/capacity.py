@@ -137,7 +137,7 @@ class Capacity:
     def _warn_once(self, key: Key, what: str, error: ValueError) -> None:
         if key not in self._unreadable and len(self._unreadable) < 1024:
             self._unreadable.add(key)
-            self._log.warn("cannot count {what} {key}: {error}", what=what, key=key, error=error)
+            self._log.warn("cannot count {kind} {name}: {error}", kind=what, name=key, error=error)
 
     def _schedule(self) -> None:
         if self._following and self.known:

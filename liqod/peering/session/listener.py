@@ -15,7 +15,7 @@ from zope.interface import implementer
 
 from liqod.flow.clocks import Reactor
 from liqod.flow.connections.handshake import BoundedTLS, LimitedFactory, host_of
-from liqod.flow.connections.listening import server_endpoint
+from liqod.flow.connections.listening import address_text, server_endpoint
 from liqod.flow.observe import Gate
 from liqod.identity.tls import HTTP, PeerTLS
 from liqod.peering.session.connection_limits import ConnectionLimits
@@ -116,7 +116,7 @@ class Listener(Service):
     def _bound(self, port: IListeningPort) -> None:
         self._listening = port
         self.bound.open()
-        self._log.info("peers may connect to {address}", address=port.getHost())
+        self._log.info("peers may connect to {address}", address=address_text(port.getHost()))
 
     def stopService(self) -> Deferred[None]:
         super().stopService()

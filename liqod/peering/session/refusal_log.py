@@ -58,7 +58,7 @@ class RefusalLog:
         if len(self._logged) > MAX_SOURCES:
             del self._logged[next(iter(self._logged))]
         if loud:
-            self._log.warn("refused {source}: {reason}: {message}", source=source, reason=reason, message=message)
+            self._log.warn("refused {source}: {reason}: {detail}", source=source, reason=reason, detail=message)
 
 
 def audit_type(reason: str) -> Type:

@@ -90,7 +90,7 @@ class PairingTokens:
                 raise Refusal(JOIN_REFUSED, "there is no such token (any more): ask for a new one") from None
             try:
                 if await self._try(found, join, binding, key):
-                    self._log.info("token {token} was used by {peer}", token=join.token, peer=peer)
+                    self._log.info("token {token_id} was used by {peer}", token_id=join.token, peer=peer)
                     return
             except Conflict:
                 continue

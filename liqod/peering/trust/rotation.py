@@ -112,7 +112,9 @@ class KeyRotation(Controller[str]):
         if following is None or not event.public_key or fingerprint_of_raw(event.public_key) != following.fingerprint:
             return
         if event.reason:
-            self._log.warn("{peer} does not take our next key: {why}", peer=peer.id, why=event.message or event.reason)
+            self._log.warn(
+                "{peer} does not take our next key: {error}", peer=peer.id, error=event.message or event.reason
+            )
             return
         peer.knows_key = following.fingerprint
         self._records.enqueue(peer.id)

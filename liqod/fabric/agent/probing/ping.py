@@ -124,7 +124,7 @@ class Pinger:
             except OSError as error:
                 # EADDRNOTAVAIL: the address was removed; the next pass restores it and opens the socket again.
                 self._sources = ()
-                self._log.debug("no probes from {source}: {error}", source=source, error=error)
+                self._log.debug("no probes from {address}: {error}", address=source, error=error)
                 continue
             self._sockets[6 if ":" in source else 4] = opened
             self._reactor.addReader(opened)
@@ -177,7 +177,7 @@ class Pinger:
         try:
             raw.send(pod, self._sequence, token)
         except OSError as error:
-            self._log.debug("no echo request to {pod}: {error}", pod=pod, error=error)
+            self._log.debug("no echo request to {address}: {error}", address=pod, error=error)
 
     def _refresh(self, name: PathKey) -> None:
         silent = self.paths[name].is_silent(self._reactor.seconds())

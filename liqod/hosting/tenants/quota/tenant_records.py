@@ -94,12 +94,12 @@ class TenantRecords(Controller[str]):
         now = full(used, most, before)
         for name in sorted(now - before):
             self._log.warn(
-                "{tenant} has as many records as it may, and can create none: {used} of {most} {name} (tenant-records "
+                "{peer} has as many records as it may, and can create none: {count} of {limit} {kind} (tenant-records "
                 "of [hosting])",
-                tenant=tenant,
-                used=used[name],
-                most=int(most[name]),
-                name=name,
+                peer=tenant,
+                count=used[name],
+                limit=int(most[name]),
+                kind=name,
             )
         return now
 

@@ -241,7 +241,9 @@ class HomePolicies(Controller[str]):
         whole = record(local, specs, home)
         made = fitting(whole)
         if made is not whole:
-            self._log.warn("the NetworkPolicies of {local} name more pods than a lender reads: none", local=local)
+            self._log.warn(
+                "the NetworkPolicies of {namespace} name more pods than a lender reads: none", namespace=local
+            )
         return made
 
     def _elsewhere(self, namespace: str) -> Iterable[AnyPod]:
@@ -306,10 +308,10 @@ class HomePolicies(Controller[str]):
             self._namespaces.request_again(local)
         elif failed.is_refused and not failed.namespace_terminating:
             self._log.warn(
-                "{lender} takes no NetworkPolicies of the namespace {local}: pods there run without them ({why})",
-                lender=str(self._context.lender),
-                local=local,
-                why=failed.message,
+                "{peer} takes no NetworkPolicies of the namespace {namespace}: pods there run without them ({error})",
+                peer=str(self._context.lender),
+                namespace=local,
+                error=failed.message,
             )
             self._note_taken(local, sent, False)
         return After(failed.delay)
