@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Awaitable
 from typing import Any, cast
 
 from twisted.internet.protocol import Factory, Protocol
@@ -28,6 +29,7 @@ from liqod.kube.resources import (
     SHADOWPODS,
     Resource,
 )
+from liqod.model.names import ORIGIN_LABEL
 from tests.hosting import isolation_cases
 from tests.real.sides import Asked
 
@@ -57,6 +59,7 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         }
         beta = {"volume.beta.kubernetes.io/storage-class": ""}
         template = {"addressType": "FQDN", "endpoints": [{"addresses": ["vault.vault"]}]}
+        own = {ORIGIN_LABEL: str(self.peer)}
         attempts: list[tuple[str, Resource, dict[str, Any], dict[str, Any]]] = [
             ("ingress-hosts", INGRESSES, {}, {"spec": ingress}),
             ("service-types", SERVICES, {}, {"spec": {"type": "ExternalName", "externalName": "vault.vault"}}),
@@ -67,9 +70,16 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
                 {"annotations": {"metallb.io/loadBalancerIPs": "192.0.2.1"}},
                 {"spec": port},
             ),
-            ("[hosting] annotations", SECRETS, {"annotations": {"replicator.example/replicate-to": "x"}}, {}),
-            ("[hosting] labels", CONFIGMAPS, {"labels": {"argocd.argoproj.io/secret-type": "cluster"}}, {}),
-            ("finalizers", CONFIGMAPS, {"finalizers": ["x.example/never"]}, {}),
+            (ORIGIN_LABEL, SECRETS, {}, {}),
+            (ORIGIN_LABEL, CONFIGMAPS, {"labels": {"app": "web"}}, {}),
+            (
+                "[hosting] annotations",
+                SECRETS,
+                {"labels": own, "annotations": {"replicator.example/replicate-to": "x"}},
+                {},
+            ),
+            ("[hosting] labels", CONFIGMAPS, {"labels": {**own, "argocd.argoproj.io/secret-type": "cluster"}}, {}),
+            ("finalizers", CONFIGMAPS, {"labels": own, "finalizers": ["x.example/never"]}, {}),
             ("finalizers", SHADOWPODS, {"finalizers": ["x.example/never"]}, {"spec": {"pod": {}}}),
             ("annotation", PERSISTENTVOLUMECLAIMS, {"annotations": beta}, {"spec": claim}),
             ("select", PERSISTENTVOLUMECLAIMS, {}, {"spec": {**claim, "selector": {"matchLabels": {"a": "b"}}}}),
@@ -91,9 +101,9 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
             await self.becomes(in_force, f"{resource} is refused")
         fine: list[tuple[Resource, dict[str, Any], dict[str, Any]]] = [
             (SERVICES, {"annotations": {"note": "n"}, "labels": {"app.kubernetes.io/name": "web"}}, {"spec": port}),
-            (SECRETS, {"annotations": {"meta.helm.sh/release-name": "r"}}, {}),
+            (SECRETS, {"labels": own, "annotations": {"meta.helm.sh/release-name": "r"}}, {}),
             (PERSISTENTVOLUMECLAIMS, {"annotations": {"note": "n"}}, {"spec": claim}),
-            (CONFIGMAPS, {"labels": {"app": "web"}}, {"data": {"a": "b"}}),
+            (CONFIGMAPS, {"labels": {**own, "app": "web"}}, {"data": {"a": "b"}}),
         ]
         for resource, meta, body in fine:
             self.assertEqual(await refused(resource, meta, body), "")
@@ -169,6 +179,55 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         self.assertTrue(await refused())
         for name in made[: len(made) - 30]:
             await borrower.delete(SHADOWPODS, name, first)
+
+        async def accepted() -> bool:
+            return not await refused()
+
+        await self.becomes(accepted, "room again")
+
+    async def test_a_tenant_that_fills_etcd_with_secrets(self) -> None:
+        """It can create as large ones as it may have and those of a moment more, and none in a new namespace; what does
+        not grow changes still, until annotations have grown too much; and with less of them it creates some again.
+        """
+        borrower, namespace = await self.tenant()
+        made: list[str] = []
+
+        def text(letter: str) -> dict[str, str]:
+            return {"a": letter * 100_000}
+
+        async def said(attempt: Awaitable[object]) -> str:
+            try:
+                await attempt
+            except Forbidden as error:
+                return error.message
+            return ""
+
+        async def refused(where: str = namespace) -> bool:
+            metadata = {"name": f"s{len(made)}", "labels": {ORIGIN_LABEL: str(self.peer)}}
+            message = await said(borrower.create(SECRETS, {"metadata": metadata, "data": text("a")}, where))
+            if not message:
+                made.append(metadata["name"])
+            return "tenant-contents" in message
+
+        async def changes(name: str, change: dict[str, Any]) -> bool:
+            return not await said(borrower.patch(SECRETS, name, change, namespace))
+
+        await self.becomes(refused, "a refusal")
+        self.assertGreaterEqual(len(made), 8)
+        self.assertTrue(await changes("s0", {"data": text("b")}))
+        self.assertFalse(await changes("s0", {"data": {"a": "b" * 100_004}}))
+        self.assertFalse(await changes("s0", {"data": {"b": "YQ=="}}))
+        _, later = await self.tenant("later")
+        self.assertTrue(await refused(later))
+        for name in made[:3]:
+            self.assertTrue(await changes(name, {"metadata": {"annotations": {"note": "x" * 200_000}}}))
+
+        async def frozen() -> bool:
+            return not await changes("s4", {"data": text("c")})
+
+        await self.becomes(frozen, "no change any more")
+        for name in made[:-2]:
+            await borrower.delete(SECRETS, name, namespace)
 
         async def accepted() -> bool:
             return not await refused()
