@@ -166,7 +166,13 @@ class ViewTests(SynchronousTestCase):
 
     def test_name_and_version(self) -> None:
         """Nothing that somebody wrote in it: neither data nor labels, annotations, owners and finalizers."""
-        metadata = {"name": "a", "namespace": "shop-rome", "uid": "u", "resourceVersion": "7", "finalizers": [MARK]}
+        metadata: dict[str, Any] = {
+            "name": "a",
+            "namespace": "shop-rome",
+            "uid": "u",
+            "resourceVersion": "7",
+            "finalizers": [MARK],
+        }
         metadata |= {"labels": {"a": MARK}, "annotations": {"a": MARK}, "ownerReferences": [{"name": MARK}]}
         seen = msgspec.json.decode(msgspec.json.encode({"metadata": metadata, "data": {"a": MARK}}), type=Counted)
         self.assertNotIn(MARK, repr(seen))

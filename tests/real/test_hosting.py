@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 from collections.abc import Awaitable
 from typing import Any, cast
@@ -186,53 +187,49 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         await self.becomes(accepted, "room again")
 
     async def test_a_tenant_that_fills_etcd_with_secrets(self) -> None:
-        """It can create as large ones as it may have and those of a moment more, and none in a new namespace; what does
-        not grow changes still, until annotations have grown too much; and with less of them it creates some again.
+        """When they are as large as they may be it can create none, in a new namespace neither; what does not grow
+        changes still, until annotations have grown too much; and with less of them it creates some again.
         """
         borrower, namespace = await self.tenant()
-        made: list[str] = []
 
-        def text(letter: str) -> dict[str, str]:
-            return {"a": letter * 100_000}
+        def secret(name: str, letters: str) -> dict[str, Any]:
+            metadata = {"name": name, "labels": {ORIGIN_LABEL: str(self.peer)}}
+            return {"metadata": metadata, "data": {"a": letters}}
 
-        async def said(attempt: Awaitable[object]) -> str:
+        async def is_accepted(attempt: Awaitable[object]) -> bool:
             try:
                 await attempt
             except Forbidden as error:
-                return error.message
-            return ""
+                self.assertIn("tenant-contents", error.message)
+                return False
+            return True
 
-        async def refused(where: str = namespace) -> bool:
-            metadata = {"name": f"s{len(made)}", "labels": {ORIGIN_LABEL: str(self.peer)}}
-            message = await said(borrower.create(SECRETS, {"metadata": metadata, "data": text("a")}, where))
-            if not message:
-                made.append(metadata["name"])
-            return "tenant-contents" in message
+        async def creates(where: str = namespace) -> bool:
+            name = f"small-{secrets.token_hex(4)}"
+            return await is_accepted(borrower.create(SECRETS, secret(name, "aaaa"), where))
 
         async def changes(name: str, change: dict[str, Any]) -> bool:
-            return not await said(borrower.patch(SECRETS, name, change, namespace))
+            return await is_accepted(borrower.patch(SECRETS, name, change, namespace))
 
-        await self.becomes(refused, "a refusal")
-        self.assertGreaterEqual(len(made), 8)
-        self.assertTrue(await changes("s0", {"data": text("b")}))
+        async def is_full() -> bool:
+            return not await creates()
+
+        async def is_frozen() -> bool:
+            return not await changes("s5", {"data": {"a": "c" * 100_000}})
+
+        for number in range(11):
+            await borrower.create(SECRETS, secret(f"s{number}", "a" * 100_000), namespace)
+        await self.becomes(is_full, "a refusal")
+        self.assertTrue(await changes("s0", {"data": {"a": "b" * 100_000}}))
         self.assertFalse(await changes("s0", {"data": {"a": "b" * 100_004}}))
-        self.assertFalse(await changes("s0", {"data": {"b": "YQ=="}}))
+        self.assertFalse(await changes("s0", {"data": {"b": "aaaa"}}))
         _, later = await self.tenant("later")
-        self.assertTrue(await refused(later))
-        for name in made[:3]:
-            self.assertTrue(await changes(name, {"metadata": {"annotations": {"note": "x" * 200_000}}}))
-
-        async def frozen() -> bool:
-            return not await changes("s4", {"data": text("c")})
-
-        await self.becomes(frozen, "no change any more")
-        for name in made[:-2]:
-            await borrower.delete(SECRETS, name, namespace)
-
-        async def accepted() -> bool:
-            return not await refused()
-
-        await self.becomes(accepted, "room again")
+        self.assertFalse(await creates(later))
+        self.assertTrue(await changes("s1", {"metadata": {"annotations": {"note": "x" * 240_000}}}))
+        await self.becomes(is_frozen, "no change any more")
+        for number in range(5):
+            await borrower.delete(SECRETS, f"s{number}", namespace)
+        await self.becomes(creates, "room again")
 
     async def test_a_tenant_that_takes_load_balancers(self) -> None:
         """In all of its namespaces together it gets as many as are its total, with its own credential and in whatever
