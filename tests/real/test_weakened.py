@@ -129,7 +129,8 @@ class WeakenedTests(tenant.Tenant):
 
     async def is_kept_from_orphans(self) -> bool:
         """Return whether the policy refuses a deletion with ``propagationPolicy=Orphan``; nothing is kept."""
-        made = await self.client.create(CONFIGMAPS, {"metadata": {"generateName": "leaves-"}}, self.namespace)
+        metadata = {"generateName": "leaves-", "labels": {ORIGIN_LABEL: "any"}}
+        made = await self.client.create(CONFIGMAPS, {"metadata": metadata}, self.namespace)
         name = made["metadata"]["name"]
         try:
             await self.client.delete(CONFIGMAPS, name, self.namespace, propagation="Orphan")
