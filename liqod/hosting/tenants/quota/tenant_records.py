@@ -33,8 +33,8 @@ COALESCE: Final = 0.25
 
 _Most = Callable[[Contract, Resources | None], Resources]
 _BOUNDS: Final[tuple[tuple[str, str, _Most], ...]] = (
-    (FULL_LABEL, "tenant-records", most_records),
-    (FULL_CONTENTS_LABEL, "tenant-contents", lambda contract, offered: most_contents(contract)),
+    (FULL_LABEL, "hosting.tenant-records", most_records),
+    (FULL_CONTENTS_LABEL, "hosting.tenant-contents", lambda contract, offered: most_contents(contract)),
 )
 """What there is a label for, with the setting and its amounts."""
 
@@ -113,8 +113,7 @@ class TenantRecords(Controller[str]):
             now = full(used, most, before)
             for name in sorted(now - before):
                 self._log.warn(
-                    "{peer} has all that it may have here, and gets no more {kind}: {count} of {limit} ({setting} of "
-                    "[hosting])",
+                    "{peer} has all that it may have here, and gets no more {kind}: {count} of {limit} ({setting})",
                     peer=tenant,
                     kind=name,
                     count=used[name],
