@@ -122,6 +122,8 @@ def _amounts_of_tenants(granted: Hosting) -> Iterator[str]:
     for name, text in granted.tenant_records.items():
         if not _is_amount(text):
             yield _complain(f"hosting.tenant-records.{name}", text, "must be a quantity, such as 5000 or 256Mi")
+    if granted.tenant_contents and not _is_amount(granted.tenant_contents):
+        yield _complain("hosting.tenant-contents", granted.tenant_contents, "must be a quantity, such as 256Mi")
 
 
 def _storage(settings: Settings) -> Iterator[str]:

@@ -168,10 +168,11 @@ class Hosting(Section, frozen=True):
     each namespace, hard: beside that, limits for every container, and ``default_requests`` for one that names none;
     empty: hard for tenants that are new, soft for those from before. ``objects`` are entries of that quota, without
     those that ``uncounted`` names, ``tenant_objects`` those that all namespaces of a tenant have together,
-    ``tenant_records`` the most of its records (``hosting.tenants.quota.record_bounds``). ``egress`` is what pods may
-    reach beside their tenant's namespaces, name servers, the peer and ``egress_networks``. ``unenforced_policies`` is
-    what becomes of pods that NetworkPolicies of their home isolate, where this cluster's network plugin is not known to
-    enforce any.
+    ``tenant_records`` the most of its records (``hosting.tenants.quota.record_bounds``), ``tenant_contents`` the bytes
+    of its config maps and secrets (empty: as many as it likes, and the daemon does not read them). ``egress`` is what
+    pods may reach beside their tenant's namespaces, name servers, the peer and ``egress_networks``.
+    ``unenforced_policies`` is what becomes of pods that NetworkPolicies of their home isolate, where this cluster's
+    network plugin is not known to enforce any.
     """
 
     pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
@@ -196,6 +197,7 @@ class Hosting(Section, frozen=True):
     objects: dict[str, str] = {}
     tenant_objects: dict[str, str] = {}
     tenant_records: dict[Literal["shadowpods", "shadowendpointslices", "shadownetworkpolicysets", "bytes"], str] = {}
+    tenant_contents: str = "256Mi"
     uncounted: Annotated[list[str], Meta(max_length=64)] = []
     egress: Literal["tenant", "internet", "all"] = "internet"
     egress_networks: Granted = []

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.audit.events import NO_AUDIT, Audit
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock
-from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, Watchable, always
 from liqod.hosting.endpointslice_forge import LABELS, EndpointSlice
 from liqod.hosting.endpointslices import ShadowEndpointSlices
 from liqod.hosting.home_paths import HomePaths
@@ -36,25 +36,27 @@ from liqod.hosting.tenants.quota.tenant_quotas import SELECTED, TenantQuotas
 from liqod.hosting.tenants.quota.tenant_records import TenantRecords
 from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.tenants.rights import BORROWER_ROLE
-from liqod.hosting.views import Pod
+from liqod.hosting.views import Counted, Pod
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
 from liqod.kube.resources import (
     CLUSTERFACTS,
+    CONFIGMAPS,
     ENDPOINTSLICES,
     FOREIGNCLUSTERS,
     NAMESPACES,
     NETWORKPOLICIES,
     PODS,
     RESOURCEQUOTAS,
+    SECRETS,
     SERVICES,
     SHADOWENDPOINTSLICES,
     SHADOWNETWORKPOLICYSETS,
     SHADOWPODS,
 )
 from liqod.model.ids import ClusterID, parse_cluster_id
-from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
+from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, ORIGIN_LABEL
 from liqod.model.objects.api_request import Ask
 from liqod.model.objects.meta import Object, label_selector
 from liqod.model.objects.quantity import Resources
@@ -155,15 +157,20 @@ class Hosting(MultiService):
             contracts=contracts,
             metrics=metrics,
         )
+        counted: dict[str, Watchable[int]] = {
+            SHADOWPODS.plural: shadows.sizes,
+            SHADOWENDPOINTSLICES.plural: shadowslices.sizes,
+            SHADOWNETWORKPOLICYSETS.plural: sets.sizes,
+        }
+        if own.tenant_contents:
+            # Without the label there are those of the cluster itself; an admission policy has tenants set it.
+            for kind in (CONFIGMAPS, SECRETS):
+                counted[kind.plural] = informers.of(kind, Counted, labels=ORIGIN_LABEL, sizes=True).sizes
         records = TenantRecords(
             client,
             clock,
             namespaces=namespaces,
-            records={
-                SHADOWPODS.plural: shadows.sizes,
-                SHADOWENDPOINTSLICES.plural: shadowslices.sizes,
-                SHADOWNETWORKPOLICYSETS.plural: sets.sizes,
-            },
+            counted=counted,
             offers=self._offers,
             contracts=contracts,
             metrics=metrics,

@@ -13,7 +13,7 @@ import msgspec
 from liqod.model.ids import Key
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects.interning import Sharing
-from liqod.model.objects.meta import Object, OwnerReference, View
+from liqod.model.objects.meta import Object, ObjectMeta, OwnerReference, View
 from liqod.model.objects.pod_completion import FINISHED
 
 SHADOW_POD_KIND = "ShadowPod"
@@ -117,6 +117,21 @@ class Node(Object, frozen=True):
     @property
     def ready(self) -> bool:
         return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions)
+
+
+class _Name(ObjectMeta, frozen=True, rename=lambda field: f"({field})"):
+    """Metadata of which name and version are read, and nothing that may be long: no object has fields of such names."""
+
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: list[OwnerReference] = []
+    finalizers: list[str] = []
+
+
+class Counted(View, frozen=True):
+    """An object whose size alone counts: nothing that a tenant wrote in it is kept."""
+
+    metadata: _Name = _Name()
 
 
 def controller_of(pod: Object) -> OwnerReference | None:

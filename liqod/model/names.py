@@ -59,6 +59,8 @@ DELETION_GRACE_ANNOTATION: Final = "offloading.liqo.io/deletion-grace-period-sec
 
 FULL_LABEL: Final = "offloading.liqo.io/full"
 """On a tenant's namespaces: the kinds of records, or their size (``bytes``), of which it has all that it may."""
+FULL_CONTENTS_LABEL: Final = "offloading.liqo.io/full-contents"
+"""On a tenant's namespaces whose config maps and secrets take all the room that they may take: what is refused."""
 QUOTA_ANNOTATION: Final = "offloading.liqo.io/quota"
 """On a tenant namespace: the quota level with which the tenant began; without it that is "soft"."""
 

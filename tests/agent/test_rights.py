@@ -77,10 +77,14 @@ class RightsTests(SynchronousTestCase):
         self.assertEqual(more, {"create serviceaccounts/token"})
 
     def test_features_that_are_off(self) -> None:
-        """A feature that is switched off needs no rights: without reflection nobody reads all secrets."""
+        """A feature that is switched off needs no rights: where no size of theirs is bounded, nobody reads all secrets
+        without reflection.
+        """
         read_all = Right("list", SECRETS)
         self.assertIn(read_all, required(Settings()))
-        settings = parse("[reflection]\nsecret = {workers = 0}\n[webhook]\nenabled = false", {})
+        without = "[reflection]\nsecret = {workers = 0}\n[webhook]\nenabled = false\n"
+        self.assertIn(read_all, required(parse(without, {})))
+        settings = parse(f'{without}[hosting]\ntenant-contents = ""', {})
         self.assertNotIn(read_all, required(settings))
         self.assertFalse([right for right in required(settings) if "webhook" in right.resource.plural])
 

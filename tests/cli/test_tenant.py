@@ -6,8 +6,15 @@ import json
 from typing import Any
 
 from liqod.hosting.tenants.quota.levels import OF_NEW_TENANTS
-from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, PODS, RESOURCEQUOTAS, SHADOWPODS
-from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
+from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, PODS, RESOURCEQUOTAS, SECRETS, SHADOWPODS
+from liqod.model.names import (
+    MANAGED_BY_LABEL,
+    MANAGED_BY_SHADOWPOD,
+    ORIGIN_LABEL,
+    ORIGINAL_NAME_ANNOTATION,
+    REMOTE_CLUSTER_LABEL,
+)
+from liqod.model.objects import quantity
 from liqod.model.objects.meta import Object
 from tests.cli import test_every_command
 
@@ -53,6 +60,9 @@ class TenantTests(test_every_command.EveryCase):
         quota = {"metadata": {"name": "liqod-tenant"}, "spec": {"hard": amounts["hard"]}}
         await self.client.create(RESOURCEQUOTAS, quota, "shop-c2")
         await self.client.patch(RESOURCEQUOTAS, "liqod-tenant", {"status": amounts}, "shop-c2", subresource="status")
+        for label, size in ((ORIGIN_LABEL, 5000), ("app", 90_000)):
+            secret = {"metadata": {"name": label.partition("/")[0], "labels": {label: "c2"}}}
+            await self.client.create(SECRETS, {**secret, "data": {"a": "eHh4" * (size // 4)}}, "shop-c2")
         found = await self.rows()
         self.assertEqual(found["offer", "cpu"], ("500m", "4", "3500m"))
         self.assertEqual(found["offer", "memory"], ("1Gi", "8Gi", "7Gi"))
@@ -66,6 +76,8 @@ class TenantTests(test_every_command.EveryCase):
         self.assertEqual(found["tenant", "shadownetworkpolicysets"], ("0", "1000", "1000"))
         self.assertEqual(found["tenant", "bytes"][1], "256Mi")
         self.assertNotIn(found["tenant", "bytes"][0], ("", "0"))
+        used, bound, _ = found["tenant", "config maps and secrets"]
+        self.assertEqual((quantity.parse(used) > 5000, quantity.parse(used) < 7000, bound), (True, True, "256Mi"))
         self.assertEqual(found["contract", "quota"][1], OF_NEW_TENANTS)
         self.assertEqual(found["contract", "control-plane-nodes"][1], "auto")
         self.assertIn("persistentVolumeClaim", found["contract", "volumes"][1])

@@ -199,6 +199,9 @@ class SenseTests(Base):
         self.assertEqual([problem.split(" = ")[0] for problem in problems], [
             "sharing.limits.cpu", "sharing.limits.memory", "sharing.prices.cpu",
         ])  # fmt: skip
+        self.assertEqual(parse('[hosting]\ntenant-contents = ""', {}).hosting.tenant_contents, "")
+        (problem,) = self.problems('[hosting]\ntenant-contents = "much"')
+        self.assertTrue(problem.startswith("hosting.tenant-contents = "), problem)
 
     def test_labels(self) -> None:
         """Labels must be ones that Kubernetes takes."""

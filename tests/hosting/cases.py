@@ -86,7 +86,8 @@ class HostingSide(TestCase):
     def settings(self) -> Settings:
         """Return the settings of the lender."""
         # Few enough for a case to have them all.
-        return Settings(network=Network(mode="none"), hosting=HostingSettings(tenant_records={"shadowpods": "40"}))
+        hosting = HostingSettings(tenant_records={"shadowpods": "40"}, tenant_contents="1Mi")
+        return Settings(network=Network(mode="none"), hosting=hosting)
 
     async def start_hosting(self) -> tuple[Hosting, Client]:
         from twisted.internet import reactor

@@ -26,7 +26,13 @@ from liqod.kube.resources import (
     SHADOWPODS,
 )
 from liqod.model.ids import ClusterID
-from liqod.model.names import QUOTA_ANNOTATION, REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.model.names import (
+    FULL_CONTENTS_LABEL,
+    ORIGIN_LABEL,
+    QUOTA_ANNOTATION,
+    REMOTE_CLUSTER_LABEL,
+    tenant_namespace,
+)
 from liqod.model.records.facts import FACTS_NAME
 from liqod.model.records.offer import Refusal
 from tests.facts.stated import state_networks
@@ -232,12 +238,36 @@ class IsolationCase(cases.HostingCase):
         self.assertEqual((await self.pod(namespace))["metadata"]["labels"]["offloading.liqo.io/origin"], self.peer)
         self.assertEqual(self.hosting.used_by(self.peer), used)
 
+    async def test_large_secrets(self) -> None:
+        """When a tenant's secrets and config maps take all of their room its namespaces say so, until there are fewer;
+        those of the lender's own there do not count.
+        """
+        borrower, namespace = await self.tenant()
+        own = {"metadata": {"name": "own"}, "data": {"a": "a" * 1_000_000}}
+        await self.admin.create(CONFIGMAPS, own, namespace)
+        for number in range(5):
+            metadata = {"name": f"s{number}", "labels": {ORIGIN_LABEL: str(self.peer)}}
+            await borrower.create(SECRETS, {"metadata": metadata, "data": {"a": "a" * 200_000}}, namespace)
+
+        async def says(value: str) -> bool:
+            labels = (await self.admin.get(NAMESPACES, namespace))["metadata"]["labels"]
+            return bool(labels.get(FULL_CONTENTS_LABEL, "") == value)
+
+        await self.settle()
+        self.assertTrue(await says(""))
+        metadata = {"name": "c", "labels": {ORIGIN_LABEL: str(self.peer)}}
+        await borrower.create(CONFIGMAPS, {"metadata": metadata, "data": {"a": "a" * 100_000}}, namespace)
+        await self.becomes(lambda: says("growth"), "the label")
+        await borrower.delete(SECRETS, "s0", namespace)
+        await self.becomes(lambda: says(""), "no label")
+
     async def test_a_borrower_can_do_nothing_elsewhere(self) -> None:
         """With its token a borrower reaches its own namespaces, and there what it needs; all else is denied."""
         borrower, namespace = await self.tenant()
         tenant = tenant_namespace(self.peer)
         await self.admin.create(SECRETS, {"metadata": {"name": "liqo-credential"}, "stringData": {"a": "b"}}, tenant)
-        await borrower.create(CONFIGMAPS, {"metadata": {"name": "ok"}, "data": {}}, namespace)
+        own = {"name": "ok", "labels": {ORIGIN_LABEL: self.peer}}
+        await borrower.create(CONFIGMAPS, {"metadata": own, "data": {}}, namespace)
         shadow = await self.shadow(borrower, namespace)
         plain = {"metadata": {"name": "x"}, "spec": pod_spec()}
         attempts: list[Callable[[], Awaitable[object]]] = [

@@ -16,6 +16,7 @@ from liqod.hosting.tenants.policies import bindings, policies
 from liqod.hosting.tenants.rights import borrower_role
 from liqod.model.ids import ClusterID
 from liqod.model.ingress_path import is_plain
+from liqod.model.names import ORIGIN_LABEL
 from liqod.model.objects.portable_metadata import is_allowed
 from tests.hosting.admission import Request, refusals
 
@@ -46,11 +47,18 @@ def asked(
     old: dict[str, Any] | None = None,
     contract: Contract | None = None,
 ) -> list[str]:
-    """Return why a request is refused."""
+    """Return why a request is refused; config maps and secrets have the label of all that borrowers write."""
     operation = "CREATE" if old is None else "UPDATE"
     group = GROUPS.get(resource, "")
+    if resource in ("configmaps", "secrets"):
+        new, old = with_origin(new), with_origin(old) if old is not None else None
     request = Request(user, operation, resource, new, old, group=group, namespace="shop-rome")
     return refusals(policies(contract or Contract()), request)
+
+
+def with_origin(body: dict[str, Any]) -> dict[str, Any]:
+    metadata = body["metadata"]
+    return {**body, "metadata": {**metadata, "labels": {ORIGIN_LABEL: "rome", **(metadata.get("labels") or {})}}}
 
 
 def granted(*classes: str, **settings: Any) -> Contract:

@@ -7,20 +7,14 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from kubesandbox.cluster import SandboxCluster
-from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import Hosting
-from liqod.demo.access import client_config
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.contract import Contract
-from liqod.hosting.tenants.namespaces import selector
 from liqod.hosting.tenants.policies import policies
-from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import Offers
 from liqod.hosting.tenants.quota.record_bounds import (
     BYTES,
     KINDS,
@@ -30,18 +24,13 @@ from liqod.hosting.tenants.quota.record_bounds import (
     labelled,
     most_records,
 )
-from liqod.hosting.tenants.quota.tenant_records import TenantRecords
-from liqod.kube import manifests
-from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.client import Client
-from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, SHADOWENDPOINTSLICES, SHADOWPODS
+from liqod.kube.resources import NAMESPACES, SHADOWPODS
 from liqod.model.ids import ClusterID
-from liqod.model.names import FULL_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
+from liqod.model.names import FULL_LABEL
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Object, ObjectMeta
-from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice, ShadowPod
+from tests.hosting import counting
 from tests.hosting.admission import Request, refusals
-from tests.waiting import becomes
 
 NAMES = (*KINDS, BYTES)
 
@@ -55,8 +44,12 @@ class Unreadable(Object, frozen=True):
 amounts = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 30))
 
 
-def contract(**most: str) -> Contract:
-    return Contract(Hosting(tenant_records=dict(most)))  # type: ignore[arg-type]
+def most(**amounts: str) -> Hosting:
+    return Hosting(tenant_records=dict(amounts))  # type: ignore[arg-type]
+
+
+def contract(**amounts: str) -> Contract:
+    return Contract(most(**amounts))
 
 
 class BoundTests(SynchronousTestCase):
@@ -120,79 +113,19 @@ class PolicyTests(SynchronousTestCase):
         self.assertFalse(self.asked("shadowpods", "shadowpods", user="system:serviceaccount:liqo-system:liqod"))
 
 
-class CountTests(TestCase):
+class CountTests(counting.Counting):
     """A tenant that creates records, in two namespaces."""
-
-    timeout = 120
-
-    def setUp(self) -> Deferred[None]:  # type: ignore[override]
-        return Deferred.fromCoroutine(self._set_up())
-
-    async def _set_up(self) -> None:
-        from twisted.internet import reactor
-
-        cluster = SandboxCluster(reactor, "lender", [])
-        cluster.listen(reactor)
-        cluster.startService()
-        self.addCleanup(cluster.stop)
-        self.config = client_config(cluster)
-        self.admin = Client(self.config, reactor)
-        self.addCleanup(self.admin.close)
-        await manifests.ensure(self.admin)
-        for name in ("shop-rome", "web-rome"):
-            metadata = {"labels": {REMOTE_CLUSTER_LABEL: "rome"}, "annotations": {ORIGINAL_NAME_ANNOTATION: "shop"}}
-            await self.admin.create(NAMESPACES, {"metadata": {"name": name, **metadata}})
-
-    async def start(self, view: type[Object] = ShadowPod, **most: str) -> tuple[Client, TenantRecords]:
-        """Start a daemon's part for records."""
-        from twisted.internet import reactor
-
-        client = Client(self.config, reactor)
-        informers = Informers(client, reactor)
-        namespaces = informers.of(NAMESPACES, Object, labels=selector())
-        records = TenantRecords(
-            client,
-            installed_reactor(),
-            namespaces=namespaces,
-            records={
-                "shadowpods": informers.of(SHADOWPODS, view, sizes=True).sizes,
-                "shadowendpointslices": informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice, sizes=True).sizes,
-            },
-            offers=Offers(informers.of(FOREIGNCLUSTERS, ForeignCluster)),
-            contracts=Contracts(contract(**most), namespaces),
-        )
-        informers.startService()
-        records.startService()
-
-        async def end() -> None:
-            await records.stopService()
-            await informers.stopService()
-            await client.close()
-
-        self.addCleanup(end)
-        await informers.when_synced()
-        return client, records
 
     async def pods(self, namespace: str, numbers: range) -> None:
         for number in numbers:
             body = {"metadata": {"name": f"p{number}"}, "spec": {"pod": {"containers": []}}}
             await self.admin.create(SHADOWPODS, body, namespace)
 
-    async def label(self, *namespaces: str) -> set[str]:
-        found = [await self.admin.get(NAMESPACES, name) for name in namespaces or ("shop-rome", "web-rome")]
-        return {one["metadata"]["labels"].get(FULL_LABEL, "") for one in found}
-
-    async def labels_become(self, value: str) -> None:
-        async def check() -> bool:
-            return await self.label() == {value}
-
-        await becomes(check, f"the label {value!r} of all namespaces", 20)
-
     async def test_a_tenant_fills_up(self) -> None:
         """All of its namespaces have the label when all of them together are full, a new one before anything is in it;
         a daemon that starts finds it so and writes nothing; and it goes with the records.
         """
-        client, records = await self.start(shadowpods="10")
+        client, records = await self.start(most(shadowpods="10"))
         await self.pods("shop-rome", range(6))
         await self.pods("web-rome", range(3))
         await deferLater(installed_reactor(), 1.0)
@@ -204,7 +137,7 @@ class CountTests(TestCase):
         await records.apply("rome", "new-rome")
         self.assertEqual(await self.label("new-rome"), {"shadowpods"})
         await records.stopService()
-        client, records = await self.start(shadowpods="10")
+        client, records = await self.start(most(shadowpods="10"))
         await deferLater(installed_reactor(), 1.0)
         self.assertEqual([key for key in client.requests if key[0] not in ("list", "watch")], [])
         await self.admin.delete(SHADOWPODS, "p0", "shop-rome")
@@ -215,7 +148,7 @@ class CountTests(TestCase):
 
     async def test_size(self) -> None:
         """Few large records are as full as many small ones; one that is made larger counts as it is then."""
-        await self.start(bytes="20Ki")
+        await self.start(most(bytes="20Ki"))
         await self.pods("shop-rome", range(2))
         await deferLater(installed_reactor(), 1.0)
         self.assertEqual(await self.label(), {""})
@@ -229,7 +162,7 @@ class CountTests(TestCase):
         """What the API server keeps about managers of fields counts: a small record that many have applied fills the
         room. A daemon that starts counts the same, from a list.
         """
-        _, records = await self.start(bytes="40Ki")
+        _, records = await self.start(most(bytes="40Ki"))
         labels = {f"label-{number}": "" for number in range(20)}
         body = {"metadata": {"name": "p", "namespace": "shop-rome", "labels": labels}, "spec": {"pod": {}}}
         applied: dict[str, Any] = await self.admin.apply(SHADOWPODS, body)
@@ -241,7 +174,7 @@ class CountTests(TestCase):
         used = records.used("rome")
         self.assertGreater(used[BYTES], 40 << 10)
         await records.stopService()
-        _, records = await self.start(bytes="40Ki")
+        _, records = await self.start(most(bytes="40Ki"))
         self.assertEqual(records.used("rome"), used)
         await self.admin.delete(SHADOWPODS, "p", "shop-rome")
         await self.labels_become("")
@@ -249,7 +182,7 @@ class CountTests(TestCase):
 
     async def test_what_cannot_be_read(self) -> None:
         """A record that the daemon cannot decode lies in etcd as well, and counts."""
-        _, records = await self.start(Unreadable, bytes="20Ki", shadowpods="10")
+        _, records = await self.start(most(bytes="20Ki", shadowpods="10"), Unreadable)
         await self.pods("shop-rome", range(2))
         await self.admin.patch(SHADOWPODS, "p1", {"metadata": {"annotations": {"note": "x" * 30_000}}}, "shop-rome")
         await self.labels_become(BYTES)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
+from collections.abc import Awaitable
 from typing import Any, cast
 
 from twisted.internet.protocol import Factory, Protocol
@@ -28,6 +30,7 @@ from liqod.kube.resources import (
     SHADOWPODS,
     Resource,
 )
+from liqod.model.names import ORIGIN_LABEL
 from tests.hosting import isolation_cases
 from tests.real.sides import Asked
 
@@ -57,6 +60,7 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         }
         beta = {"volume.beta.kubernetes.io/storage-class": ""}
         template = {"addressType": "FQDN", "endpoints": [{"addresses": ["vault.vault"]}]}
+        own = {ORIGIN_LABEL: str(self.peer)}
         attempts: list[tuple[str, Resource, dict[str, Any], dict[str, Any]]] = [
             ("ingress-hosts", INGRESSES, {}, {"spec": ingress}),
             ("service-types", SERVICES, {}, {"spec": {"type": "ExternalName", "externalName": "vault.vault"}}),
@@ -67,9 +71,16 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
                 {"annotations": {"metallb.io/loadBalancerIPs": "192.0.2.1"}},
                 {"spec": port},
             ),
-            ("[hosting] annotations", SECRETS, {"annotations": {"replicator.example/replicate-to": "x"}}, {}),
-            ("[hosting] labels", CONFIGMAPS, {"labels": {"argocd.argoproj.io/secret-type": "cluster"}}, {}),
-            ("finalizers", CONFIGMAPS, {"finalizers": ["x.example/never"]}, {}),
+            (ORIGIN_LABEL, SECRETS, {}, {}),
+            (ORIGIN_LABEL, CONFIGMAPS, {"labels": {"app": "web"}}, {}),
+            (
+                "[hosting] annotations",
+                SECRETS,
+                {"labels": own, "annotations": {"replicator.example/replicate-to": "x"}},
+                {},
+            ),
+            ("[hosting] labels", CONFIGMAPS, {"labels": {**own, "argocd.argoproj.io/secret-type": "cluster"}}, {}),
+            ("finalizers", CONFIGMAPS, {"labels": own, "finalizers": ["x.example/never"]}, {}),
             ("finalizers", SHADOWPODS, {"finalizers": ["x.example/never"]}, {"spec": {"pod": {}}}),
             ("annotation", PERSISTENTVOLUMECLAIMS, {"annotations": beta}, {"spec": claim}),
             ("select", PERSISTENTVOLUMECLAIMS, {}, {"spec": {**claim, "selector": {"matchLabels": {"a": "b"}}}}),
@@ -91,9 +102,9 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
             await self.becomes(in_force, f"{resource} is refused")
         fine: list[tuple[Resource, dict[str, Any], dict[str, Any]]] = [
             (SERVICES, {"annotations": {"note": "n"}, "labels": {"app.kubernetes.io/name": "web"}}, {"spec": port}),
-            (SECRETS, {"annotations": {"meta.helm.sh/release-name": "r"}}, {}),
+            (SECRETS, {"labels": own, "annotations": {"meta.helm.sh/release-name": "r"}}, {}),
             (PERSISTENTVOLUMECLAIMS, {"annotations": {"note": "n"}}, {"spec": claim}),
-            (CONFIGMAPS, {"labels": {"app": "web"}}, {"data": {"a": "b"}}),
+            (CONFIGMAPS, {"labels": {**own, "app": "web"}}, {"data": {"a": "b"}}),
         ]
         for resource, meta, body in fine:
             self.assertEqual(await refused(resource, meta, body), "")
@@ -174,6 +185,51 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
             return not await refused()
 
         await self.becomes(accepted, "room again")
+
+    async def test_a_tenant_that_fills_etcd_with_secrets(self) -> None:
+        """When they are as large as they may be it can create none, in a new namespace neither; what does not grow
+        changes still, until annotations have grown too much; and with less of them it creates some again.
+        """
+        borrower, namespace = await self.tenant()
+
+        def secret(name: str, letters: str) -> dict[str, Any]:
+            metadata = {"name": name, "labels": {ORIGIN_LABEL: str(self.peer)}}
+            return {"metadata": metadata, "data": {"a": letters}}
+
+        async def is_accepted(attempt: Awaitable[object]) -> bool:
+            try:
+                await attempt
+            except Forbidden as error:
+                self.assertIn("tenant-contents", error.message)
+                return False
+            return True
+
+        async def creates(where: str = namespace) -> bool:
+            name = f"small-{secrets.token_hex(4)}"
+            return await is_accepted(borrower.create(SECRETS, secret(name, "aaaa"), where))
+
+        async def changes(name: str, change: dict[str, Any]) -> bool:
+            return await is_accepted(borrower.patch(SECRETS, name, change, namespace))
+
+        async def is_full() -> bool:
+            return not await creates()
+
+        async def is_frozen() -> bool:
+            return not await changes("s5", {"data": {"a": "c" * 100_000}})
+
+        for number in range(11):
+            await borrower.create(SECRETS, secret(f"s{number}", "a" * 100_000), namespace)
+        await self.becomes(is_full, "a refusal")
+        self.assertTrue(await changes("s0", {"data": {"a": "b" * 100_000}}))
+        self.assertFalse(await changes("s0", {"data": {"a": "b" * 100_004}}))
+        self.assertFalse(await changes("s0", {"data": {"b": "aaaa"}}))
+        _, later = await self.tenant("later")
+        self.assertFalse(await creates(later))
+        self.assertTrue(await changes("s1", {"metadata": {"annotations": {"note": "x" * 240_000}}}))
+        await self.becomes(is_frozen, "no change any more")
+        for number in range(5):
+            await borrower.delete(SECRETS, f"s{number}", namespace)
+        await self.becomes(creates, "room again")
 
     async def test_a_tenant_that_takes_load_balancers(self) -> None:
         """In all of its namespaces together it gets as many as are its total, with its own credential and in whatever

@@ -17,6 +17,7 @@ from liqod.kube.resources import (
     VALIDATINGPOLICYBINDINGS,
     Resource,
 )
+from liqod.model.names import ORIGIN_LABEL
 from liqod.model.objects.portable_metadata import METADATA_POLICY
 from tests.kubelet.reflection import cases, tokens_and_claims_cases
 from tests.real.sides import Pair
@@ -176,7 +177,11 @@ class ReflectionOnRealClustersTests(Pair, cases.ReflectionCase):
             self.assertIn(word, said)
         await borrower.patch(SERVICES, "fine", {"spec": {"ports": [{"port": 81}]}}, self.remote)
         token = {
-            "metadata": {"name": "token", "annotations": {"kubernetes.io/service-account.name": "default"}},
+            "metadata": {
+                "name": "token",
+                "labels": {ORIGIN_LABEL: "any"},
+                "annotations": {"kubernetes.io/service-account.name": "default"},
+            },
             "type": "kubernetes.io/service-account-token",
         }
         # Two policies refuse it, for its type and for its annotation, and the API server names one of them: each has to

@@ -12,18 +12,21 @@ from liqod.hosting.tenants import networks, policies
 from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import (
     CONFIGMAPS,
+    NAMESPACES,
     PERSISTENTVOLUMECLAIMS,
     PODS,
+    SECRETS,
     SHADOWPODS,
     VALIDATINGPOLICYBINDINGS,
 )
+from liqod.model.names import FULL_CONTENTS_LABEL, ORIGIN_LABEL
 from liqod.model.objects.portable_metadata import METADATA_POLICY
 from tests.variations import pods, seen, tenant
 from tests.variations.families import FAMILIES, SEED
 from tests.variations.pods_seen import pod
 from tests.variations.variation import varied, with_origin
 
-_OF_ALL: Final = (METADATA_POLICY, policies.FINALIZER_POLICY)
+_OF_ALL: Final = (METADATA_POLICY, policies.FINALIZER_POLICY, policies.ORIGIN_POLICY)
 """Policies that are not of one family: its own one is in force without them."""
 
 
@@ -72,6 +75,32 @@ class WeakenedTests(tenant.Tenant):
         await self.take_away(METADATA_POLICY)
         self.assertIn("a token", await self.seen_without(policies.SECRET_POLICY, "secrets"))
 
+    async def test_origins(self) -> None:
+        """Without the policy of origins a secret is seen that is not known to be the tenant's, and does not count."""
+        self.assertIn("nobody's", await self.seen_without(policies.ORIGIN_POLICY, "secrets"))
+
+    async def test_contents(self) -> None:
+        """Without the policy of contents a tenant that has no room has another secret; with it, none."""
+        body = {"metadata": {"generateName": "s-", "labels": {ORIGIN_LABEL: "any"}}, "data": {"a": "a" * 100_000}}
+
+        async def refused() -> bool:
+            try:
+                await self.client.create(SECRETS, body, self.namespace)
+            except Forbidden as error:
+                self.assertIn("tenant-contents", error.message)
+                return True
+            return False
+
+        await self.becomes(refused, "a refusal")
+        await self.take_away(policies.CONTENT_POLICY)
+
+        async def accepted() -> bool:
+            return not await refused()
+
+        await self.becomes(accepted, "another secret")
+        namespace = await self.admin.get(NAMESPACES, self.namespace)
+        self.assertIn(FULL_CONTENTS_LABEL, namespace["metadata"]["labels"])
+
     async def test_slices(self) -> None:
         """Without the policy of slices names are seen in EndpointSlices."""
         self.assertIn("names", await self.seen_without(policies.SLICE_POLICY, "slices"))
@@ -100,7 +129,8 @@ class WeakenedTests(tenant.Tenant):
 
     async def is_kept_from_orphans(self) -> bool:
         """Return whether the policy refuses a deletion with ``propagationPolicy=Orphan``; nothing is kept."""
-        made = await self.client.create(CONFIGMAPS, {"metadata": {"generateName": "leaves-"}}, self.namespace)
+        metadata = {"generateName": "leaves-", "labels": {ORIGIN_LABEL: "any"}}
+        made = await self.client.create(CONFIGMAPS, {"metadata": metadata}, self.namespace)
         name = made["metadata"]["name"]
         try:
             await self.client.delete(CONFIGMAPS, name, self.namespace, propagation="Orphan")

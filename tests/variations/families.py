@@ -97,7 +97,11 @@ FAMILIES: Final = {
         lambda node: seen.secret,
         {
             "type": "kubernetes.io/service-account-token",
-            "metadata": {"name": "probe", "annotations": {"kubernetes.io/service-account.name": "default"}},
+            "metadata": {
+                "name": "probe",
+                "labels": {"offloading.liqo.io/origin": "any"},
+                "annotations": {"kubernetes.io/service-account.name": "default"},
+            },
         },
     ),
     "slices": Family(

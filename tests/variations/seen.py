@@ -94,8 +94,10 @@ def volume(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def secret(body: Mapping[str, Any]) -> Iterator[str]:
-    """Tokens of this cluster."""
+    """Tokens of this cluster, and what is not known to be the tenant's."""
     yield from metadata(body)
+    if "offloading.liqo.io/origin" not in (body["metadata"].get("labels") or {}):
+        yield "nobody's"
     if body.get("type") == "kubernetes.io/service-account-token" or "token" in (body.get("data") or {}):
         yield "a token"
 

@@ -118,7 +118,11 @@ def secrets() -> list[Wish]:
         ("to be a release", {"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": MARK}}}),
         ("to stay for ever", {"metadata": {"finalizers": ["example.com/never"]}}),
     ]
-    return [Wish(words, body, {"type": "Opaque"}) for words, body in made]
+    own = {"offloading.liqo.io/origin": "any"}
+    harmless = {"type": "Opaque", "metadata": {"labels": own}}
+    for _, body in made:
+        body["metadata"]["labels"] = {**own, **body["metadata"].get("labels", {})}
+    return [*(Wish(words, body, harmless) for words, body in made), Wish("of nobody", {"metadata": {}}, harmless)]
 
 
 def slices(node: str) -> list[Wish]:

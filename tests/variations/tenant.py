@@ -68,7 +68,9 @@ class Tenant(Asked, HostingSide):
 
     def settings(self) -> Settings:
         """Return settings that grant a little of everything, so that not all is refused for being of its kind."""
-        granted = HostingSettings(ingress_hosts=[HOSTS], ingress_classes=["public"], storage_classes=[CLASS])
+        granted = HostingSettings(
+            ingress_hosts=[HOSTS], ingress_classes=["public"], storage_classes=[CLASS], tenant_contents="1Mi"
+        )
         return Settings(network=Network(mode="none"), hosting=granted)
 
     async def ask_all(self, variations: Iterable[Variation], client: Client | None = None) -> dict[str, str]:

@@ -201,6 +201,10 @@ def _hosting(contract: Contract) -> Iterator[Right]:
         yield from _verbs(resource, "get", "patch", "delete", names=[BOUNDS])
     # What the quotas of a tenant's namespaces have counted; nothing is read in other quotas.
     yield from _verbs(kinds.RESOURCEQUOTAS, "list", "watch", names=[BOUNDS])
+    if contract.granted.tenant_contents:
+        # The sizes of what tenants write; a label selects theirs, which RBAC cannot say.
+        for resource in (kinds.CONFIGMAPS, kinds.SECRETS):
+            yield from _verbs(resource, "list", "watch")
     # `liqodctl install` makes the borrowers' role. To bind that one role is all that it takes to give it on: neither
     # writing it nor its rights (exec into any pod, all secrets) are needed.
     yield from _verbs(kinds.CLUSTERROLES, "get", "bind", names=[borrowers.BORROWER_ROLE])

@@ -20,27 +20,31 @@ from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.tenants import bounds, grants
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import selector
+from liqod.hosting.tenants.quota.content_bounds import GROWTH, most_contents
 from liqod.hosting.tenants.quota.levels import at_level, level_of
 from liqod.hosting.tenants.quota.record_bounds import BYTES, most_records
 from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.views import Pod, is_managed
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import (
+    CONFIGMAPS,
     FOREIGNCLUSTERS,
     NAMESPACES,
     PODS,
     RESOURCEQUOTAS,
+    SECRETS,
     SHADOWENDPOINTSLICES,
     SHADOWNETWORKPOLICYSETS,
     SHADOWPODS,
 )
-from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
+from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, ORIGIN_LABEL
 from liqod.model.objects import quantity
 from liqod.model.objects.granted_namespace import granted_to, is_tenant_namespace
 from liqod.model.objects.meta import Object
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.views import ForeignCluster
 
+CONTENTS = "config maps and secrets"
 COLUMNS = {"of": "OF", "what": "WHAT", "used": "USED", "bound": "BOUND", "left": "LEFT"}
 _OWN = ("workers", "token-lifetime", "labels", "annotations", "tolerations", "volumes")
 """Settings that are not shown as they stand: they are no bound, or are part of a longer list."""
@@ -114,6 +118,8 @@ async def _held(
     rows += _amounts("tenant", total, quantity.add(counts), others=False)
     records = most_records(contract, quantity.parse_all(lent))
     rows += _amounts("tenant", records, await _records(session, names), others=False)
+    if GROWTH in (most := most_contents(contract)):
+        rows += _amounts("tenant", {CONTENTS: most[GROWTH]}, await _contents(session, names), others=False)
     return [*rows, *of_namespaces]
 
 
@@ -126,6 +132,16 @@ async def _records(session: Session, names: Sequence[str]) -> Resources:
             found[resource.plural] += len(items)
             found[BYTES] += sum(len(bytes(item)) for item in items)
     return {name: Fraction(number) for name, number in found.items()}
+
+
+async def _contents(session: Session, names: Sequence[str]) -> Resources:
+    """Return the bytes of the config maps and secrets in some namespaces."""
+    size = 0
+    for name in names:
+        for resource in (CONFIGMAPS, SECRETS):
+            items = (await session.client.list(resource, name, view=msgspec.Raw, labels=ORIGIN_LABEL)).items
+            size += sum(len(bytes(item)) for item in items)
+    return {CONTENTS: Fraction(size)}
 
 
 def _amounts(of: str, bound: Resources, used: Resources, *, others: bool = True) -> Iterator[dict[str, Any]]:
@@ -169,4 +185,4 @@ def _row(of: str, what: str, used: str = "", bound: str = "", left: object = "")
 
 
 def _text(name: str, value: Fraction) -> str:
-    return quantity.render(value, resource="storage" if name == BYTES else name.removeprefix("requests."))
+    return quantity.render(value, resource="storage" if name in (BYTES, CONTENTS) else name.removeprefix("requests."))

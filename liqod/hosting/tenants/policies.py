@@ -19,10 +19,11 @@ from liqod.hosting.tenants.namespace_admission import (
     namespace_policy,
     security_policy,
 )
+from liqod.hosting.tenants.quota.content_bounds import CHANGES, GROWTH
 from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.model.ingress_path import NOT_PLAIN, PATH_TYPES
-from liqod.model.names import FULL_LABEL, REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.model.names import FULL_CONTENTS_LABEL, FULL_LABEL, ORIGIN_LABEL, REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
 
@@ -36,6 +37,8 @@ CLAIM_POLICY: Final = "liqod-borrower-claims"
 EPHEMERAL_POLICY: Final = "liqod-borrower-ephemeral-claims"
 RECORD_POLICY: Final = "liqod-borrower-records"
 DELETION_POLICY: Final = "liqod-borrower-deletions"
+ORIGIN_POLICY: Final = "liqod-borrower-origins"
+CONTENT_POLICY: Final = "liqod-borrower-contents"
 MAKES_A_TOKEN: Final = ("makes-a-token", "has(object.type) && object.type == 'kubernetes.io/service-account-token'")
 """The CEL condition, with its name, under which the token controller fills a secret with a service account token."""
 _API: Final = "admissionregistration.k8s.io/v1"
@@ -63,6 +66,8 @@ _NAMES: Final = (
     ISOLATION_POLICY,
     RECORD_POLICY,
     DELETION_POLICY,
+    ORIGIN_POLICY,
+    CONTENT_POLICY,
     NAMESPACE_POLICY,
     SECURITY_POLICY,
 )
@@ -74,6 +79,8 @@ _OBJECTS: Final = {
     _NETWORKING: ("ingresses",),
 }
 """What a borrower writes that other controllers of this cluster read."""
+_CONTENTS: Final = {_CORE: ("configmaps", "secrets")}
+"""What is bounded by its size, beside records."""
 
 # The options of a deletion are those of its body or of its query, one way or the other validated, and for a collection
 # they are judged with each object of it (apiserver/pkg/endpoints/handlers/delete.go). They are null or absent where an
@@ -149,6 +156,20 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
             only=[_LEAVES_DEPENDENTS],
             operations=("DELETE",),
         ),
+        _policy(
+            ORIGIN_POLICY,
+            _CONTENTS,
+            [
+                (
+                    "false",
+                    f"a borrower's config maps and secrets have the label {ORIGIN_LABEL}, by which their sizes are "
+                    "counted; those without it are this cluster's own",
+                )
+            ],
+            # For those with the label nothing is evaluated: of a change, the old object is looked at as well.
+            selecting={"objectSelector": _where(ORIGIN_LABEL, "DoesNotExist")},
+        ),
+        _content_policy(),
         namespace_policy(),
         security_policy(contract.granted.pod_security),
     ]
@@ -160,9 +181,12 @@ def _ephemeral_policy(contract: Contract) -> dict[str, Any]:
     The controller manager makes them from the pod's template. That the template names no class is no fault of it: what
     the default class is, and whether there is one, is known where the claim is made.
     """
-    policy = _policy(EPHEMERAL_POLICY, {_CORE: ("persistentvolumeclaims",)}, _claim_rules(contract))
-    selector = {"matchExpressions": [{"key": REMOTE_CLUSTER_LABEL, "operator": "Exists"}]}
-    policy["spec"]["matchConstraints"]["namespaceSelector"] = selector
+    policy = _policy(
+        EPHEMERAL_POLICY,
+        {_CORE: ("persistentvolumeclaims",)},
+        _claim_rules(contract),
+        selecting={"namespaceSelector": _where(REMOTE_CLUSTER_LABEL, "Exists")},
+    )
     policy["spec"]["matchConditions"] = [{"name": "for-a-pod", "expression": _IS_CLAIM_CONTROLLER}]
     return policy
 
@@ -174,7 +198,7 @@ def _record_policy() -> dict[str, Any]:
     """
     # No name that the label may have is a part of another one.
     value = f"namespaceObject.metadata.labels['{FULL_LABEL}']"
-    policy = _policy(
+    return _policy(
         RECORD_POLICY,
         {_OFFLOADING: KINDS},
         [
@@ -190,10 +214,37 @@ def _record_policy() -> dict[str, Any]:
                 "tenant-records); delete some at home",
             ),
         ],
+        selecting={"namespaceSelector": _where(FULL_LABEL, "Exists")},
     )
-    selector = {"matchExpressions": [{"key": FULL_LABEL, "operator": "Exists"}]}
-    policy["spec"]["matchConstraints"]["namespaceSelector"] = selector
-    return policy
+
+
+def _content_policy() -> dict[str, Any]:
+    """Return the policy that refuses config maps and secrets of a tenant without room (``quota.content_bounds``)."""
+    value = f"namespaceObject.metadata.labels['{FULL_CONTENTS_LABEL}']"
+    room = "the config maps and secrets of this tenant take all of the room that they may take here ([hosting] "
+    return _policy(
+        CONTENT_POLICY,
+        _CONTENTS,
+        [
+            (
+                f"!{value}.contains('{GROWTH}') || (oldObject != null && {_no_longer('data')} && "
+                f"{_no_longer('binaryData')})",
+                f"{room}tenant-contents); none is created and none gets longer: delete some at home",
+            ),
+            (
+                f"!{value}.contains('{CHANGES}')",
+                f"{room}tenant-contents), and a quarter more; none is created or changed: delete some at home",
+            ),
+        ],
+        selecting={"namespaceSelector": _where(FULL_CONTENTS_LABEL, "Exists")},
+    )
+
+
+def _no_longer(field: str) -> str:
+    """Return the expression that no entry of a field is new, or longer than before."""
+    new, old = f"object.{field}", f"oldObject.{field}"
+    kept = f"{new}.all(k, has({old}) && k in {old} && {new}[k].size() <= {old}[k].size())"
+    return f"(!has({new}) || {kept})"
 
 
 def _service_rules(contract: Contract) -> list[tuple[str, str]]:
@@ -350,6 +401,10 @@ def bindings() -> list[dict[str, Any]]:
     ]
 
 
+def _where(label: str, operator: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": label, "operator": operator}]}
+
+
 def _policy(
     name: str,
     kinds: Mapping[tuple[str, str], Sequence[str]],
@@ -357,8 +412,11 @@ def _policy(
     *,
     only: Sequence[tuple[str, str]] = (),
     operations: Sequence[str] = ("CREATE", "UPDATE"),
+    selecting: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
-    """Return a policy for kinds by group and version; ``only`` are conditions, by name, of something to validate."""
+    """Return a policy for kinds by group and version; ``only`` are conditions, by name, of something to validate, and
+    ``selecting`` selectors of objects or namespaces: of others nothing is evaluated.
+    """
     conditions = [("by-a-borrower", _IS_BORROWER), *only]
     return {
         "apiVersion": _API,
@@ -375,7 +433,8 @@ def _policy(
                         "resources": list(plurals),
                     }
                     for (group, version), plurals in kinds.items()
-                ]
+                ],
+                **selecting,
             },
             "matchConditions": [{"name": name, "expression": expression} for name, expression in conditions],
             "validations": [

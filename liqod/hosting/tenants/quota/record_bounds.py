@@ -49,10 +49,10 @@ def full(used: Mapping[str, int], most: Resources, before: frozenset[str]) -> fr
 
 
 def label_of(names: Iterable[str]) -> str | None:
-    """Return the value of the label of a tenant's namespaces; None: no label. All names fit into its 63 characters."""
+    """Return the value of a label of a tenant's namespaces; None: no label. All records fit into its 63 characters."""
     return ".".join(sorted(names)) or None
 
 
-def labelled(namespace: Object) -> frozenset[str]:
-    """Return what the label of a namespace says to be full."""
-    return frozenset(filter(None, namespace.metadata.labels.get(FULL_LABEL, "").split(".")))
+def labelled(namespace: Object, label: str = FULL_LABEL) -> frozenset[str]:
+    """Return what a label of a namespace says to be full."""
+    return frozenset(filter(None, namespace.metadata.labels.get(label, "").split(".")))

@@ -1,35 +1,49 @@
-"""Counts the records of each tenant, and labels its namespaces when it has as many as it may.
+"""Counts what each tenant keeps here, and labels its namespaces when it has as much as it may.
 
-The label is what the admission policy of borrowers looks at (``policies``): it holds while no daemon runs, too.
+Records have one label, config maps and secrets another: these are what the admission policies of borrowers look at
+(``policies``), and hold while no daemon runs, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, Watchable, observe, watch
+from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.quota.content_bounds import most_contents, sums_of
 from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import Offers
-from liqod.hosting.tenants.quota.record_bounds import BYTES, full, label_of, labelled, most_records
+from liqod.hosting.tenants.quota.record_bounds import full, label_of, labelled, most_records
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACES
 from liqod.model.ids import Key
-from liqod.model.names import FULL_LABEL
+from liqod.model.names import FULL_CONTENTS_LABEL, FULL_LABEL
 from liqod.model.objects.granted_namespace import granted_to, tenant_of
 from liqod.model.objects.meta import Object
+from liqod.model.objects.quantity import Resources
 
 COALESCE: Final = 0.25
-"""Seconds for which changes are collected: more records than that time allows are never accepted beyond a bound."""
+"""Seconds for which changes are collected: more than that time allows is never accepted beyond a bound."""
+
+_Most = Callable[[Contract, Resources | None], Resources]
+_BOUNDS: Final[tuple[tuple[str, str, _Most], ...]] = (
+    (FULL_LABEL, "hosting.tenant-records", most_records),
+    (FULL_CONTENTS_LABEL, "hosting.tenant-contents", lambda contract, offered: most_contents(contract)),
+)
+"""What there is a label for, with the setting and its amounts."""
 
 
 class TenantRecords(Controller[str]):
-    """Reconciles the label of each tenant's namespaces; its keys are tenants. ``records`` are the sizes by kind."""
+    """Reconciles the labels of each tenant's namespaces; its keys are tenants.
+
+    ``counted`` are the sizes by kind: those of records, and of what else is bounded by its size.
+    """
 
     name = "tenant-records"
 
@@ -39,7 +53,7 @@ class TenantRecords(Controller[str]):
         clock: IReactorTime,
         *,
         namespaces: Informer[Object],
-        records: Mapping[str, Watchable[int]],
+        counted: Mapping[str, Watchable[int]],
         offers: Offers,
         contracts: Contracts,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -47,16 +61,16 @@ class TenantRecords(Controller[str]):
         super().__init__(clock, metrics=metrics)
         self._client = client
         self._namespaces = namespaces
-        self._records = records
+        self._counted = counted
         self._offers = offers
         self._contracts = contracts
         self._found: dict[str, Counter[str]] = {}
 
     def sources(self) -> Iterable[Source[str]]:
-        """Namespaces, offers and all records."""
+        """Namespaces, offers and all that is counted."""
         self._found.clear()
         yield watch(self._namespaces, self._namespace_changed)
-        for kind, sizes in self._records.items():
+        for kind, sizes in self._counted.items():
             yield watch(sizes, self._counting(kind))
         yield observe(self._offers, lambda tenant: (tenant,))
 
@@ -64,49 +78,54 @@ class TenantRecords(Controller[str]):
         """Await what is counted: of what is not known yet there may be too much."""
         await self._namespaces.when_synced()
         await self._offers.informer.when_synced()
-        for sizes in self._records.values():
+        for sizes in self._counted.values():
             await sizes.when_synced()
 
     async def reconcile(self, tenant: str) -> After | None:
-        """Label the namespaces of a tenant, or take the label away, where it differs."""
+        """Label the namespaces of a tenant, or take labels away, where they differ."""
         present = self._namespaces_of(tenant)
-        now = self._full(tenant, present)
+        wanted = self._labels(tenant, present)
         for namespace in present:
-            if labelled(namespace) != now and not namespace.metadata.deleting:
-                await self._label(namespace.metadata.name, now)
+            labels = namespace.metadata.labels
+            if any(labels.get(key) != value for key, value in wanted.items()) and not namespace.metadata.deleting:
+                await self._label(namespace.metadata.name, wanted)
         return None
 
     async def apply(self, tenant: str, namespace: str) -> None:
         """Label a namespace before anything is created in it, if its tenant has no room. Raises KubeError."""
         await self.prepare()
-        if now := self._full(tenant, self._namespaces_of(tenant)):
-            await self._label(namespace, now)
+        wanted = self._labels(tenant, self._namespaces_of(tenant))
+        if any(wanted.values()):
+            await self._label(namespace, wanted)
 
     def used(self, tenant: str) -> Counter[str]:
-        """Return the number of a tenant's records by kind, and their bytes."""
+        """Return the number of what a tenant has by kind, and the bytes of its records and of its contents."""
         found = (self._found.get(one.metadata.name) for one in self._namespaces_of(tenant))
         return sum((one for one in found if one is not None), Counter[str]())
 
-    def _full(self, tenant: str, present: Iterable[Object]) -> frozenset[str]:
-        before = frozenset[str]().union(*map(labelled, present))
-        most = most_records(self._contracts.of(tenant), self._offers.get(tenant))
-        used = self.used(tenant)
-        now = full(used, most, before)
-        for name in sorted(now - before):
-            self._log.warn(
-                "{peer} has as many records as it may, and can create none: {count} of {limit} {kind} (tenant-records "
-                "of [hosting])",
-                peer=tenant,
-                count=used[name],
-                limit=int(most[name]),
-                kind=name,
-            )
-        return now
+    def _labels(self, tenant: str, present: Sequence[Object]) -> dict[str, str | None]:
+        """Return the labels that a tenant's namespaces should have; None: not this one."""
+        contract, offered, used = self._contracts.of(tenant), self._offers.get(tenant), self.used(tenant)
+        labels: dict[str, str | None] = {}
+        for label, setting, most_of in _BOUNDS:
+            most = most_of(contract, offered)
+            before = frozenset[str]().union(*(labelled(one, label) for one in present))
+            now = full(used, most, before)
+            for name in sorted(now - before):
+                self._log.warn(
+                    "{peer} has all that it may have here, and gets no more {kind}: {count} of {limit} ({setting})",
+                    peer=tenant,
+                    kind=name,
+                    count=used[name],
+                    limit=int(most[name]),
+                    setting=setting,
+                )
+            labels[label] = label_of(now)
+        return labels
 
-    async def _label(self, namespace: str, names: Iterable[str]) -> None:
-        change = {"metadata": {"labels": {FULL_LABEL: label_of(names)}}}
+    async def _label(self, namespace: str, labels: Mapping[str, str | None]) -> None:
         try:
-            await self._client.patch(NAMESPACES, namespace, change, kind="merge", view=None)
+            await self._client.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}}, kind="merge", view=None)
         except NotFound:
             return
 
@@ -120,7 +139,8 @@ class TenantRecords(Controller[str]):
         def changed(key: Key, old: int | None, new: int | None) -> Iterable[str]:
             found = self._found.setdefault(key.namespace, Counter())
             found[kind] += (new is not None) - (old is not None)
-            found[BYTES] += (new or 0) - (old or 0)
+            for name in sums_of(kind):
+                found[name] += (new or 0) - (old or 0)
             if not any(found.values()):
                 del self._found[key.namespace]
             if tenant := tenant_of(self._namespaces.get(Key("", key.namespace))):
