@@ -7,6 +7,7 @@ from there. ``retire`` removes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -324,16 +325,12 @@ class VirtualKubelet(MultiService):
             election=shared.election,
             namespaces=self.namespaces,
             health=self.health,
-            exported=self._exported,
+            exported=partial(shared.claims, self._lender),
             exports=self._common.claims_revision,
             withheld=self.reflection.labels_withheld,
             workers=shared.settings.reflection.networkpolicy.workers,
             metrics=shared.home.metrics,
         )
-
-    def _exported(self) -> set[str]:
-        """Return the addresses of this cluster that are none of its pods and that pods at the lender reach."""
-        return {address for address, _ in self._shared.claims(self._lender).wanted}
 
     def _claims_changed(self) -> None:
         self._common.claims_revision.set(self._common.claims_revision.value + 1)
