@@ -7,6 +7,7 @@ first pod is scheduled on the virtual node, and released when it is no longer of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from twisted.application.service import MultiService
@@ -427,12 +428,19 @@ class NamespaceController(Controller[str]):
         return After(WATCH_TIMEOUT)
 
     async def _drain(self, local: str, remote: str) -> After:
-        if (status := self._table.status(local)) is not None and status.phase == plan.READY:
+        """Evict the pods; a grant that was lost meanwhile is requested again, because the pods end at the lender."""
+        is_granted = (status := self._table.status(local)) is not None and status.phase == plan.READY
+        if is_granted:
             self._watch(local, remote)
+            self._check_watch(local)
         self.enqueue_pods(local)
         for pod in list(self._live_pods(local)):
             if not pod.metadata.deleting:
                 await self._evict(pod)
+        if is_granted and self._track(local).request_again:
+            # Without an answer the pods that a disruption budget keeps are evicted all the same.
+            with suppress(PeerUnreachable):
+                await self._request(local, remote)
         return After(DRAIN_INTERVAL)
 
     async def _evict(self, pod: HomePod) -> None:
