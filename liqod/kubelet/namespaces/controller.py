@@ -455,12 +455,12 @@ class NamespaceController(Controller[str]):
     async def _may_release(self, local: str, remote: str, selection: Selection) -> bool:
         """Return whether a namespace may be released: not while it is merely missing at home, with pods or claims.
 
-        Of one that is offloaded, and whose release was begun, the pods may be missing.
+        Of one that is offloaded, and whose release was begun, the pods may be missing. One that the lender refuses now
+        may have been granted before, unless it refuses the name.
         """
-        key, status = Key("", local), self._table.status(local)
-        granted = status is None or status.phase in (plan.READY, plan.RELEASING)
+        key = Key("", local)
         is_excluded = isinstance(selection, Excluded) and self._enabled.get(key) is not None
-        if self._retiring or not granted or is_excluded:
+        if self._retiring or self.is_name_refused(local) or is_excluded:
             return True
         if self._lender is None:
             # What is in it cannot be known; the next client enqueues the namespace (``use_client``).
