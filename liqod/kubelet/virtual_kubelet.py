@@ -206,7 +206,8 @@ class VirtualKubelet(MultiService):
             home_version=shared.home_version,
             address_type=shared.home.node_address_type,
             api_port=self._api_port,
-            network=self.network_condition.state if self._network.is_managed else None,
+            network=self.network_condition.state,
+            manages_network=lambda: self._network.is_managed,
             health=self.health.state,
         )
         return NodeController(shared.reactor, shared.home.client, config, sources, metrics=shared.home.metrics)

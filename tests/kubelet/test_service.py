@@ -179,6 +179,23 @@ class NetworkTests(sandboxes.Sandboxes, cases.KubeletSides):
 
         await self.eventually(moved)
 
+    async def test_a_tunnel_that_is_decided_later(self) -> None:
+        """The node has NetworkUnavailable while there is a tunnel, which may be decided while the node is there."""
+
+        async def shows(wanted: bool) -> bool:
+            node = await self.home.get(NODES, self.node)
+            kinds = [one["type"] for one in node["status"]["conditions"]]
+            self.assertEqual("NetworkUnavailable" in kinds, wanted)
+            return True
+
+        self.say(crosses=True)
+        await self.eventually(lambda: shows(True))
+        self.network.leave()
+        self.network.status.set(Readiness(ready=True, reason="NetworkReady", message="there is no tunnel"))
+        await self.eventually(lambda: shows(False))
+        self.network.manage(Readiness(ready=True, reason="NetworkReady", message="packets cross"))
+        await self.eventually(lambda: shows(True))
+
     async def test_a_dead_tunnel(self) -> None:
         """While no packet crosses pods are not ready at home and the node says so; nothing is deleted, and all of it
         comes back, also when a daemon was started in between.
