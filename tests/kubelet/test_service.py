@@ -8,13 +8,24 @@ from twisted.internet.protocol import connectionDone
 from twisted.protocols import portforward
 from twisted.python.failure import Failure
 
-from liqod.kube.errors import ServerError
-from liqod.kube.resources import FOREIGNCLUSTERS, LEASES, NODES, PODS, SHADOWPODS, VIRTUALNODES, Resource
+from liqod.kube.client import Client
+from liqod.kube.errors import ServerError, from_status
+from liqod.kube.resources import (
+    FOREIGNCLUSTERS,
+    LEASES,
+    NAMESPACES,
+    NATTINGTABLES,
+    NODES,
+    PODS,
+    SHADOWPODS,
+    VIRTUALNODES,
+    Resource,
+)
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.pods import controller as pods
 from liqod.kubelet.tokens import controller as tokens
 from liqod.model.ids import Key
-from liqod.model.names import tenant_namespace
+from liqod.model.names import HOME_UID_ANNOTATION, tenant_namespace
 from tests.kubelet import cases, patch_cases
 from tests.kubelet.reflection import sandboxes
 
@@ -101,6 +112,26 @@ class KubeletTests(sandboxes.Sandboxes, patch_cases.PatchCase, cases.KubeletCase
 
 class RestartTests(sandboxes.Sandboxes, cases.KubeletSides):
     """The first steps of a daemon that finds many pods on its node."""
+
+    async def test_an_api_server_that_fails_at_the_start(self) -> None:
+        """What could not be read at first is read again: the natting table then names the cluster that wrote it."""
+        await self.stop()
+        get, failed = Client.get, list[str]()
+
+        async def failing(client: Client, resource: Resource, name: str, *given: Any, **options: Any) -> Any:
+            if (resource, name) == (NAMESPACES, "kube-system") and not failed:
+                failed.append(name)
+                raise from_status(500, b'{"message": "etcd is elsewhere"}')
+            return await get(client, resource, name, *given, **options)
+
+        self.patch(Client, "get", failing)
+        await self.start()
+        await self.pod("web")
+        await self.runs("web")
+        table = await self.home.get(NATTINGTABLES, str(self.peer))
+        system = await self.home.get(NAMESPACES, "kube-system")
+        self.assertEqual(len(failed), 1)
+        self.assertEqual(table["metadata"]["annotations"][HOME_UID_ANNOTATION], system["metadata"]["uid"])
 
     async def test_a_removal_that_failed_half_way(self) -> None:
         """A record that is back before its node was removed whole has a virtual node that works."""
