@@ -82,8 +82,11 @@ class LearnedDates(Generic[K]):
         self._wall = wall or wall_clock(reactor)
         self._known: dict[K, tuple[str, float]] = {}
 
-    def at(self, key: K, date: str | None) -> float | None:
-        """Return when the date of a key is, in seconds of the reactor's clock; None for what is no date."""
+    def at(self, key: K, date: str | None, *, past: bool = False) -> float | None:
+        """Return when the date of a key is, in seconds of the reactor's clock; None for what is no date.
+
+        ``past``: what it is the date of has happened, at the latest now.
+        """
         known = self._known.get(key)
         if known is not None and known[0] == date:
             return known[1]
@@ -91,7 +94,8 @@ class LearnedDates(Generic[K]):
         if date is None or moment is None:
             self.forget(key)
             return None
-        seconds = self._reactor.seconds() + (moment - self._wall()).total_seconds()
+        ahead = (moment - self._wall()).total_seconds()
+        seconds = self._reactor.seconds() + (min(ahead, 0.0) if past else ahead)
         self._known[key] = date, seconds
         return seconds
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.kube.cache.informer import Informer
+from liqod.kube.cache.wait import until
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import NATTINGTABLES, PODS
@@ -26,7 +27,6 @@ EVICTION_DEADLINE: Final = 20.0
 """Seconds of the drain in which pods are evicted, which respects PodDisruptionBudgets; then they are deleted."""
 
 RELEASE_DEADLINE: Final = 5.0
-DRAIN_STEP: Final = 0.25
 
 
 class Retirement:
@@ -98,18 +98,27 @@ class Retirement:
         return await self._try("removing the natting table of", table)
 
     async def _drain(self, started: float) -> None:
-        """Wait until all namespaces are released; delete pods after ``EVICTION_DEADLINE``."""
-        clock = self._clock
-        deleted: set[str] = set()
-        while self._namespaces.occupied and clock.seconds() - started < DRAIN_DEADLINE:
-            if self._is_given_up() and self._namespaces.synced:
-                return
-            if clock.seconds() - started > EVICTION_DEADLINE:
-                for pod in self._remaining_pods():
-                    if pod.metadata.uid not in deleted and not pod.metadata.deleting:
-                        deleted.add(pod.metadata.uid)
-                        await self._try("deleting a pod of", self._delete(pod, None))
-            await deferLater(clock, DRAIN_STEP)
+        """Wait until all namespaces are released; delete the pods that are left after ``EVICTION_DEADLINE``."""
+        if await self._is_over(started + EVICTION_DEADLINE):
+            return
+        for pod in self._remaining_pods():
+            if not pod.metadata.deleting:
+                await self._try("deleting a pod of", self._delete(pod, None))
+        await self._is_over(started + DRAIN_DEADLINE)
+
+    async def _is_over(self, deadline: float) -> bool:
+        """Wait until there is nothing to wait for; return False if that is not so by a deadline (reactor's clock)."""
+        namespaces, records = self._namespaces, self._records
+
+        def is_over() -> bool:
+            return not namespaces.occupied or (self._is_given_up() and namespaces.synced)
+
+        waiting = until(records.tables, is_over, self._pods, records.peers, records.offloadings)
+        try:
+            await waiting.addTimeout(max(0.0, deadline - self._clock.seconds()), self._clock)
+        except DeferredTimeout:
+            return False
+        return True
 
     def _is_given_up(self) -> bool:
         return self._records.is_given_up(self._lender)

@@ -13,7 +13,7 @@ from liqod.flow.clocks import Reactor, wall_clock
 from liqod.flow.controller import After, Controller, Source, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
-from liqod.kube.errors import KubeError, NotFound
+from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACES, NATTINGTABLES, NODES, PODS, VIRTUALNODES, Resource
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import READ_AGAIN
@@ -315,15 +315,10 @@ class Kubelets(Controller[Key]):
         self._unsubscribe_deletions()
 
     async def prepare(self) -> None:
-        try:
-            self._home_version.set(await self._home.client.version.get())
-        except KubeError as error:
-            self._log.warn("the version of this cluster is not known: {error}", error=str(error))
-        try:
-            system = await self._home.client.get(NAMESPACES, "kube-system", view=Namespace)
-            self._home_uid.set(system.metadata.uid)
-        except KubeError as error:
-            self._log.warn("the UID of this cluster is not known: {error}", error=str(error))
+        client = self._home.client
+        self._home_version.set(await client.version.get())
+        system = await client.get(NAMESPACES, "kube-system", view=Namespace)
+        self._home_uid.set(system.metadata.uid)
         await self._find_orphans()
 
     async def _find_orphans(self) -> None:

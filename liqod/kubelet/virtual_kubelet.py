@@ -7,6 +7,7 @@ from there. ``retire`` removes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -205,7 +206,8 @@ class VirtualKubelet(MultiService):
             home_version=shared.home_version,
             address_type=shared.home.node_address_type,
             api_port=self._api_port,
-            network=self.network_condition.state if self._network.is_managed else None,
+            network=self.network_condition.state,
+            manages_network=lambda: self._network.is_managed,
             health=self.health.state,
         )
         return NodeController(shared.reactor, shared.home.client, config, sources, metrics=shared.home.metrics)
@@ -324,16 +326,12 @@ class VirtualKubelet(MultiService):
             election=shared.election,
             namespaces=self.namespaces,
             health=self.health,
-            exported=self._exported,
+            exported=partial(shared.claims, self._lender),
             exports=self._common.claims_revision,
             withheld=self.reflection.labels_withheld,
             workers=shared.settings.reflection.networkpolicy.workers,
             metrics=shared.home.metrics,
         )
-
-    def _exported(self) -> set[str]:
-        """Return the addresses of this cluster that are none of its pods and that pods at the lender reach."""
-        return {address for address, _ in self._shared.claims(self._lender).wanted}
 
     def _claims_changed(self) -> None:
         self._common.claims_revision.set(self._common.claims_revision.value + 1)

@@ -19,7 +19,7 @@ from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetric
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound
+from liqod.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, KubeError, NotFound
 from liqod.kube.events import Recorder
 from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from liqod.kube.writing.refusals import READ_AGAIN, RefusedWrites, Retry, refused_write
@@ -133,14 +133,17 @@ class VolumeProvisioner(Controller[Key]):
             self._unclaimed.add(claim.spec.volume_name)
 
     async def prepare(self) -> None:
-        """Create the class for claims that follow their pods, unless there is one of that name."""
+        """Create the class for claims that follow their pods, unless there is one of that name.
+
+        Without the right to create it there may be other classes; any other failure is raised, to be tried again.
+        """
         name = self._settings.virtual_class
         if not name or self._classes.get(Key("", name)) is not None:
             return
         try:
             with contextlib.suppress(AlreadyExists):
                 await self._client.create(STORAGECLASSES, forge.forge_class(name), view=None)
-        except KubeError as error:
+        except (Forbidden, Invalid) as error:
             self._log.warn("the storage class {name} could not be created: {error}", name=name, error=str(error))
 
     def follows(self, name: str) -> bool:

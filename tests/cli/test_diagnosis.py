@@ -203,6 +203,17 @@ class DoctorTests(SynchronousTestCase):
             self.assertEqual([one.code for one in found.problems], codes)
             self.assertEqual("Networks" in [one.topic for one in found.passed], not codes)
 
+    def test_what_is_not_released(self) -> None:
+        """The mappings that wait for a peer, which may never come back, are named with what gives them up."""
+        waits = {"phase": "Releasing", "reason": "PeerUnreachable", "message": "there is no session"}
+        mappings = {"shop": waits, "web": {"phase": "Ready"}}
+        body = {"metadata": {"name": "c2"}, "status": {"mappings": mappings}}
+        facts = ClusterFacts(peers=[peer("Lost")], tables=[msgspec.convert(body, NamespaceNattingTable)])
+        (found,) = orphans(facts, ())
+        self.assertEqual((found.code, found.name, found.severity), ("PeerUnreachable", "milan", "warning"))
+        self.assertIn("not released at milan, 1 of its namespaces: there is no session", found.cause)
+        self.assertIn("liqodctl unpeer milan --dead", found.advice)
+
     def test_orphans(self) -> None:
         """Namespaces, nodes and records of unknown peers are listed, each with what to do; known ones are not."""
         space = msgspec.convert(

@@ -135,7 +135,9 @@ def count(desired: Desired) -> int:
 
 def observed_after(desired: Desired = DESIRED, *, endpoint: str = "192.0.2.7:5871", handshake: float = NOW) -> Observed:
     """Return what there is after a plan was applied."""
-    peers = {link.public_key: TunnelPeer(endpoint, frozenset(link.remote), int(handshake)) for link in desired.links}
+    peers = {
+        link.public_key: TunnelPeer(endpoint, frozenset(link.remote), handshake_at=handshake) for link in desired.links
+    }
     sets = {
         line.split()[1]: frozenset[str]() for line in nftables.render(desired).splitlines() if line.startswith("\tset ")
     }

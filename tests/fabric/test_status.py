@@ -21,7 +21,7 @@ from tests.fabric.test_plan import KEY, LINK, NOW
 
 def observed(handshake: float | None = NOW - 20, received: int = 5) -> NetworkReport:
     """Return a host with everything in place, whose last handshake was then."""
-    peer = TunnelReport("192.0.2.7:5871", handshake or 0, received)
+    peer = TunnelReport("192.0.2.7:5871", handshake or 0, received, handshake)
     return NetworkReport("wireguard-go", routes=frozenset(LINK.remote), tunnels={KEY: peer})
 
 

@@ -84,6 +84,14 @@ class LostGrantTests(sandboxes.Sandboxes, cases.KubeletSides):
         pod = await self.runs("web")
         self.assertEqual(pod["metadata"]["uid"], made["metadata"]["uid"])
 
+    async def test_drained_without_rights(self) -> None:
+        """A namespace that is no longer offloaded, and whose rights were lost, is asked for again and then released."""
+        await self.offload()
+        await self.lose_rights()
+        await self.home.patch(NAMESPACES, self.space, {"metadata": {"labels": {"liqo.io/enabled": None}}})
+        await self.gone(self.home, PODS, "web", self.space)
+        await self.gone(self.lender, NAMESPACES, self.remote)
+
     async def test_watches_that_merely_fail(self) -> None:
         """While the lender does not answer, or its watches end as they should, nothing is asked for."""
         await self.offload()

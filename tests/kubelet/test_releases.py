@@ -73,10 +73,8 @@ class ReleaseTests(sandboxes.Sandboxes, cases.KubeletSides):
             self.assertEqual(asked, [self.remote])
             await self.home.patch(NAMESPACES, self.space, {"metadata": {"labels": {"liqo.io/enabled": "true"}}})
 
-    async def test_nothing_is_released_unseen(self) -> None:
-        """A namespace that is merely missing at home stays while no client of the lender can tell what is in it."""
-        await self.pod("web")
-        await self.runs("web")
+    async def lose_home(self) -> list[str]:
+        """Let home forget the namespace while no daemon runs, and have no client of the lender after that."""
         await self.stop()
         store = self.clusters["home"].store
         for resource, stored in list(store):
@@ -85,7 +83,10 @@ class ReleaseTests(sandboxes.Sandboxes, cases.KubeletSides):
             if self.space in (namespace, name if resource.plural == "namespaces" else ""):
                 store.remove(resource, Key(namespace, name))
         await self.home.delete(SECRETS, "liqo-credential", tenant_namespace(self.peer))
-        asked = self.refuse()
+        return self.refuse()
+
+    async def stays_until_seen(self, asked: list[str]) -> None:
+        """The namespace is there until a client of the lender shows what is in it."""
         await self.start()
         await self.node_is("False")
         await self.pause(4)
@@ -94,6 +95,22 @@ class ReleaseTests(sandboxes.Sandboxes, cases.KubeletSides):
         await self.credential(self.grant.token)
         await self.gone(self.lender, NAMESPACES, self.remote)
         self.assertEqual(asked, [self.remote])
+
+    async def test_nothing_is_released_unseen(self) -> None:
+        """A namespace that is merely missing at home stays while no client of the lender can tell what is in it."""
+        await self.pod("web")
+        await self.runs("web")
+        await self.stays_until_seen(await self.lose_home())
+
+    async def test_a_refusal_that_passes(self) -> None:
+        """So does one that was granted and then refused for another reason than its name: pods may be in it."""
+        await self.pod("web")
+        await self.runs("web")
+        asked = await self.lose_home()
+        refused = {"phase": plan.REFUSED, "reason": "NotLending", "message": "we lend nothing to you now"}
+        patch = {"status": {"mappings": {self.space: refused}}}
+        await self.home.patch(NATTINGTABLES, str(self.peer), patch, subresource="status")
+        await self.stays_until_seen(asked)
 
     async def test_a_deletion_that_was_seen_needs_no_client(self) -> None:
         """A namespace that somebody disabled is released although its contents at the lender cannot be read."""

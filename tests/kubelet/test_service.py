@@ -8,13 +8,24 @@ from twisted.internet.protocol import connectionDone
 from twisted.protocols import portforward
 from twisted.python.failure import Failure
 
-from liqod.kube.errors import ServerError
-from liqod.kube.resources import FOREIGNCLUSTERS, LEASES, NODES, PODS, SHADOWPODS, VIRTUALNODES, Resource
+from liqod.kube.client import Client
+from liqod.kube.errors import ServerError, from_status
+from liqod.kube.resources import (
+    FOREIGNCLUSTERS,
+    LEASES,
+    NAMESPACES,
+    NATTINGTABLES,
+    NODES,
+    PODS,
+    SHADOWPODS,
+    VIRTUALNODES,
+    Resource,
+)
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.pods import controller as pods
 from liqod.kubelet.tokens import controller as tokens
 from liqod.model.ids import Key
-from liqod.model.names import tenant_namespace
+from liqod.model.names import HOME_UID_ANNOTATION, tenant_namespace
 from tests.kubelet import cases, patch_cases
 from tests.kubelet.reflection import sandboxes
 
@@ -102,6 +113,26 @@ class KubeletTests(sandboxes.Sandboxes, patch_cases.PatchCase, cases.KubeletCase
 class RestartTests(sandboxes.Sandboxes, cases.KubeletSides):
     """The first steps of a daemon that finds many pods on its node."""
 
+    async def test_an_api_server_that_fails_at_the_start(self) -> None:
+        """What could not be read at first is read again: the natting table then names the cluster that wrote it."""
+        await self.stop()
+        get, failed = Client.get, list[str]()
+
+        async def failing(client: Client, resource: Resource, name: str, *given: Any, **options: Any) -> Any:
+            if (resource, name) == (NAMESPACES, "kube-system") and not failed:
+                failed.append(name)
+                raise from_status(500, b'{"message": "etcd is elsewhere"}')
+            return await get(client, resource, name, *given, **options)
+
+        self.patch(Client, "get", failing)
+        await self.start()
+        await self.pod("web")
+        await self.runs("web")
+        table = await self.home.get(NATTINGTABLES, str(self.peer))
+        system = await self.home.get(NAMESPACES, "kube-system")
+        self.assertEqual(len(failed), 1)
+        self.assertEqual(table["metadata"]["annotations"][HOME_UID_ANNOTATION], system["metadata"]["uid"])
+
     async def test_a_removal_that_failed_half_way(self) -> None:
         """A record that is back before its node was removed whole has a virtual node that works."""
         await self.pod("web")
@@ -178,6 +209,23 @@ class NetworkTests(sandboxes.Sandboxes, cases.KubeletSides):
             return bool(status["podIP"] == self.network.translate_home(there))
 
         await self.eventually(moved)
+
+    async def test_a_tunnel_that_is_decided_later(self) -> None:
+        """The node has NetworkUnavailable while there is a tunnel, which may be decided while the node is there."""
+
+        async def shows(wanted: bool) -> bool:
+            node = await self.home.get(NODES, self.node)
+            kinds = [one["type"] for one in node["status"]["conditions"]]
+            self.assertEqual("NetworkUnavailable" in kinds, wanted)
+            return True
+
+        self.say(crosses=True)
+        await self.eventually(lambda: shows(True))
+        self.network.leave()
+        self.network.status.set(Readiness(ready=True, reason="NetworkReady", message="there is no tunnel"))
+        await self.eventually(lambda: shows(False))
+        self.network.manage(Readiness(ready=True, reason="NetworkReady", message="packets cross"))
+        await self.eventually(lambda: shows(True))
 
     async def test_a_dead_tunnel(self) -> None:
         """While no packet crosses pods are not ready at home and the node says so; nothing is deleted, and all of it

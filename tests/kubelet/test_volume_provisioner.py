@@ -17,8 +17,8 @@ from liqod.flow.clocks import installed_reactor
 from liqod.flow.controller import Outcome
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kube.errors import NotFound, ServerError
-from liqod.kube.resources import NODES, PERSISTENTVOLUMES
+from liqod.kube.errors import NotFound, ServerError, from_status
+from liqod.kube.resources import NODES, PERSISTENTVOLUMES, STORAGECLASSES, Resource
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.volume_provisioner import LenderStorage, VolumeProvisioner
 from liqod.model.ids import ClusterID, Key
@@ -175,6 +175,26 @@ class SlowLenderTests(TestCase):
             return self.steps.taken >= number
 
         await becomes(enough, "every volume was looked at", 20)
+
+    async def test_a_class_that_is_not_made_at_first(self) -> None:
+        """Where the API server fails the class for claims is created later."""
+        create, failed = self.client.create, list[str]()
+
+        async def failing(resource: Resource, *given: Any, **options: Any) -> Any:
+            if resource is STORAGECLASSES and not failed:
+                failed.append(resource.plural)
+                raise from_status(500, b'{"message": "etcd is elsewhere"}')
+            return await create(resource, *given, **options)
+
+        self.patch(self.client, "create", failing)
+        self.provisioner.startService()
+
+        async def made() -> bool:
+            return Storage().virtual_class in [
+                one["metadata"]["name"] for one in (await self.client.list(STORAGECLASSES)).items
+            ]
+
+        await becomes(made, "the class is there", 10)
 
     async def test_others_do_not_wait(self) -> None:
         """Twenty volumes of a lender that does not answer keep one worker; those of another one go, and then theirs."""

@@ -12,6 +12,7 @@ from liqod.hosting.tenants.authorizer import user_of
 from liqod.identity.tls import PeerTLS
 from liqod.kube.errors import Forbidden, NotFound, Unauthorized, Unreachable
 from liqod.kube.resources import CONFIGMAPS, NAMESPACES, ROLEBINDINGS, SECRETS
+from liqod.kubelet.lender.health import probe
 from liqod.model.names import tenant_namespace
 from tests.peering.clusters import config_of, keypair
 from tests.peering.relay_case import CLUSTERROLES, ROME, SPACE, ByteCollector, RelayCase
@@ -102,6 +103,15 @@ class RightsTests(RelayCase):
         with self.assertRaises(Unauthorized):
             await self.client.list(CONFIGMAPS, SPACE)
         self.assertGreaterEqual(self.refused["RelayUnknownKey"], 2)
+
+    async def test_distrust_has_its_reason(self) -> None:
+        """A borrower that is distrusted learns that from the relay alone, and not only that nothing works."""
+        self.assertTrue((await probe(self.reactor, self.client)).ready)
+        self.trusted.clear()
+        self.relay.review(ROME)
+        found = await probe(self.reactor, self.client)
+        self.assertEqual(found.reason, "CredentialRejected")
+        self.assertIn("RelayUnknownKey: this key is not trusted here", found.message)
 
     async def test_a_stranger_gets_nothing(self) -> None:
         """A key that nobody pinned is refused with that reason, and nothing it asks reaches the API server."""

@@ -11,14 +11,13 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from twisted.internet.task import deferLater
-
 from liqod.agent.account import objects as account
 from liqod.agent.account.names import ACCOUNTS, LEASE, NETWORK_LEASE, account_of, token_secret_of
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.render import as_documents
 from liqod.cli.console.session import Session
+from liqod.cli.console.wait import until
 from liqod.cli.setup.host.wanted import READERS
 from liqod.config.schema import Settings
 from liqod.fabric.agent.key import SECRET as TUNNEL_SECRET
@@ -38,6 +37,8 @@ from liqod.kube.resources import (
     Resource,
 )
 from liqod.kube.writing.ensure import ensure
+from liqod.kubelet.common.views import Secret
+from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 from liqod.model.records.invitations import INVITATION_LABEL, TOKEN_LABEL
 from liqod.model.records.rotation import IDENTITY_SECRET
@@ -46,7 +47,6 @@ from liqod.webhook.service import SECRET_NAME as WEBHOOK_SECRET
 
 TOKEN_TIMEOUT: Final = 30.0
 """Seconds that the token controller of kube-controller-manager may take to fill the Secret."""
-POLL_INTERVAL: Final = 0.2
 
 
 async def ensure_account(session: Session) -> AsyncIterator[str]:
@@ -135,24 +135,20 @@ async def token_of(session: Session) -> str:
     namespace = session.settings.kubernetes.namespace
     name = account_of(session.settings.daemon.role)
     await ensure(session.client, SECRETS, account.token_secret(namespace, name))
-    deadline = session.reactor.seconds() + TOKEN_TIMEOUT
-    while True:
-        secret: dict[str, Any] = await session.client.get(SECRETS, token_secret_of(name), namespace)
-        if token := decoded_token(secret):
-            return token
-        if session.reactor.seconds() > deadline:
-            raise CliError(
-                errors.TIMED_OUT,
-                f"the cluster put no token in the Secret {namespace}/{token_secret_of(name)} "
-                f"within {TOKEN_TIMEOUT:g} s",
-                "this is done by kube-controller-manager; check that it is running",
-            )
-        await deferLater(session.reactor, POLL_INTERVAL)
+    key = Key(namespace, token_secret_of(name))
+
+    async def why() -> str:
+        return "the token is put there by kube-controller-manager; check that it is running"
+
+    made = until(session, SECRETS, Secret, key, lambda found: found is not None and bool(decoded_token(found.data)))
+    await session.within(TOKEN_TIMEOUT, made, f"the token in the Secret {key}", why)
+    secret = await session.client.get(SECRETS, key.name, namespace, view=Secret)
+    return decoded_token(secret.data)
 
 
-def decoded_token(secret: Mapping[str, Any]) -> str:
-    """Return the token in the Secret of an account, empty while the cluster has put none in it."""
-    return base64.b64decode((secret.get("data") or {}).get("token", "")).decode("ascii")
+def decoded_token(data: Mapping[str, str]) -> str:
+    """Return the token in the data of an account's Secret, empty while the cluster has put none in it."""
+    return base64.b64decode(data.get("token", "")).decode("ascii")
 
 
 def kubeconfig(config: ClientConfig, token: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
@@ -16,7 +17,7 @@ from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.address_watch import AddressWatch
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe
 from liqod.fabric.agent.kernel.host_facts import host_addresses, name_servers, tunnel_mtu, uplink_mtu
-from liqod.fabric.agent.kernel.model import INWARD, Desired, Observed, Overlay, Step
+from liqod.fabric.agent.kernel.model import INWARD, Desired, Observed, Overlay, Step, TunnelPeer
 from liqod.fabric.agent.kernel.plan import plan, removal, show
 from liqod.fabric.agent.kernel.preflight import find_lacks
 from liqod.fabric.agent.kernel.routes import host_networks, next_hops
@@ -27,9 +28,11 @@ from liqod.fabric.agent.probing.ping import Pinger
 from liqod.fabric.agent.probing.probe import Prober
 from liqod.fabric.state.network import VNI, DesiredNetwork, parse_networks
 from liqod.fabric.state.report import HostReport, NetworkReport, TunnelReport
+from liqod.flow.clocks import LearnedDates
 from liqod.flow.controller import Source
 from liqod.flow.controller import observe as observe_value
 from liqod.flow.observe import Latest
+from liqod.model.timestamps import from_epoch, rfc3339
 
 RESOLVERS: Final = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 """Where a host's name servers are: with systemd-resolved(8) the first has its stub, the second what stands behind."""
@@ -52,7 +55,7 @@ class GatewayAgent(MultiService):
         self._under_systemd = devices.is_under_systemd(dict(host.environ))
         self._means = host.means
         self._lacking: tuple[float, str] | None = None
-        self._wall = host.wall
+        self._handshakes: LearnedDates[str] = LearnedDates(reactor, host.wall)
         self._prober = Prober(reactor)
         self._pinger = Pinger(reactor)
         self._address_watch = AddressWatch(reactor)
@@ -127,23 +130,37 @@ class GatewayAgent(MultiService):
 
     async def observe(self) -> NetworkReport:
         """Observe the kernel and report, without changing anything; raises KernelError."""
-        self._observed = await observe(self._kernel, self._settings.device)
+        await self._observe()
         return self.report()
+
+    async def _observe(self) -> None:
+        found = await observe(self._kernel, self._settings.device)
+        if found.tunnel is not None:
+            self._handshakes.retain(found.tunnel.peers)
+            peers = {
+                key: attrs.evolve(one, handshake_at=self._when(key, one)) for key, one in found.tunnel.peers.items()
+            }
+            found = attrs.evolve(found, tunnel=attrs.evolve(found.tunnel, peers=peers))
+        self._observed = found
+
+    def _when(self, key: str, peer: TunnelPeer) -> float | None:
+        """Return when a peer's last handshake was: a step of the wall clock since does not change it."""
+        date = rfc3339(from_epoch(peer.handshake)) if peer.handshake else None
+        return self._handshakes.at(key, date, past=True)
 
     async def preview(self, desired: DesiredNetwork) -> tuple[Step, ...]:
         """Return what ``converge`` would do now; nothing is changed."""
         await self.observe()
-        return plan(
-            self._kernel_state(desired, (await self._keys.keys()).current), self._observed, self._wall().timestamp()
-        )
+        wanted = self._kernel_state(desired, (await self._keys.keys()).current)
+        return plan(wanted, self._observed, self._reactor.seconds())
 
     async def converge(self, desired: DesiredNetwork) -> NetworkReport:
         """Apply the desired network to the host and return the report after that; raises KernelError."""
         wanted = self._kernel_state(desired, (await self._keys.rotated()).current)
-        self._observed = await observe(self._kernel, wanted.device)
-        await self._apply(plan(wanted, self._observed, self._wall().timestamp()), "changing the network")
+        await self._observe()
+        await self._apply(plan(wanted, self._observed, self._reactor.seconds()), "changing the network")
         if self.last_plan:
-            self._observed = await observe(self._kernel, wanted.device)
+            await self._observe()
             if any(link.next_key for link in wanted.links):
                 # The next key is accepted by the device now, and control confirms that to the peer in its next pass.
                 self._unconfirmed.set(self._unconfirmed.value + 1)
@@ -174,7 +191,10 @@ class GatewayAgent(MultiService):
         return NetworkReport(
             implementation=devices.implementation(observed.device.kind) if observed.device is not None else "",
             routes=frozenset(observed.routes),
-            tunnels={key: TunnelReport(one.endpoint, one.handshake, one.received) for key, one in tunnels.items()},
+            tunnels={
+                key: TunnelReport(one.endpoint, one.handshake, one.received, one.handshake_at)
+                for key, one in tunnels.items()
+            },
             probes={name: health.result for name, health in self._prober.health.items()},
             pods=dict(self._pinger.paths),
         )

@@ -29,7 +29,7 @@ PHASES: Mapping[str, str] = {"Connected": "True", "Connecting": "Unknown", "Erro
 
 @attrs.frozen
 class Moment:
-    """One moment by both clocks: ``now`` in seconds of the reactor, for probes; ``date`` for handshakes and records."""
+    """One moment by both clocks: ``now`` in seconds of the reactor, ``date`` for records."""
 
     now: float
     date: datetime
@@ -50,7 +50,7 @@ def tunnel_status(
     peer = link.peer
     probes = report.probes.get(peer)
     tunnel = report.tunnels.get(link.public_key)
-    age = tunnel.age(moment.date.timestamp()) if tunnel is not None else None
+    age = tunnel.age(moment.now) if tunnel is not None else None
     if (missing := _missing(link, report)) is not None:
         phase, reason, message, cut = missing
     elif (reachable := _reachable(probes, report.paths_to(peer), moment.now, before.phase)) is not None:

@@ -113,10 +113,11 @@ class RecordedAgent:
         """Return what control decides from: which endpoints answer, which keys are accepted, which pods are probed."""
         tunnels: dict[str, TunnelReport] = {}
         pods: dict[PathKey, PodPath] = {}
-        now = self._wall().timestamp()
+        now, date = self._clock.seconds(), self._wall().timestamp()
         for record in self._tunnels.items():
             spec, status = record.spec, record.status
-            tunnels[spec.public_key] = TunnelReport(status.endpoint, now if status.handshake == "fresh" else 0)
+            alive = TunnelReport(status.endpoint, date, handshake_at=now)
+            tunnels[spec.public_key] = alive if status.handshake == "fresh" else TunnelReport(status.endpoint)
             if status.accepted_key:
                 tunnels[status.accepted_key] = TunnelReport("")
             for pod in spec.probe_pods:

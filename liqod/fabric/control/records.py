@@ -207,7 +207,8 @@ class Records:
             return ""
         now = self._clock.seconds()
         known = report.tunnels.get(key)
-        if known is not None and self._wall().timestamp() - known.handshake < SESSION_LIFETIME:
+        age = known.age(now) if known is not None else None
+        if known is not None and age is not None and age < SESSION_LIFETIME:
             self._tried.pop(peer, None)
             if known.endpoint in [join_address(*one) for one in remote.endpoints]:
                 return known.endpoint

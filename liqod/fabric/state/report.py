@@ -1,7 +1,7 @@
 """What the network agent reports to control: the host, the tunnels, and what probes found. Pure.
 
-Dates from the kernel (handshakes) are seconds since 1970, by the wall clock; times of probes are seconds of the
-agent's own clock, which never goes back, and mean something only beside another time of that clock.
+Dates from the kernel (handshakes) are seconds since 1970, by the wall clock; all other times are seconds of the agent's
+own clock, which never goes back, and mean something only beside another time of that clock.
 """
 
 from __future__ import annotations
@@ -38,15 +38,19 @@ class HostReport:
 
 @attrs.frozen
 class TunnelReport:
-    """WireGuard's state of one peer: the endpoint it uses, the last handshake (0: never), and bytes received."""
+    """WireGuard's state of one peer: the endpoint it uses, the last handshake, and bytes received.
+
+    ``handshake`` is its date (0: never), ``handshake_at`` when it was by the agent's clock (None: never).
+    """
 
     endpoint: str
     handshake: float = 0
     received: int = 0
+    handshake_at: float | None = None
 
-    def age(self, wall: float) -> float | None:
+    def age(self, now: float) -> float | None:
         """Return the seconds since the last handshake, None where there was none."""
-        return wall - self.handshake if self.handshake else None
+        return None if self.handshake_at is None else now - self.handshake_at
 
 
 @attrs.frozen

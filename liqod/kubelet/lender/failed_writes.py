@@ -6,11 +6,13 @@ attempt is counted, and what the owner of the object reads is made.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 from attrs import frozen
 
-from liqod.kube.errors import ApiError, NotFound, Unreachable
+from liqod.kube.client import Client
+from liqod.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from liqod.kube.resources import Resource
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.refusals import (
     Attempts,
@@ -20,6 +22,9 @@ from liqod.kubelet.common.refusals import (
     refusal_reason,
 )
 from liqod.kubelet.lender.health import LenderHealth
+from liqod.model.objects.meta import Object
+
+T = TypeVar("T", bound=Object)
 
 NO_ANSWER_RETRY: Final = 5.0
 """Seconds after which a request without an answer is repeated if the lender answers other requests meanwhile."""
@@ -42,6 +47,20 @@ class FailedWrite:
     def is_refused(self) -> bool:
         """Whether the lender refuses the object, which its owner must be informed of."""
         return self.meaning is Meaning.REFUSED
+
+
+async def existing(
+    client: Client, kind: Resource, name: str, namespace: str, *, view: type[T], conflict: AlreadyExists
+) -> T:
+    """Return the object for which a create was answered 409; raises that answer again if the object is gone by now.
+
+    The cache does not have it: it lacks our labels, by which watches select, or the watch is behind. A GET without
+    resourceVersion is a quorum read of etcd and decides which.
+    """
+    try:
+        return await client.get(kind, name, namespace, view=view)
+    except NotFound:
+        raise conflict from None
 
 
 def failed_write(

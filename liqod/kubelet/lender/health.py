@@ -19,6 +19,7 @@ from liqod.flow.timer import Timer
 from liqod.kube.cache.listwatch import SILENCE
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, ServerError, Throttled, Unauthorized
+from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.readiness import CREDENTIAL_REJECTED, Readiness, not_known, not_ready
 
 PROBE_TIMEOUT: Final = 5.0
@@ -39,10 +40,12 @@ async def probe(clock: IReactorTime, client: Client) -> Readiness:
     request = Deferred.fromCoroutine(client.raw("GET", "/readyz")).addTimeout(PROBE_TIMEOUT, clock)
     try:
         await request
-    except Unauthorized:
+    except Unauthorized as error:
+        # A relay says so of a key that its cluster does not trust any more: without a session nothing else does.
         return not_ready(
             CREDENTIAL_REJECTED,
-            "the lender does not accept the credential it granted; a new one comes when the clusters are connected",
+            "the lender does not accept the credential it granted; a new one comes when the clusters are connected "
+            f"(the lender says: {clean_message(error.message)[:200]})",
         )
     except (ServerError, Throttled) as error:
         return not_ready("PeerNotReady", f"the lender's API server is not ready: {error.message[:200]}")

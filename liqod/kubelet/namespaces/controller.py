@@ -7,6 +7,7 @@ first pod is scheduled on the virtual node, and released when it is no longer of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from twisted.application.service import MultiService
@@ -427,12 +428,19 @@ class NamespaceController(Controller[str]):
         return After(WATCH_TIMEOUT)
 
     async def _drain(self, local: str, remote: str) -> After:
-        if (status := self._table.status(local)) is not None and status.phase == plan.READY:
+        """Evict the pods; a grant that was lost meanwhile is requested again, because the pods end at the lender."""
+        is_granted = (status := self._table.status(local)) is not None and status.phase == plan.READY
+        if is_granted:
             self._watch(local, remote)
+            self._check_watch(local)
         self.enqueue_pods(local)
         for pod in list(self._live_pods(local)):
             if not pod.metadata.deleting:
                 await self._evict(pod)
+        if is_granted and self._track(local).request_again:
+            # Without an answer the pods that a disruption budget keeps are evicted all the same.
+            with suppress(PeerUnreachable):
+                await self._request(local, remote)
         return After(DRAIN_INTERVAL)
 
     async def _evict(self, pod: HomePod) -> None:
@@ -447,12 +455,12 @@ class NamespaceController(Controller[str]):
     async def _may_release(self, local: str, remote: str, selection: Selection) -> bool:
         """Return whether a namespace may be released: not while it is merely missing at home, with pods or claims.
 
-        Of one that is offloaded, and whose release was begun, the pods may be missing.
+        Of one that is offloaded, and whose release was begun, the pods may be missing. One that the lender refuses now
+        may have been granted before, unless it refuses the name.
         """
-        key, status = Key("", local), self._table.status(local)
-        granted = status is None or status.phase in (plan.READY, plan.RELEASING)
+        key = Key("", local)
         is_excluded = isinstance(selection, Excluded) and self._enabled.get(key) is not None
-        if self._retiring or not granted or is_excluded:
+        if self._retiring or self.is_name_refused(local) or is_excluded:
             return True
         if self._lender is None:
             # What is in it cannot be known; the next client enqueues the namespace (``use_client``).

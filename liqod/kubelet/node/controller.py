@@ -130,7 +130,7 @@ class NodeConfig:
 
 @frozen(kw_only=True)
 class NodeSources:
-    """The observed inputs of a Node; ``network`` None: liqod manages no network between the clusters.
+    """The observed inputs of a Node; ``network`` is shown while liqod manages the network between the clusters.
 
     ``spec`` is the record's; ``offer`` has the resources that the node shows.
     """
@@ -140,7 +140,8 @@ class NodeSources:
     offer: Latest[Offer | None]
     home_version: Latest[str]
     api_port: Latest[int]
-    network: Latest[Readiness] | None
+    network: Latest[Readiness]
+    manages_network: Callable[[], bool]
     health: Latest[Readiness]
     address_type: Latest[str] = field(factory=lambda: Latest(INTERNAL_ADDRESS))
 
@@ -186,8 +187,7 @@ class NodeController(Controller[str]):
         observed = self._observed
         shown = (observed.offer, observed.home_version, observed.api_port, observed.network, observed.address_type)
         for value in (observed.spec, observed.readiness, *shown):
-            if value is not None:
-                yield observe(value, lambda _: (NODE,))
+            yield observe(value, lambda _: (NODE,))
 
     @property
     def node_name(self) -> str:
@@ -246,7 +246,7 @@ class NodeController(Controller[str]):
             port=observed.api_port.value,
             labels=observed.spec.value.labels,
             taints=observed.spec.value.taints,
-            network=None if observed.network is None else observed.network.value,
+            network=observed.network.value if observed.manages_network() else None,
             address_type=observed.address_type.value,
         )
 

@@ -30,7 +30,7 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import home_uid, is_ours
 from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning, meaning_of
 from liqod.kubelet.common.views import HomePod, Shadow, decoded
-from liqod.kubelet.lender.failed_writes import NO_ANSWER_RETRY, FailedWrite, failed_write
+from liqod.kubelet.lender.failed_writes import NO_ANSWER_RETRY, FailedWrite, existing, failed_write
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.pods.decide import Report, WriteStatus, decide_refused, name_taken_report
@@ -175,8 +175,8 @@ class PodActions:
             return left
         try:
             created = await remote.client.create(SHADOWPODS, body, remote.namespace, view=Shadow)
-        except AlreadyExists:
-            return await self._find(pod, home, remote)
+        except AlreadyExists as conflict:
+            return await self._find(pod, home, remote, conflict)
         except (ApiError, Unreachable) as error:
             return await self._not_created(pod, home, remote, error)
         self._health.request_succeeded()
@@ -184,17 +184,11 @@ class PodActions:
         remote.mutations.wrote(name, None, created)
         return None
 
-    async def _find(self, pod: Seen, home: HomePod, remote: RemoteNamespace) -> float | None:
-        """Look at the object that has a ShadowPod's name: ours, which the cache shows late, or a stranger's.
-
-        The API server answered 409 for an object that the cache does not have: it lacks our labels, by which the watch
-        selects, or the watch is behind. A GET without resourceVersion is a quorum read of etcd and decides which.
-        """
+    async def _find(self, pod: Seen, home: HomePod, remote: RemoteNamespace, conflict: AlreadyExists) -> float | None:
+        """Look at the object that has a ShadowPod's name: ours, which the cache shows late, or a stranger's."""
         name = home.metadata.name
         try:
-            found = await remote.client.get(SHADOWPODS, name, remote.namespace, view=Shadow)
-        except NotFound:
-            return READ_AGAIN
+            found = await existing(remote.client, SHADOWPODS, name, remote.namespace, view=Shadow, conflict=conflict)
         except (ApiError, Unreachable) as error:
             return await self._not_created(pod, home, remote, error)
         self._health.request_succeeded()

@@ -23,7 +23,7 @@ from liqod.kubelet.common.meta import is_ours
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning
 from liqod.kubelet.common.write_limiter import WriteLimiter
-from liqod.kubelet.lender.failed_writes import failed_write
+from liqod.kubelet.lender.failed_writes import existing, failed_write
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
@@ -227,8 +227,8 @@ class Reflector(Controller[Key]):
                     created = await pair.client.create(
                         kind.there, body, pair.namespace, view=kind.there_view, manager=REFLECTION_MANAGER
                     )
-                except AlreadyExists:
-                    return await self._exists(seen)
+                except AlreadyExists as conflict:
+                    return await self._exists(seen, conflict)
                 pair.mutations.wrote(name, None, created)
             case Patch(patch):
                 patched = await pair.client.patch(
@@ -241,10 +241,10 @@ class Reflector(Controller[Key]):
                 pair.mutations.forget(name)
         return None
 
-    async def _exists(self, seen: _Object) -> After | None:
+    async def _exists(self, seen: _Object, conflict: AlreadyExists) -> After | None:
         """Handle 409 on create: read the object that has the name, which the watch by label does not show (yet)."""
-        pair, name = seen.pair, seen.name
-        there = await pair.client.get(self.kind.there, name, pair.namespace, view=self.kind.there_view)
+        pair, name, kind = seen.pair, seen.name, self.kind
+        there = await existing(pair.client, kind.there, name, pair.namespace, view=kind.there_view, conflict=conflict)
         if is_ours(there.metadata, self._context) and self.kind.unless not in there.metadata.labels:
             pair.mutations.wrote(name, None, there)
             return After(0.0)

@@ -21,7 +21,7 @@ from liqod.kubelet.common.meta import is_ours
 from liqod.kubelet.common.readiness import Readiness, not_known
 from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning
 from liqod.kubelet.common.write_limiter import WriteLimiter
-from liqod.kubelet.lender.failed_writes import failed_write
+from liqod.kubelet.lender.failed_writes import existing, failed_write
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.controller import NamespaceController
@@ -313,9 +313,8 @@ class HomeApiAccess(Controller[str]):
         remote = watched.remote
         try:
             made = await remote.client.create(kind, body, remote.namespace, view=view, manager=REFLECTION_MANAGER)
-        except AlreadyExists:
-            # 409 for an object that the cache does not have: it lacks our labels, or the watch is behind.
-            made = await remote.client.get(kind, NAME, remote.namespace, view=view)
+        except AlreadyExists as conflict:
+            made = await existing(remote.client, kind, NAME, remote.namespace, view=view, conflict=conflict)
             if not (is_ours(made.metadata, self._context) and HOME_API_LABEL in made.metadata.labels):
                 return None
         cache.wrote(watched.key, None, made)

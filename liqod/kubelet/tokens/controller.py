@@ -28,7 +28,7 @@ from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning
 from liqod.kubelet.common.views import HomePod, is_waiting
 from liqod.kubelet.common.write_limiter import WriteLimiter
-from liqod.kubelet.lender.failed_writes import failed_write
+from liqod.kubelet.lender.failed_writes import existing, failed_write
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
@@ -266,9 +266,8 @@ class TokenController(Controller[Key]):
                 written = await remote.client.create(
                     SECRETS, body, remote.namespace, view=Object, manager=REFLECTION_MANAGER
                 )
-            except AlreadyExists:
-                # 409 for an object that the cache does not have: it lacks our labels, or the watch is behind.
-                found = await remote.client.get(SECRETS, name, remote.namespace, view=Object)
+            except AlreadyExists as conflict:
+                found = await existing(remote.client, SECRETS, name, remote.namespace, view=Object, conflict=conflict)
                 self._mutations.wrote(pod.key, None, found)
                 return
         self._mutations.wrote(pod.key, pod.there, written)

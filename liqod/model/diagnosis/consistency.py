@@ -87,8 +87,11 @@ def _networks(facts: ClusterFacts) -> list[tuple[str, Network]]:
 
 
 def orphans(facts: ClusterFacts, spaces: Sequence[Object]) -> Iterator[Problem]:
-    """Yield objects of peers that have no ForeignCluster; ``spaces`` are the namespaces of remote clusters."""
-    peers = {peer.metadata.name for peer in facts.peers}
+    """Yield objects of peers that have no ForeignCluster, and what peers have not released, which is kept for them.
+
+    ``spaces`` are the namespaces of remote clusters.
+    """
+    peers = {peer.metadata.name: name_of(peer) for peer in facts.peers}
     for space in spaces:
         peer, name = space.metadata.labels.get(REMOTE_CLUSTER_LABEL, ""), space.metadata.name
         if peer not in peers:
@@ -101,6 +104,13 @@ def orphans(facts: ClusterFacts, spaces: Sequence[Object]) -> Iterator[Problem]:
             name = node.metadata.name
             advice = f"kubectl drain {name}; kubectl delete node {name}"
             yield _warning(ORPHANS, "Orphaned", ("node", name), f"node {name} has no VirtualNode record", advice)
+    for table in facts.tables:
+        owed = [one for _, one in sorted(table.status.mappings.items()) if one.phase == "Releasing"]
+        if owed and table.metadata.name in peers:
+            name = peers[table.metadata.name]
+            text = f"not released at {name}, {len(owed)} of its namespaces: {owed[0].message}"
+            advice = f"nothing if it comes back; `liqodctl unpeer {name} --dead` gives up what is there"
+            yield _warning(ORPHANS, owed[0].reason or "PeerUnreachable", ("peer", name), text, advice)
     for kind, records in (("nnt", facts.tables), ("networkconfig", facts.networks), ("tunnelendpoint", facts.tunnels)):
         for record in records:
             name = record.metadata.name

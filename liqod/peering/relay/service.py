@@ -236,4 +236,4 @@ class TurnedAway(TwistedProtocol):
 
 
 def _unknown() -> Rejected:
-    return Rejected(401, "RelayUnknownKey", "no cluster that this one lends to is known by this key")
+    return Rejected(401, "RelayUnknownKey", "this key is not trusted here, or nothing is lent to its cluster")

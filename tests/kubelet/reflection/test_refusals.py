@@ -71,6 +71,17 @@ def put(server: Server, name: str, uid: str = "", **data: Any) -> None:
 class RefusalTests(SynchronousTestCase):
     """Each refusal is reported in the lender's words, insisted on ever more slowly, and concerns nobody else."""
 
+    def test_a_name_that_is_free_again(self) -> None:
+        """An object that had the name when it was to be created, and is gone when it is looked for, is no refusal."""
+        both, lender, reported = sides()
+        both.clock.advance(11)
+        lender.refusal = 409, "AlreadyExists", 'configmaps "bad" already exists'
+        put(both.home, "bad", data={"a": "1"})
+        both.pass_time(0.1)
+        lender.refusal = None
+        both.pass_time(2)
+        self.assertEqual((list(lender.objects), reported.seen), (["bad"], []))
+
     def test_each(self) -> None:
         """Reported at home in the lender's words; a few attempts in an hour; others go at once; it goes when it may."""
         for what, refusal in REFUSALS.items():

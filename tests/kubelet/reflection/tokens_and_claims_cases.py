@@ -11,7 +11,8 @@ import math
 import time
 from typing import Any
 
-from liqod.kube.errors import NotFound
+from liqod.kube.client import Client
+from liqod.kube.errors import NotFound, from_status
 from liqod.kube.resources import (
     ADVERTISEMENTS,
     PERSISTENTVOLUMECLAIMS,
@@ -21,7 +22,9 @@ from liqod.kube.resources import (
     SERVICEACCOUNTS,
     SHADOWPODS,
     STORAGECLASSES,
+    Resource,
 )
+from liqod.kubelet.common import refusals
 from liqod.model.names import advertisement_name
 from tests.kubelet.cases import KubeletSides
 
@@ -73,6 +76,24 @@ class TokenCase(KubeletSides):
     async def secret(self, pod: str) -> dict[str, Any]:
         """Return the secret with the tokens of a pod, once it is there."""
         return await self.eventually(lambda: self.lender.get(SECRETS, f"{pod}.liqo-token", self.remote))
+
+    async def test_a_secret_that_was_there(self) -> None:
+        """A secret that had the name of the tokens', and is gone when it is looked at, is no refusal."""
+        self.patch(refusals, "SETTLING_TIME", 0.0)
+        create, denied = Client.create, list[str]()
+
+        async def taken(client: Client, resource: Resource, body: Any, *given: Any, **options: Any) -> Any:
+            if resource is SECRETS and "liqo-token" in str(body) and not denied:
+                denied.append(str(body["metadata"]["name"]))
+                raise from_status(409, b'{"reason": "AlreadyExists", "message": "there is one of that name"}')
+            return await create(client, resource, body, *given, **options)
+
+        self.patch(Client, "create", taken)
+        await self.account()
+        await self.token_pod("web")
+        await self.runs("web")
+        self.assertEqual(len(denied), 1)
+        self.assertEqual([one for one in self.events.seen if "tokens are not kept" in one[2]], [])
 
     async def test_tokens_of_a_pod(self) -> None:
         """A pod's tokens lie at the lender as it asks for them, bound to it, and go when it goes."""

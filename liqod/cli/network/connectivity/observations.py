@@ -70,6 +70,18 @@ class ProbePod(Object, frozen=True):
     status: ProbePodStatus = ProbePodStatus()
 
 
+class ProbeIngress(Object, frozen=True):
+    """An ingress of a test."""
+
+    status: dict[str, Any] = {}
+
+    @property
+    def address(self) -> str:
+        """The first address or name at which it is reached; empty while it has none."""
+        entries = (self.status.get("loadBalancer") or {}).get("ingress") or ()
+        return next((str(one.get("ip") or one.get("hostname") or "") for one in entries), "")
+
+
 @attrs.frozen
 class Observed:
     """What a case came to: whether there was an answer (None: it could not be tried), the words, the seconds."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 import attrs
 from twisted.internet.defer import Deferred, DeferredSemaphore, maybeDeferred
 from twisted.internet.defer import TimeoutError as DeferTimeout
-from twisted.internet.task import deferLater
 
 from liqod.cli.console.progress import Progress
 from liqod.cli.console.session import Session
+from liqod.cli.console.wait import until
 from liqod.cli.network.connectivity import objects, scripts
 from liqod.cli.network.connectivity.cases import HOME, Case, Peer, Way, clients, servers
 from liqod.cli.network.connectivity.observations import (
     Observed,
+    ProbeIngress,
     ProbePod,
     Stopped,
     is_over,
@@ -32,7 +34,7 @@ from liqod.flow.tasks import together
 from liqod.kube.cache import wait
 from liqod.kube.cache.informer import Informer
 from liqod.kube.errors import KubeError
-from liqod.kube.resources import EVENTS, INGRESSES, NETWORKPOLICIES, PODS, SERVICES, Resource
+from liqod.kube.resources import EVENTS, INGRESSES, NETWORKPOLICIES, PODS, SERVICES
 from liqod.model.ids import Key
 from liqod.model.records.network import NetworkConfig, own_addresses
 
@@ -234,21 +236,15 @@ class TestRun:
 
     async def _ingress(self, name: str) -> None:
         """Wait for the address of an ingress."""
-        for _ in range(int(INGRESS)):
-            found = await self._if_any(INGRESSES, name)
-            entries = ((found.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
-            address = next((one.get("ip") or one.get("hostname") for one in entries), "")
-            if address:
-                self._ingresses[name] = str(address)
-                return
-            await deferLater(self.session.reactor, 1.0)
 
-    async def _if_any(self, resource: Resource, name: str) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = await self.session.client.get(resource, name, self.space)
-        except KubeError:
-            return {}
-        return found
+        def has_address(found: ProbeIngress | None) -> bool:
+            if found is not None and found.address:
+                self._ingresses[name] = found.address
+            return name in self._ingresses
+
+        made = until(self.session, INGRESSES, ProbeIngress, Key(self.space, name), has_address)
+        with suppress(DeferTimeout):
+            await made.addTimeout(INGRESS, self.session.reactor)
 
     async def _refusals(self) -> dict[str, str]:
         try:

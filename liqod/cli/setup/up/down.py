@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import attrs
-from twisted.internet.task import deferLater
+from twisted.internet.defer import TimeoutError as DeferTimeout
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
@@ -16,6 +16,7 @@ from liqod.cli.console.records import RecordingClient
 from liqod.cli.console.render import plural
 from liqod.cli.console.session import Session
 from liqod.cli.console.terminal import confirm
+from liqod.cli.console.wait import until
 from liqod.cli.network.plan import leave_host
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import lines
@@ -28,11 +29,11 @@ from liqod.cli.status.whoami import leader
 from liqod.kube import manifests
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import CRDS, NAMESPACES
+from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 
 PATIENCE: Final = 60.0
 """Seconds for the API server to delete the namespace with what is in it."""
-POLL: Final = 0.5
 
 
 async def take_down(session: Session, place: Place, *, force: bool, dry_run: bool, yes: bool) -> None:
@@ -112,12 +113,9 @@ async def _until_gone(session: Session, *, keep_namespace: bool) -> str:
     if not keep_namespace:
         wanted.append((NAMESPACES, session.settings.kubernetes.namespace))
     for resource, name in wanted:
-        while True:
-            try:
-                await session.client.get(resource, name, view=Object)
-            except NotFound:
-                break
-            if session.reactor.seconds() > deadline:
-                return f"{resource.kind} {name}"
-            await deferLater(session.reactor, POLL)
+        gone = until(session, resource, Object, Key("", name), lambda found: found is None)
+        try:
+            await gone.addTimeout(max(0.0, deadline - session.reactor.seconds()), session.reactor)
+        except DeferTimeout:
+            return f"{resource.kind} {name}"
     return ""

@@ -43,6 +43,7 @@ from liqod.kube.resources import (
     SECRETS,
     SERVICEACCOUNTS,
 )
+from liqod.kubelet.common.views import Secret
 from liqod.model.objects.meta import Object, is_true
 from liqod.model.records.views import ForeignCluster
 
@@ -209,9 +210,9 @@ def is_same_cluster(one: ClientConfig, other: ClientConfig) -> bool:
 
 
 async def _present_token(session: Session) -> str:
-    name = token_secret_of(account_of(session.settings.daemon.role))
+    name, namespace = token_secret_of(account_of(session.settings.daemon.role)), session.settings.kubernetes.namespace
     try:
-        return decoded_token(await session.client.get(SECRETS, name, session.settings.kubernetes.namespace))
+        return decoded_token((await session.client.get(SECRETS, name, namespace, view=Secret)).data)
     except NotFound:
         return ""
 

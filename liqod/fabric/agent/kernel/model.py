@@ -117,13 +117,17 @@ class Device:
 
 @attrs.frozen
 class TunnelPeer:
-    """One peer of the device: ``handshake`` is when the last one was, in seconds since 1970, 0 for never."""
+    """One peer of the device: ``handshake`` is the date of the last one, in seconds since 1970, 0 for never.
+
+    ``handshake_at`` is when that was by the agent's clock, which is not set as the date is; None: not known, or never.
+    """
 
     endpoint: str
     allowed: frozenset[Network]
     handshake: int = 0
     received: int = 0
     sent: int = 0
+    handshake_at: float | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen

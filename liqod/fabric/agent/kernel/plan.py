@@ -15,7 +15,7 @@ from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_sets
 
 
 def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:
-    """Return the steps that make a host as desired; ``now`` is in seconds since 1970."""
+    """Return the steps that make a host as desired; ``now`` is in seconds of the agent's clock."""
     steps: list[Step] = []
     if observed.device is None:
         steps.append(Step(desired.create))

@@ -89,7 +89,8 @@ def _section(desired: Desired, link: Link, tunnel: Tunnel | None, now: float) ->
     wanted: frozenset[Network] = frozenset(link.remote)
     # WireGuard roams: it sends to where the latest authenticated packet came from (whitepaper, section 2.1), which is
     # newer than the endpoint that the peer announced.
-    roamed = known is not None and (now - known.handshake < SESSION_LIFETIME or not link.endpoint)
+    at = known.handshake_at if known is not None else None
+    roamed = known is not None and ((at is not None and now - at < SESSION_LIFETIME) or not link.endpoint)
     if known is not None and known.allowed == wanted and (roamed or known.endpoint == link.endpoint):
         return ""
     lines = ["[Peer]", f"PublicKey = {link.public_key}"]

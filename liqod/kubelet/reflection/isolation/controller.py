@@ -25,13 +25,14 @@ from liqod.kubelet.lender.failed_writes import failed_write
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.reflection.isolation.forge import HomeSeen, fitting, needs_home, record
+from liqod.kubelet.reflection.isolation.forge import HomeSeen, exported_in, fitting, needs_home, record
 from liqod.kubelet.reflection.isolation.views import AnyPod, NetworkPolicy, is_same
 from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.model.ids import Key
 from liqod.model.names import REFLECTION_MANAGER, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.records.home_policies import NAME, HomePoliciesSpec, WholePolicySet, digest_of
+from liqod.model.records.network import Claims
 
 PAUSE: Final = 1.0
 """Seconds in which changes of pods and namespaces are gathered, and between two writes of one record."""
@@ -41,12 +42,16 @@ LOOKED_AT: Final = 300.0
 
 @define
 class _Sent:
-    """A namespace, its policies, and what is known of the record at the lender: its digest, empty while it is not."""
+    """A namespace, its policies, and what is known of the record at the lender: its digest, empty while it is not.
+
+    ``exported`` are the exported addresses that it names.
+    """
 
     remote: RemoteNamespace
     policies: Informer[NetworkPolicy]
     unsubscribe: Callable[[], None]
     digest: str = ""
+    exported: frozenset[str] = frozenset()
     read_at: float = 0.0
     written_at: float | None = None
     needs_home: bool = False
@@ -59,7 +64,8 @@ class HomePolicies(Controller[str]):
 
     ``context.policies`` says of a namespace whether its lender has the record, or takes none: to all virtual nodes of
     the lender, of which one writes it, in ``election``. ``exported`` and ``withheld`` are therefore those of all nodes:
-    the addresses that are no pods and reached from there, and the labels that pods of any do not take along.
+    the addresses that are no pods and reached from there, and the labels that pods of any do not take along. While the
+    addresses are not complete, those that the record names stay in it: after a restart all are claimed again.
     """
 
     name = "home network policies"
@@ -74,7 +80,7 @@ class HomePolicies(Controller[str]):
         election: WriterElection,
         namespaces: NamespaceController,
         health: LenderHealth,
-        exported: Callable[[], Iterable[str]],
+        exported: Callable[[], Claims],
         exports: Latest[int],
         withheld: Latest[frozenset[str]],
         workers: int,
@@ -212,9 +218,9 @@ class HomePolicies(Controller[str]):
         sent.needs_home = needs_home(specs.values())
         if sent.needs_home and not self._is_home_known():
             return None
-        wanted = self._record(key, specs, complete=sent.needs_home)
         try:
-            return await self._write(key, sent, wanted)
+            await self._read(sent)
+            return await self._write(key, sent, self._record(key, specs, sent))
         except (ApiError, Unreachable) as error:
             return self._failed(key, sent, error)
 
@@ -228,14 +234,15 @@ class HomePolicies(Controller[str]):
                 informer.when_synced().addCallback(lambda _: self._home_changed())
         return self._pods.synced and self._all.synced
 
-    def _record(self, local: str, specs: dict[str, Any], *, complete: bool) -> HomePoliciesSpec:
-        context = self._context
-        all_of_them = self._all.items() if self._all is not None and complete else []
+    def _record(self, local: str, specs: dict[str, Any], sent: _Sent) -> HomePoliciesSpec:
+        context, claims = self._context, self._exported()
+        all_of_them = self._all.items() if self._all is not None and sent.needs_home else []
+        exported = frozenset(address for address, _ in claims.wanted)
         home = HomeSeen(
             namespaces={one.metadata.name: one.metadata.labels for one in all_of_them},
             pods=self._elsewhere,
             seen=context.network.endpoint_to_lender,
-            exported=tuple(self._exported()),
+            exported=tuple(exported if claims.complete else exported | sent.exported),
             withheld=tuple(self._withheld.value),
         )
         whole = record(local, specs, home)
@@ -256,24 +263,29 @@ class HomePolicies(Controller[str]):
         label = None if known is None else known.metadata.labels.get(REMOTE_CLUSTER_LABEL)
         return node == self._context.node_name or label == str(self._context.lender)
 
-    async def _write(self, local: str, sent: _Sent, wanted: HomePoliciesSpec) -> After | None:
-        """Write the record where it differs; what is there is read at first, and from time to time."""
+    async def _read(self, sent: _Sent) -> None:
+        """Read the record at the lender, at first and from time to time."""
         remote, kind, now = sent.remote, SHADOWNETWORKPOLICYSETS, self.clock.seconds()
-        content = msgspec.to_builtins(wanted)
+        if sent.digest and now < sent.read_at + LOOKED_AT:
+            return
+        try:
+            there = await remote.client.get(kind, NAME, remote.namespace, view=WholePolicySet)
+        except NotFound:
+            sent.digest = ""
+        else:
+            sent.digest, sent.exported = digest_of(there.spec), exported_in(there.spec)
+        sent.read_at = now
+
+    async def _write(self, local: str, sent: _Sent, wanted: HomePoliciesSpec) -> After | None:
+        """Write the record where it differs."""
+        now, content = self.clock.seconds(), msgspec.to_builtins(wanted)
         digest = digest_of(content)
-        if not sent.digest or now >= sent.read_at + LOOKED_AT:
-            try:
-                there = await remote.client.get(kind, NAME, remote.namespace, view=WholePolicySet)
-            except NotFound:
-                sent.digest = ""
-            else:
-                sent.digest = digest_of(there.spec)
-            sent.read_at = now
         if sent.digest != digest:
             if sent.written_at is not None and (left := sent.written_at + PAUSE - now) > 0:
                 return After(left)
             await self._put(sent, content)
             sent.digest, sent.written_at = digest, self.clock.seconds()
+            sent.exported = frozenset(one.home for one in wanted.addresses)
             self._health.request_succeeded()
         sent.attempts = Attempts()
         self._note_taken(local, sent, True)

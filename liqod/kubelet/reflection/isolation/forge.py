@@ -103,6 +103,15 @@ def fitting(made: HomePoliciesSpec) -> HomePoliciesSpec:
     return msgspec.structs.replace(made, pods=[], addresses=[])
 
 
+def exported_in(spec: msgspec.Raw) -> frozenset[str]:
+    """Return the exported addresses of home that a record at the lender names; none of one that is not ours."""
+    try:
+        found = msgspec.json.decode(spec, type=HomePoliciesSpec).addresses[:MAX_MAPPED]
+        return frozenset(str(ipaddress.ip_address(one.home)) for one in found)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return frozenset()
+
+
 class _Asked:
     """What rules ask for."""
 

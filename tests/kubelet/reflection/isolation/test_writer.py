@@ -20,6 +20,7 @@ from liqod.kubelet.reflection.isolation.controller import LOOKED_AT, HomePolicie
 from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Object
+from liqod.model.records.network import Claims
 from tests.kube.cases import Answer
 from tests.kubelet.reflection.sides import Server
 
@@ -28,6 +29,10 @@ POLICY: dict[str, Any] = {
     "metadata": {"name": "web", "namespace": "shop", "uid": "p1"},
     "spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": RULES},
 }
+
+
+def claims(*exported: str, complete: bool = True) -> Claims:
+    return Claims(frozenset((one, "TCP/443") for one in exported), complete)
 
 
 class Home(Server):
@@ -85,9 +90,12 @@ class RecordOfTwoNodesTests(SynchronousTestCase):
         self.election = WriterElection()
         self.taken: Latest[Any] = Latest({})
         self.withheld: Latest[frozenset[str]] = Latest(frozenset())
+        self.exports: Latest[int] = Latest(0)
+        self.claims: dict[str, Claims] = {}
 
     def node(self, name: str, *exported: str) -> Namespaces:
         """Run what keeps the record for one virtual node, which sees these addresses exported."""
+        self.claims.setdefault(name, claims(*exported))
         context = Context(ClusterID("home"), ClusterID("lender"), name, policies=self.taken)
         health = LenderHealth(self.clock, Latest(None), 36000.0)
         health.request_succeeded()
@@ -100,8 +108,8 @@ class RecordOfTwoNodesTests(SynchronousTestCase):
             election=self.election,
             namespaces=namespaces,
             health=health,
-            exported=lambda: exported,
-            exports=Latest(0),
+            exported=lambda: self.claims[name],
+            exports=self.exports,
             withheld=self.withheld,
             workers=1,
         )
@@ -146,3 +154,17 @@ class RecordOfTwoNodesTests(SynchronousTestCase):
         self.withheld.set(frozenset({"team"}))
         self.pass_time(5.0)
         self.assertEqual(self.lender.objects["home"]["spec"]["withheld"], ["team"])
+
+    def test_a_restart(self) -> None:
+        """An exported address stays in the record until all are known again, and goes when it is none any more."""
+        before = self.node("before", "192.0.2.9", "192.0.2.10")
+        self.pass_time(5.0)
+        before.leave()
+        self.claims["after"] = claims("192.0.2.11", complete=False)
+        self.node("after")
+        self.pass_time(5.0)
+        self.assertEqual(self.mapped(), ["192.0.2.10", "192.0.2.11", "192.0.2.9"])
+        self.claims["after"] = claims("192.0.2.11", "192.0.2.9")
+        self.exports.set(1)
+        self.pass_time(5.0)
+        self.assertEqual(self.mapped(), ["192.0.2.11", "192.0.2.9"])
