@@ -34,7 +34,7 @@ from liqod.cli.network.connectivity.observations import (
     why_stopped,
 )
 from liqod.cli.network.connectivity.verdicts import Result, Run, results
-from liqod.model.diagnosis.cluster import ClusterFacts
+from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.names import CONNECTIVITY_TEST_BY, HOME_API, HOME_SERVICES, REMOTE_CLUSTER_LABEL, TYPE_LABEL
 from liqod.model.objects.node import Node
 from liqod.model.records.views import VirtualNode
@@ -233,10 +233,10 @@ class VerdictTests(SynchronousTestCase):
         ]
         body = {"metadata": {"name": "c2"}, "spec": {"clusterID": "c2"}, "status": {"conditions": conditions}}
         record = msgspec.convert(body, VirtualNode)
-        self.assertEqual(withheld(ClusterFacts(virtual_nodes=[record])), {("api", "c2"): "NoTunnel: no"})
+        self.assertEqual(withheld(ClusterRecords(virtual_nodes=[record])), {("api", "c2"): "NoTunnel: no"})
         # It is exported for the first offloaded namespace, which may be that of the test.
         conditions[0]["reason"] = "NotExportedYet"
-        self.assertEqual(withheld(ClusterFacts(virtual_nodes=[msgspec.convert(body, VirtualNode)])), {})
+        self.assertEqual(withheld(ClusterRecords(virtual_nodes=[msgspec.convert(body, VirtualNode)])), {})
 
     def test_conditions_of_several_nodes(self) -> None:
         """A way is left out when no virtual node that a pod of the test can run on has it, whatever their order."""
@@ -258,7 +258,7 @@ class VerdictTests(SynchronousTestCase):
             (record("a", "True", **tainted), record("b", "False"), ["a", "b"], {("api", "c2"): "NoTunnel: b"}),
         ):
             for records in ([first, second], [second, first]):
-                facts = ClusterFacts(virtual_nodes=records, nodes=[ready(name) for name in nodes])
+                facts = ClusterRecords(virtual_nodes=records, nodes=[ready(name) for name in nodes])
                 self.assertEqual(withheld(facts), expected)
 
     @given(st.data())

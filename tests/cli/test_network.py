@@ -17,7 +17,7 @@ from liqod.fabric.agent.kernel import preflight
 from liqod.fabric.agent.kernel.host import Output
 from liqod.fabric.agent.kernel.model import Observed, Tunnel, TunnelPeer
 from liqod.model.diagnosis import hops
-from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts
+from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, Ping, SizeProbes, may_send
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TYPE_LABEL
@@ -31,13 +31,13 @@ round-trip min/avg/max = 0.451/0.912/7.250 ms
 """
 
 
-def tunnel_to_milan(**status: Any) -> ClusterFacts:
+def tunnel_to_milan(**status: Any) -> ClusterRecords:
     """Return the records of a peer whose network is agreed on, with a path MTU of 1420."""
     meta = {"metadata": {"name": "c2"}}
     cluster = {**meta, "spec": {"fingerprint": "sha256:1"}, "status": {"clusterName": "milan", "phase": "Ready"}}
     spec = {"publicKey": "KEY", "allowedIPs": ["10.80.0.0/16"]}
     found = {"phase": "Connected", "reason": "PacketsCross", "pathMTU": 1420, **status}
-    return ClusterFacts(
+    return ClusterRecords(
         leader=LeaderFacts("one", alive=True, age=1.0),
         peers=[msgspec.convert(cluster, ForeignCluster)],
         networks=[msgspec.convert({**meta, "status": {"phase": "Agreed"}}, NetworkConfig)],
@@ -59,7 +59,7 @@ def rounds(passing: int, *, lost: Sequence[int] = ()) -> list[SizeProbes]:
     return found
 
 
-def on_path(facts: ClusterFacts | None = None, **probes: Any) -> tuple[list[tuple[str, str]], dict[str, str]]:
+def on_path(facts: ClusterRecords | None = None, **probes: Any) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """Return hop and code of each problem on the path, and what is well by hop."""
     found = examine(Evidence(records=facts or tunnel_to_milan(), path=PathProbes(peer="c2", **probes)))
     return [(one.hop, one.code) for one in found.problems if one.hop], {one.topic: one.text for one in found.passed}

@@ -18,7 +18,7 @@ from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, PODS
-from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts
+from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.records.offloading import NamespaceOffloading, Policy
@@ -109,7 +109,7 @@ class DryRunTests(SynchronousTestCase):
         labels = {"liqo.io/type": "virtual-node"}
         body = {"metadata": {"name": "liqo-milan", "labels": labels}, "status": {"allocatable": {"pods": "10"}}}
         milan = msgspec.convert(body, Node)
-        facts = ClusterFacts(leader=LeaderFacts("one", alive=True, age=1.0), nodes=[milan])
+        facts = ClusterRecords(leader=LeaderFacts("one", alive=True, age=1.0), nodes=[milan])
         asking = {"metadata": {"name": "web"}, "spec": {"runtimeClassName": "liqo", "nodeSelector": labels}}
         other = {"metadata": {"name": "web"}, "spec": {}}
         for given, placement, then in (
@@ -187,7 +187,7 @@ class FindingsTests(SynchronousTestCase):
                 {"metadata": {"name": "c2"}, "spec": {"fingerprint": "x"}, "status": {"clusterName": "milan", **one}}
                 for one in peers
             ]
-            known = ClusterFacts(
+            known = ClusterRecords(
                 leader=LeaderFacts("one", alive=True, age=1.0),
                 peers=msgspec.convert(bodies, list[ForeignCluster]),
                 virtual_nodes=[MILAN],

@@ -27,7 +27,7 @@ from liqod.cli.status.usage_rows import (
     usage_rows,
 )
 from liqod.kube.resources import NAMESPACES, PODS, RESOURCEQUOTAS
-from liqod.model.diagnosis.cluster import ClusterFacts
+from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.ids import Key
 from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
 from tests.cli.test_every_command import EveryCase
@@ -141,7 +141,7 @@ class RowsTests(SynchronousTestCase):
         record = msgspec.convert({"metadata": {"name": "c2"}, "spec": {"clusterID": "c2"}}, VirtualNode)
         lent = {"lent": {"resources": {"cpu": "1"}}}
         cluster = msgspec.convert({"metadata": {"name": "c3"}, "status": lent}, ForeignCluster)
-        facts = ClusterFacts(offers=[advertised], virtual_nodes=[record], peers=[cluster])
+        facts = ClusterRecords(offers=[advertised], virtual_nodes=[record], peers=[cluster])
         self.assertEqual(bounds(facts), {("c2", "borrowed"): {"cpu": 2}, ("c3", "lent"): {"cpu": 1}})
 
 

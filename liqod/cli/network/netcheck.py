@@ -21,7 +21,7 @@ from liqod.fabric.control.probe_targets import pod_targets
 from liqod.fabric.state.network import parse_networks
 from liqod.flow.clocks import utc_now
 from liqod.kube.resources import PODS
-from liqod.model.diagnosis.cluster import DAEMON, ClusterFacts
+from liqod.model.diagnosis.cluster import DAEMON, ClusterRecords
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.hops import HOPS
 from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, Ping, SizeProbes, may_send
@@ -73,9 +73,9 @@ def findings(found: Diagnosis) -> list[Finding]:
     return sorted(shown, key=lambda finding: order.index(finding.group))
 
 
-def of_peer(facts: ClusterFacts, peer: str) -> ClusterFacts:
+def of_peer(facts: ClusterRecords, peer: str) -> ClusterRecords:
     """Return the records that are about the path to one peer. Pure."""
-    return ClusterFacts(
+    return ClusterRecords(
         leader=facts.leader,
         peers=[one for one in facts.peers if one.metadata.name == peer],
         networks=[one for one in facts.networks if one.metadata.name == peer],
@@ -83,7 +83,7 @@ def of_peer(facts: ClusterFacts, peer: str) -> ClusterFacts:
     )
 
 
-async def _examined(session: Session, facts: ClusterFacts, cluster: ForeignCluster, count: int) -> Diagnosis:
+async def _examined(session: Session, facts: ClusterRecords, cluster: ForeignCluster, count: int) -> Diagnosis:
     """Return what is wrong with the path to a peer, by its records and by what this host sees and is answered."""
     peer = cluster.metadata.name
     facts = of_peer(facts, peer)

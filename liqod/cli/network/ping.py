@@ -35,7 +35,7 @@ from liqod.fabric.agent.probing.probe_burst import measure_sizes
 from liqod.flow.tasks import together
 from liqod.kube.errors import KubeError, ServerError, Throttled, Unreachable
 from liqod.kube.resources import PODS
-from liqod.model.diagnosis.cluster import ClusterFacts, problems_of
+from liqod.model.diagnosis.cluster import ClusterRecords, problems_of
 from liqod.model.host_port import split_address
 from liqod.model.records.views import ForeignCluster
 
@@ -89,7 +89,7 @@ def ping(options: Options, peer: str, count: int) -> None:
         raise CliError(errors.CHECK, f"not every path to {result['peer']} works", hint)
 
 
-async def _measure(session: Session, facts: ClusterFacts, cluster: ForeignCluster, count: int) -> list[Measured]:
+async def _measure(session: Session, facts: ClusterRecords, cluster: ForeignCluster, count: int) -> list[Measured]:
     """Measure one path after the other, so that they do not slow each other down; addresses together."""
     found = [await _own_api(session, count)]
     dialled = [Deferred.fromCoroutine(_dialled(session, one, count)) for one in addresses_of(cluster)]
@@ -153,7 +153,7 @@ async def _dialled(session: Session, address: str, count: int) -> Measured:
     return Measured("session", address, count, times, why)
 
 
-async def _peer_api(session: Session, facts: ClusterFacts, peer: str, count: int) -> Measured:
+async def _peer_api(session: Session, facts: ClusterRecords, peer: str, count: int) -> Measured:
     nodes = facts.node_names_of(peer)
     if not nodes:
         return Measured("peer API", note="not measured: nothing is borrowed from the peer")
@@ -180,7 +180,7 @@ async def _running(session: Session, nodes: Iterable[str]) -> dict[str, Any] | N
     return None
 
 
-async def _tunnel(session: Session, facts: ClusterFacts, peer: str, count: int) -> Measured:
+async def _tunnel(session: Session, facts: ClusterRecords, peer: str, count: int) -> Measured:
     config = next((one for one in facts.networks if one.metadata.name == peer), None)
     tunnel = next((one for one in facts.tunnels if one.metadata.name == peer), None)
     if config is None or tunnel is None:

@@ -43,7 +43,7 @@ from liqod.kube.resources import (
     VIRTUALNODES,
     Resource,
 )
-from liqod.model.diagnosis.cluster import ClusterFacts, diagnose
+from liqod.model.diagnosis.cluster import ClusterRecords, diagnose
 from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
 
 MOST_OBJECTS: Final = 2000
@@ -150,7 +150,7 @@ HOST: Final = (
 """Commands whose output is kept, scrubbed; ``wg`` is not among them, because its output has keys."""
 
 
-def summary(facts: ClusterFacts, now: datetime) -> str:
+def summary(facts: ClusterRecords, now: datetime) -> str:
     """Return the first page of the archive (Markdown). Pure but for the version of this program."""
     leads = facts.leader
     lines = [
@@ -185,7 +185,7 @@ async def _objects(session: Session, archive: Archive, resource: Resource, names
     _add(archive, resource, found)
 
 
-async def _pods(session: Session, archive: Archive, facts: ClusterFacts) -> None:
+async def _pods(session: Session, archive: Archive, facts: ClusterRecords) -> None:
     found: list[dict[str, Any]] = []
     for node in facts.nodes:
         try:

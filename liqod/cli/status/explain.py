@@ -21,7 +21,7 @@ from liqod.cli.status.reasons import command_codes, reasons
 from liqod.cli.status.whoami import own_cluster
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACES, NODES, PODS
-from liqod.model.diagnosis.cluster import ClusterFacts, problems_of
+from liqod.model.diagnosis.cluster import ClusterRecords, problems_of
 from liqod.model.ids import Key
 from liqod.model.names import ENABLED_LABEL
 from liqod.model.objects.meta import Object
@@ -126,7 +126,7 @@ def _print(output: Output, more: dict[str, Any], rows: list[dict[str, str]]) -> 
     output.publish({**more, "answer": rows[-1], "findings": rows[:-1]})
 
 
-async def _node_rows(session: Session, facts: ClusterFacts, name: str) -> list[dict[str, str]]:
+async def _node_rows(session: Session, facts: ClusterRecords, name: str) -> list[dict[str, str]]:
     try:
         node = await session.client.get(NODES, name, view=Node)
     except NotFound:
@@ -136,7 +136,7 @@ async def _node_rows(session: Session, facts: ClusterFacts, name: str) -> list[d
     return explain_other.explain_node(facts, node, record)
 
 
-async def _pod_facts(session: Session, facts: ClusterFacts, key: Key) -> Facts:
+async def _pod_facts(session: Session, facts: ClusterRecords, key: Key) -> Facts:
     try:
         pod = await session.client.get(PODS, key.name, key.namespace)
     except NotFound:
@@ -146,11 +146,11 @@ async def _pod_facts(session: Session, facts: ClusterFacts, key: Key) -> Facts:
     return await _facts(session, facts, key.namespace, pod)
 
 
-async def _namespace_facts(session: Session, facts: ClusterFacts, name: str) -> Facts:
+async def _namespace_facts(session: Session, facts: ClusterRecords, name: str) -> Facts:
     return await _facts(session, facts, name, {"metadata": {"namespace": name, "name": ""}, "spec": {}})
 
 
-async def _facts(session: Session, facts: ClusterFacts, name: str, pod: dict[str, Any]) -> Facts:
+async def _facts(session: Session, facts: ClusterRecords, name: str, pod: dict[str, Any]) -> Facts:
     try:
         namespace = await session.client.get(NAMESPACES, name, view=Object)
     except NotFound:

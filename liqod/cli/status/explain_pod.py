@@ -9,7 +9,7 @@ import attrs
 import msgspec
 
 from liqod.cli.console.render import join_reason
-from liqod.model.diagnosis.cluster import ClusterFacts, problems_of_node
+from liqod.model.diagnosis.cluster import ClusterRecords, problems_of_node
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.names import ENABLED_LABEL, RUNTIME_CLASS
 from liqod.model.objects.node_selector import NodeSelector, selects
@@ -43,7 +43,7 @@ class Facts:
     problems: Mapping[str, Problem] = {}
 
 
-def facts_for(known: ClusterFacts, pod: Mapping[str, Any], *, enabled: bool) -> Facts:
+def facts_for(known: ClusterRecords, pod: Mapping[str, Any], *, enabled: bool) -> Facts:
     """Return the objects that decide about a pod, whose namespace is ``enabled``, from the records of the cluster."""
     namespace = str(pod["metadata"]["namespace"])
     mine = (one for one in known.offloadings if one.metadata.namespace == namespace and one.metadata.name == NAME)

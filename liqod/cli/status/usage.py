@@ -35,7 +35,7 @@ from liqod.flow.tasks import together
 from liqod.hosting.tenants.bounds import NAME
 from liqod.kube.errors import Forbidden, KubeError, NotFound
 from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, RESOURCEQUOTAS, Resource
-from liqod.model.diagnosis.cluster import ClusterFacts
+from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.ids import Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects import quantity
@@ -84,7 +84,7 @@ def usage(options: Options, peer: str) -> None:
     in_cluster(options, work)
 
 
-async def _known(session: Session, facts: ClusterFacts, notes: list[str]) -> Known:
+async def _known(session: Session, facts: ClusterRecords, notes: list[str]) -> Known:
     """Return all that this user may know; ``notes`` gets what is missing, and why."""
     spaces = await _listed(session, NAMESPACES, Object, notes, labels=REMOTE_CLUSTER_LABEL)
     tenants = {one.metadata.name: tenant_of(one) for one in spaces if tenant_of(one)}
@@ -122,7 +122,7 @@ def _whose(pod: Pod, nodes: Mapping[str, str], tenants: Mapping[str, str]) -> tu
     return None
 
 
-def bounds(facts: ClusterFacts) -> dict[tuple[str, Direction], Resources]:
+def bounds(facts: ClusterRecords) -> dict[tuple[str, Direction], Resources]:
     """Return what offers allow in each direction. Pure."""
     found: dict[tuple[str, Direction], Resources] = {}
     for record in facts.virtual_nodes:
@@ -213,7 +213,7 @@ async def _counted(session: Session, tenants: Mapping[str, str], notes: list[str
     return found
 
 
-async def _carried(session: Session, facts: ClusterFacts, notes: list[str]) -> dict[str, Carried]:
+async def _carried(session: Session, facts: ClusterRecords, notes: list[str]) -> dict[str, Carried]:
     """Return the bytes of the tunnels, if this host has them."""
     if not facts.tunnels:
         return {}

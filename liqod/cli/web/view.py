@@ -13,7 +13,7 @@ from liqod.cli.status.explain_other import explain_peer
 from liqod.cli.status.facts import advice_of
 from liqod.cli.status.peers import discover_rows, status_rows
 from liqod.cli.status.status import daemon_line
-from liqod.model.diagnosis.cluster import ClusterFacts, diagnose, problems_of
+from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, problems_of
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.names import advertisement_name
 from liqod.model.objects import quantity
@@ -43,7 +43,7 @@ class Records:
     """What was read from the cluster at one moment; ``pods`` by virtual node, ``events`` as the API has them."""
 
     home: str
-    facts: ClusterFacts
+    facts: ClusterRecords
     pods: Mapping[str, Sequence[Pod]] = {}
     events: Sequence[Mapping[str, Any]] = ()
 

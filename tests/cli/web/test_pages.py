@@ -12,7 +12,7 @@ from liqod.cli.web.cluster_map import SHOWN
 from liqod.cli.web.markup import join, tag
 from liqod.cli.web.pages import error_page, overview_page, peer_html
 from liqod.cli.web.view import SHOWN_PEERS, SHOWN_PODS, TONES, Records, overview, peer_page
-from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts
+from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.objects.meta import Condition, ObjectMeta
 from liqod.model.objects.node import Node, NodeStatus
 from liqod.model.objects.pod import Container, Pod, PodSpec, PodStatus, Requirements
@@ -87,7 +87,7 @@ def records(*peers: ForeignCluster, text: str = "", pods: int = 3, home: str = "
     )
     event = {"involvedObject": {"name": "c0"}, "reason": text or "KeyRotated", "message": text, "lastTimestamp": NOW}
     record = VirtualNode(metadata=ObjectMeta(name="c0"), spec=VirtualNodeSpec(cluster_id="c0", node_name="liqo-c0"))
-    facts = ClusterFacts(
+    facts = ClusterRecords(
         leader=LeaderFacts("rome-1", alive=True, age=1.0),
         peers=peers,
         offers=[offer],

@@ -29,7 +29,7 @@ from liqod.cli.status.peers import find, label
 from liqod.flow.clocks import utc_now
 from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import INGRESSCLASSES, NODES
-from liqod.model.diagnosis.cluster import ClusterFacts, problems_of
+from liqod.model.diagnosis.cluster import ClusterRecords, problems_of
 from liqod.model.names import HOME_API, HOME_SERVICES, INTERNAL_ADDRESS
 from liqod.model.objects.meta import find_condition, is_true
 from liqod.model.objects.node import Node
@@ -184,7 +184,7 @@ async def _report(session: Session, choice: Choice) -> Report:
     return Report(found, problems, started, session.reactor.seconds() - began)
 
 
-async def _tried(session: Session, facts: ClusterFacts, choice: Choice, names: dict[str, str]) -> list[Result]:
+async def _tried(session: Session, facts: ClusterRecords, choice: Choice, names: dict[str, str]) -> list[Result]:
     """Run the pods, and return the results."""
     networks = {one.metadata.name: one for one in facts.networks}
     peers = [
@@ -217,7 +217,7 @@ async def _tried(session: Session, facts: ClusterFacts, choice: Choice, names: d
     return results(run, wanted)
 
 
-def withheld(facts: ClusterFacts) -> dict[tuple[Way, str], str]:
+def withheld(facts: ClusterRecords) -> dict[tuple[Way, str], str]:
     """Return the ways that pods at a peer do not have, as the records say, by way and cluster ID. Pure.
 
     With several virtual nodes a way is left out when none of those that a pod of the test can be scheduled on has it.
