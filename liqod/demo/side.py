@@ -70,14 +70,14 @@ class Node(Object, frozen=True):
 def settings(name: str, cluster_id: str) -> Settings:
     """Return the settings of a daemon that listens on loopback only."""
     return Settings(
-        cluster=schema.Cluster(id=cluster_id, name=name),
-        discovery=schema.Discovery(interfaces=[HERE]),
-        peering=schema.Peering(listen=f"tcp:0:interface={HERE}", advertise_addresses=[HERE]),
-        kubelet=schema.Kubelet(listen=f"tcp:0:interface={HERE}"),
-        webhook=schema.Webhook(listen=f"tcp:0:interface={HERE}"),
-        metrics=schema.Metrics(listen=""),
+        cluster=schema.ClusterSettings(id=cluster_id, name=name),
+        discovery=schema.DiscoverySettings(interfaces=[HERE]),
+        peering=schema.PeeringSettings(listen=f"tcp:0:interface={HERE}", advertise_addresses=[HERE]),
+        kubelet=schema.KubeletSettings(listen=f"tcp:0:interface={HERE}"),
+        webhook=schema.WebhookSettings(listen=f"tcp:0:interface={HERE}"),
+        metrics=schema.MetricsSettings(listen=""),
         # The pods of the demonstration have no network, and this host's is left alone.
-        network=schema.Network(mode="none", service_cidrs=["10.96.0.0/16"]),
+        network=schema.NetworkSettings(mode="none", service_cidrs=["10.96.0.0/16"]),
     )
 
 

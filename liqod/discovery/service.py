@@ -51,7 +51,7 @@ class Discovery(MultiService):
 
     def __init__(
         self,
-        settings: schema.Discovery,
+        settings: schema.DiscoverySettings,
         me: Announcement,
         clock: IReactorTime,
         on_change: Callable[[tuple[Candidate, ...]], None],

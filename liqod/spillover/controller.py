@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from twisted.internet.interfaces import IReactorTime
 
-from liqod.config.schema import Offloading
+from liqod.config.schema import OffloadingSettings
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import LearnedDates
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
@@ -51,7 +51,7 @@ class ReturnController(Controller[str]):
         clock: IReactorTime,
         informers: Informers,
         *,
-        settings: Offloading,
+        settings: OffloadingSettings,
         enabled: Informer[Any],
         recorder: Recorder,
         metrics: ReconcileMetrics = NO_METRICS,

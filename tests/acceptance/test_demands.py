@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.acceptance.pipeline import judge, rule_all
 from liqod.acceptance.stages import Case, Rules
 from liqod.acceptance.verdict import Accept, Defer, Refuse, Verdict
-from liqod.config.schema import Acceptance
+from liqod.config.schema import AcceptanceSettings
 from liqod.model.ids import ClusterID
 from liqod.model.objects import label_selector, quantity
 from liqod.model.records import hours
@@ -182,7 +182,9 @@ class SelectorTests(SynchronousTestCase):
     def test_settings_become_rules(self) -> None:
         """All that can be configured arrives."""
         rules = rules_of(
-            Acceptance(quota={"cpu": "10"}, price_ceiling={"cpu": "0.1"}, selector="a=b", hours=["Sun 10:00-11:00"])
+            AcceptanceSettings(
+                quota={"cpu": "10"}, price_ceiling={"cpu": "0.1"}, selector="a=b", hours=["Sun 10:00-11:00"]
+            )
         )
         self.assertEqual((rules.quota, rules.ceilings), ({"cpu": Fraction(10)}, {"cpu": Fraction(1, 10)}))
         self.assertEqual(

@@ -211,7 +211,7 @@ class LackingTests(SynchronousTestCase):
     def look(self, kernel: Poor, *, capable: bool = True, role: str = "gateway") -> list[preflight.HostCheck]:
         """Return what was found, with all programs installed."""
         self.patch(shutil, "which", lambda name, path="": f"/usr/bin/{name}")
-        settings = schema.Network(mode="wireguard", role="node" if role == "node" else "gateway")
+        settings = schema.NetworkSettings(mode="wireguard", role="node" if role == "node" else "gateway")
         work = preflight.check_host(kernel, settings, preflight.Means(capable=lambda: capable), under_systemd=False)
         return self.successResultOf(Deferred.fromCoroutine(work))
 
@@ -245,7 +245,7 @@ class LackingTests(SynchronousTestCase):
         """Each missing program comes with its package; a node needs neither wg nor conntrack."""
         self.patch(shutil, "which", lambda name, path="": None)
         for role, count in (("gateway", 6), ("node", 4)):
-            settings = schema.Network(role="node" if role == "node" else "gateway")
+            settings = schema.NetworkSettings(role="node" if role == "node" else "gateway")
             work = preflight.check_host(Poor(), settings, preflight.Means(capable=lambda: True), under_systemd=False)
             found = self.successResultOf(Deferred.fromCoroutine(work))
             self.assertEqual(len([one for one in found if one.hint.startswith("install the package")]), count)

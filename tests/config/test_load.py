@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.acceptance.check import check
 from liqod.config.load import ConfigError, load, parse
-from liqod.config.schema import Peer, Settings
+from liqod.config.schema import PeerSettings, Settings
 from liqod.model.records.offer import MAX_LABELS, Offer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ class ReadingTests(Base):
         settings = parse(text, {})
         self.assertEqual(settings.sharing.ttl, 60.0)
         self.assertEqual(settings.sharing.limits, {"cpu": "4", "memory": "8Gi"})
-        self.assertEqual(settings.discovery.peers, [Peer(address="10.0.0.1:5872")])
+        self.assertEqual(settings.discovery.peers, [PeerSettings(address="10.0.0.1:5872")])
 
     def test_shipped_file(self) -> None:
         """The shipped file names every setting, with its default."""
@@ -70,7 +70,7 @@ class EnvironmentTests(Base):
         """Lists and tables are written in the environment as in the file."""
         environ = {"LIQOD_DISCOVERY__PEERS": '[{address = "a:1"}]', "LIQOD_SHARING__LIMITS": '{cpu = "1"}'}
         settings = parse("", environ)
-        self.assertEqual(settings.discovery.peers, [Peer(address="a:1")])
+        self.assertEqual(settings.discovery.peers, [PeerSettings(address="a:1")])
         self.assertEqual(settings.sharing.limits, {"cpu": "1"})
 
     def test_unknown(self) -> None:

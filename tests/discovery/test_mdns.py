@@ -20,7 +20,7 @@ from liqod.discovery.service import Discovery
 from liqod.flow import aio
 from tests.netns.mdns_flood import packet
 
-LOOPBACK = schema.Discovery(interfaces=["127.0.0.1"])
+LOOPBACK = schema.DiscoverySettings(interfaces=["127.0.0.1"])
 
 
 class LoopbackTests(TestCase):

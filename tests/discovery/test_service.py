@@ -1,4 +1,4 @@
-"""Discovery as a whole, over a source that the test plays."""
+"""DiscoverySettings as a whole, over a source that the test plays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liqod.config import schema
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.mdns import Mdns
 from liqod.discovery.merge import GRACE, Lost, Seen
-from liqod.discovery.service import Discovery
+from liqod.discovery.service import DiscoverySettings
 
 ME = Announcement("me", "me", "", 5872)
 MANUAL = Candidate("hand.example", 5872, "Manual")
@@ -45,7 +45,7 @@ class ServiceTests(SynchronousTestCase):
         self.clock = Clock()
         self.changes: list[tuple[Candidate, ...]] = []
         settings = schema.Discovery(peers=[schema.Peer("hand.example:5872")])
-        self.discovery = Discovery(settings, ME, self.clock, self.changes.append, make_mdns=Played)
+        self.discovery = DiscoverySettings(settings, ME, self.clock, self.changes.append, make_mdns=Played)
         (self.source,) = self.discovery.services
 
     def test_configured_peers_are_reported_at_start(self) -> None:
@@ -76,7 +76,7 @@ class ServiceTests(SynchronousTestCase):
 
     def test_nothing_found_is_reported_as_nothing(self) -> None:
         """Without peers the owner hears the empty tuple at start: no candidates is an answer."""
-        Discovery(schema.Discovery(mdns=False), ME, self.clock, self.changes.append).startService()
+        DiscoverySettings(schema.DiscoverySettings(mdns=False), ME, self.clock, self.changes.append).startService()
         self.assertEqual(self.changes, [()])
 
     def test_without_mdns_nothing_is_announced(self) -> None:
@@ -90,17 +90,17 @@ class ServiceTests(SynchronousTestCase):
 
         for mdns in (True, False):
             sources.clear()
-            chosen = schema.Discovery(mdns=mdns)
-            discovery = Discovery(chosen, ME, self.clock, self.changes.append, make_mdns=Made)
+            chosen = schema.DiscoverySettings(mdns=mdns)
+            discovery = DiscoverySettings(chosen, ME, self.clock, self.changes.append, make_mdns=Made)
             discovery.startService()
             discovery.announce_key("sha256:next")
             self.assertEqual(len(sources), mdns)
 
     def test_wrong_address_is_refused_at_once(self) -> None:
         """A configured address that is none stops the daemon with its name in the message."""
-        settings = schema.Discovery(mdns=False, peers=[schema.Peer("a:b:c:nonsense")])
+        settings = schema.DiscoverySettings(mdns=False, peers=[schema.PeerSettings("a:b:c:nonsense")])
         with self.assertRaisesRegex(ValueError, "nonsense"):
-            Discovery(settings, ME, self.clock, self.changes.append)
+            DiscoverySettings(settings, ME, self.clock, self.changes.append)
 
     def test_mdns_refuses_other_reactors(self) -> None:
         """Without an asyncio loop mDNS says which option to leave out."""

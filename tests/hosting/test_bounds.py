@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Hosting
+from liqod.config.schema import HostingSettings
 from liqod.hosting.shadowpods.quota.resource_requests import of_pod
 from liqod.hosting.tenants.bounds import (
     MAX_BLOCKS,
@@ -41,7 +41,7 @@ NEVER = ("169.254.169.254", "fd00:ec2::254", "127.0.0.1", "::1", "fe80::1", "224
 
 
 def contract(**settings: Any) -> Contract:
-    return Contract(Hosting(**settings))
+    return Contract(HostingSettings(**settings))
 
 
 def policy(around: Surroundings, **settings: Any) -> dict[str, Any]:

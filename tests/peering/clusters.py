@@ -15,9 +15,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import FailTest, TestCase
 
 from liqod.audit.events import AuditEvent
-from liqod.config.schema import Acceptance, Settings
-from liqod.config.schema import Network as NetworkSettings
-from liqod.config.schema import Peering as PeeringSettings
+from liqod.config.schema import AcceptanceSettings, NetworkSettings, PeeringSettings, Settings
 from liqod.identity.certs import KeyPair, generate
 from liqod.identity.tls import PeerTLS
 from liqod.kube import manifests
@@ -240,7 +238,7 @@ def config_of(cluster: SandboxCluster) -> Any:
 
 
 def accepting(policy: Any, maximum: int = 5, **peering: Any) -> Settings:
-    return msgspec.structs.replace(settings(**peering), acceptance=Acceptance(policy=policy, maximum=maximum))
+    return msgspec.structs.replace(settings(**peering), acceptance=AcceptanceSettings(policy=policy, maximum=maximum))
 
 
 class PairCase(TestCase):

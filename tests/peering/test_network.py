@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from liqod.config.schema import Network, Settings
+from liqod.config.schema import NetworkSettings, Settings
 from liqod.kube.resources import NETWORKCONFIGS
 from liqod.model.objects.meta import to_dict
 from liqod.model.records.network import NetworkConfig, NetworkConfigSpec, NetworkConfigStatus, Side, Subnets
@@ -28,7 +28,7 @@ SEEN = Subnets(pod_cidrs=["10.64.0.0/16", "fd00:1::/48"], external_cidr="10.65.0
 
 def networked(mode: Any = "wireguard") -> Settings:
     """Return settings with a fabric, or without."""
-    return msgspec.structs.replace(settings(), network=Network(mode=mode))
+    return msgspec.structs.replace(settings(), network=NetworkSettings(mode=mode))
 
 
 class ExchangeTests(PairCase):

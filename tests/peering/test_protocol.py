@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Peering
+from liqod.config.schema import PeeringSettings
 from liqod.identity.certs import generate
 from liqod.identity.tls import PeerCertificate
 from liqod.model.ids import ClusterID, Fingerprint
@@ -20,7 +20,7 @@ from liqod.wire.session import NEED_DATA, Session
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 KEY = "sha256:" + "0" * 64
-TIMES = Peering(ping_interval=10.0, handshake_timeout=5.0)
+TIMES = PeeringSettings(ping_interval=10.0, handshake_timeout=5.0)
 
 
 class ReadsCertificates:

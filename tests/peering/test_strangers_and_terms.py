@@ -12,7 +12,7 @@ from twisted.internet.endpoints import TCP4ClientEndpoint, wrapClientTLS
 from twisted.internet.protocol import Factory
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Settings, Sharing
+from liqod.config.schema import Settings, SharingSettings
 from liqod.identity.tls import PeerTLS
 from liqod.kube.resources import FOREIGNCLUSTERS, NODES
 from liqod.model.ids import ClusterID
@@ -26,7 +26,7 @@ from tests.peering.test_hostile import HostileCase, Speaker
 
 def lending(**sharing: object) -> Settings:
     joining = settings(autojoin_untrusted=True)
-    return msgspec.structs.replace(joining, sharing=msgspec.structs.replace(Sharing(), **sharing))
+    return msgspec.structs.replace(joining, sharing=msgspec.structs.replace(SharingSettings(), **sharing))
 
 
 def nowhere() -> int:

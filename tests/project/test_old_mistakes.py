@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.acceptance.pipeline import rule_all
 from liqod.acceptance.stages import Case, Rules
-from liqod.config.schema import Peering, Settings, Sharing
+from liqod.config.schema import PeeringSettings, Settings, SharingSettings
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
 from liqod.kubelet.common.readiness import READY, judge, not_ready
 from liqod.model.ids import ClusterID
@@ -47,9 +47,9 @@ class DefaultsTests(SynchronousTestCase):
 
     def test_nobody_unknown_is_let_in(self) -> None:
         """Unknown keys wait for a person; five offers are accepted at most; a third of what is free is lent."""
-        self.assertFalse(Peering().autojoin_untrusted)
+        self.assertFalse(PeeringSettings().autojoin_untrusted)
         self.assertEqual((Settings().acceptance.policy, Settings().acceptance.maximum), ("AutoAcceptMax", 5))
-        self.assertEqual(Sharing().percentage, 30)
+        self.assertEqual(SharingSettings().percentage, 30)
 
     def test_names_are_not_cut_until_they_collide(self) -> None:
         """Long names that begin alike stay different in whatever is made of them."""
@@ -88,7 +88,7 @@ class WatchingTests(PairCase):
 
     async def test_a_restart_goes_on_watching(self) -> None:
         """A daemon that starts while its peer is dead finds that out by itself: Suspect, then Lost, nothing deleted."""
-        short = msgspec.structs.replace(settings(autojoin_untrusted=True), sharing=Sharing(ttl=4.0))
+        short = msgspec.structs.replace(settings(autojoin_untrusted=True), sharing=SharingSettings(ttl=4.0))
         alpha, beta = await self.pair(settings(autojoin_untrusted=True), short)
         alpha.sees(beta)
         await self.peered(alpha, beta)

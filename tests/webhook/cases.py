@@ -18,7 +18,7 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import FailTest, TestCase
 
-from liqod.config.schema import Kubernetes, Settings, Webhook
+from liqod.config.schema import KubernetesSettings, Settings, WebhookSettings
 from liqod.flow.clocks import installed_reactor
 from liqod.identity.serving import from_data
 from liqod.kube import manifests
@@ -74,7 +74,9 @@ class WebhookCase(TestCase):
         reactor = installed_reactor()
         self.client = Client(self.admin.config, reactor)
         self.informers = Informers(self.client, reactor)
-        settings = Settings(kubernetes=Kubernetes(namespace=self.system), webhook=Webhook(listen="tcp:0"))
+        settings = Settings(
+            kubernetes=KubernetesSettings(namespace=self.system), webhook=WebhookSettings(listen="tcp:0")
+        )
         self.webhook = AdmissionWebhook(
             reactor,
             self.client,
@@ -236,7 +238,9 @@ class WebhookCase(TestCase):
         port = self.webhook.port
         await self.stop()
         client = Client(self.admin.config, reactor)
-        settings = Settings(kubernetes=Kubernetes(namespace=self.system), webhook=Webhook(listen=f"tcp:{port}"))
+        settings = Settings(
+            kubernetes=KubernetesSettings(namespace=self.system), webhook=WebhookSettings(listen=f"tcp:{port}")
+        )
         again = AdmissionWebhook(reactor, client, settings, self.host, recorder=self.events)
         again.startService()
         try:

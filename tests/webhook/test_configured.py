@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Settings, Webhook
+from liqod.config.schema import Settings, WebhookSettings
 from liqod.identity.serving import generate
 from liqod.kube.errors import NotFound
 from liqod.model.ids import Key
@@ -172,7 +172,7 @@ class WriteTests(SynchronousTestCase):
         """The service of the settings, else the URL."""
         for service, where in (("liqod/webhook:443", "liqod/webhook:443"), ("", f"https://192.0.2.1:0{PATH}")):
             webhook = made(Server())
-            webhook._settings = Settings(webhook=Webhook(service=service))
+            webhook._settings = Settings(webhook=WebhookSettings(service=service))
             with capturedLogs() as events:
                 bundle = generate("liqod", ["192.0.2.1"], NOW)
                 self.successResultOf(Deferred.fromCoroutine(webhook._configure(bundle)))
@@ -212,13 +212,13 @@ class KnownTests(SynchronousTestCase):
             ("https://liqod.example/own", "https://liqod.example/own"),
             ("", f"https://192.0.2.1:0{PATH}"),
         ):
-            webhook._settings = Settings(webhook=Webhook(url=url))
+            webhook._settings = Settings(webhook=WebhookSettings(url=url))
             self.assertEqual(webhook.url, called)
 
     def test_why_it_cannot_listen_is_always_said(self) -> None:
         """Also when no error of a socket is the cause."""
         webhook = made(Server())
-        webhook._settings = Settings(webhook=Webhook(listen="nonsense"))
+        webhook._settings = Settings(webhook=WebhookSettings(listen="nonsense"))
         why = str(self.failureResultOf(Deferred.fromCoroutine(webhook._listen()), ListenFailed).value)
         cause = self._cause(webhook)
         self.assertTrue(cause)

@@ -53,7 +53,7 @@ class Networks:
     Where there is no tunnel to a tenant others connect the clusters, and its networks are not known.
     """
 
-    def __init__(self, client: Client, informers: Informers, settings: schema.Network) -> None:
+    def __init__(self, client: Client, informers: Informers, settings: schema.NetworkSettings) -> None:
         server = urlsplit(client.config.server).hostname or ""
         self._servers = parse_networks([server])
         self._settings = settings

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from liqod.config.schema import Reflection as Settings
+from liqod.config.schema import ReflectionSettings
 from liqod.kube.resources import (
     CONFIGMAPS,
     ENDPOINTSLICES,
@@ -132,7 +132,7 @@ CLAIM: Final = Kind(
 KINDS: Final = (CONFIGMAP, SECRET, SERVICE, ENDPOINTSLICE, INGRESS, CLAIM)
 
 
-def listing_of(kind: Kind, settings: Settings) -> Listing:
+def listing_of(kind: Kind, settings: ReflectionSettings) -> Listing:
     """Return the list type of a kind; slices go by that of services, claims go unless annotated."""
     if kind is CLAIM:
         return "DenyList"

@@ -11,7 +11,7 @@ from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
-from liqod.config.schema import Reflection as Settings
+from liqod.config.schema import ReflectionSettings
 from liqod.flow.controller import NO_METRICS, ReconcileMetrics
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
@@ -91,7 +91,7 @@ class Reflection(MultiService):
     def __init__(
         self,
         clock: IReactorTime,
-        settings: Settings,
+        settings: ReflectionSettings,
         context: Context,
         *,
         informers: NamespacedInformers,

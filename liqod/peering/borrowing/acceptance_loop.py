@@ -17,7 +17,7 @@ import msgspec
 
 from liqod.acceptance.pipeline import Ruling, rule_all
 from liqod.acceptance.stages import Case, Rules
-from liqod.config.schema import Acceptance
+from liqod.config.schema import AcceptanceSettings
 from liqod.flow.clocks import reactor_time, wall_clock
 from liqod.flow.controller import After, Controller, Source, always
 from liqod.kube.errors import KubeError
@@ -247,7 +247,7 @@ class AcceptanceLoop(Controller[str]):
         return rfc3339(date)
 
 
-def rules_of(settings: Acceptance) -> Rules:
+def rules_of(settings: AcceptanceSettings) -> Rules:
     """Return the acceptance rules of the settings, which were validated when they were read."""
     return Rules(
         policy=settings.policy,

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from liqod.config.schema import Sharing
+from liqod.config.schema import SharingSettings
 from liqod.flow.controller import After, Source, observe
 from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
@@ -63,7 +63,7 @@ class Advertiser(PeerController):
         records: ForeignClusters,
         capacity: Capacity,
         cluster_info: ClusterInfo,
-        sharing: Sharing,
+        sharing: SharingSettings,
         tenants: Tenants,
         epoch: int,
         directions: DirectionPolicy,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from liqod.config.schema import Peering as PeeringSettings
+from liqod.config.schema import PeeringSettings
 from liqod.flow.clocks import wall_clock
 from liqod.flow.connections.admission import source_of
 from liqod.flow.controller import After

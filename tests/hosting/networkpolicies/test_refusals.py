@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Hosting
+from liqod.config.schema import HostingSettings
 from liqod.hosting.networkpolicies.checks import MAX_POLICIES, MAX_TERMS
 from liqod.hosting.networkpolicies.compiler import MAX_ENTRIES, Compiled, compiled
 from liqod.hosting.networkpolicies.facts import Bounds, Facts, Namespace, Pod
@@ -206,7 +206,7 @@ class RefusalTests(SynchronousTestCase):
         first = int(ip_address("198.18.0.0"))
         own = [ip_network(first + 2 * number) for number in range(900)]
         around = Surroundings(own, [ip_network("10.64.0.0/16")])
-        egress = network_policy("rome", "shop-rome", Contract(Hosting(egress="internet")), around)
+        egress = network_policy("rome", "shop-rome", Contract(HostingSettings(egress="internet")), around)
         internet = [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"]}}]
         rules = [{"to": internet, "ports": [{"port": number + 1}]} for number in range(30)]
         limits = Bounds(tenant="rome", namespace="shop-rome", egress=egress)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Reflected, Reflection
+from liqod.config.schema import Reflected, ReflectionSettings
 from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.write_limiter import SETTLED, WriteLimiter
@@ -340,10 +340,10 @@ class PolicyTests(SynchronousTestCase):
         """Each kind goes by its own setting; slices by that of services, claims by none."""
         allow = Reflected("AllowList")
         goes_by = {
-            "configmap": Reflection(configmap=allow),
-            "secret": Reflection(secret=allow),
-            "service": Reflection(service=allow),
-            "ingress": Reflection(ingress=allow),
+            "configmap": ReflectionSettings(configmap=allow),
+            "secret": ReflectionSettings(secret=allow),
+            "service": ReflectionSettings(service=allow),
+            "ingress": ReflectionSettings(ingress=allow),
         }
         listed = {
             name: [kind.setting for kind in KINDS if listing_of(kind, one) == "AllowList"]
