@@ -34,7 +34,7 @@ from liqod.hosting.endpointslice_forge import (
 from liqod.hosting.shadowpods.admission import sentence
 from liqod.hosting.shadowpods.decide import Orphan
 from liqod.hosting.tenants.namespaces import Namespaces
-from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
@@ -92,7 +92,7 @@ class ShadowEndpointSlices(Controller[Key]):
         shadows: Informer[ShadowEndpointSlice],
         slices: Informer[EndpointSlice],
         namespaces: Namespaces,
-        networks: Networks,
+        networks: TenantNetworks,
         lost: Latest[Mapping[str, bool]],
         recorder: Recorder,
         workers: int,

@@ -29,7 +29,7 @@ from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespace_bounds import NamespaceBounds
 from liqod.hosting.tenants.namespaces import Namespaces, selector
-from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import Offers
 from liqod.hosting.tenants.quota.tenant_quotas import SELECTED, TenantQuotas
@@ -120,7 +120,7 @@ class Hosting(MultiService):
         self._cluster_id = cluster_id
         namespaces = informers.of(NAMESPACES, Object, labels=selector())
         self._offers = Offers(informers.of(FOREIGNCLUSTERS, ForeignCluster))
-        self.networks = Networks(client, informers, settings.network)
+        self.networks = TenantNetworks(client, informers, settings.network)
         contracts = Contracts(contract, namespaces)
         bounds = NamespaceBounds(
             client,

@@ -27,7 +27,7 @@ from liqod.hosting.shadowpods.isolation import widened
 from liqod.hosting.tenants import bounds
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
-from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.hosting.views import Pod
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -89,7 +89,7 @@ class NetworkPolicies(Controller[Key]):
         policies: Informer[NetworkPolicy],
         pods: Informer[Pod],
         facts: Informer[ClusterFacts],
-        networks: Networks,
+        networks: TenantNetworks,
         contract: Contract,
         name_servers: NameServers | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -345,7 +345,7 @@ class NetworkPolicies(Controller[Key]):
         keys = self._policies_in.get(namespace, ())
         return any(is_of_home(key.name) and self._policies.get(key) is not None for key in keys)
 
-    def _around(self, tenant: str) -> bounds.Surroundings:
+    def _around(self, tenant: str) -> bounds.KnownNetworks:
         around = self._networks.around(tenant)
         if self._name_servers is None:
             return around

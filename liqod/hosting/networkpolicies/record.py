@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 from liqod.hosting.networkpolicies.facts import Facts, Namespace, Pod, StandIn
-from liqod.hosting.tenants.bounds import DNS_PORTS, Surroundings, dns_peers
+from liqod.hosting.tenants.bounds import DNS_PORTS, KnownNetworks, dns_peers
 from liqod.model.addresses import parse_ips
 from liqod.model.records.home_policies import (
     MAX_ADDRESSES,
@@ -45,7 +45,7 @@ class Seen:
     home: str
     here: Mapping[str, str] = {}
     tunnel: TunnelEndpointSpec | None = None
-    around: Surroundings = attrs.field(factory=Surroundings)
+    around: KnownNetworks = attrs.field(factory=KnownNetworks)
 
 
 @attrs.frozen

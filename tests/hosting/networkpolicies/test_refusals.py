@@ -12,7 +12,7 @@ from liqod.config.schema import HostingSettings
 from liqod.hosting.networkpolicies.checks import MAX_POLICIES, MAX_TERMS
 from liqod.hosting.networkpolicies.compiler import MAX_ENTRIES, Compiled, compiled
 from liqod.hosting.networkpolicies.facts import Bounds, Facts, Namespace, Pod
-from liqod.hosting.tenants.bounds import Surroundings, network_policy
+from liqod.hosting.tenants.bounds import KnownNetworks, network_policy
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.names import ISOLATED_LABEL
 from liqod.model.records.network import MAX_PODS
@@ -205,7 +205,7 @@ class RefusalTests(SynchronousTestCase):
         """They weigh as networks do: each rule for the internet has all networks of the lender as exceptions."""
         first = int(ip_address("198.18.0.0"))
         own = [ip_network(first + 2 * number) for number in range(900)]
-        around = Surroundings(own, [ip_network("10.64.0.0/16")])
+        around = KnownNetworks(own, [ip_network("10.64.0.0/16")])
         egress = network_policy("rome", "shop-rome", Contract(HostingSettings(egress="internet")), around)
         internet = [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"]}}]
         rules = [{"to": internet, "ports": [{"port": number + 1}]} for number in range(30)]

@@ -11,7 +11,7 @@ import attrs
 from liqod.config.schema import HostingSettings
 from liqod.hosting.networkpolicies.compiler import Compiled, compiled
 from liqod.hosting.networkpolicies.facts import Bounds, Facts, Namespace, Pod
-from liqod.hosting.tenants.bounds import Surroundings, network_policy
+from liqod.hosting.tenants.bounds import KnownNetworks, network_policy
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.names import ISOLATED_LABEL, REMOTE_CLUSTER_LABEL
 from liqod.model.records.network import AddressMap, paired, parse_networks
@@ -163,7 +163,7 @@ def is_open(direction: str, level: Level, end: str, port: tuple[str, int]) -> bo
 
 def bounds(level: Level) -> Bounds:
     """Return the bounds of a level."""
-    made = network_policy("rome", "shop-rome", Contract(HostingSettings(egress=level)), Surroundings(OWN, PEER))
+    made = network_policy("rome", "shop-rome", Contract(HostingSettings(egress=level)), KnownNetworks(OWN, PEER))
     return Bounds(tenant="rome", namespace="shop-rome", egress=made)
 
 
