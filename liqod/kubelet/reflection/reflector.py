@@ -45,7 +45,7 @@ MAX_OBJECTIONS: Final = 500
 """Maximum length in characters of an event about parts that are not reflected (the API allows 1024)."""
 
 
-class Surroundings(Protocol):
+class ReflectorContext(Protocol):
     """What a reflector needs from its virtual kubelet."""
 
     def inputs(self, kind: Kind, local: str) -> ForgeInputs:
@@ -83,7 +83,7 @@ class Reflector(Controller[Key]):
         kind: Kind,
         *,
         context: Context,
-        surroundings: Surroundings,
+        surroundings: ReflectorContext,
         informers: NamespacedInformers,
         health: LenderHealth,
         gate: DeletionGate,
