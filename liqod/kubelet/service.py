@@ -22,7 +22,7 @@ from liqod.kubelet.api.nodes import NodeAccess, Route
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.naming import label_value
-from liqod.kubelet.common.network import Networks
+from liqod.kubelet.common.network import LenderNetworks
 from liqod.kubelet.common.readiness import is_back
 from liqod.kubelet.common.views import HomePod, Namespace, Node
 from liqod.kubelet.lender.home_api import HomeApi
@@ -62,7 +62,7 @@ class Kubelets(Controller[Key]):
         home: HomeCluster,
         settings: Settings,
         lenders: Lenders,
-        networks: Networks,
+        networks: LenderNetworks,
     ) -> None:
         super().__init__(reactor, metrics=home.metrics)
         self._reactor = reactor

@@ -26,7 +26,7 @@ from liqod.kube.resources import (
 from liqod.kubelet.api.nodes import NodeAccess, Route, is_there
 from liqod.kubelet.common.context import ApiServer, Context
 from liqod.kubelet.common.informers import NamespacedInformers
-from liqod.kubelet.common.network import LenderNetwork, Networks
+from liqod.kubelet.common.network import LenderNetwork, LenderNetworks
 from liqod.kubelet.common.readiness import Readiness, judge, judge_offer
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.lender.access import LenderAccess
@@ -82,7 +82,7 @@ class Shared:
     settings: Settings
     records: Records
     lenders: Lenders
-    networks: Networks
+    networks: LenderNetworks
     home_api: HomeApi
     informers: NamespacedInformers
     home_version: Latest[str]

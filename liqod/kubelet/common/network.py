@@ -77,7 +77,7 @@ class OwnNetworks(Protocol):
         ...
 
 
-class Networks(Protocol):
+class LenderNetworks(Protocol):
     """The networks to all lenders."""
 
     def to(self, lender: ClusterID) -> LenderNetwork:
