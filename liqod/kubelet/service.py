@@ -29,7 +29,7 @@ from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.deletion_judge import FEW
 from liqod.kubelet.namespaces.offloading_status import OffloadingStatusController
 from liqod.kubelet.node.idle import Holder, Idle, comes_back, idle, is_whole
-from liqod.kubelet.ports import HomeCluster, Lenders, Records
+from liqod.kubelet.ports import HomeCluster, HomeRecords, Lenders
 from liqod.kubelet.reflection.service import VolumeLocations
 from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.kubelet.virtual_kubelet import Shared, VirtualKubelet, same_kubelet, same_node
@@ -67,7 +67,7 @@ class Kubelets(Controller[Key]):
         super().__init__(reactor, metrics=home.metrics)
         self._reactor = reactor
         self._home = home
-        self._records = records = Records.watched_by(home.informers)
+        self._records = records = HomeRecords.watched_by(home.informers)
         self._kubelets: dict[Key, VirtualKubelet] = {}
         self._orphans: dict[Key, VirtualNode] = {}
         self._removed: set[Key] = set()
@@ -514,7 +514,7 @@ class _StorageLenders:
     """The lenders, as the volume provisioner uses them (``StorageLenders``)."""
 
     kubelets: Kubelets
-    records: Records
+    records: HomeRecords
 
     @property
     def synced(self) -> bool:

@@ -45,7 +45,7 @@ from liqod.kubelet.node.network_condition import NetworkCondition
 from liqod.kubelet.node.toleration_controller import TolerationController
 from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import PodController
-from liqod.kubelet.ports import HomeCluster, Lenders, Records
+from liqod.kubelet.ports import HomeCluster, HomeRecords, Lenders
 from liqod.kubelet.reflection.isolation.controller import HomePolicies
 from liqod.kubelet.reflection.service import Reflection, VolumeLocations
 from liqod.kubelet.reflection.writer_election import WriterElection
@@ -80,7 +80,7 @@ class Shared:
     reactor: Reactor
     home: HomeCluster
     settings: Settings
-    records: Records
+    records: HomeRecords
     lenders: Lenders
     networks: LenderNetworks
     home_api: HomeApi

@@ -21,7 +21,7 @@ from liqod.cli.setup import doctor
 from liqod.cli.status.explain_other import explain_node, explain_peer
 from liqod.cli.status.explain_pod import cluster_row, facts_for
 from liqod.cli.status.peers import status_rows
-from liqod.cli.web.view import Records, overview
+from liqod.cli.web.view import Snapshot, overview
 from liqod.fabric.agent.tunnel_status import Device, Moment, tunnel_status
 from liqod.fabric.state.report import NetworkReport, PodPath, ProbeResult, TunnelReport
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts, diagnose, is_stranger, name_of, problems_of
@@ -283,7 +283,7 @@ class OneAnswerTests(SynchronousTestCase):
     @settings(max_examples=100, deadline=None)
     def test_status(self, facts: ClusterRecords) -> None:
         """No row, explanation or page says well of a peer, or of its node, with which something is wrong."""
-        page = {peer.id: peer for peer in overview(Records(home="rome", facts=facts)).peers}
+        page = {peer.id: peer for peer in overview(Snapshot(home="rome", facts=facts)).peers}
         rows = {row["id"]: row for row in status_rows(facts, {})}
         for cluster in facts.peers:
             peer = cluster.metadata.name

@@ -39,7 +39,7 @@ SHOWN_MOMENTS: Final = 60
 
 
 @attrs.frozen(kw_only=True)
-class Records:
+class Snapshot:
     """What was read from the cluster at one moment; ``pods`` by virtual node, ``events`` as the API has them."""
 
     home: str
@@ -126,7 +126,7 @@ class PeerPage:
     hidden_pods: int
 
 
-def overview(records: Records) -> Overview:
+def overview(records: Snapshot) -> Overview:
     """Return the first page."""
     facts = records.facts
     order = list(TONES)
@@ -141,7 +141,7 @@ def overview(records: Records) -> Overview:
     )
 
 
-def peer_page(records: Records, peer_id: str) -> PeerPage | None:
+def peer_page(records: Snapshot, peer_id: str) -> PeerPage | None:
     """Return the page of the peer with a cluster ID, None where there is no such peer."""
     facts = records.facts
     cluster = next((one for one in facts.peers if one.metadata.name == peer_id), None)
@@ -182,7 +182,7 @@ def step_of(problem: Problem) -> Step:
     return Step(problem.severity, text, advice_of(problem), problem.since)
 
 
-def _peers(records: Records, clusters: Sequence[ForeignCluster]) -> list[Peer]:
+def _peers(records: Snapshot, clusters: Sequence[ForeignCluster]) -> list[Peer]:
     facts = records.facts
     counts = {node: len(pods) for node, pods in records.pods.items()}
     rows = status_rows(attrs.evolve(facts, peers=clusters), counts)
@@ -190,7 +190,7 @@ def _peers(records: Records, clusters: Sequence[ForeignCluster]) -> list[Peer]:
     return [_peer(records, by_id[row["id"]], row) for row in rows]
 
 
-def _peer(records: Records, cluster: ForeignCluster, row: Mapping[str, Any]) -> Peer:
+def _peer(records: Snapshot, cluster: ForeignCluster, row: Mapping[str, Any]) -> Peer:
     facts, peer = records.facts, cluster.metadata.name
     problems = problems_of(facts, peer)
     tunnel = next((one for one in facts.tunnels if one.metadata.name == peer), None)
@@ -231,7 +231,7 @@ def traffic(tunnel: TunnelEndpoint | None) -> str:
     return ", ".join(str(part) for part in parts if part)
 
 
-def _shares(records: Records, name: str) -> list[Share]:
+def _shares(records: Snapshot, name: str) -> list[Share]:
     node = records.facts.node(name)
     if node is None:
         return []
@@ -267,7 +267,7 @@ def _offers(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [(what, str(resources), verdict) for what, resources, verdict in offers if resources]
 
 
-def _timeline(records: Records, cluster: ForeignCluster) -> list[Moment]:
+def _timeline(records: Snapshot, cluster: ForeignCluster) -> list[Moment]:
     """Return the changes of a peer's conditions and the events about it, the newest first."""
     facts, peer = records.facts, cluster.metadata.name
     nodes = facts.node_names_of(peer)

@@ -18,7 +18,7 @@ from liqod.fabric.control.agreement.mode import decide as decide_mode
 from liqod.fabric.control.agreement.mode import refusal
 from liqod.fabric.control.cluster_networks import ClusterNetworks, NetworksUnknown
 from liqod.fabric.control.exported_addresses import ExportedAddresses
-from liqod.fabric.control.records import Records
+from liqod.fabric.control.records import NetworkRecords
 from liqod.fabric.state.guests import callable_guests
 from liqod.fabric.state.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of
 from liqod.fabric.state.report import HostReport, NetworkReport, find_cut
@@ -73,7 +73,7 @@ class NetworkControl:
         self._networks = ClusterNetworks(
             client, informers, settings.network, settings.kubernetes.api_server_url, names=settings.names.enabled
         )
-        self._records = Records(client, clock, informers, wall, mode=settings.network.mode, is_detailed=is_split)
+        self._records = NetworkRecords(client, clock, informers, wall, mode=settings.network.mode, is_detailed=is_split)
         self.exports = ExportedAddresses(self._records, closed=settings.network.policy == "closed")
         self._agreed: dict[ClusterID, AgreedPeer] = {}
         self._left_out: set[ClusterID] = set()

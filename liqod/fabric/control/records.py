@@ -57,7 +57,7 @@ EXPIRED: Final = ("Expired", ACCEPTED_BEFORE)
 """Reasons of the condition Accepted while an offer is not renewed: nothing follows from that alone."""
 
 
-class Records:
+class NetworkRecords:
     """The NetworkConfigs and TunnelEndpoints of all peers.
 
     ``mode`` is that of the settings. ``is_detailed``: the tunnels' records have all that a network agent in another
