@@ -19,7 +19,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.records.views import Advertisement, ForeignClusterStatus
 from liqod.peering.records import record_gc
 from liqod.peering.records.events import transition
-from liqod.peering.records.stranger_places import NAMED, Place, evicted
+from liqod.peering.records.stranger_places import NAMED, StrangerRecord, evicted
 from tests.peering.clusters import FakeSighting, PairCase, PeerCluster, keypair, settings
 from tests.peering.test_hostile import HostileCase, Speaker
 
@@ -112,7 +112,7 @@ class PlacesTests(SynchronousTestCase):
     @given(st.lists(st.sampled_from("abcdef"), max_size=12), st.sampled_from(["a", "b", "new", NAMED]))
     def test_places_are_shared_by_network(self, networks: list[str], newcomer: str) -> None:
         """The longest unseen of a network with most places makes way, where that makes the shares more even."""
-        places = {ClusterID(f"c{number}"): Place(one, float(number)) for number, one in enumerate(networks)}
+        places = {ClusterID(f"c{number}"): StrangerRecord(one, float(number)) for number, one in enumerate(networks)}
         victim = evicted(places, newcomer)
         most = max(map(networks.count, networks), default=0)
         if newcomer == NAMED:
@@ -127,7 +127,7 @@ class PlacesTests(SynchronousTestCase):
 
     def test_nobody_takes_the_place_of_the_named(self) -> None:
         """A stranger at an address of the configuration stays."""
-        places = {ClusterID("a"): Place(NAMED, 0.0), ClusterID("b"): Place(NAMED, 1.0)}
+        places = {ClusterID("a"): StrangerRecord(NAMED, 0.0), ClusterID("b"): StrangerRecord(NAMED, 1.0)}
         self.assertIsNone(evicted(places, "new"))
         self.assertIsNone(evicted(places, NAMED))
 

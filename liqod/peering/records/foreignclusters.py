@@ -38,7 +38,7 @@ from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.events import reference, transition
 from liqod.peering.records.record_gc import collected_at, is_wanted
 from liqod.peering.records.status import MAX_ENDPOINTS, Facts, describe
-from liqod.peering.records.stranger_places import Place, evicted
+from liqod.peering.records.stranger_places import StrangerRecord, evicted
 from liqod.peering.session.lifecycle import Disconnected, NoRoom, Stranger, Unknown, Withdrawing, ever_connected
 from liqod.peering.session.liveness import assess_liveness
 from liqod.peering.session.peer import Peer, addresses
@@ -107,13 +107,13 @@ class ForeignClusters(PeerController):
             return True
         return len(awaited) < self._max_strangers and evicted(self._places(), network) is not None
 
-    def _places(self) -> dict[ClusterID, Place]:
+    def _places(self) -> dict[ClusterID, StrangerRecord]:
         """Return the records of strangers that nobody configured."""
         places = {}
         for record in self.clusters.items():
             peer = self._peers.get(ClusterID(record.metadata.name))
             if peer is not None and not is_wanted(record) and not record.metadata.deleting:
-                places[peer.id] = Place(_network_of(peer), _last_sign(peer))
+                places[peer.id] = StrangerRecord(_network_of(peer), _last_sign(peer))
         return places
 
     def _fits(self, peer: ClusterID, awaited: Collection[ClusterID]) -> bool:
