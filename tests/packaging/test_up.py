@@ -29,7 +29,7 @@ from liqod.cli.main import cli
 from liqod.cli.peering.token import listening_port
 from liqod.cli.setup.up.commands import set_up
 from liqod.cli.setup.up.down import take_down
-from liqod.cli.setup.up.observe import Place
+from liqod.cli.setup.up.observe import TargetHost
 from liqod.cli.setup.up.plan import Service
 from liqod.cli.setup.up.service import Run
 from liqod.config.schema import Settings
@@ -98,7 +98,7 @@ class World:
     cluster: SandboxCluster
     session: Session
     services: DaemonHere
-    place: Place
+    place: TargetHost
 
     @property
     def root(self) -> Path:
@@ -140,7 +140,7 @@ class UpCase(TestCase):
         filling.clock = REACTOR
         self.addCleanup(filling.stop)
         filling.start(0.1)
-        return World(cluster, session, services, Place(cli, root, OPT, services))
+        return World(cluster, session, services, TargetHost(cli, root, OPT, services))
 
     async def up(self, world: World, token: Token | None = None, **options: Any) -> dict[str, Any]:
         """Run `up -o json --yes`; returns its document."""

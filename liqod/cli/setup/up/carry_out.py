@@ -19,7 +19,7 @@ from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.plan import Receipt, settled
 from liqod.cli.setup.host.wanted import READERS, digest_of
 from liqod.cli.setup.install import ensure_objects
-from liqod.cli.setup.up.observe import Observation, Place, kubeconfig_path
+from liqod.cli.setup.up.observe import Observation, TargetHost, kubeconfig_path
 from liqod.cli.setup.up.plan import Step
 from liqod.cli.setup.up.service import Services
 from liqod.cli.status.whoami import own_cluster
@@ -33,7 +33,7 @@ class Up:
     """The work of one run."""
 
     session: Session
-    place: Place
+    place: TargetHost
     sight: Observation
     timeout: float
     token: Token | None = None

@@ -58,7 +58,7 @@ _HERE: Final = ("Ports", "Network")
 
 
 @attrs.frozen
-class Place:
+class TargetHost:
     """The host that is set up: root directory, environment of liqod, and what runs services where it is this host."""
 
     program: click.Command
@@ -86,7 +86,7 @@ def kubeconfig_path(session: Session) -> str:
     return configured or KUBECONFIGS[session.settings.daemon.role]
 
 
-async def look(session: Session, place: Place, token: Token | None) -> Observation:
+async def look(session: Session, place: TargetHost, token: Token | None) -> Observation:
     """Return what there is of an installation. Raises CliError where the host cannot be read, or KubeError."""
     role = session.settings.daemon.role
     packaged = any(place.at(f"{units}/{ROLES[role]}").exists() for units in PACKAGED_UNITS)
@@ -124,7 +124,7 @@ async def look(session: Session, place: Place, token: Token | None) -> Observati
     return Observation(found, entries, files)
 
 
-def _is_outdated(session: Session, place: Place, service: Service | None) -> bool:
+def _is_outdated(session: Session, place: TargetHost, service: Service | None) -> bool:
     """Return whether the unit or the kubeconfig was written after the process was started."""
     if service is None or not service.running:
         return False
@@ -165,7 +165,7 @@ async def _leaving(session: Session) -> list[str]:
     return [f"the namespace {name} is still being deleted; run this again when it is gone"]
 
 
-async def _kubeconfig(session: Session, place: Place) -> Kubeconfig:
+async def _kubeconfig(session: Session, place: TargetHost) -> Kubeconfig:
     path = kubeconfig_path(session)
     file = place.at(path)
     try:
