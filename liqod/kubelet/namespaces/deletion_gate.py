@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from liqod.flow.observe import Latest
 from liqod.flow.timer import Timer
-from liqod.kubelet.namespaces.deletion_judge import WENT_BACK, Evidence, Held, Item, Surge, judge
+from liqod.kubelet.namespaces.deletion_judge import WENT_BACK, Evidence, HeldDeletions, Item, Surge, judge
 from liqod.model.ids import Key
 
 SETTLE: Final = 2.0
@@ -44,7 +44,7 @@ class DeletionGate:
     _log = Logger()
 
     def __init__(self, clock: IReactorTime, lender: str, evidence: Callable[[], Evidence], *, shown: str = "") -> None:
-        self.state: Latest[Held | None] = Latest(None)
+        self.state: Latest[HeldDeletions | None] = Latest(None)
         self._clock = clock
         self._lender = lender
         self._home_evidence = evidence

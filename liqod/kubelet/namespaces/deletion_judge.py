@@ -61,7 +61,7 @@ class Evidence:
 
 
 @frozen
-class Held:
+class HeldDeletions:
     """Nothing is deleted until somebody confirms ``observation``, which names the reason and the missing objects."""
 
     reason: str
@@ -76,14 +76,14 @@ _CAUSES: Final = {
 }
 
 
-def judge(missing: Iterable[Item], surges: Mapping[str, Surge], evidence: Evidence) -> Held | None:
+def judge(missing: Iterable[Item], surges: Mapping[str, Surge], evidence: Evidence) -> HeldDeletions | None:
     """Return why the missing objects must not be deleted now; None if they may be."""
     items = sorted(missing)
     reason = evidence.reason or (MISSING if any(surge.is_large for surge in surges.values()) else "")
     if not items or not reason:
         return None
     counts = ", ".join(f"{surge.missing} of {surge.total} {kind}" for kind, surge in sorted(surges.items()))
-    return Held(reason, f"missing at home: {counts}; {_CAUSES[reason]}", observation_of(reason, items))
+    return HeldDeletions(reason, f"missing at home: {counts}; {_CAUSES[reason]}", observation_of(reason, items))
 
 
 def observation_of(reason: str, items: Iterable[Item]) -> str:
