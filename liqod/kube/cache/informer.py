@@ -23,7 +23,7 @@ from liqod.kube.cache.store import Delta, Store, V
 from liqod.kube.cache.watch_decoder import Bookmark, Change, Decoder, Failure, Unreadable, object_size
 from liqod.kube.cache.watch_stream import TURN, Stream, Watchdog
 from liqod.kube.client import Client
-from liqod.kube.connection.cache_quota import Held
+from liqod.kube.connection.cache_quota import CacheUsage
 from liqod.kube.errors import Gone, KubeError, Undecodable
 from liqod.kube.resources import Resource
 from liqod.model.ids import Key
@@ -78,7 +78,7 @@ class Informer(Service, Generic[V]):
         self.live: Latest[bool] = Latest(False)
         self._in_trouble = False
         self._known_undecodable: set[Key | None] = set()
-        self._held: Held | None = None
+        self._held: CacheUsage | None = None
         self._sizes = Sizes() if sizes else None
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class Informer(Service, Generic[V]):
         # Before anything is asked for: what a list shows then is never older.
         self._machine.newest = max(self._machine.newest, self._client.seen.newest(self.resource))
         if self._client.allowance is not None:
-            self._held = Held(self._client.allowance)
+            self._held = CacheUsage(self._client.allowance)
         self._unsubscribe_path = self._client.path_since.subscribe(self._path_is_new)
         self._run = Deferred.fromCoroutine(self._follow())
         self._run.addErrback(self._crashed)
@@ -341,7 +341,7 @@ class Informer(Service, Generic[V]):
         if self._sizes is not None:
             self._sizes.begin()
 
-    def _count(self, table: Held | Sizes, event: Change[V] | Bookmark | Failure | Unreadable, size: int) -> bool:
+    def _count(self, table: CacheUsage | Sizes, event: Change[V] | Bookmark | Failure | Unreadable, size: int) -> bool:
         """Count the object of an event; return whether it may be kept."""
         if isinstance(event, Bookmark):
             if event.initial_end:
