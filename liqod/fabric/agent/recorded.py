@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
-from liqod.fabric.agent.desired import Derived, Limits, desired_network
+from liqod.fabric.agent.desired import Derived, RecordLimits, desired_network
 from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.kernel.model import Step
 from liqod.fabric.agent.tunnel_status import Device
@@ -147,7 +147,7 @@ class RecordedFabric(ConvergeLoop):
         network = self._settings
         record = self._gateways.get(Key("", GATEWAY_NAME))
         spec = (record or NetworkGateway()).spec
-        limits = Limits(
+        limits = RecordLimits(
             given=tuple(parse_networks([*network.pools, *network.accept])),
             needed=(*host.needed, *self._server, *parse_networks([*network.reserved, host.address])),
             externals=tuple(parse_networks(filter(None, (network.external_cidr, network.external_cidr_6)))),

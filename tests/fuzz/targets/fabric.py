@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from liqod.fabric.agent.desired import Limits, desired_network
+from liqod.fabric.agent.desired import RecordLimits, desired_network
 from liqod.fabric.agent.kernel import plan
 from liqod.fabric.agent.kernel.model import Desired, NodeDesired, Observed, Overlay
 from liqod.fabric.agent.kernel.rules import nftables
@@ -37,7 +37,7 @@ from tests.fuzz.cost import Target
 
 OWN: Final = "A" * 43 + "="
 KEY: Final = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg="
-LIMITS: Final = Limits(
+LIMITS: Final = RecordLimits(
     given=tuple(parse_networks(["10.64.0.0/10", "fd4c:6971:6f00::/40"])),
     needed=tuple(parse_networks(["10.64.0.53/32", "192.0.2.1/32"])),
     externals=tuple(parse_networks(["10.70.0.0/20", "fd4c:6971:6e00::/112"])),
