@@ -25,7 +25,7 @@ from typing import Final, Literal
 from liqod.wire.codec import UnknownEvent, decode, encode
 from liqod.wire.errors import LocalProtocolError, RemoteProtocolError
 from liqod.wire.events import Bye, Event, Hello, Join, Welcome
-from liqod.wire.framing import FrameBuffer, Limits, frame
+from liqod.wire.framing import FrameBuffer, FrameLimits, frame
 
 Role = Literal["dialer", "listener"]
 
@@ -94,10 +94,10 @@ _ROWS: Final = (Hello, Join, Welcome, Bye)
 class Session:
     """The protocol of one connection, seen from one end."""
 
-    def __init__(self, role: Role, limits: Limits | None = None) -> None:
+    def __init__(self, role: Role, limits: FrameLimits | None = None) -> None:
         self.role: Role = role
         self.peer_role: Role = "listener" if role == "dialer" else "dialer"
-        self.limits = limits if limits is not None else Limits()
+        self.limits = limits if limits is not None else FrameLimits()
         self.hello: Hello | None = None
         """Our own Hello."""
         self.peer_hello: Hello | None = None

@@ -17,7 +17,7 @@ from liqod.wire.events import (
     Ping,
     Welcome,
 )
-from liqod.wire.framing import Limits, frame
+from liqod.wire.framing import FrameLimits, frame
 from liqod.wire.session import NEED_DATA, NEEDS, NEXT, Party, Session, State
 from tests.wire.pairs import ALPHA, BETA, KEY, ConnectionPair, drain, established, raw
 
@@ -106,7 +106,7 @@ class RefusalTests(SynchronousTestCase):
 
     def test_lying_lengths_are_refused_on_the_header(self) -> None:
         """A frame that is empty or above the cap is refused before any of it arrives."""
-        for length in (0, Limits().frame + 1, 2**31, 2**32 - 1):
+        for length in (0, FrameLimits().frame + 1, 2**31, 2**32 - 1):
             self.assertEqual(self.refused(established(), length.to_bytes(4, "big")), "FrameLength")
 
     def test_a_stranger_has_small_frames(self) -> None:
@@ -128,7 +128,7 @@ class RefusalTests(SynchronousTestCase):
         self.assertEqual(drain(session), [hello])
         bye = Bye("R" * 60, "\U0001f600" * MAX_TEXT, 1.0)
         session = Session("listener")
-        session.receive_data(frame(encode(bye, Limits())))
+        session.receive_data(frame(encode(bye, FrameLimits())))
         self.assertEqual(drain(session), [bye])
 
     def test_frame_of_exactly_the_cap_is_taken(self) -> None:
@@ -136,8 +136,8 @@ class RefusalTests(SynchronousTestCase):
         session = established()
         chunks = ["x" * 60000] * 4
         payload = msgpack.packb([4, 1, *chunks])
-        payload = msgpack.packb([4, 1, *chunks, "x" * (Limits().frame - len(payload) - 3)])
-        self.assertEqual(len(payload), Limits().frame)
+        payload = msgpack.packb([4, 1, *chunks, "x" * (FrameLimits().frame - len(payload) - 3)])
+        self.assertEqual(len(payload), FrameLimits().frame)
         session.receive_data(frame(payload))
         self.assertEqual(drain(session), [Ping(1)])
 
@@ -268,7 +268,7 @@ class RefusalTests(SynchronousTestCase):
         """A peer that sends while we do not read is cut off at the pending limit, and the memory is freed."""
         session = established()
         data = raw(4, 1) * 10000
-        for _ in range(1 + Limits().pending // len(data)):
+        for _ in range(1 + FrameLimits().pending // len(data)):
             session.receive_data(data)
         self.assertEqual(self.refused(session, b""), "TooMuchPending")
         self.assertEqual(len(session._buffer), 0)

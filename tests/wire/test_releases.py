@@ -14,7 +14,7 @@ from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.peering.sessions import NEWEST_MINOR, OLDEST_MINOR
 from liqod.wire.codec import decode, encode
 from liqod.wire.events import EVENTS, Bye, Event, Hello, Pong, Unsupported, Welcome, Withdraw
-from liqod.wire.framing import HEADER, FrameBuffer, Limits
+from liqod.wire.framing import HEADER, FrameBuffer, FrameLimits
 from liqod.wire.session import NEED_DATA, Session, State
 from tests.peering.clusters import keypair
 from tests.peering.test_hostile import HostileCase, Raw, Speaker
@@ -75,9 +75,9 @@ class ReleaseTests(SynchronousTestCase):
         """What a release said is said today with the same fields in the same places, and perhaps some more after."""
         for minor in range(OLDEST_MINOR, NEWEST_MINOR + 1):
             for _, data in recording(minor):
-                event = decode(data[HEADER:], Limits())
+                event = decode(data[HEADER:], FrameLimits())
                 assert isinstance(event, Event), event
-                then, now = (msgpack.unpackb(one) for one in (data[HEADER:], encode(event, Limits())))
+                then, now = (msgpack.unpackb(one) for one in (data[HEADER:], encode(event, FrameLimits())))
                 self.assertEqual(now[: len(then)], then, type(event).__name__)
 
 
@@ -146,9 +146,9 @@ class AdjacentReleaseTests(HostileCase):
         cast(Any, stranger.transport).write(Session("dialer").send(hello))
         await stranger.lost
         await self.counted(side, "NoCommonMinor")
-        buffer, reported = FrameBuffer(Limits()), []
+        buffer, reported = FrameBuffer(FrameLimits()), []
         buffer.feed(stranger.data)
         while (payload := buffer.take()) is not None:
-            reported.append(decode(payload, Limits()))
+            reported.append(decode(payload, FrameLimits()))
         self.assertEqual([type(event) for event in reported], [Hello, Bye])
         self.assertEqual(cast(Bye, reported[1]).reason, "NoCommonMinor")

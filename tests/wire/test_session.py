@@ -26,7 +26,7 @@ from liqod.wire.events import (
     Verdict,
     Welcome,
 )
-from liqod.wire.framing import Limits, frame
+from liqod.wire.framing import FrameLimits, frame
 from liqod.wire.session import NEED_DATA, Session, State
 from tests.wire.pairs import ALPHA, BETA, ORDINARY, ConnectionPair, drain, established, raw
 
@@ -294,7 +294,7 @@ class FuzzTests(SynchronousTestCase):
 
     def test_the_worst_frames_are_cheap(self) -> None:
         """A full frame of what costs most to decode takes a fraction of a second, even byte by byte."""
-        cap = Limits().frame
+        cap = FrameLimits().frame
         nested = b"\x9f" + b"\x90" * 15
         worst = (
             b"\x91" * cap,

@@ -16,7 +16,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from liqod.flow.timer import Timer
-from liqod.http1.connection import Connection, Limits
+from liqod.http1.connection import Connection, MessageLimits
 from liqod.http1.errors import Malformed
 from liqod.http1.messages import (
     STREAM_HEADERS,
@@ -34,7 +34,7 @@ from liqod.kube.errors import ApiError, Unreachable, from_status
 
 IDLE: Final = 4 * 3600.0
 """Seconds; the default of the kubelet's ``streamingConnectionIdleTimeout``."""
-LIMITS: Final = Limits(head=32 << 10)
+LIMITS: Final = MessageLimits(head=32 << 10)
 MAX_BODY: Final = 64 << 10
 """Maximum bytes that are read of a refusal; a Status of the API has about 300."""
 UPGRADE_HEADERS: Final = STREAM_HEADERS | {b"upgrade"}

@@ -19,12 +19,12 @@ from liqod.model.records.offer import Offer, Refusal
 from liqod.wire.codec import UnknownEvent, decode, encode
 from liqod.wire.errors import LocalProtocolError, RemoteProtocolError
 from liqod.wire.events import Advertise, Bye, Event, Hello, Join
-from liqod.wire.framing import Limits, frame
+from liqod.wire.framing import FrameLimits, frame
 from liqod.wire.session import NEED_DATA, Session, State
 from tests.fuzz.cost import Target
 from tests.wire.pairs import ALPHA, BETA, ORDINARY, established
 
-LIMITS: Final = Limits()
+LIMITS: Final = FrameLimits()
 
 
 def payload(data: bytes) -> None:
