@@ -36,7 +36,7 @@ from liqod.hosting.shadowpods.isolation import Isolation, NoIsolation, PodIsolat
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.shadowpods.pod_update.in_place import InPlaceUpdate, compared
 from liqod.hosting.shadowpods.quota import resource_requests
-from liqod.hosting.shadowpods.quota.capacity import Capacity
+from liqod.hosting.shadowpods.quota.capacity import TenantCapacity
 from liqod.hosting.shadowpods.quota.ledger import Waiting
 from liqod.hosting.shadowpods.status import ShadowPodReports
 from liqod.hosting.tenants.bounds import default_requests, with_limits
@@ -124,7 +124,7 @@ class ShadowPods(Controller[Key]):
         self._name_servers = name_servers
         refuse = contract.granted.unenforced_policies == "refuse"
         self._isolation = PodIsolation(isolation or NoIsolation(), refuse_unenforced=refuse)
-        self.capacity = Capacity(clock, pods=self._pods, namespaces=namespaces, offers=offers, metrics=metrics)
+        self.capacity = TenantCapacity(clock, pods=self._pods, namespaces=namespaces, offers=offers, metrics=metrics)
         self.capacity.setServiceParent(self)
         self._reports = ShadowPodReports(client, recorder, self._shadows)
         self._updates = InPlaceUpdate(

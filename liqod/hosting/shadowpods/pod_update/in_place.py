@@ -15,7 +15,7 @@ from liqod.hosting.shadowpods.isolation import PodIsolation
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.shadowpods.pod_update import patches
 from liqod.hosting.shadowpods.quota import resource_requests
-from liqod.hosting.shadowpods.quota.capacity import Capacity
+from liqod.hosting.shadowpods.quota.capacity import TenantCapacity
 from liqod.hosting.shadowpods.quota.ledger import Waiting
 from liqod.hosting.shadowpods.status import ShadowPodReports
 from liqod.hosting.tenants.bounds import default_requests, with_limits
@@ -65,7 +65,7 @@ class InPlaceUpdate:
         client: Client,
         *,
         namespaces: Namespaces,
-        capacity: Capacity,
+        capacity: TenantCapacity,
         reports: ShadowPodReports,
         contract: Contract,
         contracts: Contracts,

@@ -26,7 +26,7 @@ COALESCE: Final = 0.05
 Subscriber = Callable[[Key], None]
 
 
-class Capacity(Controller[str]):
+class TenantCapacity(Controller[str]):
     """Counts pods by tenant; its keys are tenants that have free capacity.
 
     Subscribers are called with the key of each waiting ShadowPod that must be evaluated again: those that fit now, the
