@@ -14,7 +14,7 @@ from liqod.model.objects.node import Node
 from liqod.model.objects.pod import Pod
 from liqod.model.objects.quantity import parse_all
 from liqod.model.objects.tenant_nodes import ControlPlane, TenantNodes
-from liqod.peering.lending.capacity import Capacity
+from liqod.peering.lending.capacity import FreeCapacity
 from tests.hosting.test_controller import Cache
 
 ROLE = "node-role.kubernetes.io/control-plane"
@@ -118,7 +118,7 @@ class CapacityTests(SynchronousTestCase):
         pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeName": "cp", "containers": []}}
         pods.put(msgspec.convert(pod, Pod))
         nodes.put(CP)
-        capacity = Capacity(nodes, pods, clock, TenantNodes())
+        capacity = FreeCapacity(nodes, pods, clock, TenantNodes())
         capacity.start()
         self.addCleanup(capacity.stop)
         clock.advance(5)

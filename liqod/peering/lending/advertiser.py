@@ -22,7 +22,7 @@ from liqod.model.records.views import PeerSharing
 from liqod.peering.changes import Queue
 from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.lending import advert
-from liqod.peering.lending.capacity import Capacity
+from liqod.peering.lending.capacity import FreeCapacity
 from liqod.peering.lending.cluster_info import ClusterInfo
 from liqod.peering.ports import Tenants
 from liqod.peering.records.directions import DirectionPolicy
@@ -61,7 +61,7 @@ class Advertiser(PeerController):
         context: PeeringContext,
         *,
         records: ForeignClusters,
-        capacity: Capacity,
+        capacity: FreeCapacity,
         cluster_info: ClusterInfo,
         sharing: SharingSettings,
         tenants: Tenants,

@@ -30,7 +30,7 @@ from liqod.peering.exchange.credentials import CredentialIssuer, CredentialStore
 from liqod.peering.exchange.namespaces import NamespaceRequests, NamespaceResponses
 from liqod.peering.exchange.network import NetworkExchange, NoTunnels
 from liqod.peering.lending.advertiser import Advertiser
-from liqod.peering.lending.capacity import Capacity
+from liqod.peering.lending.capacity import FreeCapacity
 from liqod.peering.lending.cluster_info import ClusterInfo
 from liqod.peering.ports import OwnCluster, Tenants
 from liqod.peering.records.directions import DirectionPolicy
@@ -78,7 +78,7 @@ class Watches:
 class Lending:
     """The lender's side: our offer, the rights that it grants, and the answers to requests of borrowers."""
 
-    capacity: Capacity
+    capacity: FreeCapacity
     cluster_info: ClusterInfo
     advertiser: Advertiser
     credential_issuer: CredentialIssuer
@@ -217,7 +217,7 @@ def make_lending(
     # for each change.
     occupying = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
     tenant_nodes = TenantNodes.of(settings.hosting.control_plane_nodes, settings.hosting.tolerations)
-    capacity = Capacity(informers.of(NODES, Node), occupying, context.clock, tenant_nodes)
+    capacity = FreeCapacity(informers.of(NODES, Node), occupying, context.clock, tenant_nodes)
     cluster_info = ClusterInfo(context.client, informers, context.clock, tasks)
     advertiser = Advertiser(
         context,
