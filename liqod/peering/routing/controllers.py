@@ -75,7 +75,7 @@ class Watches:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Lending:
+class LendingControllers:
     """The lender's side: our offer, the rights that it grants, and the answers to requests of borrowers."""
 
     capacity: FreeCapacity
@@ -86,7 +86,7 @@ class Lending:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Borrowing:
+class BorrowingControllers:
     """The borrower's side besides the decision: offers, credentials, virtual nodes, and requests to lenders."""
 
     advertisements: Advertisements
@@ -96,7 +96,7 @@ class Borrowing:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Trust:
+class TrustControllers:
     """Who is trusted: records, distrusted keys, and changes of keys on both sides."""
 
     records: TrustRecords
@@ -115,9 +115,9 @@ class Controllers:
     offers: MutationCache[Advertisement]
     directions: DirectionPolicy
     leftovers: Leftovers
-    trust: Trust
-    lending: Lending
-    borrowing: Borrowing
+    trust: TrustControllers
+    lending: LendingControllers
+    borrowing: BorrowingControllers
     unpeering: UnpeeringController
     networks: Networks
 
@@ -211,7 +211,7 @@ def make_lending(
     directions: DirectionPolicy,
     epoch: int,
     tasks: Tasks,
-) -> Lending:
+) -> LendingControllers:
     """Return the parts of the lender's side."""
     # A field selector leaves out pods that are not bound or have finished: they occupy nothing, and would cost an event
     # for each change.
@@ -229,7 +229,7 @@ def make_lending(
         epoch=epoch,
         directions=directions,
     )
-    return Lending(
+    return LendingControllers(
         capacity=capacity,
         cluster_info=cluster_info,
         advertiser=advertiser,
@@ -246,9 +246,9 @@ def make_borrowing(
     *,
     advertisements: Advertisements,
     credential_store: CredentialStore,
-) -> Borrowing:
+) -> BorrowingControllers:
     """Return the parts of the borrower's side."""
-    return Borrowing(
+    return BorrowingControllers(
         advertisements=advertisements,
         credential_store=credential_store,
         virtual_nodes=VirtualNodes(
@@ -265,7 +265,7 @@ def make_borrowing(
 
 def make_trust(
     context: PeeringContext, informers: Informers, settings: Settings, cluster: OwnCluster, records: ForeignClusters
-) -> Trust:
+) -> TrustControllers:
     """Return the parts that decide who is trusted."""
     namespace = settings.kubernetes.namespace
     kept = TrustRecords(
@@ -282,7 +282,7 @@ def make_trust(
         within=settings.identity.rotation_grace,
         in_files=bool(settings.identity.key),
     )
-    return Trust(
+    return TrustControllers(
         records=kept,
         distrust=DistrustRecorder(context, records, kept),
         issued_tokens=IssuedTokens(informers, context.clock, namespace, context.audit),
