@@ -14,7 +14,7 @@ from liqod.config import schema
 from liqod.discovery import manual, merge
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.mdns import Mdns
-from liqod.discovery.merge import Lost, Seen, Table
+from liqod.discovery.merge import Lost, Resolved, Table
 from liqod.flow.timer import Timer
 
 __all__ = ("Announcement", "Candidate", "Discovery")
@@ -37,7 +37,7 @@ class MakeSource(Protocol):
         me: Announcement,
         wanted: Sequence[str],
         clock: IReactorTime,
-        on_sightings: Callable[[Sequence[Seen | Lost]], None],
+        on_sightings: Callable[[Sequence[Resolved | Lost]], None],
     ) -> Source: ...
 
 
@@ -90,7 +90,7 @@ class Discovery(MultiService):
         if self._mdns is not None:
             self._mdns.announce(self._me)
 
-    def merge_sightings(self, sightings: Sequence[Seen | Lost]) -> None:
+    def merge_sightings(self, sightings: Sequence[Resolved | Lost]) -> None:
         """Merge the sightings of a source; ignored while the service does not run."""
         if not self.running:
             return

@@ -16,7 +16,7 @@ from twisted.names import dns
 from twisted.names.error import DNSNameError, DomainError
 
 from liqod.discovery.candidate import DNS_SD, MAX_ADDRESSES, BadRecord, Candidate, candidates_of, from_txt
-from liqod.discovery.merge import Seen
+from liqod.discovery.merge import Resolved
 from liqod.model.text import clean_text
 
 SERVICE: Final = "_liqod._tcp"
@@ -46,7 +46,7 @@ class SearchFailed(Exception):
 class Found:
     """The result of a search: resolved instances, the problem of each other one by name, seconds until the next."""
 
-    seen: tuple[Seen, ...]
+    seen: tuple[Resolved, ...]
     unknown: dict[str, str]
     again: float
 
@@ -72,7 +72,7 @@ async def search(resolver: Any, domain: str) -> Found:
         else:
             candidates, ttl = outcome
             ttls.append(ttl)
-            seen.append(Seen(shown, candidates))
+            seen.append(Resolved(shown, candidates))
     return Found(tuple(seen), unknown, min(MAX_DELAY, max(MIN_DELAY, min(ttls, default=EMPTY_DELAY))))
 
 

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config import schema
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.mdns import Mdns
-from liqod.discovery.merge import GRACE, Lost, Seen
+from liqod.discovery.merge import GRACE, Lost, Resolved
 from liqod.discovery.service import DiscoverySettings
 
 ME = Announcement("me", "me", "", 5872)
@@ -29,7 +29,7 @@ class Played(Service):
         me: Announcement,
         wanted: Sequence[str],
         clock: IReactorTime,
-        on_sightings: Callable[[Sequence[Seen | Lost]], None],
+        on_sightings: Callable[[Sequence[Resolved | Lost]], None],
     ) -> None:
         self.saw = on_sightings
         self.announced = [me]
@@ -57,7 +57,7 @@ class ServiceTests(SynchronousTestCase):
         """A repeated sighting calls nobody; a lost one turns stale, and is gone after the grace period."""
         self.discovery.startService()
         for _ in range(3):
-            self.source.saw([Seen("peer", (FOUND,))])
+            self.source.saw([Resolved("peer", (FOUND,))])
         self.source.saw([Lost("peer")])
         stale = Candidate("10.0.0.1", 5872, "mDNS", "peer", stale=True)
         self.assertEqual(self.changes, [(MANUAL,), (MANUAL, FOUND), (MANUAL, stale)])
@@ -68,10 +68,10 @@ class ServiceTests(SynchronousTestCase):
     def test_stopped_service_is_quiet(self) -> None:
         """After stopService no timer is left and no sighting is reported."""
         self.discovery.startService()
-        self.source.saw([Seen("peer", (FOUND,)), Lost("peer")])
+        self.source.saw([Resolved("peer", (FOUND,)), Lost("peer")])
         self.successResultOf(self.discovery.stopService())
         count = len(self.changes)
-        self.source.saw([Seen("other", (FOUND,))])
+        self.source.saw([Resolved("other", (FOUND,))])
         self.assertEqual((len(self.changes), self.clock.getDelayedCalls()), (count, []))
 
     def test_nothing_found_is_reported_as_nothing(self) -> None:

@@ -15,7 +15,7 @@ from zeroconf._protocol.incoming import DNSIncoming
 from liqod.discovery.candidate import Announcement, BadRecord
 from liqod.discovery.interfaces import Choice
 from liqod.discovery.mdns import MAX_INSTANCE, TYPE, Responder
-from liqod.discovery.merge import MAX_CANDIDATES, Lost, Seen, candidates, fold
+from liqod.discovery.merge import MAX_CANDIDATES, Lost, Resolved, candidates, fold
 from liqod.discovery.unicast import Found, SearchFailed, search
 from liqod.names import answers, question
 from liqod.names.translation import Empty, Forward, Reverse, Translate, View, plan
@@ -76,7 +76,7 @@ def announced(data: bytes) -> None:
     responder._me = Announcement("alpha", "turin", "sha256:" + "0" * 64, 5872)
     responder.choice = Choice((), (), (), loopback=False)
     responder._zeroconf = SimpleNamespace(cache=cache)  # type: ignore[assignment]
-    seen: list[Seen | Lost] = []
+    seen: list[Resolved | Lost] = []
     # Of what a stranger says, these reach the part that reads them (``Mdns._changed``).
     aliases = {str(record.alias) for record in packet.answers() if hasattr(record, "alias")}
     for name in sorted(one for one in aliases if one.endswith(f".{TYPE}") and len(one) <= MAX_INSTANCE):
