@@ -22,7 +22,7 @@ from liqod.hosting.isolation.views import NetworkPolicy, digest_of, in_turn, is_
 from liqod.hosting.networkpolicies.compiler import CLOSED, Compiled, compiled
 from liqod.hosting.networkpolicies.enforcement import enforcement
 from liqod.hosting.networkpolicies.facts import Bounds, Facts
-from liqod.hosting.networkpolicies.record import UNREADABLE, Seen, read
+from liqod.hosting.networkpolicies.record import UNREADABLE, TenantContext, read
 from liqod.hosting.shadowpods.isolation import widened
 from liqod.hosting.tenants import bounds
 from liqod.hosting.tenants.contract import Contract
@@ -247,7 +247,7 @@ class NetworkPolicies(Controller[Key]):
                 break
         return After(AGAIN)
 
-    async def _compiled(self, tenant: str, text: bytes, seen: Seen, limits: Bounds) -> Compiled:
+    async def _compiled(self, tenant: str, text: bytes, seen: TenantContext, limits: Bounds) -> Compiled:
         def work() -> Compiled:
             sent = read(text, seen)
             return compiled(sent.specs, sent.facts, attrs.evolve(limits, withheld=sent.withheld))
@@ -351,12 +351,12 @@ class NetworkPolicies(Controller[Key]):
             return around
         return attrs.evolve(around, name_servers=self._name_servers.places(tenant))
 
-    def _seen(self, tenant: str, namespace: Object) -> Seen:
+    def _seen(self, tenant: str, namespace: Object) -> TenantContext:
         granted = granted_to(tenant, self._namespaces.items())
         here = {home_name_of(one): one.metadata.name for one in granted if not one.metadata.deleting}
         tunnel = None if self._networks.tunnels is None else self._networks.tunnels.get(Key("", tenant))
         spec = None if tunnel is None else tunnel.spec
-        return Seen(home=home_name_of(namespace), here=here, tunnel=spec, around=self._around(tenant))
+        return TenantContext(home=home_name_of(namespace), here=here, tunnel=spec, around=self._around(tenant))
 
     # What changed
 
@@ -435,7 +435,7 @@ def _networks_of(tunnel: TunnelEndpoint) -> tuple[object, ...]:
     return spec.local, spec.local_seen, spec.remote, spec.remote_seen
 
 
-def _digest(record: str, egress: Mapping[str, Any] | None, seen: Seen) -> str:
+def _digest(record: str, egress: Mapping[str, Any] | None, seen: TenantContext) -> str:
     tunnel = seen.tunnel
     networks = () if tunnel is None else (tunnel.local, tunnel.local_seen, tunnel.remote, tunnel.remote_seen)
     return long_digest([record, egress, seen.home, dict(seen.here), networks, seen.around.name_servers])

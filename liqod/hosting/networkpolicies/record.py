@@ -35,7 +35,7 @@ _DNS_NUMBERS: Final = (53, 5353)
 
 
 @attrs.frozen(kw_only=True)
-class Seen:
+class TenantContext:
     """What this cluster itself knows of a tenant.
 
     ``home`` is the namespace there, ``here`` the tenant's namespaces by their names there, ``tunnel`` what was agreed
@@ -57,7 +57,7 @@ class Sent:
     withheld: frozenset[str] = frozenset()
 
 
-def read(text: bytes, seen: Seen) -> Sent:
+def read(text: bytes, seen: TenantContext) -> Sent:
     """Return what a record says, its ``spec`` as JSON. Never raises."""
     try:
         if len(text) > MAX_BYTES:
@@ -80,7 +80,7 @@ def read(text: bytes, seen: Seen) -> Sent:
     )
 
 
-def _namespaces(spec: HomePoliciesSpec, seen: Seen) -> tuple[Namespace, ...]:
+def _namespaces(spec: HomePoliciesSpec, seen: TenantContext) -> tuple[Namespace, ...]:
     labels = {one.name: one.labels for one in spec.namespaces[:MAX_NAMESPACES]}
     return tuple(Namespace(name, found, seen.here.get(name, "")) for name, found in labels.items())
 
@@ -94,7 +94,7 @@ def _pods(kinds: Sequence[PodKind]) -> Iterator[Pod]:
         left -= len(one.addresses[:left])
 
 
-def _addresses(spec: HomePoliciesSpec, seen: Seen) -> AddressMap:
+def _addresses(spec: HomePoliciesSpec, seen: TenantContext) -> AddressMap:
     pairs: list[tuple[Network, Network]] = []
     for one in spec.addresses[:MAX_MAPPED]:
         found = list(parse_ips((one.home, one.here)))
@@ -109,7 +109,7 @@ def _paired(before: Subnets, after: Subnets) -> tuple[tuple[Network, Network], .
     return paired(before.pod_cidrs, after.pod_cidrs)
 
 
-def _stand_ins(spec: HomePoliciesSpec, seen: Seen) -> Iterator[StandIn]:
+def _stand_ins(spec: HomePoliciesSpec, seen: TenantContext) -> Iterator[StandIn]:
     """Yield what stands here for home's name servers: those of this cluster, and the tenant's own port of names."""
     for one in spec.name_servers[:MAX_SERVERS]:
         ports = tuple((port.name, port.protocol, port.port) for port in one.ports)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.networkpolicies.compiler import compiled
-from liqod.hosting.networkpolicies.record import UNREADABLE, Seen, read
+from liqod.hosting.networkpolicies.record import UNREADABLE, TenantContext, read
 from liqod.hosting.tenants.bounds import KnownNetworks
 from liqod.kubelet.reflection.isolation.forge import HomeSeen, needs_home, record
 from liqod.kubelet.reflection.isolation.views import AnyPod
@@ -43,7 +43,7 @@ TUNNEL = TunnelEndpointSpec(
     remote=Subnets(pod_cidrs=list(HOME_NETWORKS)),
     remote_seen=Subnets(pod_cidrs=[str(one) for one in PEER]),
 )
-SEEN = Seen(home="shop", here=AT_LENDER, tunnel=TUNNEL)
+SEEN = TenantContext(home="shop", here=AT_LENDER, tunnel=TUNNEL)
 AS_SEEN = {home: lender for end in ENDS.values() for home, lender in zip(end.home, end.lender, strict=True) if home}
 DNS = {"k8s-app": "kube-dns"}
 
