@@ -28,7 +28,7 @@ from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.remote_namespace import NotOffloaded, Offloaded, Pending, Refused, RemoteNamespace
-from liqod.kubelet.pods.actions import PodActions, Postponed, Seen, TrackedPod
+from liqod.kubelet.pods.actions import ObservedPod, PodActions, Postponed, TrackedPod
 from liqod.kubelet.pods.decide import (
     GRACE_DEADLINE,
     Create,
@@ -250,7 +250,7 @@ class PodController(Controller[Key]):
         decision, remote = self._decide(key, home, tracked)
         if home is None:
             tracked = self._forget_home(key, tracked, remote)
-        pod = Seen(key, home, remote, tracked)
+        pod = ObservedPod(key, home, remote, tracked)
         if isinstance(decision, WriteStatus) and home is not None:
             again = await self._write_status(home, tracked, decision)
             self._note_caught_up(tracked)
@@ -411,7 +411,7 @@ class PodController(Controller[Key]):
         await self._actions.write_status(home, decision)
         return self._until_given_up(home)
 
-    async def _carry_out(self, pod: Seen, decision: Decision) -> float | None:
+    async def _carry_out(self, pod: ObservedPod, decision: Decision) -> float | None:
         actions, home, remote = self._actions, pod.home, pod.remote
         match decision:
             case Create(body) if home is not None and remote is not None:
