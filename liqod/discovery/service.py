@@ -20,7 +20,7 @@ from liqod.flow.timer import Timer
 __all__ = ("Announcement", "Candidate", "Discovery")
 
 
-class Source(Protocol):
+class MdnsSource(Protocol):
     """Browses for other clusters, and announces this one."""
 
     def setServiceParent(self, parent: Any) -> object: ...
@@ -29,7 +29,7 @@ class Source(Protocol):
         """Replace what is announced."""
 
 
-class MakeSource(Protocol):
+class MakeMdnsSource(Protocol):
     """Makes the mDNS source; ``Mdns`` itself is one."""
 
     def __call__(
@@ -38,7 +38,7 @@ class MakeSource(Protocol):
         wanted: Sequence[str],
         clock: IReactorTime,
         on_sightings: Callable[[Sequence[Resolved | Lost]], None],
-    ) -> Source: ...
+    ) -> MdnsSource: ...
 
 
 class Discovery(MultiService):
@@ -56,7 +56,7 @@ class Discovery(MultiService):
         clock: IReactorTime,
         on_change: Callable[[tuple[Candidate, ...]], None],
         *,
-        make_mdns: MakeSource = Mdns,
+        make_mdns: MakeMdnsSource = Mdns,
     ) -> None:
         super().__init__()
         self._clock = clock
@@ -66,7 +66,7 @@ class Discovery(MultiService):
         self._published: tuple[Candidate, ...] | None = None
         self._expiry = Timer(clock)
         self._me = me
-        self._mdns: Source | None = None
+        self._mdns: MdnsSource | None = None
         if settings.mdns:
             self._mdns = make_mdns(me, settings.interfaces, clock, self.merge_sightings)
             self._mdns.setServiceParent(self)
