@@ -20,8 +20,8 @@ from liqod.facts.observed import (
     POOLS,
     ClusterConfiguration,
     FlannelConfiguration,
+    ObjectSelector,
     Observed,
-    Place,
     ProxyConfiguration,
     arguments_of,
     data_of,
@@ -141,7 +141,7 @@ def _services(seen: Observed, settings: Settings) -> Iterator[Answer]:
         yield [RANCHER_SERVICES], "the default of k3s and RKE2, whose servers name no --service-cidr", "Assumed"
 
 
-def _unread(seen: Observed, *places: Place) -> Iterator[Answer]:
+def _unread(seen: Observed, *places: ObjectSelector) -> Iterator[Answer]:
     """Yield that a source may not be read: it might say something else than those that come after it."""
     for place in places:
         if place not in seen.objects:
