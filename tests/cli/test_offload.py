@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.cli.console.errors import CliError
 from liqod.cli.status.explain_other import explain_namespace
-from liqod.cli.status.explain_pod import Facts, facts_for, findings
+from liqod.cli.status.explain_pod import PodFacts, facts_for, findings
 from liqod.cli.workloads.dry_run import pod_rows
 from liqod.cli.workloads.offload import row_of, wanted_spec
 from liqod.kube import manifests
@@ -130,13 +130,13 @@ class FindingsTests(SynchronousTestCase):
         body = pod()
         body["spec"]["runtimeClassName"] = "liqo"
         for more in ({"enabled": False}, {"enabled": True}, {"enabled": True, "offloading": offloading()}):
-            rows = findings(Facts(pod=body, **more))
+            rows = findings(PodFacts(pod=body, **more))
             (row,) = (row for row in rows if row["what"] == "toleration and affinity")
             self.assertEqual(row["state"], "by its RuntimeClass liqo")
 
     def ask(self, body: dict[str, Any], **facts: Any) -> dict[str, str]:
         given = {"enabled": True, "records": [MILAN], "nodes": {"liqo-milan": {}}, "tables": table("Ready"), **facts}
-        rows = findings(Facts(pod=body, **given))
+        rows = findings(PodFacts(pod=body, **given))
         self.assertTrue(all(set(row) == {"what", "state", "why"} for row in rows))
         return rows[-1]
 

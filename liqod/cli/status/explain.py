@@ -14,7 +14,7 @@ from liqod.cli.console.options import Options, cluster_options, namespace_option
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status import explain_other
 from liqod.cli.status.copies import copies_of, events_of, kind_named
-from liqod.cli.status.explain_pod import COLUMNS, Facts, facts_for, findings
+from liqod.cli.status.explain_pod import COLUMNS, PodFacts, facts_for, findings
 from liqod.cli.status.facts import advice_of, cluster_facts
 from liqod.cli.status.peers import find
 from liqod.cli.status.reasons import command_codes, reasons
@@ -136,7 +136,7 @@ async def _node_rows(session: Session, facts: ClusterRecords, name: str) -> list
     return explain_other.explain_node(facts, node, record)
 
 
-async def _pod_facts(session: Session, facts: ClusterRecords, key: Key) -> Facts:
+async def _pod_facts(session: Session, facts: ClusterRecords, key: Key) -> PodFacts:
     try:
         pod = await session.client.get(PODS, key.name, key.namespace)
     except NotFound:
@@ -146,11 +146,11 @@ async def _pod_facts(session: Session, facts: ClusterRecords, key: Key) -> Facts
     return await _facts(session, facts, key.namespace, pod)
 
 
-async def _namespace_facts(session: Session, facts: ClusterRecords, name: str) -> Facts:
+async def _namespace_facts(session: Session, facts: ClusterRecords, name: str) -> PodFacts:
     return await _facts(session, facts, name, {"metadata": {"namespace": name, "name": ""}, "spec": {}})
 
 
-async def _facts(session: Session, facts: ClusterRecords, name: str, pod: dict[str, Any]) -> Facts:
+async def _facts(session: Session, facts: ClusterRecords, name: str, pod: dict[str, Any]) -> PodFacts:
     try:
         namespace = await session.client.get(NAMESPACES, name, view=Object)
     except NotFound:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from liqod.cli.console.render import join_reason
-from liqod.cli.status.explain_pod import REFUSED, Facts, as_row, cluster_row, namespace_rows
+from liqod.cli.status.explain_pod import REFUSED, PodFacts, as_row, cluster_row, namespace_rows
 from liqod.cli.status.peers import label
 from liqod.cli.status.reasons import Reason
 from liqod.model.diagnosis.cluster import ClusterRecords, is_stranger, problems_of, problems_of_node
@@ -21,7 +21,7 @@ from liqod.model.records.views import ForeignCluster, VirtualNode
 Rows = list[dict[str, str]]
 
 
-def explain_namespace(facts: Facts) -> Rows:
+def explain_namespace(facts: PodFacts) -> Rows:
     """Explain to which clusters a namespace goes; ``facts.pod`` is any pod of it, with an empty spec."""
     name = str(facts.pod["metadata"]["namespace"])
     rows = namespace_rows(facts)
@@ -98,7 +98,7 @@ def explain_node(facts: ClusterRecords, node: Node, record: VirtualNode | None) 
     return [*rows, as_row("result", state, "cordoned" if node.spec.unschedulable else "")]
 
 
-def explain_object(copies: Sequence[dict[str, Any]], events: Sequence[dict[str, str]], facts: Facts) -> Rows:
+def explain_object(copies: Sequence[dict[str, Any]], events: Sequence[dict[str, str]], facts: PodFacts) -> Rows:
     """Explain to which clusters a service or claim goes; ``copies`` as from ``copies.copies_of``."""
     rows = namespace_rows(facts)
     rows += [as_row(f"cluster {one['cluster']}", one["state"], one["why"]) for one in copies]

@@ -21,7 +21,7 @@ from liqod.flow.observe import Subscribers
 from liqod.hosting.isolation.views import NetworkPolicy, digest_of, in_turn, is_of_home, is_ours, spec_of
 from liqod.hosting.networkpolicies.compiler import CLOSED, Compiled, compiled
 from liqod.hosting.networkpolicies.enforcement import enforcement
-from liqod.hosting.networkpolicies.facts import Bounds, Facts
+from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts
 from liqod.hosting.networkpolicies.record import UNREADABLE, TenantContext, read
 from liqod.hosting.shadowpods.isolation import widened
 from liqod.hosting.tenants import bounds
@@ -232,7 +232,7 @@ class NetworkPolicies(Controller[Key]):
 
         Where bounds changed since these were compiled, nobody knows what is left of them: every pod is isolated.
         """
-        nothing = Facts(namespace="")
+        nothing = HomeFacts(namespace="")
         if not self._has_home_policies(namespace) and (known.current is None or not known.current.home):
             await self._write(namespace, compiled({}, nothing, limits).policies)
             return After(AGAIN)

@@ -17,7 +17,7 @@ import attrs
 
 from liqod.hosting.networkpolicies.blocks import Block
 from liqod.hosting.networkpolicies.checks import REST, checked
-from liqod.hosting.networkpolicies.facts import Bounds, Facts
+from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts
 from liqod.hosting.networkpolicies.home_view import Here, HomeView
 from liqod.hosting.networkpolicies.objects import Objection, Policy, Refused, Rule, matches
 from liqod.hosting.networkpolicies.opened import EVERYTHING, Opened, Target, raw
@@ -69,7 +69,7 @@ class Compiled:
         return tuple(one for one in self.refused if not one.policy or one.policy in selecting)
 
 
-def compiled(specs: Mapping[str, Any], facts: Facts, bounds: Bounds) -> Compiled:
+def compiled(specs: Mapping[str, Any], facts: HomeFacts, bounds: Bounds) -> Compiled:
     """Return the policies for a namespace of a tenant, from the specs of home's by their names. Never raises.
 
     They allow what both home and the bounds do. What cannot be said here, or goes beyond a bound, they do not allow:
@@ -117,7 +117,7 @@ def _name(home: str) -> str:
 class _Compiling:
     """Compiles the policies of a namespace one after the other; they share one allowance of work and networks."""
 
-    def __init__(self, facts: Facts, bounds: Bounds) -> None:
+    def __init__(self, facts: HomeFacts, bounds: Bounds) -> None:
         self.refused: list[Refused] = []
         self._tenant = bounds.tenant
         self._view = HomeView(facts)

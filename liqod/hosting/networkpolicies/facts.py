@@ -52,7 +52,7 @@ class StandIn:
 
 
 @attrs.frozen(kw_only=True)
-class Facts:
+class HomeFacts:
     """Home as one of its namespaces sees it, and how that reads here.
 
     ``pods`` are those elsewhere; those here are found by their labels. ``addresses``: how networks of home read here,

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from liqod.hosting.networkpolicies.blocks import Block, Blocks, block_of, collapsed, contains, moved
-from liqod.hosting.networkpolicies.facts import Facts, Pod
+from liqod.hosting.networkpolicies.facts import HomeFacts, Pod
 from liqod.hosting.networkpolicies.objects import Objection, Peer, Rule, Terms, matches
 from liqod.hosting.networkpolicies.ports import Ports
 from liqod.hosting.tenants.bounds import PRIVATE
@@ -53,7 +53,7 @@ class _Kind:
 class HomeView:
     """Home's endpoints, prepared for all rules of one namespace."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: HomeFacts) -> None:
         self._facts = facts
         self._work = MAX_WORK
         grouped: dict[tuple[object, ...], tuple[Pod, list[Network]]] = {}

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from liqod.hosting.networkpolicies.facts import Facts, Namespace, Pod, StandIn
+from liqod.hosting.networkpolicies.facts import HomeFacts, Namespace, Pod, StandIn
 from liqod.hosting.tenants.bounds import DNS_PORTS, KnownNetworks, dns_peers
 from liqod.model.addresses import parse_ips
 from liqod.model.records.home_policies import (
@@ -53,7 +53,7 @@ class Sent:
     """What the compiler takes of a record; ``withheld`` are the labels that pods here do not have as at home."""
 
     specs: Mapping[str, Any]
-    facts: Facts
+    facts: HomeFacts
     withheld: frozenset[str] = frozenset()
 
 
@@ -64,11 +64,11 @@ def read(text: bytes, seen: TenantContext) -> Sent:
             raise ValueError("too large")
         spec = msgspec.json.decode(text, type=HomePoliciesSpec)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return Sent({UNREADABLE: None}, Facts(namespace=seen.home))
+        return Sent({UNREADABLE: None}, HomeFacts(namespace=seen.home))
     tunnel = seen.tunnel
     return Sent(
         {one.name: one.spec for one in spec.policies},
-        Facts(
+        HomeFacts(
             namespace=seen.home,
             namespaces=_namespaces(spec, seen),
             pods=tuple(_pods(spec.pods)),

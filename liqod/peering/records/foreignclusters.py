@@ -37,7 +37,7 @@ from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.events import reference, transition
 from liqod.peering.records.record_gc import collected_at, is_wanted
-from liqod.peering.records.status import MAX_ENDPOINTS, Facts, describe
+from liqod.peering.records.status import MAX_ENDPOINTS, PeerFacts, describe
 from liqod.peering.records.stranger_places import StrangerRecord, evicted
 from liqod.peering.session.lifecycle import Disconnected, NoRoom, Stranger, Unknown, Withdrawing, ever_connected
 from liqod.peering.session.liveness import assess_liveness
@@ -321,7 +321,7 @@ class ForeignClusters(PeerController):
             self._recorder.record_event(reference(record), *event)
         return again
 
-    def _facts(self, peer: Peer, record: ForeignCluster, now: float) -> tuple[Facts, float | None]:
+    def _facts(self, peer: Peer, record: ForeignCluster, now: float) -> tuple[PeerFacts, float | None]:
         offer = self.offer_of(peer.id)
         connected = peer.session is not None
         suspect = isinstance(peer.state, Disconnected) and peer.state.suspect
@@ -337,7 +337,7 @@ class ForeignClusters(PeerController):
         node = self._nodes.get(Key(tenant_namespace(peer.id), peer.id))
         known = addresses(peer, record)
         by_hand = {endpoint.address for endpoint in record.spec.endpoints}
-        facts = Facts(
+        facts = PeerFacts(
             name=peer.name,
             seen_fingerprint=peer.seen or "",
             words=_words(peer.seen or record.status.seen_fingerprint),

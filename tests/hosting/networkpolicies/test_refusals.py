@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.schema import HostingSettings
 from liqod.hosting.networkpolicies.checks import MAX_POLICIES, MAX_TERMS
 from liqod.hosting.networkpolicies.compiler import MAX_ENTRIES, Compiled, compiled
-from liqod.hosting.networkpolicies.facts import Bounds, Facts, Namespace, Pod
+from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts, Namespace, Pod
 from liqod.hosting.tenants.bounds import KnownNetworks, network_policy
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.names import ISOLATED_LABEL
@@ -53,7 +53,7 @@ LATER: Final = {"namespaceSelector": {"matchNames": ["a"]}}
 """A peer with a field of a later version."""
 
 
-def many(count: int) -> Facts:
+def many(count: int) -> HomeFacts:
     """Return home with many pods elsewhere that are at no adjacent addresses."""
     first = int(ip_address("10.64.0.0"))
     pods = [Pod(namespace="shop", labels={}, addresses=[ip_address(first + 2 * number)]) for number in range(count)]
@@ -69,7 +69,7 @@ def spec_of(made: Compiled, name: str) -> Any:
 class RefusalTests(SynchronousTestCase):
     """Whatever is refused allows nothing and names its policy and its field; its pods stay isolated."""
 
-    def refused(self, reason: str, field: str, spec: Any, known: Facts | None = None) -> Compiled:
+    def refused(self, reason: str, field: str, spec: Any, known: HomeFacts | None = None) -> Compiled:
         """Check the one refusal of a policy ``x``, and that another policy stays as it is."""
         made = compile_all([OPEN, policy("x", spec)], "internet", known or facts(ENDS.values()))
         self.assertEqual([(one.policy, one.field, one.reason) for one in made.refused], [("x", field, reason)], spec)
