@@ -24,7 +24,7 @@ class Namespace:
 
 
 @attrs.frozen(kw_only=True)
-class Pod:
+class PodElsewhere:
     """A pod of home that runs elsewhere: at home, or at another lender. None in the network of its host.
 
     ``labels`` are those at home, ``addresses`` as they are seen here, ``ports`` the named ones of its containers: name,
@@ -45,7 +45,7 @@ class StandIn:
     protocol. It is this cluster's own word, and inside of its bounds.
     """
 
-    pod: Pod
+    pod: PodElsewhere
     port: int
     peers: Sequence[Mapping[str, Any]]
     ports: Sequence[int]
@@ -61,7 +61,7 @@ class HomeFacts:
 
     namespace: str
     namespaces: Sequence[Namespace] = ()
-    pods: Sequence[Pod] = ()
+    pods: Sequence[PodElsewhere] = ()
     addresses: AddressMap = _UNTRANSLATED
     here: Sequence[Network] = ()
     stand_ins: Sequence[StandIn] = ()

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from liqod.hosting.networkpolicies.blocks import Block, Blocks, block_of, collapsed, contains, moved
-from liqod.hosting.networkpolicies.facts import HomeFacts, Pod
+from liqod.hosting.networkpolicies.facts import HomeFacts, PodElsewhere
 from liqod.hosting.networkpolicies.objects import Objection, Peer, Rule, Terms, matches
 from liqod.hosting.networkpolicies.ports import Ports
 from liqod.hosting.tenants.bounds import PRIVATE
@@ -46,7 +46,7 @@ Named = Everybody | Here | Block
 class _Kind:
     """Pods elsewhere that no rule tells apart, with their addresses."""
 
-    pod: Pod
+    pod: PodElsewhere
     hosts: tuple[Block, ...]
 
 
@@ -56,7 +56,7 @@ class HomeView:
     def __init__(self, facts: HomeFacts) -> None:
         self._facts = facts
         self._work = MAX_WORK
-        grouped: dict[tuple[object, ...], tuple[Pod, list[Network]]] = {}
+        grouped: dict[tuple[object, ...], tuple[PodElsewhere, list[Network]]] = {}
         for pod in facts.pods:
             key = (pod.namespace, frozenset(pod.labels.items()), frozenset(pod.ports))
             hosts = grouped.setdefault(key, (pod, []))[1]
@@ -148,7 +148,7 @@ class HomeView:
             return name == self._facts.namespace
         return matches(peer.namespaces, labels)
 
-    def _selects(self, peer: Peer, pod: Pod) -> bool:
+    def _selects(self, peer: Peer, pod: PodElsewhere) -> bool:
         if peer.block is not None or not matches(peer.pods, pod.labels):
             return False
         of_it = [one for one in self._facts.namespaces if one.name == pod.namespace]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from liqod.hosting.networkpolicies.facts import HomeFacts, Namespace, Pod, StandIn
+from liqod.hosting.networkpolicies.facts import HomeFacts, Namespace, PodElsewhere, StandIn
 from liqod.hosting.tenants.bounds import DNS_PORTS, KnownNetworks, dns_peers
 from liqod.model.addresses import parse_ips
 from liqod.model.records.home_policies import (
@@ -85,12 +85,12 @@ def _namespaces(spec: HomePoliciesSpec, seen: TenantContext) -> tuple[Namespace,
     return tuple(Namespace(name, found, seen.here.get(name, "")) for name, found in labels.items())
 
 
-def _pods(kinds: Sequence[PodKind]) -> Iterator[Pod]:
+def _pods(kinds: Sequence[PodKind]) -> Iterator[PodElsewhere]:
     left = MAX_ADDRESSES
     for one in kinds[:MAX_KINDS]:
         ports = tuple((port.name, port.protocol, port.port) for port in one.ports)
         for address in parse_ips(one.addresses[:left]):
-            yield Pod(namespace=one.namespace, labels=one.labels, addresses=(address,), ports=ports)
+            yield PodElsewhere(namespace=one.namespace, labels=one.labels, addresses=(address,), ports=ports)
         left -= len(one.addresses[:left])
 
 
@@ -113,7 +113,7 @@ def _stand_ins(spec: HomePoliciesSpec, seen: TenantContext) -> Iterator[StandIn]
     """Yield what stands here for home's name servers: those of this cluster, and the tenant's own port of names."""
     for one in spec.name_servers[:MAX_SERVERS]:
         ports = tuple((port.name, port.protocol, port.port) for port in one.ports)
-        pod = Pod(
+        pod = PodElsewhere(
             namespace=one.namespace,
             labels=one.labels,
             addresses=tuple(parse_ips(one.addresses[:MAX_SERVERS])),

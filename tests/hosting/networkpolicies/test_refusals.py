@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.schema import HostingSettings
 from liqod.hosting.networkpolicies.checks import MAX_POLICIES, MAX_TERMS
 from liqod.hosting.networkpolicies.compiler import MAX_ENTRIES, Compiled, compiled
-from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts, Namespace, Pod
+from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts, Namespace, PodElsewhere
 from liqod.hosting.tenants.bounds import KnownNetworks, network_policy
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.names import ISOLATED_LABEL
@@ -56,7 +56,7 @@ LATER: Final = {"namespaceSelector": {"matchNames": ["a"]}}
 def many(count: int) -> HomeFacts:
     """Return home with many pods elsewhere that are at no adjacent addresses."""
     first = int(ip_address("10.64.0.0"))
-    pods = [Pod(namespace="shop", labels={}, addresses=[ip_address(first + 2 * number)]) for number in range(count)]
+    pods = [PodElsewhere(namespace="shop", labels={}, addresses=[ip_address(first + 2 * number)]) for number in range(count)]
     return attrs.evolve(facts(()), pods=pods)
 
 
@@ -192,7 +192,7 @@ class RefusalTests(SynchronousTestCase):
         known = attrs.evolve(
             facts(()),
             pods=[
-                Pod(namespace="shop", labels={"n": f"{number}"}, addresses=[ip_address("10.64.0.1")])
+                PodElsewhere(namespace="shop", labels={"n": f"{number}"}, addresses=[ip_address("10.64.0.1")])
                 for number in range(2000)
             ],
         )

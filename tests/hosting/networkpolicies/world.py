@@ -10,7 +10,7 @@ import attrs
 
 from liqod.config.schema import HostingSettings
 from liqod.hosting.networkpolicies.compiler import Compiled, compiled
-from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts, Namespace, Pod
+from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts, Namespace, PodElsewhere
 from liqod.hosting.tenants.bounds import KnownNetworks, network_policy
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.names import ISOLATED_LABEL, REMOTE_CLUSTER_LABEL
@@ -175,7 +175,7 @@ def facts(ends: Iterable[End], *, six: bool = True) -> HomeFacts:
         namespace="shop",
         namespaces=[Namespace(name, labels, AT_LENDER.get(name, "")) for name, labels in NAMESPACES.items()],
         pods=[
-            Pod(
+            PodElsewhere(
                 namespace=one.namespace,
                 labels=one.labels,
                 addresses=[ip_address(text) for text in one.lender[:count]],
