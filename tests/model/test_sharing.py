@@ -9,7 +9,7 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.views import Pod as HostedPod
-from liqod.kube.cache.watch_decoder import Change, Decoder
+from liqod.kube.cache.watch_decoder import Decoder, WatchEvent
 from liqod.kubelet.common.views import HomePod, RemotePod
 from liqod.model.objects.interning import Sharing
 from liqod.model.objects.pod import Pod as CountedPod
@@ -45,7 +45,7 @@ def line(thing: dict[str, Any]) -> bytes:
 def decoded(view: type[Any], thing: dict[str, Any]) -> Any:
     """Return an object as the cache keeps it."""
     change = Decoder(view).line(line(thing))
-    assert isinstance(change, Change)
+    assert isinstance(change, WatchEvent)
     return change.object
 
 

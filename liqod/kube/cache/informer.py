@@ -20,7 +20,7 @@ from liqod.flow.timer import Timer
 from liqod.kube.cache.listwatch import Command, List, ListWatch, Wait, Watch, is_warming
 from liqod.kube.cache.sizes import Sizes
 from liqod.kube.cache.store import Delta, Store, V
-from liqod.kube.cache.watch_decoder import Bookmark, Change, Decoder, Failure, Unreadable, object_size
+from liqod.kube.cache.watch_decoder import Bookmark, Decoder, Failure, Unreadable, WatchEvent, object_size
 from liqod.kube.cache.watch_stream import TURN, Stream, Watchdog
 from liqod.kube.client import Client
 from liqod.kube.connection.cache_quota import CacheUsage
@@ -322,10 +322,10 @@ class Informer(Service, Generic[V]):
         return self._ended(error)
 
     def _line(self, line: bytes) -> bool:
-        event: Change[V] | Bookmark | Failure | Unreadable = self._decoder.line(line)
+        event: WatchEvent[V] | Bookmark | Failure | Unreadable = self._decoder.line(line)
         if isinstance(event, Unreadable):
             self._log_undecodable(event)
-        if self._sizes is not None and isinstance(event, Bookmark | Change | Unreadable):
+        if self._sizes is not None and isinstance(event, Bookmark | WatchEvent | Unreadable):
             self._count(self._sizes, event, object_size(line, event))
         if self._held is not None and not self._count(self._held, event, len(line)):
             event = Failure(self._quota_exceeded())
@@ -341,16 +341,18 @@ class Informer(Service, Generic[V]):
         if self._sizes is not None:
             self._sizes.begin()
 
-    def _count(self, table: CacheUsage | Sizes, event: Change[V] | Bookmark | Failure | Unreadable, size: int) -> bool:
+    def _count(
+        self, table: CacheUsage | Sizes, event: WatchEvent[V] | Bookmark | Failure | Unreadable, size: int
+    ) -> bool:
         """Count the object of an event; return whether it may be kept."""
         if isinstance(event, Bookmark):
             if event.initial_end:
                 table.complete()
             return True
-        key = event.object.metadata.key if isinstance(event, Change) else getattr(event, "key", None)
+        key = event.object.metadata.key if isinstance(event, WatchEvent) else getattr(event, "key", None)
         if key is None:
             return True
-        if isinstance(event, Change | Unreadable) and event.type == "DELETED":
+        if isinstance(event, WatchEvent | Unreadable) and event.type == "DELETED":
             table.drop(key)
             return True
         return table.note(key, size)

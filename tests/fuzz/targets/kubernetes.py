@@ -12,12 +12,12 @@ import msgspec
 from liqod.kube.cache.watch_decoder import (
     INITIAL_END,
     Bookmark,
-    Change,
     Decoder,
     Failure,
     Lines,
     LineTooLong,
     Unreadable,
+    WatchEvent,
 )
 from liqod.kube.connection.config import ConfigError, from_grant
 from liqod.kube.connection.transport import tls_creator
@@ -55,8 +55,8 @@ def watch_line(data: bytes) -> None:
         assert lines == [line for line in rest.split(b"\n")[:-1] if line]
     for line in (*lines, rest):
         event = DECODER.line(line)
-        assert isinstance(event, Change | Bookmark | Failure | Unreadable)
-        if isinstance(event, Change):
+        assert isinstance(event, WatchEvent | Bookmark | Failure | Unreadable)
+        if isinstance(event, WatchEvent):
             assert event.object.metadata.name
         known = DECODER.object(line)
         assert isinstance(known, ShadowPod | Unreadable)
