@@ -51,7 +51,7 @@ class Observed:
 
 
 @attrs.frozen
-class Change:
+class PathChange:
     """What is done to one path, and why if that is not plain."""
 
     verb: Verb
@@ -63,7 +63,7 @@ class Change:
 class Plan:
     """Changes in their order; with refusals none of them is carried out."""
 
-    changes: Sequence[Change]
+    changes: Sequence[PathChange]
     receipt: Receipt
     create_users: Sequence[str] = ()
     remove_users: Sequence[str] = ()
@@ -92,19 +92,19 @@ def plan_installation(entries: Sequence[Entry], observed: Observed, users: Seque
     return Plan(changes, receipt, create_users=create, refusals=refusals)
 
 
-def _installed(entry: Entry, digest: str, before: Receipt) -> Change:
+def _installed(entry: Entry, digest: str, before: Receipt) -> PathChange:
     if digest == entry.digest:
-        return Change("unchanged", entry.path)
+        return PathChange("unchanged", entry.path)
     if digest == ABSENT:
-        return Change("write", entry.path)
+        return PathChange("write", entry.path)
     if digest in before.entries.get(entry.path, ()):
-        return Change("replace", entry.path, "written by an earlier installation, and not changed since")
+        return PathChange("replace", entry.path, "written by an earlier installation, and not changed since")
     if entry.configuration and digest != OTHER:
-        return Change("keep", entry.path, "your configuration")
+        return PathChange("keep", entry.path, "your configuration")
     if entry.optional:
-        return Change("keep", entry.path, "not written by this command")
+        return PathChange("keep", entry.path, "not written by this command")
     why = "was changed" if entry.path in before.entries else "exists, and was not written by this command"
-    return Change("conflict", entry.path, f"{why}; move it away (own settings of a unit belong in a drop-in)")
+    return PathChange("conflict", entry.path, f"{why}; move it away (own settings of a unit belong in a drop-in)")
 
 
 def settled(receipt: Receipt, entries: Sequence[Entry]) -> Receipt:
@@ -131,9 +131,9 @@ def plan_removal(observed: Observed) -> Plan:
     for path, written in sorted(before.entries.items()):
         digest = observed.digests.get(path, ABSENT)
         if digest in written:
-            changes.append(Change("remove", path))
+            changes.append(PathChange("remove", path))
         elif digest != ABSENT:
-            changes.append(Change("keep", path, "it was changed since it was written"))
+            changes.append(PathChange("keep", path, "it was changed since it was written"))
     return Plan(changes, before, remove_users=[name for name in before.users if name in observed.accounts])
 
 
