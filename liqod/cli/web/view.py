@@ -49,7 +49,7 @@ class Snapshot:
 
 
 @attrs.frozen
-class Step:
+class AdviceRow:
     """Something that is wrong and what to do about it."""
 
     severity: str
@@ -98,7 +98,7 @@ class Overview:
     summary: str
     peers: Sequence[Peer]
     hidden: int
-    steps: Sequence[Step]
+    steps: Sequence[AdviceRow]
 
 
 @attrs.frozen
@@ -118,7 +118,7 @@ class PeerPage:
     home: str
     peer: Peer
     details: Sequence[tuple[str, str]]
-    steps: Sequence[Step]
+    steps: Sequence[AdviceRow]
     result: str
     timeline: Sequence[Moment]
     offers: Sequence[tuple[str, str, str]]
@@ -176,10 +176,10 @@ def peer_page(records: Snapshot, peer_id: str) -> PeerPage | None:
     )
 
 
-def step_of(problem: Problem) -> Step:
+def step_of(problem: Problem) -> AdviceRow:
     """Return a problem with the advice that every command gives about it."""
     text = f"{problem.kind} {problem.name}: {join_reason(problem.code, problem.cause)}"
-    return Step(problem.severity, text, advice_of(problem), problem.since)
+    return AdviceRow(problem.severity, text, advice_of(problem), problem.since)
 
 
 def _peers(records: Snapshot, clusters: Sequence[ForeignCluster]) -> list[Peer]:

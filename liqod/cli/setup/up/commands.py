@@ -22,7 +22,7 @@ from liqod.cli.setup.host.wanted import ROLES
 from liqod.cli.setup.up import down as taking_down
 from liqod.cli.setup.up.carry_out import Up
 from liqod.cli.setup.up.observe import TargetHost, look
-from liqod.cli.setup.up.plan import MARKS, Step, is_needed, plan, refused
+from liqod.cli.setup.up.plan import MARKS, SetupStep, is_needed, plan, refused
 from liqod.cli.setup.up.service import Systemd
 from liqod.cli.status.whoami import own_cluster
 from liqod.config.schema import Settings
@@ -159,7 +159,7 @@ async def set_up(
     session.publish(result)
 
 
-def show(output: Output, steps: Sequence[Step]) -> None:
+def show(output: Output, steps: Sequence[SetupStep]) -> None:
     """Print the steps, with details of those that are not done."""
     for step in steps:
         mark, style = MARKS[step.state]
