@@ -37,7 +37,7 @@ from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.shadowpods.pod_update.in_place import InPlaceUpdate, compared
 from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.capacity import TenantCapacity
-from liqod.hosting.shadowpods.quota.ledger import Waiting
+from liqod.hosting.shadowpods.quota.ledger import WaitingShadowPod
 from liqod.hosting.shadowpods.status import ShadowPodReports
 from liqod.hosting.tenants.bounds import default_requests, with_limits
 from liqod.hosting.tenants.contract import Contract
@@ -298,7 +298,7 @@ class ShadowPods(Controller[Key]):
             requested = resource_requests.of_pod(
                 read_spec(shadow), default_requests(self._contracts.of(tenant), offered)
             )
-            before = self.capacity.wait(tenant, Waiting(created, key, requested, offered))
+            before = self.capacity.wait(tenant, WaitingShadowPod(created, key, requested, offered))
             # The free capacity changes with every pod that finishes; that alone is not worth a write to each of the
             # refused.
             written |= present.reason == refuse.reason and (before is None or before.offered == offered)

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe
 from liqod.flow.observe import Subscribers
 from liqod.hosting.shadowpods.quota import resource_requests
-from liqod.hosting.shadowpods.quota.ledger import Ledger, Waiting, WaitingList, fitting
+from liqod.hosting.shadowpods.quota.ledger import Ledger, WaitingList, WaitingShadowPod, fitting
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.offers import Offers
 from liqod.hosting.views import Pod, controller_of, is_managed
@@ -93,7 +93,7 @@ class TenantCapacity(Controller[str]):
         self._ledger.charge(key, tenant, _requested(pod))
         self._freed(tenant)  # it may have been resized to less
 
-    def wait(self, tenant: str, entry: Waiting) -> Waiting | None:
+    def wait(self, tenant: str, entry: WaitingShadowPod) -> WaitingShadowPod | None:
         """Add a refused ShadowPod to the waiting list; returns its previous entry."""
         return self._waiting.add(tenant, entry)
 
