@@ -22,7 +22,7 @@ from liqod.cli.network.connectivity.cases import HOME, WAYS, Case, Peer, cases, 
 from liqod.cli.network.connectivity.command import withheld
 from liqod.cli.network.connectivity.junit import junit
 from liqod.cli.network.connectivity.observations import (
-    Ended,
+    ContainerStateTerminated,
     Observed,
     ProbePod,
     Stopped,
@@ -287,10 +287,12 @@ class ObservationTests(SynchronousTestCase):
     def test_ends(self) -> None:
         """0 and 1 say whether there was an answer, anything else that it could not be tried."""
         for code, answered in ((0, True), (1, False), (2, None), (137, None)):
-            self.assertIs(of_end(Ended(exit_code=code)).answered, answered)
-        ended = Ended(message="a\nb\x1b[31m", started_at="2026-01-01T00:00:00Z", finished_at="2026-01-01T00:00:03Z")
+            self.assertIs(of_end(ContainerStateTerminated(exit_code=code)).answered, answered)
+        ended = ContainerStateTerminated(
+            message="a\nb\x1b[31m", started_at="2026-01-01T00:00:00Z", finished_at="2026-01-01T00:00:03Z"
+        )
         self.assertEqual(of_end(ended), Observed(True, "a b�[31m", 3.0))
-        self.assertIn("OOMKilled", of_end(Ended(exit_code=137, reason="OOMKilled")).said)
+        self.assertIn("OOMKilled", of_end(ContainerStateTerminated(exit_code=137, reason="OOMKilled")).said)
 
     def test_one_by_one(self) -> None:
         """What has ended is known while the rest goes on; the pod is over when all have."""

@@ -22,7 +22,7 @@ OWN_REASONS: Final = ("NotReflected", "RemoteNameTaken")
 _IMAGE: Final = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable")
 
 
-class Ended(View, frozen=True):
+class ContainerStateTerminated(View, frozen=True):
     """The end of a container."""
 
     exit_code: int = 0
@@ -32,25 +32,25 @@ class Ended(View, frozen=True):
     finished_at: str = ""
 
 
-class Waiting(View, frozen=True):
+class ContainerStateWaiting(View, frozen=True):
     """Why a container does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
-class State(View, frozen=True):
+class ContainerState(View, frozen=True):
     """The state of a container, one of three."""
 
-    terminated: Ended | None = None
-    waiting: Waiting | None = None
+    terminated: ContainerStateTerminated | None = None
+    waiting: ContainerStateWaiting | None = None
 
 
 class ContainerStatus(View, frozen=True):
     """A container's name and state."""
 
     name: str = ""
-    state: State = State()
+    state: ContainerState = ContainerState()
 
 
 class ProbePodStatus(View, frozen=True):
@@ -114,7 +114,7 @@ def observed(pod: ProbePod, wanted: Iterable[Case]) -> dict[Case, Observed]:
     return {one: of_end(end) for one in wanted if (end := ended.get(one.name)) is not None}
 
 
-def of_end(ended: Ended) -> Observed:
+def of_end(ended: ContainerStateTerminated) -> Observed:
     """Return what the end of a container means; only 0 and 1 say whether there was an answer."""
     said = printable(" ".join(ended.message.split()))[:LONGEST]
     took = _seconds(ended)
@@ -123,7 +123,7 @@ def of_end(ended: Ended) -> Observed:
     return Observed(None, said or f"the container ended with {ended.exit_code} {printable(ended.reason)}".strip(), took)
 
 
-def _seconds(ended: Ended) -> float | None:
+def _seconds(ended: ContainerStateTerminated) -> float | None:
     began, over = parse_rfc3339(ended.started_at), parse_rfc3339(ended.finished_at)
     return max(0.0, (over - began).total_seconds()) if began is not None and over is not None else None
 
