@@ -22,8 +22,8 @@ from liqod.cli.network.connectivity.cases import HOME, WAYS, Case, Peer, cases, 
 from liqod.cli.network.connectivity.command import withheld
 from liqod.cli.network.connectivity.junit import junit
 from liqod.cli.network.connectivity.observations import (
+    CaseOutcome,
     ContainerStateTerminated,
-    Observed,
     ProbePod,
     Stopped,
     is_over,
@@ -41,11 +41,11 @@ from liqod.model.records.views import VirtualNode
 
 MILAN, TURIN = Peer("c2", "milan", 0), Peer("c3", "turin", 1)
 ALL = cases([MILAN], WAYS, node=True, ingress=True)
-YES, NO = Observed(True, "answered"), Observed(False, "no answer")
+YES, NO = CaseOutcome(True, "answered"), CaseOutcome(False, "no answer")
 Which = Callable[[Case], bool]
 
 
-def healthy(wanted: Iterable[Case]) -> dict[Case, Observed]:
+def healthy(wanted: Iterable[Case]) -> dict[Case, CaseOutcome]:
     """Return what is seen where all is well and policies are enforced."""
     return {one: NO if one.silence else YES for one in wanted}
 
@@ -265,7 +265,7 @@ class VerdictTests(SynchronousTestCase):
     def test_any_answers(self, data: st.DataObject) -> None:
         """Whatever is seen, every case has one result, and a failure names an object, a cause and what to do."""
         wanted = cases([MILAN, TURIN], WAYS, node=True, ingress=True)
-        said = st.sampled_from([None, YES, NO, Observed(None, "killed")])
+        said = st.sampled_from([None, YES, NO, CaseOutcome(None, "killed")])
         drawn = {one: data.draw(said) for one in wanted}
         names = [name for name, _ in servers([MILAN, TURIN], wanted)] + list(clients(wanted))
         stopped = {name: Stopped("why", "what") for name in data.draw(st.sets(st.sampled_from(names)))}
@@ -291,7 +291,7 @@ class ObservationTests(SynchronousTestCase):
         ended = ContainerStateTerminated(
             message="a\nb\x1b[31m", started_at="2026-01-01T00:00:00Z", finished_at="2026-01-01T00:00:03Z"
         )
-        self.assertEqual(of_end(ended), Observed(True, "a b�[31m", 3.0))
+        self.assertEqual(of_end(ended), CaseOutcome(True, "a b�[31m", 3.0))
         self.assertIn("OOMKilled", of_end(ContainerStateTerminated(exit_code=137, reason="OOMKilled")).said)
 
     def test_one_by_one(self) -> None:
@@ -299,7 +299,7 @@ class ObservationTests(SynchronousTestCase):
         wanted = [one for one in ALL if one.client == MILAN.from_here][:2]
         states = [{"name": wanted[0].name, "state": {"terminated": {"exitCode": 1}}}, {"name": wanted[1].name}]
         pod = self.pod(phase="Running", containerStatuses=states)
-        self.assertEqual(observed(pod, wanted), {wanted[0]: Observed(False)})
+        self.assertEqual(observed(pod, wanted), {wanted[0]: CaseOutcome(False)})
         self.assertFalse(is_over(pod, wanted))
         self.assertTrue(is_over(pod, wanted[:1]))
         self.assertTrue(is_over(self.pod(phase="Failed"), wanted))

@@ -83,7 +83,7 @@ class ProbeIngress(Object, frozen=True):
 
 
 @attrs.frozen
-class Observed:
+class CaseOutcome:
     """What a case came to: whether there was an answer (None: it could not be tried), the words, the seconds."""
 
     answered: bool | None
@@ -108,19 +108,21 @@ class Stopped:
         return self.cause.partition(":")[0] in TERMS
 
 
-def observed(pod: ProbePod, wanted: Iterable[Case]) -> dict[Case, Observed]:
+def observed(pod: ProbePod, wanted: Iterable[Case]) -> dict[Case, CaseOutcome]:
     """Return what the containers of a client that have ended came to."""
     ended = {one.name: one.state.terminated for one in pod.status.container_statuses}
     return {one: of_end(end) for one in wanted if (end := ended.get(one.name)) is not None}
 
 
-def of_end(ended: ContainerStateTerminated) -> Observed:
+def of_end(ended: ContainerStateTerminated) -> CaseOutcome:
     """Return what the end of a container means; only 0 and 1 say whether there was an answer."""
     said = printable(" ".join(ended.message.split()))[:LONGEST]
     took = _seconds(ended)
     if ended.exit_code in (0, 1):
-        return Observed(not ended.exit_code, said, took)
-    return Observed(None, said or f"the container ended with {ended.exit_code} {printable(ended.reason)}".strip(), took)
+        return CaseOutcome(not ended.exit_code, said, took)
+    return CaseOutcome(
+        None, said or f"the container ended with {ended.exit_code} {printable(ended.reason)}".strip(), took
+    )
 
 
 def _seconds(ended: ContainerStateTerminated) -> float | None:

@@ -17,7 +17,7 @@ from liqod.cli.console.wait import until
 from liqod.cli.network.connectivity import objects, scripts
 from liqod.cli.network.connectivity.cases import HOME, Case, Peer, Way, clients, servers
 from liqod.cli.network.connectivity.observations import (
-    Observed,
+    CaseOutcome,
     ProbeIngress,
     ProbePod,
     Stopped,
@@ -69,7 +69,7 @@ class TestRun:
     progress: Progress
     _pods: Informer[ProbePod] = attrs.field(init=False)
     _slots: DeferredSemaphore = attrs.field(init=False)
-    _seen: dict[Case, Observed] = attrs.field(init=False, factory=dict)
+    _seen: dict[Case, CaseOutcome] = attrs.field(init=False, factory=dict)
     _stopped: dict[str, Stopped] = attrs.field(init=False, factory=dict)
     _services: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
     _addresses: dict[str, str] = attrs.field(init=False, factory=dict)
@@ -180,7 +180,7 @@ class TestRun:
         self._stopped[name] = why
         self.progress.line(f"✗ {name}: {why.cause}")
 
-    def _take(self, found: Mapping[Case, Observed]) -> None:
+    def _take(self, found: Mapping[Case, CaseOutcome]) -> None:
         """Note and show what containers came to."""
         for case, one in found.items():
             if case in self._seen:
@@ -205,7 +205,9 @@ class TestRun:
             return case.server in self._ingresses
         if case.by == "address" and not self._address(case):
             peer = self._called(case.peer)
-            self._take({case: Observed(False, f"{peer} has no address for pods here: the networks are not agreed on")})
+            self._take(
+                {case: CaseOutcome(False, f"{peer} has no address for pods here: the networks are not agreed on")}
+            )
             return False
         return True
 

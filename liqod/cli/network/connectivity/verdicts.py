@@ -9,7 +9,7 @@ import attrs
 
 from liqod.cli.console.render import printable
 from liqod.cli.network.connectivity.cases import HOME, Case, Peer, Way
-from liqod.cli.network.connectivity.observations import Observed, Stopped
+from liqod.cli.network.connectivity.observations import CaseOutcome, Stopped
 
 Outcome = Literal["good", "failed", "skipped"]
 
@@ -58,7 +58,7 @@ class Run:
     """
 
     peers: Sequence[Peer]
-    seen: Mapping[Case, Observed]
+    seen: Mapping[Case, CaseOutcome]
     stopped: Mapping[str, Stopped] = {}
     refused: Mapping[str, str] = {}
     withheld: Mapping[tuple[Way, str], str] = {}
@@ -114,7 +114,7 @@ def judge(run: Run, wanted: Sequence[Case], case: Case) -> Result:
     return attrs.evolve(judged, seconds=seen.seconds)
 
 
-def _answered(run: Run, wanted: Sequence[Case], case: Case, seen: Observed) -> Result:
+def _answered(run: Run, wanted: Sequence[Case], case: Case, seen: CaseOutcome) -> Result:
     """Judge a case that should be answered."""
     if seen.answered:
         return _result(run, case, "good")
