@@ -14,7 +14,7 @@ from typing import Final
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.setup.host.plan import ABSENT, OTHER, Account, Observed, Plan, Receipt, parents
+from liqod.cli.setup.host.plan import ABSENT, OTHER, Account, ObservedHost, Plan, Receipt, parents
 from liqod.cli.setup.host.wanted import POLKIT, RECEIPT, ROLES, USERS, Entry, digest_of
 
 RECEIPT_LIMIT: Final = 1 << 20
@@ -27,12 +27,12 @@ def has_polkit(root: Path) -> bool:
     return any(_at(root, place).is_dir() for place in POLKIT_PLACES)
 
 
-def observe(root: Path, paths: Iterable[str]) -> Observed:
+def observe(root: Path, paths: Iterable[str]) -> ObservedHost:
     """Return what there is of some paths, and of those of the receipt. Raises CliError where it cannot be read."""
     receipt = read_receipt(root)
     everything = {*paths, *(receipt.entries if receipt else ())}
     try:
-        return Observed(
+        return ObservedHost(
             {path: _digest(_at(root, path)) for path in everything},
             frozenset(path for path in parents([*everything, RECEIPT]) if _at(root, path).is_dir()),
             _accounts(root),

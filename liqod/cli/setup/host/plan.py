@@ -41,7 +41,7 @@ class Receipt:
 
 
 @attrs.frozen
-class Observed:
+class ObservedHost:
     """The host: digests by path, directories that exist (of those that matter), users, and the receipt."""
 
     digests: Mapping[str, str]
@@ -70,7 +70,7 @@ class Plan:
     refusals: Sequence[str] = ()
 
 
-def plan_installation(entries: Sequence[Entry], observed: Observed, users: Sequence[str] = USERS) -> Plan:
+def plan_installation(entries: Sequence[Entry], observed: ObservedHost, users: Sequence[str] = USERS) -> Plan:
     """Return what has to be done so that all entries and users are there."""
     before = observed.receipt or Receipt()
     changes = [_installed(entry, observed.digests.get(entry.path, ABSENT), before) for entry in entries]
@@ -124,7 +124,7 @@ def _account_refusal(name: str, account: Account) -> str:
     return ""
 
 
-def plan_removal(observed: Observed) -> Plan:
+def plan_removal(observed: ObservedHost) -> Plan:
     """Return what has to be done so that nothing of the receipt is left but what was changed since."""
     before = observed.receipt or Receipt()
     changes = []
