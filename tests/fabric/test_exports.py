@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel.host import apply, observe
-from liqod.fabric.agent.kernel.model import Observed, Overlay, Step
+from liqod.fabric.agent.kernel.model import ObservedKernel, Overlay, Step
 from liqod.fabric.agent.kernel.plan import plan, show
 from liqod.fabric.agent.kernel.rules import nftables
 from liqod.fabric.control.agreement.agreement import LocalNetwork
@@ -484,5 +484,5 @@ class ExportRuleTests(SynchronousTestCase):
 
     def test_from_nothing_all_is_there_at_once(self) -> None:
         """The first plan has the exports in it, before any route leads to the peer."""
-        text = show(plan(with_exports(MACHINE), Observed(), NOW))
+        text = show(plan(with_exports(MACHINE), ObservedKernel(), NOW))
         self.assertLess(text.index("192.0.2.9"), text.index("route replace"))

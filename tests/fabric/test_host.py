@@ -21,7 +21,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from liqod.fabric.agent.kernel import host
 from liqod.fabric.agent.kernel.device import creation
 from liqod.fabric.agent.kernel.host import HostKernel, KernelError, Output, apply, observe
-from liqod.fabric.agent.kernel.model import Desired
+from liqod.fabric.agent.kernel.model import DesiredKernel
 from liqod.fabric.agent.kernel.plan import plan
 from liqod.fabric.state.network import ExportedAddress, Link, Netmap
 from liqod.flow.clocks import Reactor
@@ -58,7 +58,7 @@ def link(number: int, *, pods: frozenset[str] | None = frozenset({"10.201.0.5"})
     )
 
 
-DESIRED = Desired(
+DESIRED = DesiredKernel(
     device="liqod",
     create=("ip", "link", "add", "dev", "liqod", "type", "wireguard"),
     listen_port=5871,

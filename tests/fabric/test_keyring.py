@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.demo.access import client_config
 from liqod.fabric.agent.kernel.host import apply, observe
-from liqod.fabric.agent.kernel.model import Desired
+from liqod.fabric.agent.kernel.model import DesiredKernel
 from liqod.fabric.agent.kernel.plan import plan
 from liqod.fabric.agent.key import Keys, from_private, generate, load_or_create, plan_next
 from liqod.fabric.agent.keyring import CONFIRM_TIMEOUT, KeyRing, all_accept
@@ -54,12 +54,12 @@ class NextKeyTests(SynchronousTestCase):
         """Traffic stays with the present key until the peer has the next; then networks move, and the old goes."""
         kernel = FakeKernel()
 
-        async def converge(desired: Desired) -> int:
+        async def converge(desired: DesiredKernel) -> int:
             steps = plan(desired, await observe(kernel, "liqod"), NOW)
             await apply(kernel, steps)
             return len(steps)
 
-        def run(desired: Desired) -> int:
+        def run(desired: DesiredKernel) -> int:
             return self.successResultOf(Deferred.fromCoroutine(converge(desired)))
 
         run(DESIRED)

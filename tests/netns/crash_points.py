@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from liqod.fabric.agent.kernel.host import Output, apply, observe
-from liqod.fabric.agent.kernel.model import INWARD, Desired, Overlay
+from liqod.fabric.agent.kernel.model import INWARD, DesiredKernel, Overlay
 from liqod.fabric.agent.kernel.plan import plan, removal
 from liqod.fabric.agent.key import generate
 from liqod.fabric.state.network import VNI, ExportedAddress, Link, Netmap, Vtep
@@ -69,7 +69,7 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waited")
 
 
-def wanted() -> Desired:
+def wanted() -> DesiredKernel:
     """Return three peers, IPv4 and IPv6, closed, with exports of both, and an overlay."""
     key = generate()
     ports = frozenset({("tcp", 80)})
@@ -93,7 +93,7 @@ def wanted() -> Desired:
         for n in (1, 2, 3)
     )
     ends = (Vtep("10.98.0.50", (network("10.201.1.0/24"), network("10.98.0.50/32"))),)
-    return Desired(
+    return DesiredKernel(
         device=DEVICE,
         create=("setsid", "--fork", "wireguard-go", DEVICE),
         listen_port=5871,
@@ -107,7 +107,7 @@ def wanted() -> Desired:
     )
 
 
-async def converge(desired: Desired, kernel: PlainKernel | None = None) -> int:
+async def converge(desired: DesiredKernel, kernel: PlainKernel | None = None) -> int:
     """Do what the daemon does in one turn; returns the number of steps."""
     steps = plan(desired, await observe(PlainKernel(), DEVICE), time.time())
     await apply(kernel or PlainKernel(), steps)

@@ -15,7 +15,7 @@ from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status.facts import as_finding, cluster_facts
 from liqod.cli.status.peers import find
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, observe
-from liqod.fabric.agent.kernel.model import Observed
+from liqod.fabric.agent.kernel.model import ObservedKernel
 from liqod.fabric.agent.probing.probe_burst import measure_sizes
 from liqod.fabric.control.probe_targets import pod_targets
 from liqod.fabric.state.network import parse_networks
@@ -113,7 +113,7 @@ async def _observed(session: Session, kernel: Kernel, tunnel: TunnelEndpoint) ->
     return observation(observed, tunnel.spec.public_key, utc_now().timestamp())
 
 
-def observation(observed: Observed, key: str, now: float) -> HostObservation:
+def observation(observed: ObservedKernel, key: str, now: float) -> HostObservation:
     """Return what the kernel has of the tunnel to the peer with a key. Pure."""
     peer = observed.tunnel.peers.get(key) if observed.tunnel is not None else None
     return HostObservation(

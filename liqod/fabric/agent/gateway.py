@@ -17,7 +17,7 @@ from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.address_watch import AddressWatch
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe
 from liqod.fabric.agent.kernel.host_facts import host_addresses, name_servers, tunnel_mtu, uplink_mtu
-from liqod.fabric.agent.kernel.model import INWARD, Desired, Observed, Overlay, Step, TunnelPeer
+from liqod.fabric.agent.kernel.model import INWARD, DesiredKernel, ObservedKernel, Overlay, Step, TunnelPeer
 from liqod.fabric.agent.kernel.plan import plan, removal, show
 from liqod.fabric.agent.kernel.preflight import find_lacks
 from liqod.fabric.agent.kernel.routes import host_networks, next_hops
@@ -66,7 +66,7 @@ class GatewayAgent(MultiService):
         self._uplink = 0
         self._addresses: frozenset[str] = frozenset()
         self._converged_at: frozenset[str] = frozenset()
-        self._observed = Observed()
+        self._observed = ObservedKernel()
         self.last_plan: tuple[Step, ...] = ()
 
     def sources(self) -> Iterable[Source[str]]:
@@ -199,9 +199,9 @@ class GatewayAgent(MultiService):
             pods=dict(self._pinger.paths),
         )
 
-    def _kernel_state(self, desired: DesiredNetwork, key: TunnelKey) -> Desired:
+    def _kernel_state(self, desired: DesiredNetwork, key: TunnelKey) -> DesiredKernel:
         network = self._settings
-        return Desired(
+        return DesiredKernel(
             device=network.device,
             create=self._create,
             listen_port=network.listen_port,

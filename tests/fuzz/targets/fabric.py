@@ -11,7 +11,7 @@ import msgspec
 
 from liqod.fabric.agent.desired import RecordLimits, desired_network
 from liqod.fabric.agent.kernel import plan
-from liqod.fabric.agent.kernel.model import Desired, NodeDesired, Observed, Overlay
+from liqod.fabric.agent.kernel.model import DesiredKernel, DesiredNodeKernel, ObservedKernel, Overlay
 from liqod.fabric.agent.kernel.rules import nftables
 from liqod.fabric.agent.kernel.vxlan import device_name
 from liqod.fabric.agent.node_view import node_desired
@@ -96,7 +96,7 @@ def tunnels(data: bytes) -> None:
         assert refusal.message
     network = derived.network
     overlay = Overlay(device_name("liqod"), 18952, 4790, "192.0.2.1", 1370, network.vteps, 18952, source="liqod")
-    wanted = Desired(
+    wanted = DesiredKernel(
         device="liqod",
         create=("ip", "link"),
         listen_port=5871,
@@ -108,7 +108,7 @@ def tunnels(data: bytes) -> None:
         links=network.links,
         overlay=overlay,
     )
-    for step in plan.plan(wanted, Observed(), 0.0):
+    for step in plan.plan(wanted, ObservedKernel(), 0.0):
         if not step.secret:
             _check(step.stdin)
         for word in step.argv[1:]:
@@ -127,7 +127,7 @@ def node(data: bytes) -> None:
         return
     wanted = node_desired("liqod", "192.0.2.9", 1500, records.tunnels)
     if wanted is not None:
-        assert isinstance(wanted, NodeDesired)
+        assert isinstance(wanted, DesiredNodeKernel)
         _check(nftables.render(wanted))
 
 

@@ -18,8 +18,8 @@ from liqod.fabric.agent.kernel import routes, vxlan, wireguard
 from liqod.fabric.agent.kernel.model import (
     INWARD,
     TABLE,
-    NodeObserved,
-    Observed,
+    ObservedKernel,
+    ObservedNodeKernel,
     ObservedOverlay,
     ObservedTable,
     Policy,
@@ -179,7 +179,7 @@ def _environment() -> dict[str, str]:
     return {"PATH": f"{path}:/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL": "C"}
 
 
-async def observe(kernel: Kernel, device: str) -> Observed:
+async def observe(kernel: Kernel, device: str) -> ObservedKernel:
     """Return what a gateway's kernel has of our network; ``device`` is the tunnel's."""
     shown = await kernel.run(("ip", "-j", "-d", "addr", "show", "dev", device))
     link = routes.parse_device(shown.out) if shown.code == 0 else None
@@ -197,14 +197,14 @@ async def observe(kernel: Kernel, device: str) -> Observed:
             table.update(routes.parse_routes(shown.out))
     over = await observe_overlay(kernel, vxlan.device_name(device))
     inward = await _table(kernel, rules, INWARD, device, over)
-    return Observed(link, tunnel, frozenset(policies), table, await _nft(kernel), over, inward)
+    return ObservedKernel(link, tunnel, frozenset(policies), table, await _nft(kernel), over, inward)
 
 
-async def observe_node(kernel: Kernel, device: str) -> NodeObserved:
+async def observe_node(kernel: Kernel, device: str) -> ObservedNodeKernel:
     """Return what the kernel of a host that is no gateway has of our network; ``device`` is the overlay's."""
     over = await observe_overlay(kernel, device)
     outward = await _table(kernel, await _rules(kernel), TABLE, "", over)
-    return NodeObserved(over, outward, await _nft(kernel))
+    return ObservedNodeKernel(over, outward, await _nft(kernel))
 
 
 async def observe_overlay(kernel: Kernel, device: str) -> ObservedOverlay | None:

@@ -83,7 +83,7 @@ class ObservedTable:
 
 
 @attrs.frozen
-class Desired:
+class DesiredKernel:
     """The desired state of a gateway's kernel. ``create`` is the command that creates a missing device.
 
     ``keepalive`` is in seconds; ``moved``: the host lost an address since the kernel was observed last; ``priority`` is
@@ -162,7 +162,7 @@ class Rules:
 
 
 @attrs.frozen
-class Observed:
+class ObservedKernel:
     """What the kernel has now; ``policies`` are the rules that look up our table."""
 
     device: Device | None = None
@@ -175,7 +175,7 @@ class Observed:
 
 
 @attrs.frozen
-class NodeDesired:
+class DesiredNodeKernel:
     """The desired state of the kernel of a host that is no gateway.
 
     ``pods`` are the networks of this cluster's pods, which keep their addresses on the way to the ``remote`` ones;
@@ -189,7 +189,7 @@ class NodeDesired:
 
 
 @attrs.frozen
-class NodeObserved:
+class ObservedNodeKernel:
     """The observed state of the kernel of such a host."""
 
     overlay: ObservedOverlay | None = None

@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from liqod.fabric.agent.kernel import routes, vxlan, wireguard
-from liqod.fabric.agent.kernel.model import INWARD, TABLE, Desired, NodeDesired, NodeObserved, Observed, Step
+from liqod.fabric.agent.kernel.model import (
+    INWARD,
+    TABLE,
+    DesiredKernel,
+    DesiredNodeKernel,
+    ObservedKernel,
+    ObservedNodeKernel,
+    Step,
+)
 from liqod.fabric.agent.kernel.rules import conntrack, nftables
 from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_sets
 
 
-def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:
+def plan(desired: DesiredKernel, observed: ObservedKernel, now: float) -> tuple[Step, ...]:
     """Return the steps that make a host as desired; ``now`` is in seconds of the agent's clock."""
     steps: list[Step] = []
     if observed.device is None:
@@ -41,7 +49,7 @@ def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def removal(device: str, observed: Observed) -> tuple[Step, ...]:
+def removal(device: str, observed: ObservedKernel) -> tuple[Step, ...]:
     """Return the steps that remove all that we ever made on a gateway."""
     steps: list[Step] = []
     lines: dict[int, str] = {}
@@ -58,7 +66,7 @@ def removal(device: str, observed: Observed) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def node_plan(desired: NodeDesired, observed: NodeObserved) -> tuple[Step, ...]:
+def node_plan(desired: DesiredNodeKernel, observed: ObservedNodeKernel) -> tuple[Step, ...]:
     """Return the steps that make a host that is no gateway as desired."""
     steps = [*vxlan.overlay_steps(desired.overlay, observed.overlay)]
     steps += nftables.table_steps(desired, observed.rules)
@@ -68,7 +76,7 @@ def node_plan(desired: NodeDesired, observed: NodeObserved) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def node_removal(device: str, observed: NodeObserved) -> tuple[Step, ...]:
+def node_removal(device: str, observed: ObservedNodeKernel) -> tuple[Step, ...]:
     """Return the steps that remove all that we ever made on such a host; ``device`` is the overlay's."""
     steps = [*vxlan.removal_steps(device, TABLE, observed.overlay, observed.outward)]
     return (*steps, *nftables.removal_steps(observed.rules))

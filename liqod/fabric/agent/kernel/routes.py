@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from liqod.fabric.agent.kernel.model import PROTOCOL, TABLE, Desired, Device, Observed, Policy, Route, Step
+from liqod.fabric.agent.kernel.model import PROTOCOL, TABLE, DesiredKernel, Device, ObservedKernel, Policy, Route, Step
 from liqod.model.records.network import Network
 
 UNSPECIFIC = ("default", "0.0.0.0/0", "::/0")
@@ -83,7 +83,7 @@ def next_hops(text: str) -> list[Network]:
     return sorted((one for one in found if not one.is_link_local), key=str)
 
 
-def device_steps(desired: Desired, observed: Device | None) -> Iterator[Step]:
+def device_steps(desired: DesiredKernel, observed: Device | None) -> Iterator[Step]:
     """Yield what sets the device's addresses and MTU, and brings it up."""
     name = desired.device
     have = observed.addresses if observed is not None else frozenset()
@@ -99,7 +99,7 @@ def device_steps(desired: Desired, observed: Device | None) -> Iterator[Step]:
     yield from _batch(lines)
 
 
-def wanted_routes(desired: Desired) -> dict[Network, Route]:
+def wanted_routes(desired: DesiredKernel) -> dict[Network, Route]:
     """Return the routes that lead to the peers."""
     sources = {address.version: str(address.network_address) for address in desired.addresses}
     return {
@@ -109,7 +109,7 @@ def wanted_routes(desired: Desired) -> dict[Network, Route]:
     }
 
 
-def missing_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
+def missing_route_steps(desired: DesiredKernel, observed: ObservedKernel) -> Iterator[Step]:
     """Yield the policy rules and the routes that are missing or differ."""
     wanted = wanted_routes(desired)
     lines = [
@@ -122,7 +122,7 @@ def missing_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
     yield from _per_version(lines)
 
 
-def stale_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
+def stale_route_steps(desired: DesiredKernel, observed: ObservedKernel) -> Iterator[Step]:
     """Yield the removal of stale routes and policy rules."""
     wanted = wanted_routes(desired)
     gone = [network for network in observed.routes if network not in wanted]
@@ -135,7 +135,7 @@ def stale_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
     yield from _per_version(lines)
 
 
-def _policies(desired: Desired, wanted: Iterable[Network]) -> frozenset[Policy]:
+def _policies(desired: DesiredKernel, wanted: Iterable[Network]) -> frozenset[Policy]:
     return frozenset((network.version, desired.priority) for network in wanted)
 
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from liqod.fabric.agent.kernel.model import Desired, NodeDesired, Rules, Step
+from liqod.fabric.agent.kernel.model import DesiredKernel, DesiredNodeKernel, Rules, Step
 from liqod.fabric.agent.kernel.rules.conntrack import FLUSHED, flushed_marks
 from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_chains, gateway_sets
 from liqod.fabric.agent.kernel.rules.node_rules import node_chains, node_sets
@@ -46,7 +46,7 @@ def parse_table(text: str) -> Rules | None:
     return Rules(mark, count, sets, frozenset(flushed))
 
 
-def table_steps(desired: Desired | NodeDesired, observed: Rules | None) -> Iterator[Step]:
+def table_steps(desired: DesiredKernel | DesiredNodeKernel, observed: Rules | None) -> Iterator[Step]:
     """Yield the replacement of the whole table when its rules differ, else what changes in its sets."""
     chains = _chains(desired)
     mark = _mark(desired, chains)
@@ -73,7 +73,7 @@ def removal_steps(observed: Rules | None) -> Iterator[Step]:
         yield Step(("nft", "-f", "-"), f"delete table {NAME}\n")
 
 
-def render(desired: Desired | NodeDesired, flushed: Collection[str] = ()) -> str:
+def render(desired: DesiredKernel | DesiredNodeKernel, flushed: Collection[str] = ()) -> str:
     """Return the script that replaces the table; the ``flushed`` marks of present links are carried over."""
     chains = _chains(desired)
     # Deleting a table that does not exist fails: declaring it first makes the script work in both cases.
@@ -89,7 +89,7 @@ def render(desired: Desired | NodeDesired, flushed: Collection[str] = ()) -> str
     for head, rules in chains:
         name, _, hook = head.partition(" ")
         lines += [f"\tchain {name} {{", f"\t\t{hook}", *(f"\t\t{rule}" for rule in rules), "\t}"]
-    links = desired.links if isinstance(desired, Desired) else ()
+    links = desired.links if isinstance(desired, DesiredKernel) else ()
     for mark in (*flushed_marks(links, flushed), _mark(desired, chains)):
         lines += [f"\tchain {mark} {{", "\t}"]
     lines.append("}")
@@ -106,14 +106,14 @@ def _element(element: Any) -> str:
     return str(element)
 
 
-def _mark(desired: Desired | NodeDesired, chains: Sequence[tuple[str, Sequence[str]]]) -> str:
+def _mark(desired: DesiredKernel | DesiredNodeKernel, chains: Sequence[tuple[str, Sequence[str]]]) -> str:
     digest = hashlib.sha256(repr((chains, sorted(_sets(desired)))).encode()).hexdigest()
     return _MARK + digest[:16]
 
 
-def _chains(desired: Desired | NodeDesired) -> list[tuple[str, list[str]]]:
-    return gateway_chains(desired) if isinstance(desired, Desired) else node_chains(desired)
+def _chains(desired: DesiredKernel | DesiredNodeKernel) -> list[tuple[str, list[str]]]:
+    return gateway_chains(desired) if isinstance(desired, DesiredKernel) else node_chains(desired)
 
 
-def _sets(desired: Desired | NodeDesired) -> Mapping[str, frozenset[str]]:
-    return gateway_sets(desired) if isinstance(desired, Desired) else node_sets(desired)
+def _sets(desired: DesiredKernel | DesiredNodeKernel) -> Mapping[str, frozenset[str]]:
+    return gateway_sets(desired) if isinstance(desired, DesiredKernel) else node_sets(desired)
