@@ -12,7 +12,7 @@ from liqod.config.schema import Settings
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import EVENTS, PODS
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld
 from liqod.kubelet.reflection.kinds import KINDS, Kind, listing_of
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.diagnosis.cluster import ClusterRecords, name_of
@@ -48,7 +48,7 @@ def kind_named(name: str) -> Kind:
     )
 
 
-def judge(kind: Kind, home: Reflectable, context: Context, settings: Settings) -> Desired | Withheld:
+def judge(kind: Kind, home: Reflectable, context: Context, settings: Settings) -> DesiredObject | Withheld:
     """Return what would be made of an object for one lender, or why nothing. Pure."""
     if not getattr(settings.reflection, kind.setting).workers:
         return Withheld(f"this kind is not reflected (workers = 0 for {kind.setting} under [reflection])")

@@ -17,7 +17,7 @@ from liqod.kubelet.common.write_limiter import SETTLED, WriteLimiter
 from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.decide import Create, Delete, Keep, Patch, Skip, decide
 from liqod.kubelet.reflection.forge.claim import REMOTE_MODES
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld
 from liqod.kubelet.reflection.kinds import (
     CLAIM,
     CONFIGMAP,
@@ -46,12 +46,12 @@ def home(kind: Kind, **fields: Any) -> Reflectable:
     return thing(kind.home_view, {"metadata": metadata, **fields})
 
 
-def goal_of(kind: Kind, seen: Reflectable, context: Context = CONTEXT) -> Desired | Withheld:
+def goal_of(kind: Kind, seen: Reflectable, context: Context = CONTEXT) -> DesiredObject | Withheld:
     inputs = ForgeInputs(context)
     return kind.forge(seen, inputs)
 
 
-def step(kind: Kind, desired: Desired | Withheld | None, there: Reflectable | None) -> Any:
+def step(kind: Kind, desired: DesiredObject | Withheld | None, there: Reflectable | None) -> Any:
     return decide(kind, desired, there, name="x", namespace="shop-home", context=CONTEXT)
 
 
@@ -173,13 +173,13 @@ class DecideTests(SynchronousTestCase):
 class ClaimTests(SynchronousTestCase):
     """Claims at the lender hold data: they are made and may grow, and nothing else is ever done about them here."""
 
-    def desired(self, size: str = "1Gi", uid: str = "h1", **annotations: str) -> Desired:
+    def desired(self, size: str = "1Gi", uid: str = "h1", **annotations: str) -> DesiredObject:
         spec = {"volumeName": "pvc-1", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
         metadata = {"name": "data", "namespace": "shop", "uid": uid, "annotations": annotations}
         body = {"metadata": metadata, "spec": spec}
         inputs = ForgeInputs(CONTEXT, home=LenderObjects(volumes=("pvc-1",), storage_class="x"))
         desired = CLAIM.forge(thing(CLAIM.home_view, body), inputs)
-        assert isinstance(desired, Desired)
+        assert isinstance(desired, DesiredObject)
         return desired
 
     def there(self) -> Reflectable:
@@ -246,7 +246,7 @@ class ConvergenceTests(SynchronousTestCase):
                     there = apply_merge_patch(there, msgspec.json.decode(msgspec.json.encode(found.patch)))
             else:
                 self.fail(f"it is written again and again: {found}")
-            if there is not None and isinstance(desired, Desired):
+            if there is not None and isinstance(desired, DesiredObject):
                 fresh = step(kind, desired, None)
                 if isinstance(fresh, Create):
                     self.assertEqual(there, made(kind, fresh))

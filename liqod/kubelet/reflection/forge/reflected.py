@@ -30,7 +30,7 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @frozen
-class Desired:
+class DesiredObject:
     """The desired object at the lender.
 
     ``incomplete``: a part is not known yet; forge it again later. ``idle``: the object is updated if it exists, but not
@@ -126,7 +126,7 @@ def wanted(
     incomplete: bool = False,
     claims: frozenset[tuple[str, str]] = frozenset(),
     objections: tuple[str, ...] = (),
-) -> Desired:
+) -> DesiredObject:
     """Return the desired object: with ``labels`` besides the user's, and without the annotations in ``left_out``."""
     users = reflected_labels(home.labels, context)
     noted = {
@@ -136,7 +136,7 @@ def wanted(
     if users or noted:
         keys = Keys(labels=sorted(users), annotations=sorted(noted))
         annotations[KEYS_ANNOTATION] = msgspec.json.encode(keys).decode()
-    return Desired(
+    return DesiredObject(
         labels={**users, **(labels or {}), **ownership(context)},
         annotations=annotations,
         content=content,
@@ -147,7 +147,7 @@ def wanted(
     )
 
 
-def portable_only(desired: Desired) -> Desired:
+def portable_only(desired: DesiredObject) -> DesiredObject:
     """Return the desired object with the labels and annotations only that every lender grants."""
     labels, annotations = portable(desired.labels, LABEL_DOMAINS), portable(desired.annotations, ANNOTATION_DOMAINS)
     if text := annotations.get(KEYS_ANNOTATION):
@@ -168,7 +168,7 @@ def keys_of(there: ObjectMeta) -> Keys:
         return Keys()
 
 
-def metadata_patch(there: ObjectMeta, desired: Desired) -> dict[str, Any]:
+def metadata_patch(there: ObjectMeta, desired: DesiredObject) -> dict[str, Any]:
     """Return the merge patch of the metadata; keys that others added at the lender are kept."""
     known = keys_of(there)
     patch: dict[str, Any] = {}
