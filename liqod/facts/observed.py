@@ -94,7 +94,7 @@ PLACES: Final = (
 
 
 @attrs.frozen(kw_only=True)
-class Observed:
+class ObservedCluster:
     """What was seen of the cluster.
 
     ``nodes`` are real ones. ``objects`` has an entry for each place that could be read, None for what is not there; a

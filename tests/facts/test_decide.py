@@ -27,7 +27,7 @@ from liqod.facts.observed import (
     PLUGINS,
     POOLS,
     ObjectSelector,
-    Observed,
+    ObservedCluster,
     arguments_of,
 )
 from liqod.kube.resources import DAEMONSETS
@@ -79,14 +79,14 @@ def rancher(*words: str) -> Node:
     return node("v1.35.0+k3s1", pods=("10.42.0.0/24",), notes={"k3s.io/node-args": json.dumps(["server", *words])})
 
 
-def seen(*nodes: Node, server: str = "https://192.0.2.1:6443", host: str = "192.0.2.1", **more: Any) -> Observed:
+def seen(*nodes: Node, server: str = "https://192.0.2.1:6443", host: str = "192.0.2.1", **more: Any) -> ObservedCluster:
     """Return what was observed: every place that is not named was read and is empty."""
     objects = {**dict.fromkeys(PLACES), **more.get("objects", {})}
     if "service_cidrs" in more:
         objects[CIDRS] = {"items": [{"spec": {"cidrs": more["service_cidrs"]}}]}
     for place in more.get("unread", ()):
         del objects[place]
-    return Observed(
+    return ObservedCluster(
         nodes=nodes,
         objects=objects,
         service_ranges=more.get("service_ranges", ()),
@@ -101,7 +101,7 @@ def pools(*networks: str) -> dict[ObjectSelector, Any]:
     return {POOLS: {"items": [{"spec": {"cidr": one}} for one in networks]}}
 
 
-def found(name: str, observed: Observed, settings: Settings | None = None) -> tuple[str, list[str]]:
+def found(name: str, observed: ObservedCluster, settings: Settings | None = None) -> tuple[str, list[str]]:
     """Return state and values of one fact."""
     fact = fact_of(decide(observed, settings or Settings()), name)
     return fact.state, fact.values
