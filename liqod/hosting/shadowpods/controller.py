@@ -21,8 +21,8 @@ from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
 from liqod.hosting.shadowpods.decide import (
     Create,
     Delete,
+    FinishedPod,
     NameTaken,
-    Observed,
     Orphan,
     RecordResult,
     Step,
@@ -419,7 +419,7 @@ class ShadowPods(Controller[Key]):
         """Remember how a pod finished: it may be deleted before the record shows that."""
         if pod.finished and is_managed(pod) and (result := result_of(pod)) is not None:
             tracked = self._tracked.setdefault(pod.metadata.key, Tracked())
-            tracked.observed = Observed(_owner_uid(pod), result)
+            tracked.observed = FinishedPod(_owner_uid(pod), result)
 
 
 def _owner_uid(pod: Pod) -> str:
