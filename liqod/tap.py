@@ -57,7 +57,7 @@ class Options(UsageOptions):
         raise SystemExit(0)
 
 
-class Daemon(MultiService):
+class DaemonService(MultiService):
     """The top of the service tree: sets the level of the log, which Twisted takes from the application."""
 
     def __init__(self, observer: ILogObserver | None) -> None:
@@ -115,7 +115,7 @@ def _daemon(settings: Settings, twistd: MutableMapping[str, object], path: str) 
     limited: LimitedLog | None = None
     if goes_to_standard_output(twistd):
         limited = LimitedLog(reactor, log_observer(settings.log, sys.stdout, os.environ))
-    daemon = Daemon(limited)
+    daemon = DaemonService(limited)
     if limited is not None:
         reports = TimerService(REPORT, limited.report)
         reports.clock = reactor
