@@ -40,7 +40,7 @@ NEED_DATA: Final = NeedData.NEED_DATA
 """What ``next_event`` returns when the next event has not arrived in full."""
 
 
-class State(enum.Enum):
+class SessionState(enum.Enum):
     """The state of a session, for its owner."""
 
     OPENING = "opening"
@@ -109,14 +109,14 @@ class Session:
         self._final_bye_sent = False
 
     @property
-    def state(self) -> State:
+    def state(self) -> SessionState:
         if self._error is not None or Party.GONE in (self._we, self._they):
-            return State.CLOSED
+            return SessionState.CLOSED
         if self._we is self._they is Party.TRUSTING:
-            return State.ESTABLISHED
+            return SessionState.ESTABLISHED
         if Party.SILENT in (self._we, self._they):
-            return State.OPENING
-        return State.JUDGING
+            return SessionState.OPENING
+        return SessionState.JUDGING
 
     @property
     def minor(self) -> int | None:
@@ -145,7 +145,7 @@ class Session:
 
         Errors in them are raised by ``next_event``.
         """
-        if self.state is State.CLOSED:
+        if self.state is SessionState.CLOSED:
             return
         try:
             self._buffer.feed(data)
@@ -160,7 +160,7 @@ class Session:
         """
         if self._error is not None:
             raise self._error
-        if self.state is State.CLOSED:
+        if self.state is SessionState.CLOSED:
             return NEED_DATA
         try:
             # Decoding a frame of nested arrays costs 0.4 us a byte: a stranger's must be small.

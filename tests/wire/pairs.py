@@ -29,7 +29,7 @@ from liqod.wire.events import (
     Withdrawn,
 )
 from liqod.wire.framing import frame
-from liqod.wire.session import NEED_DATA, Session, State
+from liqod.wire.session import NEED_DATA, Session, SessionState
 
 ALPHA = Hello("alpha", "turin", 1, 0, 2, ["relay", "network"])
 BETA = Hello("beta", "milan.site", 7, 1, 4, ["network", "probe"])
@@ -97,7 +97,7 @@ class ConnectionPair:
         return self
 
     @property
-    def states(self) -> tuple[State, State]:
+    def states(self) -> tuple[SessionState, SessionState]:
         return self.dialer.state, self.listener.state
 
 

@@ -18,7 +18,7 @@ from liqod.wire.events import (
     Welcome,
 )
 from liqod.wire.framing import FrameLimits, frame
-from liqod.wire.session import NEED_DATA, NEEDS, NEXT, Party, Session, State
+from liqod.wire.session import NEED_DATA, NEEDS, NEXT, Party, Session, SessionState
 from tests.wire.pairs import ALPHA, BETA, KEY, ConnectionPair, drain, established, raw
 
 
@@ -30,7 +30,7 @@ class RefusalTests(SynchronousTestCase):
         session.receive_data(data)
         with self.assertRaises(RemoteProtocolError) as caught:
             drain(session)
-        self.assertIs(session.state, State.CLOSED)
+        self.assertIs(session.state, SessionState.CLOSED)
         again: RemoteProtocolError | None = None
         try:
             session.next_event()

@@ -15,7 +15,7 @@ from liqod.peering.sessions import NEWEST_MINOR, OLDEST_MINOR
 from liqod.wire.codec import decode, encode
 from liqod.wire.events import EVENTS, Bye, Event, Hello, Pong, Unsupported, Welcome, Withdraw
 from liqod.wire.framing import HEADER, FrameBuffer, FrameLimits
-from liqod.wire.session import NEED_DATA, Session, State
+from liqod.wire.session import NEED_DATA, Session, SessionState
 from tests.peering.clusters import keypair
 from tests.peering.test_hostile import HostileCase, Raw, Speaker
 from tests.wire.pairs import raw
@@ -68,7 +68,7 @@ class ReleaseTests(SynchronousTestCase):
                     session.send(session.welcome())
                     self.assertEqual(session.minor, minor)
                 elif isinstance(event, Welcome):
-                    self.assertIs(session.state, State.ESTABLISHED)
+                    self.assertIs(session.state, SessionState.ESTABLISHED)
         return received
 
     def test_fields_are_only_appended(self) -> None:

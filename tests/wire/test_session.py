@@ -27,7 +27,7 @@ from liqod.wire.events import (
     Welcome,
 )
 from liqod.wire.framing import FrameLimits, frame
-from liqod.wire.session import NEED_DATA, Session, State
+from liqod.wire.session import NEED_DATA, Session, SessionState
 from tests.wire.pairs import ALPHA, BETA, ORDINARY, ConnectionPair, drain, established, raw
 
 
@@ -37,14 +37,14 @@ class OpeningTests(SynchronousTestCase):
     def test_states_advance_on_both_ends_alike(self) -> None:
         """Both Hellos open the judgement, both Welcomes establish."""
         pair = ConnectionPair()
-        self.assertEqual(pair.states, (State.OPENING, State.OPENING))
+        self.assertEqual(pair.states, (SessionState.OPENING, SessionState.OPENING))
         pair.greet()
-        self.assertEqual(pair.states, (State.JUDGING, State.JUDGING))
+        self.assertEqual(pair.states, (SessionState.JUDGING, SessionState.JUDGING))
         self.assertEqual((pair.dialer.peer_hello, pair.listener.peer_hello), (BETA, ALPHA))
         pair.say(pair.dialer, pair.dialer.welcome())
-        self.assertEqual(pair.states, (State.JUDGING, State.JUDGING))
+        self.assertEqual(pair.states, (SessionState.JUDGING, SessionState.JUDGING))
         pair.say(pair.listener, pair.listener.welcome())
-        self.assertEqual(pair.states, (State.ESTABLISHED, State.ESTABLISHED))
+        self.assertEqual(pair.states, (SessionState.ESTABLISHED, SessionState.ESTABLISHED))
 
     def test_highest_common_minor_and_common_features_are_chosen(self) -> None:
         """Peers of different releases work with what both have."""
@@ -64,7 +64,7 @@ class OpeningTests(SynchronousTestCase):
         (farewell,) = drain(pair.listener)
         assert isinstance(farewell, Bye)
         self.assertEqual(farewell.reason, "NoCommonMinor")
-        self.assertEqual(pair.states, (State.CLOSED, State.CLOSED))
+        self.assertEqual(pair.states, (SessionState.CLOSED, SessionState.CLOSED))
 
     def test_listener_does_not_speak_first(self) -> None:
         """What a listener is, it tells only to somebody who said Hello."""
@@ -79,7 +79,7 @@ class OpeningTests(SynchronousTestCase):
         """A full listener refuses before any Hello, with a time to come back."""
         pair = ConnectionPair()
         pair.say(pair.listener, Bye("Full", "512 sessions are open", 30.0))
-        self.assertEqual(pair.states, (State.CLOSED, State.CLOSED))
+        self.assertEqual(pair.states, (SessionState.CLOSED, SessionState.CLOSED))
 
     def test_welcome_must_be_what_was_agreed(self) -> None:
         """Neither end can establish with a minor or a feature that the other did not name."""
@@ -152,7 +152,7 @@ class EstablishedTests(SynchronousTestCase):
         pair = ConnectionPair(lambda data: [data[i : i + 1] for i in range(len(data))]).establish()
         pair.say(pair.dialer, *ORDINARY)
         pair.say(pair.listener, Bye("Shutdown"))
-        self.assertEqual(pair.states, (State.CLOSED, State.CLOSED))
+        self.assertEqual(pair.states, (SessionState.CLOSED, SessionState.CLOSED))
 
     def test_unknown_number_is_surfaced_and_the_session_goes_on(self) -> None:
         """An event of a later release is named to the owner, who answers Unsupported."""
@@ -223,7 +223,7 @@ class LocalErrorTests(SynchronousTestCase):
         ):
             with self.assertRaises(LocalProtocolError):
                 session.send(event)
-        self.assertIs(session.state, State.ESTABLISHED)
+        self.assertIs(session.state, SessionState.ESTABLISHED)
         session.send(Ping(1))
 
 
@@ -236,7 +236,7 @@ class FuzzTests(SynchronousTestCase):
         try:
             drain(session)
         except RemoteProtocolError as error:
-            self.assertIs(session.state, State.CLOSED)
+            self.assertIs(session.state, SessionState.CLOSED)
             self.assertRegex(error.reason, r"^[A-Z][A-Za-z]+$")
             Session("listener").receive_data(session.final_bye())
         self.assertLess(time.perf_counter() - started, 2.0)

@@ -20,7 +20,7 @@ from liqod.wire.codec import UnknownEvent, decode, encode
 from liqod.wire.errors import LocalProtocolError, RemoteProtocolError
 from liqod.wire.events import Advertise, Bye, Event, Hello, Join
 from liqod.wire.framing import FrameLimits, frame
-from liqod.wire.session import NEED_DATA, Session, State
+from liqod.wire.session import NEED_DATA, Session, SessionState
 from tests.fuzz.cost import Target
 from tests.wire.pairs import ALPHA, BETA, ORDINARY, established
 
@@ -185,11 +185,11 @@ def _drained(session: Session) -> bool:
             assert isinstance(event, Event | UnknownEvent)
     except RemoteProtocolError as error:
         _has_reason(error)
-        assert session.state is State.CLOSED
+        assert session.state is SessionState.CLOSED
         assert len(session._buffer) == 0
         session.final_bye()
         return False
-    return session.state is not State.CLOSED
+    return session.state is not SessionState.CLOSED
 
 
 def _has_reason(error: RemoteProtocolError) -> None:
