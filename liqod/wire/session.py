@@ -91,7 +91,7 @@ NEEDS: Final[Mapping[tuple[Role, type[Event]], Party]] = MappingProxyType(
 _ROWS: Final = (Hello, Join, Welcome, Bye)
 
 
-class Session:
+class SessionProtocol:
     """The protocol of one connection, seen from one end."""
 
     def __init__(self, role: Role, limits: FrameLimits | None = None) -> None:

@@ -18,7 +18,7 @@ from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import ForeignClusterStatus
 from liqod.wire.events import Advertise, Bye, Event, Hello, Ping, Welcome
-from liqod.wire.session import NEED_DATA, Session, SessionState
+from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 from tests.peering.clusters import FakeSighting, PairCase, PeerCluster, keypair, settings
 
 
@@ -41,7 +41,7 @@ class Speaker(Raw):
 
     def __init__(self, name: str, script: Callable[[Speaker, Event], None] | None = None, epoch: int = 1) -> None:
         super().__init__()
-        self.session = Session("dialer")
+        self.session = SessionProtocol("dialer")
         self.name = name
         self.epoch = epoch
         self.script = script

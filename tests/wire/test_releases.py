@@ -15,7 +15,7 @@ from liqod.peering.sessions import NEWEST_MINOR, OLDEST_MINOR
 from liqod.wire.codec import decode, encode
 from liqod.wire.events import EVENTS, Bye, Event, Hello, Pong, Unsupported, Welcome, Withdraw
 from liqod.wire.framing import HEADER, FrameBuffer, FrameLimits
-from liqod.wire.session import NEED_DATA, Session, SessionState
+from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 from tests.peering.clusters import keypair
 from tests.peering.test_hostile import HostileCase, Raw, Speaker
 from tests.wire.pairs import raw
@@ -53,7 +53,7 @@ class ReleaseTests(SynchronousTestCase):
 
     def play(self, minor: int, role: str) -> list[Event]:
         """Be the other end of a recorded party; returns what it said."""
-        session = Session("listener" if role == "dialer" else "dialer")
+        session = SessionProtocol("listener" if role == "dialer" else "dialer")
         received: list[Event] = []
         if session.role == "dialer":
             session.send(OURS)
@@ -143,7 +143,7 @@ class AdjacentReleaseTests(HostileCase):
         stranger = Raw()
         await self.connect(side, stranger, PeerTLS(keypair("tomorrow")).client_creator())
         hello = Hello("tomorrow", "tomorrow", 1, NEWEST_MINOR + 1, NEWEST_MINOR + 3, [])
-        cast(Any, stranger.transport).write(Session("dialer").send(hello))
+        cast(Any, stranger.transport).write(SessionProtocol("dialer").send(hello))
         await stranger.lost
         await self.counted(side, "NoCommonMinor")
         buffer, reported = FrameBuffer(FrameLimits()), []

@@ -27,7 +27,7 @@ from liqod.wire.events import (
     Welcome,
 )
 from liqod.wire.framing import FrameLimits, frame
-from liqod.wire.session import NEED_DATA, Session, SessionState
+from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 from tests.wire.pairs import ALPHA, BETA, ORDINARY, ConnectionPair, drain, established, raw
 
 
@@ -69,8 +69,8 @@ class OpeningTests(SynchronousTestCase):
     def test_listener_does_not_speak_first(self) -> None:
         """What a listener is, it tells only to somebody who said Hello."""
         with self.assertRaises(LocalProtocolError):
-            Session("listener").send(BETA)
-        dialer = Session("dialer")
+            SessionProtocol("listener").send(BETA)
+        dialer = SessionProtocol("dialer")
         dialer.receive_data(frame(msgpack.packb([1, "beta", "milan", 1, 0, 1, []])))
         with self.assertRaises(RemoteProtocolError):
             dialer.next_event()
@@ -95,7 +95,7 @@ class OpeningTests(SynchronousTestCase):
 
     def test_welcome_needs_both_hellos(self) -> None:
         """There is no Welcome to make before both greeted."""
-        session = Session("dialer")
+        session = SessionProtocol("dialer")
         with self.assertRaises(LocalProtocolError):
             session.welcome()
         session.send(ALPHA)
@@ -230,7 +230,7 @@ class LocalErrorTests(SynchronousTestCase):
 class FuzzTests(SynchronousTestCase):
     """Any bytes at all."""
 
-    def feed(self, session: Session, data: bytes) -> None:
+    def feed(self, session: SessionProtocol, data: bytes) -> None:
         started = time.perf_counter()
         session.receive_data(data)
         try:
@@ -238,16 +238,16 @@ class FuzzTests(SynchronousTestCase):
         except RemoteProtocolError as error:
             self.assertIs(session.state, SessionState.CLOSED)
             self.assertRegex(error.reason, r"^[A-Z][A-Za-z]+$")
-            Session("listener").receive_data(session.final_bye())
+            SessionProtocol("listener").receive_data(session.final_bye())
         self.assertLess(time.perf_counter() - started, 2.0)
 
     @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.binary(max_size=400), st.sampled_from(("dialer", "listener")))
     def test_any_bytes(self, data: bytes, role: str) -> None:
         """Nothing but RemoteProtocolError comes out of any bytes, framed or not, in any state."""
-        for session in (Session("listener"), established(role)):
+        for session in (SessionProtocol("listener"), established(role)):
             self.feed(session, data)
-        for session in (Session("listener"), established(role)):
+        for session in (SessionProtocol("listener"), established(role)):
             self.feed(session, frame(data))
 
     @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])

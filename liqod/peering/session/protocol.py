@@ -26,7 +26,7 @@ from liqod.wire.check import plain
 from liqod.wire.codec import UnknownEvent
 from liqod.wire.errors import RemoteProtocolError
 from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Unsupported
-from liqod.wire.session import NEED_DATA, Session, SessionState
+from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 
 JOINING: Final = "joining"
 """The feature in a dialer's Hello that announces a Join: authentication waits for it."""
@@ -114,7 +114,7 @@ class PeerConnection(TwistedProtocol):
         self._tls = tls
         self._clock = clock
         self._times = times
-        self._session = Session(role)
+        self._session = SessionProtocol(role)
         self._deadline = Timer(clock)
         """By when the session must be established, a probe be answered or the connection be closed."""
         self._unread_until = Timer(clock)
