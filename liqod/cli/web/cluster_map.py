@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import quote
 
 from liqod.cli.web.markup import Markup, tag
-from liqod.cli.web.view import TONES, Overview, Peer, Share
+from liqod.cli.web.view import TONES, Overview, Peer, ResourceUsage
 from liqod.model.text import clean_text
 
 WIDTH: Final = 960
@@ -84,7 +84,7 @@ def _box(peer: Peer, left: int, top: int) -> Markup:
     )
 
 
-def _bar(share: Share, left: int, top: int) -> Markup:
+def _bar(share: ResourceUsage, left: int, top: int) -> Markup:
     whole = BOX[0] - 28
     return tag(
         "g",

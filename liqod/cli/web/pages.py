@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from liqod.cli.web.cluster_map import SHOWN, cluster_map, legend
 from liqod.cli.web.markup import DOCTYPE, Child, Markup, join, tag
-from liqod.cli.web.view import TONES, AdviceRow, Moment, Overview, Peer, PeerPage, Share
+from liqod.cli.web.view import TONES, AdviceRow, Moment, Overview, Peer, PeerPage, ResourceUsage
 
 SEVERITIES = {"error": "broken", "warning": "attention", "info": "quiet"}
 
@@ -144,7 +144,7 @@ def _peers_table(page: Overview) -> Markup:
     return section("peers", "Peers", _table("All known clusters", heads, rows, empty), more)
 
 
-def _shares_table(shares: Sequence[Share]) -> Markup | None:
+def _shares_table(shares: Sequence[ResourceUsage]) -> Markup | None:
     if not shares:
         return None
     rows: list[Sequence[Child]] = [

@@ -59,7 +59,7 @@ class AdviceRow:
 
 
 @attrs.frozen
-class Share:
+class ResourceUsage:
     """How much of a resource of a virtual node is requested by pods."""
 
     resource: str
@@ -75,7 +75,7 @@ class Peer:
     row: Mapping[str, Any]
     tone: Tone
     traffic: str
-    shares: Sequence[Share]
+    shares: Sequence[ResourceUsage]
     next: str
 
     @property
@@ -231,7 +231,7 @@ def traffic(tunnel: TunnelEndpoint | None) -> str:
     return ", ".join(str(part) for part in parts if part)
 
 
-def _shares(records: Snapshot, name: str) -> list[Share]:
+def _shares(records: Snapshot, name: str) -> list[ResourceUsage]:
     node = records.facts.node(name)
     if node is None:
         return []
@@ -242,7 +242,7 @@ def _shares(records: Snapshot, name: str) -> list[Share]:
     except ValueError:
         return []
     return [
-        Share(
+        ResourceUsage(
             resource,
             quantity.render(used.get(resource, Fraction(0)), resource=resource),
             quantity.render(whole[resource], resource=resource),
