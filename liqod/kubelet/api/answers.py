@@ -21,7 +21,7 @@ from liqod.kubelet.api.nodes import Nodes, NoPorts, Ports, Route
 from liqod.kubelet.api.server import TEXT, ApiRequest, Rejected
 from liqod.kubelet.api.targets import Logs, Page, Stream, Target, lender_path, parse, rights
 from liqod.kubelet.api.tls import client_certificate
-from liqod.kubelet.api.tunnel import Tunnel, open_at_lender, upgrade_headers
+from liqod.kubelet.api.tunnel import StreamProxy, open_at_lender, upgrade_headers
 from liqod.kubelet.api.usage import Usage
 from liqod.kubelet.common.messages import clean_message
 
@@ -47,7 +47,7 @@ class Answers:
         self.ports: Ports = NoPorts()
         """The ports of the nodes, by which pages know which node they are of."""
         self._streams = 0
-        self._tunnels: set[Tunnel] = set()
+        self._tunnels: set[StreamProxy] = set()
 
     def abort(self) -> None:
         """Close all tunnels at once, on both sides."""
@@ -172,7 +172,7 @@ class Answers:
         home = request.channel.transport
         # The channel is the producer of its transport; from here the two transports are producers of each other.
         home.unregisterProducer()
-        tunnel = Tunnel(home, lender.transport, self._clock)
+        tunnel = StreamProxy(home, lender.transport, self._clock)
         self._tunnels.add(tunnel)
         try:
             request.upgrade(switching(passed_back), tunnel.from_home, tunnel.home_lost)

@@ -61,7 +61,7 @@ class LenderConnection(Protocol):
         self._http = Connection("client", LIMITS)
         self._refusal = 0
         self._body = b""
-        self._tunnel: Tunnel | None = None
+        self._tunnel: StreamProxy | None = None
 
     def ask(self, request: Request) -> None:
         """Send a request for an upgrade, which has no body."""
@@ -106,7 +106,7 @@ class LenderConnection(Protocol):
         else:
             self.answer.errback(reason)
 
-    def attach(self, tunnel: Tunnel) -> None:
+    def attach(self, tunnel: StreamProxy) -> None:
         """Deliver all bytes to a tunnel, starting with those that arrived with the response head."""
         self._tunnel = tunnel
         early = self._http.unread
@@ -178,7 +178,7 @@ def _abort(side: Any) -> None:
         side.abortConnection()
 
 
-class Tunnel:
+class StreamProxy:
     """Joins two connections; ``home`` and ``lender`` are their transports, ``idle`` is the timeout in seconds."""
 
     def __init__(self, home: Any, lender: Any, clock: IReactorTime, idle: float = IDLE) -> None:

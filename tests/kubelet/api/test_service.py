@@ -24,7 +24,7 @@ from liqod.kube.connection.config import from_grant
 from liqod.kubelet.api import answers, tunnel
 from liqod.kubelet.api.nodes import NodeAccess, Route
 from liqod.kubelet.api.service import NodeAPI
-from liqod.kubelet.api.tunnel import Tunnel
+from liqod.kubelet.api.tunnel import StreamProxy
 from liqod.kubelet.common.views import HomePod
 from liqod.model.ids import Key
 from liqod.model.objects.meta import ObjectMeta
@@ -564,7 +564,7 @@ class TunnelTests(SynchronousTestCase):
         """A tunnel through which nothing passes is closed at both ends; one that is used is not."""
         clock = Clock()
         home, lender = Side(), Side()
-        joined = Tunnel(home, lender, clock)
+        joined = StreamProxy(home, lender, clock)
         clock.advance(tunnel.IDLE - 1)
         joined.from_home(b"x")
         clock.advance(tunnel.IDLE - 1)
@@ -577,7 +577,7 @@ class TunnelTests(SynchronousTestCase):
         """A side that is left gets time for what is under way, and then no more."""
         clock = Clock()
         home, lender = Side(), Side()
-        joined = Tunnel(home, lender, clock)
+        joined = StreamProxy(home, lender, clock)
         joined.from_lender(b"last words")
         joined.lender_lost()
         self.assertEqual(home.value(), b"last words")

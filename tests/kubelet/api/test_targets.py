@@ -16,7 +16,7 @@ from liqod.http1.responses import switching
 from liqod.kube.errors import ServerError
 from liqod.kubelet.api import tunnel
 from liqod.kubelet.api.targets import Logs, Page, Right, Stream, lender_path, parse, rights
-from liqod.kubelet.api.tunnel import BadAnswer, LenderConnection, Tunnel
+from liqod.kubelet.api.tunnel import BadAnswer, LenderConnection, StreamProxy
 from liqod.model.ids import Key
 
 POD = Key("shop", "web-0")
@@ -144,7 +144,7 @@ class AnswerTests(SynchronousTestCase):
         connection.dataReceived(data[-1:] + b"rest")
         self.assertEqual(fired, [[(b"upgrade", b"SPDY/3.1")]])
         home = StringTransport()
-        connection.attach(Tunnel(home, self.wire, Clock()))
+        connection.attach(StreamProxy(home, self.wire, Clock()))
         self.assertEqual(home.value(), b"rest")
 
     def test_bad_heads(self) -> None:
