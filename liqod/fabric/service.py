@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred
 from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
 from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.kernel.model import Step
-from liqod.fabric.agent.tunnel_status import Device
+from liqod.fabric.agent.tunnel_status import TunnelDevice
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.control.exported_addresses import ExportedAddresses, NetworkUser
 from liqod.fabric.control.network_control import NetworkControl
@@ -54,7 +54,7 @@ class Fabric(ConvergeLoop):
             self._local = GatewayAgent(host)
             self._local.setServiceParent(self)
             self._agent = self._local
-        device = Device(settings.network.device, settings.network.listen_port)
+        device = TunnelDevice(settings.network.device, settings.network.listen_port)
         self._statuses = TunnelStatuses(client, host.reactor, self._control.tunnels, host.wall, device)
 
     def attach(self, user: NetworkUser) -> None:

@@ -15,7 +15,7 @@ from liqod.cli.network import bench_pods, netcheck
 from liqod.config import schema
 from liqod.fabric.agent.kernel import preflight
 from liqod.fabric.agent.kernel.host import Output
-from liqod.fabric.agent.kernel.model import ObservedKernel, Tunnel, TunnelPeer
+from liqod.fabric.agent.kernel.model import ObservedKernel, TunnelPeer, WireGuardDevice
 from liqod.model.diagnosis import hops
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.diagnosis.examination import Evidence, examine
@@ -155,7 +155,7 @@ class PathTests(SynchronousTestCase):
     def test_observation(self) -> None:
         """What the kernel has of the tunnel to one peer; a handshake that never was has no age."""
         peers = {"KEY": TunnelPeer("192.0.2.1:5871", frozenset(), 1000, 7, 8), "OTHER": TunnelPeer("", frozenset())}
-        observed = ObservedKernel(tunnel=Tunnel("OURS", 5871, peers))
+        observed = ObservedKernel(tunnel=WireGuardDevice("OURS", 5871, peers))
         seen = netcheck.observation(observed, "KEY", 1020.0)
         self.assertEqual((seen.known, seen.endpoint, seen.handshake_age), (True, "192.0.2.1:5871", 20.0))
         self.assertIsNone(netcheck.observation(observed, "OTHER", 1020.0).handshake_age)

@@ -22,7 +22,7 @@ from liqod.cli.status.explain_other import explain_node, explain_peer
 from liqod.cli.status.explain_pod import cluster_row, facts_for
 from liqod.cli.status.peers import status_rows
 from liqod.cli.web.view import Snapshot, overview
-from liqod.fabric.agent.tunnel_status import Device, Moment, tunnel_status
+from liqod.fabric.agent.tunnel_status import Moment, TunnelDevice, tunnel_status
 from liqod.fabric.state.report import NetworkReport, PodPath, ProbeResult, TunnelReport
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts, diagnose, is_stranger, name_of, problems_of
 from liqod.model.diagnosis.consistency import QUOTAS
@@ -123,7 +123,7 @@ def tunnel_statuses(draw: st.DrawFn) -> TunnelEndpointStatus:
     )
     before = TunnelEndpointStatus(phase=draw(one_of("", "Connected", "Error")))
     moment = Moment(now, datetime.fromtimestamp(1000, UTC))
-    return tunnel_status(link, report, before, Device("liqo", 5871), moment)
+    return tunnel_status(link, report, before, TunnelDevice("liqo", 5871), moment)
 
 
 def named(body: dict[str, Any], name: str, view: type[Any]) -> Any:

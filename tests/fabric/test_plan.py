@@ -10,7 +10,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel import routes, wireguard
 from liqod.fabric.agent.kernel.host_facts import name_servers
-from liqod.fabric.agent.kernel.model import DesiredKernel, Device, ObservedKernel, Route, Rules, Tunnel, TunnelPeer
+from liqod.fabric.agent.kernel.model import (
+    DesiredKernel,
+    NetworkInterface,
+    ObservedKernel,
+    Route,
+    Rules,
+    TunnelPeer,
+    WireGuardDevice,
+)
 from liqod.fabric.agent.kernel.plan import plan, removal, show
 from liqod.fabric.agent.kernel.rules import conntrack, nftables
 from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_sets
@@ -144,8 +152,8 @@ def observed_after(
         line.split()[1]: frozenset[str]() for line in nftables.render(desired).splitlines() if line.startswith("\tset ")
     }
     return ObservedKernel(
-        device=Device(desired.mtu, True, frozenset(desired.addresses), "wireguard"),
-        tunnel=Tunnel(desired.public_key, desired.listen_port, peers),
+        device=NetworkInterface(desired.mtu, True, frozenset(desired.addresses), "wireguard"),
+        tunnel=WireGuardDevice(desired.public_key, desired.listen_port, peers),
         policies=frozenset({(4, 18952)}),
         routes=routes.wanted_routes(desired),
         rules=Rules(mark(desired), count(desired), sets, frozenset(map(conntrack.flushed_mark, desired.links))),

@@ -19,7 +19,7 @@ from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
 from liqod.fabric.agent.desired import Derived, RecordLimits, desired_network
 from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.kernel.model import Step
-from liqod.fabric.agent.tunnel_status import Device
+from liqod.fabric.agent.tunnel_status import TunnelDevice
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.state.network import parse_networks
 from liqod.fabric.state.report import HostReport
@@ -61,7 +61,7 @@ class RecordedFabric(ConvergeLoop):
         self._gateways = MutationCache(informers.of(NETWORKGATEWAYS, NetworkGateway), reactor)
         self._tunnels = MutationCache(informers.of(TUNNELENDPOINTS, TunnelEndpoint), reactor)
         self._status = StatusWriter(client, NETWORKGATEWAYS, NetworkGateway, self._gateways)
-        device = Device(self._settings.device, self._settings.listen_port)
+        device = TunnelDevice(self._settings.device, self._settings.listen_port)
         self._statuses = TunnelStatuses(client, reactor, self._tunnels, host.wall, device)
         self._refused: dict[str, str] = {}
         self._is_crowded = False

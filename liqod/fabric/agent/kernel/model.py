@@ -64,7 +64,7 @@ class OverlayRoute:
 class ObservedOverlay:
     """The overlay as the kernel has it: its device, forwarding entries (fdb) and neighbours by hardware address."""
 
-    device: Device
+    device: NetworkInterface
     vni: int = 0
     port: int = 0
     local: str = ""
@@ -106,7 +106,7 @@ class DesiredKernel:
 
 
 @attrs.frozen
-class Device:
+class NetworkInterface:
     """The tunnel device as a network interface."""
 
     mtu: int
@@ -131,7 +131,7 @@ class TunnelPeer:
 
 
 @attrs.frozen
-class Tunnel:
+class WireGuardDevice:
     """The WireGuard state of the device; peers by public key."""
 
     public_key: str
@@ -165,8 +165,8 @@ class Rules:
 class ObservedKernel:
     """What the kernel has now; ``policies`` are the rules that look up our table."""
 
-    device: Device | None = None
-    tunnel: Tunnel | None = None
+    device: NetworkInterface | None = None
+    tunnel: WireGuardDevice | None = None
     policies: frozenset[Policy] = frozenset()
     routes: Mapping[Network, Route] = attrs.field(factory=dict)
     rules: Rules | None = None

@@ -11,13 +11,22 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from liqod.fabric.agent.kernel.model import PROTOCOL, TABLE, DesiredKernel, Device, ObservedKernel, Policy, Route, Step
+from liqod.fabric.agent.kernel.model import (
+    PROTOCOL,
+    TABLE,
+    DesiredKernel,
+    NetworkInterface,
+    ObservedKernel,
+    Policy,
+    Route,
+    Step,
+)
 from liqod.model.records.network import Network
 
 UNSPECIFIC = ("default", "0.0.0.0/0", "::/0")
 
 
-def parse_device(text: str) -> Device | None:
+def parse_device(text: str) -> NetworkInterface | None:
     """Return the device that ``ip -j -d addr show dev DEV`` describes; None where there is none."""
     found = [one for one in _items(text) if one.get("ifname")]
     if not found:
@@ -29,7 +38,7 @@ def parse_device(text: str) -> Device | None:
         if one.get("scope") != "link"
     )
     kind = str(link.get("linkinfo", {}).get("info_kind", ""))
-    return Device(int(link["mtu"]), "UP" in link.get("flags", []), addresses, kind)
+    return NetworkInterface(int(link["mtu"]), "UP" in link.get("flags", []), addresses, kind)
 
 
 def rule_priorities(text: str, table: int, source: str = "") -> frozenset[int]:
@@ -83,7 +92,7 @@ def next_hops(text: str) -> list[Network]:
     return sorted((one for one in found if not one.is_link_local), key=str)
 
 
-def device_steps(desired: DesiredKernel, observed: Device | None) -> Iterator[Step]:
+def device_steps(desired: DesiredKernel, observed: NetworkInterface | None) -> Iterator[Step]:
     """Yield what sets the device's addresses and MTU, and brings it up."""
     name = desired.device
     have = observed.addresses if observed is not None else frozenset()
