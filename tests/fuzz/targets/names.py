@@ -18,10 +18,10 @@ from liqod.discovery.mdns import MAX_INSTANCE, TYPE, Responder
 from liqod.discovery.merge import MAX_CANDIDATES, Lost, Resolved, candidates, fold
 from liqod.discovery.unicast import Found, SearchFailed, search
 from liqod.names import answers, question
-from liqod.names.translation import Empty, Forward, Reverse, Translate, View, plan
+from liqod.names.translation import Empty, Forward, Reverse, TenantView, Translate, plan
 from tests.fuzz.cost import Target
 
-VIEW: Final = View("home.example", "cluster.local", {"shop": "shop-rome", "db": "db-rome"})
+VIEW: Final = TenantView("home.example", "cluster.local", {"shop": "shop-rome", "db": "db-rome"})
 OWN: Final = ("shop-rome", "db-rome")
 
 
