@@ -26,9 +26,9 @@ from liqod.model.records.network import (
     NetworkGatewaySpec,
     OverlayHost,
     SeenExport,
-    Side,
     Subnets,
     TunnelEndpoint,
+    TunnelSide,
 )
 
 # In order: a cluster whose key is the greater one chooses networks from the end.
@@ -63,7 +63,7 @@ LOCAL = LocalNetwork(
 
 def agreed(name: str = "milan", key: str = KEY) -> tuple[NetworkConfig, AgreedPeer]:
     """Return the record of an agreement with everything in it, and what control makes of that."""
-    side = Side(
+    side = TunnelSide(
         pod_cidrs=["10.201.0.0/16", "fd00:201::/48"],
         external_cidr="10.70.0.0/20",
         endpoints=["192.0.2.7:5871"],

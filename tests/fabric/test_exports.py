@@ -31,8 +31,8 @@ from liqod.model.records.network import (
     NetworkConfig,
     NetworkConfigSpec,
     NetworkConfigStatus,
-    Side,
     Subnets,
+    TunnelSide,
 )
 from tests.fabric.fake_kernel import FakeKernel, public_key
 from tests.fabric.test_plan import DESIRED, LINK, NOW, OWN_KEY
@@ -245,12 +245,12 @@ class AssignExportsTests(SynchronousTestCase):
 
 def record(name: str, remap: Subnets, *exports: Export) -> NetworkConfig:
     """Return the record of a peer that sees our networks by 10.71.0.0/16 and 10.74.0.0/20."""
-    local = Side(pod_cidrs=["10.201.0.0/16"], external_cidr="10.70.0.0/20")
+    local = TunnelSide(pod_cidrs=["10.201.0.0/16"], external_cidr="10.70.0.0/20")
     return NetworkConfig(
         metadata=ObjectMeta(name=name),
         spec=NetworkConfigSpec(cluster_id=name, local=local, remap=remap, exports=list(exports)),
         status=NetworkConfigStatus(
-            remote=Side(pod_cidrs=["10.201.0.0/16"], external_cidr="10.70.0.0/20"),
+            remote=TunnelSide(pod_cidrs=["10.201.0.0/16"], external_cidr="10.70.0.0/20"),
             ack=Subnets(pod_cidrs=["10.71.0.0/16"], external_cidr="10.74.0.0/20"),
         ),
     )

@@ -23,7 +23,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.resources import NAMESPACES
 from liqod.model.objects.meta import ObjectMeta
-from liqod.model.records.network import NetworkConfig, NetworkConfigStatus, Side, Subnets
+from liqod.model.records.network import NetworkConfig, NetworkConfigStatus, Subnets, TunnelSide
 from liqod.model.records.offer import Refusal
 from tests.fabric.fake_kernel import FakeKernel, public_key
 from tests.fabric.test_host import DESIRED
@@ -79,7 +79,7 @@ class NextKeyTests(SynchronousTestCase):
     def test_a_next_key_of_somebody_else_is_refused(self) -> None:
         """Ours, another peer's and nonsense are no next keys; a fit one is passed on."""
         ours, other, fit = generate().public, generate().public, generate().public
-        side = Side(pod_cidrs=["10.1.0.0/16"], public_key=generate().public, mtu=1420)
+        side = TunnelSide(pod_cidrs=["10.1.0.0/16"], public_key=generate().public, mtu=1420)
 
         def judge(key: str) -> str:
             try:
@@ -96,8 +96,8 @@ class NextKeyTests(SynchronousTestCase):
         self.assertEqual(from_private(key.private), key)
 
 
-def _with_next(side: Side, key: str) -> Side:
-    return Side(pod_cidrs=side.pod_cidrs, public_key=side.public_key, mtu=side.mtu, next_key=key)
+def _with_next(side: TunnelSide, key: str) -> TunnelSide:
+    return TunnelSide(pod_cidrs=side.pod_cidrs, public_key=side.public_key, mtu=side.mtu, next_key=key)
 
 
 class KeyRingTests(TestCase):

@@ -9,10 +9,10 @@ import msgspec
 from liqod.config.schema import NetworkSettings, Settings
 from liqod.kube.resources import NETWORKCONFIGS
 from liqod.model.objects.meta import to_dict
-from liqod.model.records.network import NetworkConfig, NetworkConfigSpec, NetworkConfigStatus, Side, Subnets
+from liqod.model.records.network import NetworkConfig, NetworkConfigSpec, NetworkConfigStatus, Subnets, TunnelSide
 from tests.peering.clusters import PairCase, PeerCluster, settings
 
-ALPHA = Side(
+ALPHA = TunnelSide(
     pod_cidrs=["10.201.0.0/16", "fd00:1::/48"],
     external_cidr="10.70.0.0/20",
     endpoints=["192.0.2.1:5871"],
@@ -47,7 +47,7 @@ class ExchangeTests(PairCase):
         await self.becomes(connected, "a session")
         return alpha, beta
 
-    async def tells(self, side: PeerCluster, other: PeerCluster, local: Side, remap: Subnets) -> None:
+    async def tells(self, side: PeerCluster, other: PeerCluster, local: TunnelSide, remap: Subnets) -> None:
         """Write what a cluster tells another."""
         spec = to_dict(NetworkConfigSpec(cluster_id=other.id, local=local, remap=remap))
         body = {
@@ -58,7 +58,7 @@ class ExchangeTests(PairCase):
         }
         await side.admin.apply(NETWORKCONFIGS, body, manager="fabric")
 
-    async def received(self, side: PeerCluster, other: PeerCluster, remote: Side, ack: Subnets) -> None:
+    async def received(self, side: PeerCluster, other: PeerCluster, remote: TunnelSide, ack: Subnets) -> None:
         """Wait until a cluster's record shows what the other reported."""
 
         async def check() -> bool:

@@ -38,9 +38,9 @@ from liqod.model.records.network import (
     Gateway,
     Network,
     NetworkConfig,
-    Side,
     Subnets,
     TunnelEndpoint,
+    TunnelSide,
     exported_addresses,
     own_addresses,
     remote_addresses,
@@ -170,7 +170,7 @@ class NetworkControl:
     @property
     def is_deciding(self) -> bool:
         """Whether a peer awaits a decision about its tunnel, and was not notified whether there can be one here."""
-        return any(one.spec.decision.mode == UNDECIDED and one.spec.local == Side() for one in self._tunnelled())
+        return any(one.spec.decision.mode == UNDECIDED and one.spec.local == TunnelSide() for one in self._tunnelled())
 
     async def settle(self, lacking: str) -> None:
         """Decide about peers, as far as that can be done, and tell those without a tunnel that there is none."""
@@ -182,7 +182,7 @@ class NetworkControl:
             config = await self._records.write_decision(config, decide_mode(config, lacking))
             if self._is_without(config):
                 decision = config.spec.decision
-                config = await self._records.write_spec(config, Side(), refusal(decision), ())
+                config = await self._records.write_spec(config, TunnelSide(), refusal(decision), ())
                 await self._records.write_phase(config, "None", decision.reason, decision.message)
 
     def _tunnelled(self) -> list[NetworkConfig]:

@@ -41,10 +41,10 @@ from liqod.model.records.network import (
     Export,
     NetworkConfig,
     NetworkConfigSpec,
-    Side,
     Subnets,
     TunnelEndpoint,
     TunnelEndpointStatus,
+    TunnelSide,
 )
 from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.model.records.views import ForeignCluster
@@ -164,7 +164,7 @@ class NetworkRecords:
         return written
 
     async def write_spec(
-        self, config: NetworkConfig, side: Side, remap: Subnets, exports: Sequence[Export]
+        self, config: NetworkConfig, side: TunnelSide, remap: Subnets, exports: Sequence[Export]
     ) -> NetworkConfig:
         """Write our parameters for the peer and its assignment; returns the record after that."""
         spec = msgspec.structs.replace(

@@ -27,10 +27,10 @@ from liqod.model.records.network import (
     NetworkGatewaySpec,
     OverlayHost,
     SeenExport,
-    Side,
     Subnets,
     TunnelEndpoint,
     TunnelEndpointSpec,
+    TunnelSide,
 )
 from liqod.model.records.offer import Refusal
 from tests.fuzz.cost import Target
@@ -201,7 +201,7 @@ _SIX: Final = {
     "next_key": "B" * 42 + "A=",
     "public_key": "C" * 42 + "A=",
 }
-_SIDE: Final = Side(
+_SIDE: Final = TunnelSide(
     pod_cidrs=["10.201.0.0/16", "fd00:201::/48"],
     external_cidr="10.70.0.0/20",
     endpoints=["192.0.2.7:5871", "[2001:db8::7]:5871"],
