@@ -191,7 +191,7 @@ class SessionProtocol:
         if following is None or self._they is Party.GONE or self._they < NEEDS[self.role, row]:
             raise LocalProtocolError(f"{type(event).__name__} may not be sent while the session is {self.state.value}")
         if isinstance(event, Welcome) and not self._is_agreed(event):
-            raise LocalProtocolError("Welcome differs from what both Hellos allow: use Session.welcome()")
+            raise LocalProtocolError("Welcome differs from what both Hellos allow: use SessionProtocol.welcome()")
         data = frame(encode(event, self.limits))
         self._we = following
         if isinstance(event, Hello):

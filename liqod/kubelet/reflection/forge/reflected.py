@@ -47,7 +47,7 @@ class DesiredObject:
     objections: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Desired({sorted(self.content)})"
+        return f"DesiredObject({sorted(self.content)})"
 
 
 @frozen
