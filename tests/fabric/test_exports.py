@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel.host import apply, observe
-from liqod.fabric.agent.kernel.model import ObservedKernel, Overlay, Step
+from liqod.fabric.agent.kernel.model import HostCommand, ObservedKernel, Overlay
 from liqod.fabric.agent.kernel.plan import plan, show
 from liqod.fabric.agent.kernel.rules import nftables
 from liqod.fabric.control.agreement.agreement import LocalNetwork
@@ -427,8 +427,8 @@ class ExportRuleTests(SynchronousTestCase):
         """Another address is an element, and so is another target of one, for which connections are forgotten."""
         kernel = FakeKernel()
 
-        def turn(*exports: ExportedAddress) -> tuple[Step, ...]:
-            async def once() -> tuple[Step, ...]:
+        def turn(*exports: ExportedAddress) -> tuple[HostCommand, ...]:
+            async def once() -> tuple[HostCommand, ...]:
                 keys = {"private_key": "ours", "public_key": public_key("ours")}
                 steps = plan(with_exports(*exports, **keys), await observe(kernel, "liqod"), NOW)
                 await apply(kernel, steps)

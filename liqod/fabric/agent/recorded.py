@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
 from liqod.fabric.agent.desired import Derived, RecordLimits, desired_network
 from liqod.fabric.agent.gateway import GatewayAgent
-from liqod.fabric.agent.kernel.model import Step
+from liqod.fabric.agent.kernel.model import HostCommand
 from liqod.fabric.agent.tunnel_status import TunnelDevice
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.state.network import parse_networks
@@ -92,7 +92,7 @@ class RecordedFabric(ConvergeLoop):
         parts = (self._gateways.informer, self._tunnels.informer, self._agent)
         return gatherResults([part.when_synced() for part in parts], consumeErrors=True)
 
-    async def preview(self) -> tuple[Step, ...]:
+    async def preview(self) -> tuple[HostCommand, ...]:
         """Return what a pass would change on this host now; nothing is changed."""
         if not self._tunnels.items():
             return await self._agent.preview_removal()

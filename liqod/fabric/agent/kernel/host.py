@@ -18,6 +18,7 @@ from liqod.fabric.agent.kernel import routes, vxlan, wireguard
 from liqod.fabric.agent.kernel.model import (
     INWARD,
     TABLE,
+    HostCommand,
     ObservedKernel,
     ObservedNodeKernel,
     ObservedOverlay,
@@ -25,7 +26,6 @@ from liqod.fabric.agent.kernel.model import (
     Policy,
     Route,
     Rules,
-    Step,
 )
 from liqod.fabric.agent.kernel.rules import nftables
 from liqod.flow.clocks import Reactor
@@ -240,7 +240,7 @@ async def _nft(kernel: Kernel) -> Rules | None:
     return nftables.parse_table(listed.out) if listed.code == 0 else None
 
 
-async def apply(kernel: Kernel, steps: Sequence[Step]) -> None:
+async def apply(kernel: Kernel, steps: Sequence[HostCommand]) -> None:
     """Run the commands of a plan in order; the first failure raises KernelError."""
     for step in steps:
         await checked(kernel, step.argv, step.stdin, step.harmless)

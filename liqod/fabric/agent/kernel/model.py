@@ -198,7 +198,7 @@ class ObservedNodeKernel:
 
 
 @attrs.frozen
-class Step:
+class HostCommand:
     """One command of a plan, with its standard input; ``secret`` input is never shown.
 
     A failure whose text contains ``harmless`` means that there was nothing to do.

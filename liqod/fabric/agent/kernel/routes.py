@@ -15,11 +15,11 @@ from liqod.fabric.agent.kernel.model import (
     PROTOCOL,
     TABLE,
     DesiredKernel,
+    HostCommand,
     NetworkInterface,
     ObservedKernel,
     Policy,
     Route,
-    Step,
 )
 from liqod.model.records.network import Network
 
@@ -92,7 +92,7 @@ def next_hops(text: str) -> list[Network]:
     return sorted((one for one in found if not one.is_link_local), key=str)
 
 
-def device_steps(desired: DesiredKernel, observed: NetworkInterface | None) -> Iterator[Step]:
+def device_steps(desired: DesiredKernel, observed: NetworkInterface | None) -> Iterator[HostCommand]:
     """Yield what sets the device's addresses and MTU, and brings it up."""
     name = desired.device
     have = observed.addresses if observed is not None else frozenset()
@@ -118,7 +118,7 @@ def wanted_routes(desired: DesiredKernel) -> dict[Network, Route]:
     }
 
 
-def missing_route_steps(desired: DesiredKernel, observed: ObservedKernel) -> Iterator[Step]:
+def missing_route_steps(desired: DesiredKernel, observed: ObservedKernel) -> Iterator[HostCommand]:
     """Yield the policy rules and the routes that are missing or differ."""
     wanted = wanted_routes(desired)
     lines = [
@@ -131,7 +131,7 @@ def missing_route_steps(desired: DesiredKernel, observed: ObservedKernel) -> Ite
     yield from _per_version(lines)
 
 
-def stale_route_steps(desired: DesiredKernel, observed: ObservedKernel) -> Iterator[Step]:
+def stale_route_steps(desired: DesiredKernel, observed: ObservedKernel) -> Iterator[HostCommand]:
     """Yield the removal of stale routes and policy rules."""
     wanted = wanted_routes(desired)
     gone = [network for network in observed.routes if network not in wanted]
@@ -159,16 +159,16 @@ def _replace(network: Network, route: Route) -> str:
     return " ".join(words)
 
 
-def _per_version(lines: Sequence[str]) -> Iterator[Step]:
+def _per_version(lines: Sequence[str]) -> Iterator[HostCommand]:
     for version in ("4", "6"):
         own = [line[3:] for line in lines if line[1] == version]
         if own:
-            yield Step(("ip", f"-{version}", "-batch", "-"), "\n".join(own) + "\n")
+            yield HostCommand(("ip", f"-{version}", "-batch", "-"), "\n".join(own) + "\n")
 
 
-def _batch(lines: Sequence[str]) -> Iterator[Step]:
+def _batch(lines: Sequence[str]) -> Iterator[HostCommand]:
     if lines:
-        yield Step(("ip", "-batch", "-"), "\n".join(lines) + "\n")
+        yield HostCommand(("ip", "-batch", "-"), "\n".join(lines) + "\n")
 
 
 def _items(text: str) -> Iterable[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from liqod.fabric.agent.kernel.model import DesiredKernel, DesiredNodeKernel, Rules, Step
+from liqod.fabric.agent.kernel.model import DesiredKernel, DesiredNodeKernel, HostCommand, Rules
 from liqod.fabric.agent.kernel.rules.conntrack import FLUSHED, flushed_marks
 from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_chains, gateway_sets
 from liqod.fabric.agent.kernel.rules.node_rules import node_chains, node_sets
@@ -46,14 +46,14 @@ def parse_table(text: str) -> Rules | None:
     return Rules(mark, count, sets, frozenset(flushed))
 
 
-def table_steps(desired: DesiredKernel | DesiredNodeKernel, observed: Rules | None) -> Iterator[Step]:
+def table_steps(desired: DesiredKernel | DesiredNodeKernel, observed: Rules | None) -> Iterator[HostCommand]:
     """Yield the replacement of the whole table when its rules differ, else what changes in its sets."""
     chains = _chains(desired)
     mark = _mark(desired, chains)
     count = sum(len(rules) for _, rules in chains)
     sets = _sets(desired)
     if observed is None or observed.mark != mark or observed.count != count or observed.sets.keys() != sets.keys():
-        yield Step(("nft", "-f", "-"), render(desired, observed.flushed if observed is not None else ()))
+        yield HostCommand(("nft", "-f", "-"), render(desired, observed.flushed if observed is not None else ()))
         return
     lines = []
     for name, wanted in sets.items():
@@ -64,13 +64,13 @@ def table_steps(desired: DesiredKernel | DesiredNodeKernel, observed: Rules | No
         if added := sorted(wanted - have):
             lines.append(f"add element {NAME} {name} {{ {', '.join(added)} }}")
     if lines:
-        yield Step(("nft", "-f", "-"), "\n".join(lines) + "\n")
+        yield HostCommand(("nft", "-f", "-"), "\n".join(lines) + "\n")
 
 
-def removal_steps(observed: Rules | None) -> Iterator[Step]:
+def removal_steps(observed: Rules | None) -> Iterator[HostCommand]:
     """Yield the removal of the table."""
     if observed is not None:
-        yield Step(("nft", "-f", "-"), f"delete table {NAME}\n")
+        yield HostCommand(("nft", "-f", "-"), f"delete table {NAME}\n")
 
 
 def render(desired: DesiredKernel | DesiredNodeKernel, flushed: Collection[str] = ()) -> str:
