@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.network.connectivity import leftovers, objects, origin, scripts
-from liqod.cli.network.connectivity.cases import HOME, WAYS, Case, Peer, cases, clients, servers
+from liqod.cli.network.connectivity.cases import HOME, WAYS, Case, TestedPeer, cases, clients, servers
 from liqod.cli.network.connectivity.command import withheld
 from liqod.cli.network.connectivity.junit import junit
 from liqod.cli.network.connectivity.observations import (
@@ -39,7 +39,7 @@ from liqod.model.names import CONNECTIVITY_TEST_BY, HOME_API, HOME_SERVICES, REM
 from liqod.model.objects.node import Node
 from liqod.model.records.views import VirtualNode
 
-MILAN, TURIN = Peer("c2", "milan", 0), Peer("c3", "turin", 1)
+MILAN, TURIN = TestedPeer("c2", "milan", 0), TestedPeer("c3", "turin", 1)
 ALL = cases([MILAN], WAYS, node=True, ingress=True)
 YES, NO = CaseOutcome(True, "answered"), CaseOutcome(False, "no answer")
 Which = Callable[[Case], bool]

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from liqod.cli.web.cluster_map import SHOWN, cluster_map, legend
 from liqod.cli.web.markup import DOCTYPE, Child, Markup, join, tag
-from liqod.cli.web.view import TONES, AdviceRow, Moment, Overview, Peer, PeerPage, ResourceUsage
+from liqod.cli.web.view import TONES, AdviceRow, Moment, Overview, PeerPage, PeerRow, ResourceUsage
 
 SEVERITIES = {"error": "broken", "warning": "attention", "info": "quiet"}
 
@@ -121,7 +121,7 @@ def _step(step: AdviceRow) -> Markup:
     return tag("li", text, advice, class_=tone)
 
 
-def _badge(peer: Peer) -> Markup:
+def _badge(peer: PeerRow) -> Markup:
     return tag("span", TONES[peer.tone], class_=f"badge {peer.tone}")
 
 

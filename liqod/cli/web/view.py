@@ -69,7 +69,7 @@ class ResourceUsage:
 
 
 @attrs.frozen(kw_only=True)
-class Peer:
+class PeerRow:
     """One peer as the map and the table show it; ``row`` is the one of ``liqodctl status``."""
 
     row: Mapping[str, Any]
@@ -96,7 +96,7 @@ class Overview:
     home: str
     daemon: str
     summary: str
-    peers: Sequence[Peer]
+    peers: Sequence[PeerRow]
     hidden: int
     steps: Sequence[AdviceRow]
 
@@ -116,7 +116,7 @@ class PeerPage:
     """The page of one peer."""
 
     home: str
-    peer: Peer
+    peer: PeerRow
     details: Sequence[tuple[str, str]]
     steps: Sequence[AdviceRow]
     result: str
@@ -182,7 +182,7 @@ def step_of(problem: Problem) -> AdviceRow:
     return AdviceRow(problem.severity, text, advice_of(problem), problem.since)
 
 
-def _peers(records: Snapshot, clusters: Sequence[ForeignCluster]) -> list[Peer]:
+def _peers(records: Snapshot, clusters: Sequence[ForeignCluster]) -> list[PeerRow]:
     facts = records.facts
     counts = {node: len(pods) for node, pods in records.pods.items()}
     rows = status_rows(attrs.evolve(facts, peers=clusters), counts)
@@ -190,14 +190,14 @@ def _peers(records: Snapshot, clusters: Sequence[ForeignCluster]) -> list[Peer]:
     return [_peer(records, by_id[row["id"]], row) for row in rows]
 
 
-def _peer(records: Snapshot, cluster: ForeignCluster, row: Mapping[str, Any]) -> Peer:
+def _peer(records: Snapshot, cluster: ForeignCluster, row: Mapping[str, Any]) -> PeerRow:
     facts, peer = records.facts, cluster.metadata.name
     problems = problems_of(facts, peer)
     tunnel = next((one for one in facts.tunnels if one.metadata.name == peer), None)
     first = next((advice for one in problems if (advice := advice_of(one))), "")
     if row["stranger"]:
         first = explain_peer(facts, cluster)[-1]["why"]
-    return Peer(
+    return PeerRow(
         row=row,
         tone=_tone(row, problems),
         traffic=traffic(tunnel),
@@ -253,7 +253,7 @@ def _shares(records: Snapshot, name: str) -> list[ResourceUsage]:
     ]
 
 
-def _summary(peers: Sequence[Peer]) -> str:
+def _summary(peers: Sequence[PeerRow]) -> str:
     counts = [(words, sum(peer.tone == tone for peer in peers)) for tone, words in TONES.items()]
     found = ", ".join(f"{count} {words}" for words, count in counts if count)
     return f"{plural(len(peers), 'cluster')}: {found}" if found else "no peers yet"

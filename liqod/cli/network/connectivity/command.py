@@ -17,7 +17,7 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.progress import Progress
 from liqod.cli.console.render import plural
 from liqod.cli.console.session import Output, Session, in_cluster
-from liqod.cli.network.connectivity.cases import WAYS, Peer, Way, cases
+from liqod.cli.network.connectivity.cases import WAYS, TestedPeer, Way, cases
 from liqod.cli.network.connectivity.junit import junit
 from liqod.cli.network.connectivity.run import Plan, TestRun
 from liqod.cli.network.connectivity.space import Space
@@ -188,7 +188,7 @@ async def _tried(session: Session, facts: ClusterRecords, choice: Choice, names:
     """Run the pods, and return the results."""
     networks = {one.metadata.name: one for one in facts.networks}
     peers = [
-        Peer(peer, name, number, tunnel=peer in networks and networks[peer].spec.decision.mode != NO_TUNNEL)
+        TestedPeer(peer, name, number, tunnel=peer in networks and networks[peer].spec.decision.mode != NO_TUNNEL)
         for number, (peer, name) in enumerate(names.items())
     ]
     node = await _node(session)

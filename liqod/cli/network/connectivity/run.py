@@ -15,7 +15,7 @@ from liqod.cli.console.progress import Progress
 from liqod.cli.console.session import Session
 from liqod.cli.console.wait import until
 from liqod.cli.network.connectivity import objects, scripts
-from liqod.cli.network.connectivity.cases import HOME, Case, Peer, Way, clients, servers
+from liqod.cli.network.connectivity.cases import HOME, Case, TestedPeer, Way, clients, servers
 from liqod.cli.network.connectivity.observations import (
     CaseOutcome,
     ProbeIngress,
@@ -48,7 +48,7 @@ INGRESS: Final = 30.0
 class Plan:
     """What is to be tried, and how; ``node`` is name and address of a node of this cluster, if one is known."""
 
-    peers: Sequence[Peer]
+    peers: Sequence[TestedPeer]
     wanted: Sequence[Case]
     networks: Mapping[str, NetworkConfig]
     withheld: Mapping[tuple[Way, str], str]

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from liqod.cli.console.render import printable
-from liqod.cli.network.connectivity.cases import HOME, Case, Peer, Way
+from liqod.cli.network.connectivity.cases import HOME, Case, TestedPeer, Way
 from liqod.cli.network.connectivity.observations import CaseOutcome, Stopped
 
 Outcome = Literal["good", "failed", "skipped"]
@@ -57,7 +57,7 @@ class Run:
     ``no_ingress`` why there was no address of an ingress.
     """
 
-    peers: Sequence[Peer]
+    peers: Sequence[TestedPeer]
     seen: Mapping[Case, CaseOutcome]
     stopped: Mapping[str, Stopped] = {}
     refused: Mapping[str, str] = {}
