@@ -14,7 +14,7 @@ import msgspec
 from liqod.config.load import parse
 from liqod.hosting.endpointslice_forge import EndpointSlice, body_of, decide, refused_addresses, template_of, unready
 from liqod.hosting.networkpolicies.checks import REST, checked
-from liqod.hosting.networkpolicies.objects import Policy
+from liqod.hosting.networkpolicies.objects import CheckedPolicy
 from liqod.hosting.networkpolicies.record import UNREADABLE, TenantContext, read
 from liqod.hosting.shadowpods import dns, forge
 from liqod.hosting.shadowpods.admission import Refuse, admit
@@ -123,7 +123,7 @@ def policy_record(data: bytes) -> None:
     assert len(sent.facts.pods) <= MAX_ADDRESSES
     assert len(sent.facts.addresses.pairs) <= MAX_MAPPED + 1
     if UNREADABLE in sent.specs:
-        assert checked(sent.specs, ())[0][0] == Policy(REST, frozenset(), (), ())
+        assert checked(sent.specs, ())[0][0] == CheckedPolicy(REST, frozenset(), (), ())
 
 
 def _shadows(data: bytes) -> Iterator[ShadowPod]:
