@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from liqod.model.objects.meta import View
-from liqod.model.records.offloading import Policy
+from liqod.model.records.offloading import OffloadingPolicy
 from liqod.webhook.offloadable import withdrawn
 from liqod.webhook.placement import TooManyTerms, check_size, hold_tolerations, mutations
 from liqod.webhook.pod_view import TooManyParts, read_pod
@@ -52,12 +52,12 @@ class Review(View, frozen=True):
     request: Request | None = None
 
 
-Policies = Callable[[str], Policy]
+Policies = Callable[[str], OffloadingPolicy]
 """Returns the offloading policy of an enabled namespace."""
 
 
-def _label_alone(_: str) -> Policy:
-    return Policy()
+def _label_alone(_: str) -> OffloadingPolicy:
+    return OffloadingPolicy()
 
 
 def _anywhere(_: str) -> bool:

@@ -29,7 +29,7 @@ from liqod.kube.resources import MUTATINGWEBHOOKS, SECRETS
 from liqod.model.host_port import join_address
 from liqod.model.ids import Key
 from liqod.model.records.offloading import NAME as OFFLOADING
-from liqod.model.records.offloading import REMOTE, NamespaceOffloading, Policy, policy_of
+from liqod.model.records.offloading import REMOTE, NamespaceOffloading, OffloadingPolicy, policy_of
 from liqod.webhook.backfill import Backfill
 from liqod.webhook.configuration import NAME, TIMEOUT, Configuration, forge, matches, service_of
 from liqod.webhook.server import PATH, Serving, factory
@@ -146,7 +146,7 @@ class AdmissionWebhook(Controller[str]):
         known = self._enabled
         return known is None or not known.synced or known.get(Key("", namespace)) is not None
 
-    def policy(self, namespace: str) -> Policy:
+    def policy(self, namespace: str) -> OffloadingPolicy:
         """Return the offloading policy of an enabled namespace."""
         known = self._offloadings.get(Key(namespace, OFFLOADING)) if self._offloadings is not None else None
         return policy_of(namespace, known, self._settings.offloading.spillover)

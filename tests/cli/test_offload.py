@@ -21,7 +21,7 @@ from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
-from liqod.model.records.offloading import NamespaceOffloading, Policy
+from liqod.model.records.offloading import NamespaceOffloading, OffloadingPolicy
 from liqod.model.records.views import ForeignCluster, NamespaceNattingTable, VirtualNode
 from tests.cli import test_commands
 
@@ -119,7 +119,7 @@ class DryRunTests(SynchronousTestCase):
             (asking, "Local", "a new one: nowhere"),
             (other, "Local", "a new one: here"),
         ):
-            (row,) = pod_rows(facts, Policy(placement), [given])
+            (row,) = pod_rows(facts, OffloadingPolicy(placement), [given])
             self.assertEqual(row["then"], then)
             self.assertEqual("asks for virtual nodes" in row["why"], then.endswith("nowhere"))
 

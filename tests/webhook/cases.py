@@ -26,7 +26,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACEOFFLOADINGS, NAMESPACES, PODS, SECRETS
-from liqod.model.records.offloading import NamespaceOffloading, Policy
+from liqod.model.records.offloading import NamespaceOffloading, OffloadingPolicy
 from liqod.webhook.backfill import Backfill, PlacedPod
 from liqod.webhook.review import MAX_BODY
 from liqod.webhook.service import AdmissionWebhook
@@ -177,7 +177,7 @@ class WebhookCase(TestCase):
         await self.pod("moving", self.space, nodeSelector={"no": "where"})
         seen: PlacedPod = await self.admin.get(PODS, "moving", self.space, view=PlacedPod)
         await self.admin.patch(PODS, "moving", {"metadata": {"labels": {"changed": "since"}}}, self.space)
-        await Backfill(self.admin, self.events, lambda _: Policy())._add_toleration(seen)
+        await Backfill(self.admin, self.events, lambda _: OffloadingPolicy())._add_toleration(seen)
         body = await self.admin.get(PODS, "moving", self.space)
         self.assertIn(KEY, [toleration.get("key") for toleration in body["spec"]["tolerations"]])
         self.assertEqual(self.events.seen, [])
@@ -188,7 +188,7 @@ class WebhookCase(TestCase):
         await self.admin.create(NAMESPACEOFFLOADINGS, body, self.space)
 
         async def known() -> bool:
-            return self.webhook.policy(self.space) != Policy()
+            return self.webhook.policy(self.space) != OffloadingPolicy()
 
         await self.eventually(known)
 

@@ -16,7 +16,7 @@ from liqod.identity.serving import generate
 from liqod.kube.errors import NotFound
 from liqod.model.ids import Key
 from liqod.model.objects.meta import ObjectMeta
-from liqod.model.records.offloading import REMOTE, NamespaceOffloading, NamespaceOffloadingSpec, Policy
+from liqod.model.records.offloading import REMOTE, NamespaceOffloading, NamespaceOffloadingSpec, OffloadingPolicy
 from liqod.webhook.configuration import Configuration, forge
 from liqod.webhook.server import PATH, Mutate
 from liqod.webhook.service import AdmissionWebhook, ListenFailed
@@ -150,7 +150,7 @@ class AnswerTests(SynchronousTestCase):
         }
         for prepared, code in ((False, 503), (True, 200)):
             asked = Asked(msgspec.json.encode(body))
-            page = Mutate(lambda namespace: Policy(REMOTE), lambda: prepared, 0.0, lambda namespace: True)  # noqa: B023
+            page = Mutate(lambda namespace: OffloadingPolicy(REMOTE), lambda: prepared, 0.0, lambda namespace: True)  # noqa: B023
             answered = page.render(cast(Any, asked))
             self.assertEqual((asked.code, b"patch" in answered), (code, prepared))
 

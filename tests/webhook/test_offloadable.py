@@ -10,7 +10,7 @@ from kubesandbox.store.patch import json_patch as apply
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.objects.node_selector import Requirement, Term
-from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, Policy
+from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, OffloadingPolicy
 from liqod.webhook import offloadable, placement
 from liqod.webhook.review import answer
 
@@ -20,7 +20,7 @@ class OffloadableTests(SynchronousTestCase):
         """A pod that a policy made tolerant is tolerant to the webhook too, in another form than its own."""
         pod = {"spec": {"tolerations": [dict(offloadable.TOLERATION)]}}
         for strategy in (BOTH, REMOTE):
-            paths = [one["path"] for one in placement.mutations(pod, Policy(strategy))]
+            paths = [one["path"] for one in placement.mutations(pod, OffloadingPolicy(strategy))]
             self.assertEqual([path for path in paths if "tolerations" in path], [])
         self.assertNotEqual(offloadable.TOLERATION, placement.TOLERATION)
 
@@ -31,12 +31,12 @@ class OffloadableTests(SynchronousTestCase):
         for strategy in (LOCAL, REMOTE, BOTH):
             for terms in (None, (Term(match_expressions=[Requirement(key="zone", operator="In", values=["a"])]),)):
                 for given in ([], [own], [own, {**held, "tolerationSeconds": 300}]):
-                    policy = Policy(strategy, terms)
+                    policy = OffloadingPolicy(strategy, terms)
                     made = [self.reviewed([*given, *more], policy) for more in ([], [dict(offloadable.TOLERATION)])]
                     self.assertEqual(made[0], made[1], (strategy, terms, given))
                     self.assertNotIn(offloadable.TOLERATION, made[1]["tolerations"])
 
-    def reviewed(self, tolerations: list[dict[str, Any]], policy: Policy) -> dict[str, Any]:
+    def reviewed(self, tolerations: list[dict[str, Any]], policy: OffloadingPolicy) -> dict[str, Any]:
         """Return the spec of a pod after a review; with one after, which has nothing to add."""
         spec: dict[str, Any] = {"containers": [], "tolerations": tolerations}
         request = {"uid": "1", "kind": {"kind": "Pod", "version": "v1"}, "operation": "CREATE"}

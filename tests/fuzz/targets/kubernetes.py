@@ -25,7 +25,7 @@ from liqod.kubelet.common.views import Secret
 from liqod.kubelet.lender.access import read
 from liqod.model.api_url import OwnAddresses, api_url_problem
 from liqod.model.objects.node_selector import Requirement, Term
-from liqod.model.records.offloading import LOCAL, REMOTE, Policy
+from liqod.model.records.offloading import LOCAL, REMOTE, OffloadingPolicy
 from liqod.model.records.spillover import HOME_FIRST, Spillover, SpilloverPeer
 from liqod.model.records.views import ShadowPod
 from liqod.webhook.review import Malformed, answer
@@ -34,10 +34,12 @@ from tests.fuzz.cost import Target
 OWN: Final = OwnAddresses("https://192.0.2.1:6443", ("10.0.0.0/8", "fd00::/16"))
 DECODER: Final = Decoder(ShadowPod)
 POLICIES: Final = (
-    Policy(),
-    Policy(placement=LOCAL),
-    Policy(placement=REMOTE, terms=(Term(match_expressions=[Requirement(key="zone", operator="In", values=["a"])]),)),
-    Policy(spillover=Spillover(mode=HOME_FIRST, peers=[SpilloverPeer(cluster="milan")])),
+    OffloadingPolicy(),
+    OffloadingPolicy(placement=LOCAL),
+    OffloadingPolicy(
+        placement=REMOTE, terms=(Term(match_expressions=[Requirement(key="zone", operator="In", values=["a"])]),)
+    ),
+    OffloadingPolicy(spillover=Spillover(mode=HOME_FIRST, peers=[SpilloverPeer(cluster="milan")])),
 )
 
 
