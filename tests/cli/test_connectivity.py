@@ -33,7 +33,7 @@ from liqod.cli.network.connectivity.observations import (
     refusals,
     why_stopped,
 )
-from liqod.cli.network.connectivity.verdicts import Result, Run, results
+from liqod.cli.network.connectivity.verdicts import Result, TestFindings, results
 from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.names import CONNECTIVITY_TEST_BY, HOME_API, HOME_SERVICES, REMOTE_CLUSTER_LABEL, TYPE_LABEL
 from liqod.model.objects.node import Node
@@ -54,7 +54,7 @@ def judged(broken: Which, wanted: Iterable[Case] = ALL, **more: Any) -> list[Res
     """Return the results where some cases come to the opposite of what is right."""
     wanted = list(wanted)
     seen = {one: ({YES: NO, NO: YES}[was] if broken(one) else was) for one, was in healthy(wanted).items()}
-    return results(Run(peers=[MILAN, TURIN], seen=seen, node="n1", ingress_class="nginx", **more), wanted)
+    return results(TestFindings(peers=[MILAN, TURIN], seen=seen, node="n1", ingress_class="nginx", **more), wanted)
 
 
 def begins(way: str, source: str) -> Which:
@@ -167,7 +167,7 @@ class VerdictTests(SynchronousTestCase):
         """Where liqod carries nothing, that is what is said."""
         peers = [attrs.evolve(MILAN, tunnel=False)]
         seen = {one: NO if one.way == "pod" or one.silence else YES for one in ALL}
-        found = failed(results(Run(peers=peers, seen=seen), ALL))
+        found = failed(results(TestFindings(peers=peers, seen=seen), ALL))
         self.assertIn("which liqod does not carry", found[0].subject)
 
     def test_policies(self) -> None:
@@ -195,9 +195,9 @@ class VerdictTests(SynchronousTestCase):
         """A pod that does not run is one failure, which what needs it does not repeat."""
         seen = {one: was for one, was in healthy(ALL).items() if MILAN.there not in (one.server, one.client)}
         refused = Stopped("PoliciesNotEnforced: no plugin", "`liqodctl explain peer milan`")
-        found = results(Run(peers=[MILAN], seen=seen, stopped={MILAN.closed_there: refused}), [])
+        found = results(TestFindings(peers=[MILAN], seen=seen, stopped={MILAN.closed_there: refused}), [])
         self.assertEqual([(one.outcome, "PoliciesNotEnforced" in one.cause) for one in found], [("skipped", True)])
-        run = Run(peers=[MILAN], seen=seen, stopped={MILAN.there: Stopped("ErrImagePull: no", "--image")})
+        run = TestFindings(peers=[MILAN], seen=seen, stopped={MILAN.there: Stopped("ErrImagePull: no", "--image")})
         found = results(run, ALL)
         (one,) = failed(found)
         self.assertEqual((one.way, one.subject, one.next), ("start", "pod there-0 at milan", "--image"))
@@ -222,7 +222,7 @@ class VerdictTests(SynchronousTestCase):
         ]
         self.assertEqual((one.way, one.outcome), ("api", "skipped"))
         seen = {one: was for one, was in healthy(ALL).items() if one.way != "ingress"}
-        found = results(Run(peers=[MILAN], seen=seen, no_ingress="no address"), ALL)
+        found = results(TestFindings(peers=[MILAN], seen=seen, no_ingress="no address"), ALL)
         self.assertEqual([(one.way, one.cause) for one in found if one.outcome != "good"], [("ingress", "no address")])
 
     def test_conditions(self) -> None:
@@ -270,7 +270,7 @@ class VerdictTests(SynchronousTestCase):
         names = [name for name, _ in servers([MILAN, TURIN], wanted)] + list(clients(wanted))
         stopped = {name: Stopped("why", "what") for name in data.draw(st.sets(st.sampled_from(names)))}
         seen = {one: answer for one, answer in drawn.items() if answer is not None}
-        found = results(Run(peers=[MILAN, TURIN], seen=seen, stopped=stopped), wanted)
+        found = results(TestFindings(peers=[MILAN, TURIN], seen=seen, stopped=stopped), wanted)
         self.assertEqual(len(found), len(wanted) + len(stopped))
         for one in found:
             if one.outcome == "failed":

@@ -14,27 +14,27 @@ from liqod.cli.setup.host.plan import (
     ABSENT,
     OTHER,
     Account,
+    HostPlan,
     ObservedHost,
-    Plan,
     Receipt,
     plan_installation,
     plan_removal,
     settled,
 )
-from liqod.cli.setup.host.wanted import USERS, Entry, digest_of
+from liqod.cli.setup.host.wanted import USERS, HostFile, digest_of
 
 NEW, OLD, THEIRS = (digest_of(text) for text in (b"new", b"old", b"theirs"))
 SYSTEM_USER = Account(200, "/usr/sbin/nologin")
 SYSTEM_USERS = dict.fromkeys(USERS, SYSTEM_USER)
 
 
-def unit(*, configuration: bool = False, optional: bool = False) -> Entry:
+def unit(*, configuration: bool = False, optional: bool = False) -> HostFile:
     """Return an entry whose wanted content is ``new``."""
-    return Entry("/etc/unit", b"new", configuration=configuration, optional=optional)
+    return HostFile("/etc/unit", b"new", configuration=configuration, optional=optional)
 
 
 class InstallTests(SynchronousTestCase):
-    def verb(self, entry: Entry, found: str, *written: str) -> str:
+    def verb(self, entry: HostFile, found: str, *written: str) -> str:
         receipt = Receipt({entry.path: written}) if written else None
         plan = plan_installation([entry], ObservedHost({entry.path: found}, accounts=SYSTEM_USERS, receipt=receipt))
         (change,) = plan.changes
@@ -122,14 +122,14 @@ class LifeTests(SynchronousTestCase):
         host = ObservedHost({path: before if path.endswith("b") else ABSENT for path in paths}, frozenset({"/etc"}))
         start = host
         for content, end in zip(contents, stop, strict=False):
-            entries = [Entry(path, content, optional=True) for path in paths]
+            entries = [HostFile(path, content, optional=True) for path in paths]
             host = carried_out(plan_installation(entries, host), entries, host, end)
         host = removed(plan_removal(host), host)
         self.assertEqual(host, start)
 
     def test_second_run(self) -> None:
         """A second run has nothing to do, and the receipt says the same."""
-        entries = [unit(), Entry("/etc/liqod/liqod.toml", b"new", configuration=True)]
+        entries = [unit(), HostFile("/etc/liqod/liqod.toml", b"new", configuration=True)]
         host = ObservedHost({entry.path: ABSENT for entry in entries})
         host = carried_out(plan_installation(entries, host), entries, host, 9)
         again = plan_installation(entries, host)
@@ -144,7 +144,7 @@ class LifeTests(SynchronousTestCase):
         self.assertEqual((change.verb, change.why), ("keep", "it was changed since it was written"))
 
 
-def carried_out(plan: Plan, entries: list[Entry], host: ObservedHost, end: int) -> ObservedHost:
+def carried_out(plan: HostPlan, entries: list[HostFile], host: ObservedHost, end: int) -> ObservedHost:
     """Return the host after an installation that ended after so many files."""
     digests = dict(host.digests)
     steps = [entry for entry, change in zip(entries, plan.changes, strict=True) if change.verb in ("write", "replace")]
@@ -159,7 +159,7 @@ def carried_out(plan: Plan, entries: list[Entry], host: ObservedHost, end: int) 
     )
 
 
-def removed(plan: Plan, host: ObservedHost) -> ObservedHost:
+def removed(plan: HostPlan, host: ObservedHost) -> ObservedHost:
     """Return the host after a removal."""
     gone = {change.path for change in plan.changes if change.verb == "remove"}
     return attrs.evolve(

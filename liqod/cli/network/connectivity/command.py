@@ -19,7 +19,7 @@ from liqod.cli.console.render import plural
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.network.connectivity.cases import WAYS, TestedPeer, Way, cases
 from liqod.cli.network.connectivity.junit import junit
-from liqod.cli.network.connectivity.run import Plan, TestRun
+from liqod.cli.network.connectivity.run import TestPlan, TestRun
 from liqod.cli.network.connectivity.space import Space
 from liqod.cli.network.connectivity.verdicts import Result, results
 from liqod.cli.network.images import image_options
@@ -49,7 +49,7 @@ DEFAULT_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
 
 
 @attrs.frozen(kw_only=True)
-class Choice:
+class TestOptions:
     """The command line."""
 
     peers: tuple[str, ...]
@@ -62,7 +62,7 @@ class Choice:
 
 
 @attrs.frozen
-class Report:
+class TestReport:
     """The results, and what the diagnosis knows of the peers when some failed."""
 
     results: Sequence[Result]
@@ -112,7 +112,7 @@ def test(options: Options, *, file: Path | None, **choice: Any) -> None:
       liqodctl test milan --junit report.xml
       liqodctl test milan --only dns --image registry.example/busybox
     """
-    asked = Choice(**{**choice, "ways": cast("tuple[Way, ...]", choice["ways"] or WAYS)})
+    asked = TestOptions(**{**choice, "ways": cast("tuple[Way, ...]", choice["ways"] or WAYS)})
     report = in_cluster(options, lambda session: _report(session, asked))
     _show(Output(options), report, wide=options.output == "wide")
     if file is not None:
@@ -128,7 +128,7 @@ def test(options: Options, *, file: Path | None, **choice: Any) -> None:
         raise CliError(errors.TEST_FAILED, text, first.next)
 
 
-def _show(output: Output, report: Report, *, wide: bool) -> None:
+def _show(output: Output, report: TestReport, *, wide: bool) -> None:
     rows = [one.as_row() for one in report.results]
     output.table(rows, WIDE if wide else COLUMNS)
     for one in report.results:
@@ -144,7 +144,7 @@ def _show(output: Output, report: Report, *, wide: bool) -> None:
     output.publish(report.as_document())
 
 
-async def _report(session: Session, choice: Choice) -> Report:
+async def _report(session: Session, choice: TestOptions) -> TestReport:
     began, started = session.reactor.seconds(), rfc3339(utc_now())
     facts = await cluster_facts(session)
     borrowed = {one.spec.cluster_id for one in facts.virtual_nodes}
@@ -181,10 +181,10 @@ async def _report(session: Session, choice: Choice) -> Report:
             for one in problems_of(after, peer)
             if one.failing
         ]
-    return Report(found, problems, started, session.reactor.seconds() - began)
+    return TestReport(found, problems, started, session.reactor.seconds() - began)
 
 
-async def _tried(session: Session, facts: ClusterRecords, choice: Choice, names: dict[str, str]) -> list[Result]:
+async def _tried(session: Session, facts: ClusterRecords, choice: TestOptions, names: dict[str, str]) -> list[Result]:
     """Run the pods, and return the results."""
     networks = {one.metadata.name: one for one in facts.networks}
     peers = [
@@ -194,7 +194,7 @@ async def _tried(session: Session, facts: ClusterRecords, choice: Choice, names:
     node = await _node(session)
     ingress_class = choice.ingress_class or await _ingress_class(session)
     wanted = cases(peers, choice.ways, node=bool(node[1]), ingress=bool(ingress_class))
-    plan = Plan(
+    plan = TestPlan(
         peers=peers,
         wanted=wanted,
         networks=networks,

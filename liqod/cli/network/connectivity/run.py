@@ -29,7 +29,7 @@ from liqod.cli.network.connectivity.observations import (
     shown,
     why_stopped,
 )
-from liqod.cli.network.connectivity.verdicts import Run
+from liqod.cli.network.connectivity.verdicts import TestFindings
 from liqod.flow.tasks import together
 from liqod.kube.cache import wait
 from liqod.kube.cache.informer import Informer
@@ -45,7 +45,7 @@ INGRESS: Final = 30.0
 
 
 @attrs.frozen(kw_only=True)
-class Plan:
+class TestPlan:
     """What is to be tried, and how; ``node`` is name and address of a node of this cluster, if one is known."""
 
     peers: Sequence[TestedPeer]
@@ -64,7 +64,7 @@ class TestRun:
     """One run in a namespace that is there; ``carry_out`` does it once."""
 
     session: Session
-    plan: Plan
+    plan: TestPlan
     space: str
     progress: Progress
     _pods: Informer[ProbePod] = attrs.field(init=False)
@@ -75,7 +75,7 @@ class TestRun:
     _addresses: dict[str, str] = attrs.field(init=False, factory=dict)
     _ingresses: dict[str, str] = attrs.field(init=False, factory=dict)
 
-    async def carry_out(self) -> Run:
+    async def carry_out(self) -> TestFindings:
         """Start servers and clients and return what is known at the end. Raises KubeError where little can be made."""
         session, plan = self.session, self.plan
         self._pods = Informer(session.client, PODS, ProbePod, session.reactor, namespace=self.space)
@@ -91,7 +91,7 @@ class TestRun:
                 await self._together(partial(self._ingress, one.there) for one in plan.peers)
             self._note()
             await self._together(partial(self._call, *one) for one in clients(plan.wanted).items())
-            return Run(
+            return TestFindings(
                 peers=plan.peers,
                 seen=self._seen,
                 stopped=self._stopped,

@@ -49,7 +49,7 @@ class Result:
 
 
 @attrs.frozen(kw_only=True)
-class Run:
+class TestFindings:
     """What is known at the end of a run.
 
     ``stopped`` has the pods that did not run, ``refused`` the words of lenders by object, ``withheld`` why pods at a
@@ -71,13 +71,13 @@ class Run:
         return next((one.name for one in self.peers if one.id == cluster), "home" if cluster == HOME else cluster)
 
 
-def results(run: Run, wanted: Sequence[Case]) -> list[Result]:
+def results(run: TestFindings, wanted: Sequence[Case]) -> list[Result]:
     """Return a result for each pod that did not run, and one for each case."""
     pods = [_stopped(run, name, one) for name, one in run.stopped.items()]
     return [*pods, *(judge(run, wanted, case) for case in wanted)]
 
 
-def _stopped(run: Run, pod: str, why: Stopped) -> Result:
+def _stopped(run: TestFindings, pod: str, why: Stopped) -> Result:
     number = pod.rpartition("-")[2]
     peer = next((one.name for one in run.peers if str(one.number) == number), "")
     where = peer if "there" in pod else "home"
@@ -93,7 +93,7 @@ def _stopped(run: Run, pod: str, why: Stopped) -> Result:
     )
 
 
-def judge(run: Run, wanted: Sequence[Case], case: Case) -> Result:
+def judge(run: TestFindings, wanted: Sequence[Case], case: Case) -> Result:
     """Return what became of a case."""
     seen = run.seen.get(case)
     # Where the server at a peer does not run, no client is sent after it.
@@ -114,7 +114,7 @@ def judge(run: Run, wanted: Sequence[Case], case: Case) -> Result:
     return attrs.evolve(judged, seconds=seen.seconds)
 
 
-def _answered(run: Run, wanted: Sequence[Case], case: Case, seen: CaseOutcome) -> Result:
+def _answered(run: TestFindings, wanted: Sequence[Case], case: Case, seen: CaseOutcome) -> Result:
     """Judge a case that should be answered."""
     if seen.answered:
         return _result(run, case, "good")
@@ -134,7 +134,7 @@ def _answered(run: Run, wanted: Sequence[Case], case: Case, seen: CaseOutcome) -
     return _result(run, case, "failed", cause, subject=subject, advice=advice)
 
 
-def _silent(run: Run, wanted: Sequence[Case], case: Case) -> Result:
+def _silent(run: TestFindings, wanted: Sequence[Case], case: Case) -> Result:
     """Judge a case that a policy should silence.
 
     Silence is worth something only where the same server answers others, and an answer is a fault only where the policy
@@ -160,7 +160,7 @@ def _silent(run: Run, wanted: Sequence[Case], case: Case) -> Result:
     return _result(run, case, "good")
 
 
-def _answer(run: Run, case: Case) -> bool | None:
+def _answer(run: TestFindings, case: Case) -> bool | None:
     """Return whether a case was answered; None where that is not known."""
     seen = run.seen.get(case)
     return seen.answered if seen is not None else None
@@ -190,7 +190,7 @@ def _before(wanted: Sequence[Case], case: Case) -> list[Case]:
     return sorted(relied, key=lambda one: ways.index(one.way))
 
 
-def _blame(run: Run, case: Case) -> tuple[str, str, str]:
+def _blame(run: TestFindings, case: Case) -> tuple[str, str, str]:
     """Return the object to look at, the cause and the command to type, where what the way relies on is good."""
     peer, source = run.name_of(case.peer), run.name_of(case.source)
     out = case.source == HOME
@@ -232,11 +232,13 @@ def _blame(run: Run, case: Case) -> tuple[str, str, str]:
             return "NetworkPolicy closed", "a pod that the policy admits is not answered", explain
 
 
-def _other(run: Run, case: Case) -> str:
+def _other(run: TestFindings, case: Case) -> str:
     return f"`liqodctl explain peer {run.name_of(case.peer)}`"
 
 
-def _result(run: Run, case: Case, outcome: Outcome, cause: str = "", *, subject: str = "", advice: str = "") -> Result:
+def _result(
+    run: TestFindings, case: Case, outcome: Outcome, cause: str = "", *, subject: str = "", advice: str = ""
+) -> Result:
     way = {"policy": "policy: denied" if case.silence else "policy: allowed"}.get(case.way, case.way)
     return Result(
         peer=run.name_of(case.peer),

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import attrs
 
-from liqod.cli.setup.host.wanted import RECEIPT, USERS, Entry
+from liqod.cli.setup.host.wanted import RECEIPT, USERS, HostFile
 
 ABSENT: Final = ""
 OTHER: Final = "other"
@@ -60,7 +60,7 @@ class PathChange:
 
 
 @attrs.frozen
-class Plan:
+class HostPlan:
     """Changes in their order; with refusals none of them is carried out."""
 
     changes: Sequence[PathChange]
@@ -70,7 +70,7 @@ class Plan:
     refusals: Sequence[str] = ()
 
 
-def plan_installation(entries: Sequence[Entry], observed: ObservedHost, users: Sequence[str] = USERS) -> Plan:
+def plan_installation(entries: Sequence[HostFile], observed: ObservedHost, users: Sequence[str] = USERS) -> HostPlan:
     """Return what has to be done so that all entries and users are there."""
     before = observed.receipt or Receipt()
     changes = [_installed(entry, observed.digests.get(entry.path, ABSENT), before) for entry in entries]
@@ -89,10 +89,10 @@ def plan_installation(entries: Sequence[Entry], observed: ObservedHost, users: S
         sorted({*before.directories, *missing}),
         sorted({*before.users, *create}),
     )
-    return Plan(changes, receipt, create_users=create, refusals=refusals)
+    return HostPlan(changes, receipt, create_users=create, refusals=refusals)
 
 
-def _installed(entry: Entry, digest: str, before: Receipt) -> PathChange:
+def _installed(entry: HostFile, digest: str, before: Receipt) -> PathChange:
     if digest == entry.digest:
         return PathChange("unchanged", entry.path)
     if digest == ABSENT:
@@ -107,7 +107,7 @@ def _installed(entry: Entry, digest: str, before: Receipt) -> PathChange:
     return PathChange("conflict", entry.path, f"{why}; move it away (own settings of a unit belong in a drop-in)")
 
 
-def settled(receipt: Receipt, entries: Sequence[Entry]) -> Receipt:
+def settled(receipt: Receipt, entries: Sequence[HostFile]) -> Receipt:
     """Return the receipt of an installation that is complete: one digest for each path that it wrote."""
     digests = {entry.path: [entry.digest] for entry in entries}
     return attrs.evolve(receipt, entries={path: digests.get(path, old) for path, old in receipt.entries.items()})
@@ -124,7 +124,7 @@ def _account_refusal(name: str, account: Account) -> str:
     return ""
 
 
-def plan_removal(observed: ObservedHost) -> Plan:
+def plan_removal(observed: ObservedHost) -> HostPlan:
     """Return what has to be done so that nothing of the receipt is left but what was changed since."""
     before = observed.receipt or Receipt()
     changes = []
@@ -134,7 +134,7 @@ def plan_removal(observed: ObservedHost) -> Plan:
             changes.append(PathChange("remove", path))
         elif digest != ABSENT:
             changes.append(PathChange("keep", path, "it was changed since it was written"))
-    return Plan(changes, before, remove_users=[name for name in before.users if name in observed.accounts])
+    return HostPlan(changes, before, remove_users=[name for name in before.users if name in observed.accounts])
 
 
 def parents(paths: Sequence[str]) -> list[str]:

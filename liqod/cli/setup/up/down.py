@@ -24,7 +24,7 @@ from liqod.cli.setup.host.plan import plan_removal
 from liqod.cli.setup.host.wanted import ROLES, UNITS
 from liqod.cli.setup.install import refuse_peerings, remove_all
 from liqod.cli.setup.up.observe import TargetHost, namespace_is_ours
-from liqod.cli.setup.up.plan import Service
+from liqod.cli.setup.up.plan import DaemonUnit
 from liqod.cli.status.whoami import leader
 from liqod.kube import manifests
 from liqod.kube.errors import NotFound
@@ -78,7 +78,7 @@ async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run
     session.publish({"removed": removed, "done": not left})
 
 
-def _is_used(service: Service) -> bool:
+def _is_used(service: DaemonUnit) -> bool:
     return service.running or service.enabled
 
 

@@ -25,7 +25,7 @@ class Kubeconfig:
 
 
 @attrs.frozen
-class Service:
+class DaemonUnit:
     """The daemon's unit; ``age`` in seconds is that of its process; ``problem`` is why no service can be run here."""
 
     unit: str
@@ -45,7 +45,7 @@ class Invitation:
 
 
 @attrs.frozen(kw_only=True)
-class Found:
+class FoundSetup:
     """What was found; a sequence has one line for each thing.
 
     ``failed``: checks; ``obstacles``: what is in the way of files; ``files`` and ``objects``: what has to be written on
@@ -61,7 +61,7 @@ class Found:
     objects: Sequence[str] = ()
     packaged: bool = False
     outdated: bool = False
-    service: Service | None = None
+    service: DaemonUnit | None = None
     keyed: bool = False
     invitation: Invitation | None = None
 
@@ -80,7 +80,7 @@ class SetupStep:
         return {"step": self.name, "state": self.state, "why": self.why, "lines": list(self.lines)}
 
 
-def plan(found: Found) -> list[SetupStep]:
+def plan(found: FoundSetup) -> list[SetupStep]:
     """Return the steps in their order; if one is refused, none may be carried out."""
     steps = [_checks(found), _host(found), _cluster(found), credentials(found.kubeconfig)]
     if found.service is not None:
@@ -101,13 +101,13 @@ def is_needed(steps: Sequence[SetupStep]) -> bool:
     return any(step.state == "needed" for step in steps)
 
 
-def _checks(found: Found) -> SetupStep:
+def _checks(found: FoundSetup) -> SetupStep:
     if found.failed:
         return SetupStep("check", "refused", "prerequisites are missing", found.failed)
     return SetupStep("check", "done", "the prerequisites are there")
 
 
-def _host(found: Found) -> SetupStep:
+def _host(found: FoundSetup) -> SetupStep:
     if found.obstacles:
         return SetupStep("host", "refused", "something is in the way", found.obstacles)
     if found.files:
@@ -116,7 +116,7 @@ def _host(found: Found) -> SetupStep:
     return SetupStep("host", "done", f"configuration, user, unit and completions are there{by}")
 
 
-def _cluster(found: Found) -> SetupStep:
+def _cluster(found: FoundSetup) -> SetupStep:
     if not found.objects:
         return SetupStep("cluster", "done", "records, rights and policies are as they should be")
     kinds = Counter(line.split(" ")[0] for line in found.objects)
@@ -143,7 +143,7 @@ def credentials(file: Kubeconfig) -> SetupStep:
     return SetupStep("kubeconfig", "refused", f"{file.path} cannot be used as a kubeconfig; move it away")
 
 
-def _service(service: Service, *, changed: bool) -> SetupStep:
+def _service(service: DaemonUnit, *, changed: bool) -> SetupStep:
     if service.problem:
         return SetupStep("service", "refused", service.problem)
     if not service.running:
@@ -156,7 +156,7 @@ def _service(service: Service, *, changed: bool) -> SetupStep:
     return SetupStep("service", "done", f"{service.unit} is enabled and runs")
 
 
-def _ready(found: Found, service: SetupStep) -> SetupStep:
+def _ready(found: FoundSetup, service: SetupStep) -> SetupStep:
     if found.keyed and service.state == "done":
         return SetupStep("ready", "done", "the daemon is ready")
     return SetupStep("ready", "needed", "wait until the daemon is ready")
