@@ -15,7 +15,7 @@ import attrs
 from liqod.acceptance.verdict import Accept, Defer, Refuse, Verdict
 from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
-from liqod.model.objects.label_selector import Requirement
+from liqod.model.objects.label_selector import LabelRequirement
 from liqod.model.objects.quantity import Resources
 from liqod.model.records import hours
 from liqod.model.records.hours import Window
@@ -63,7 +63,7 @@ class Rules:
     maximum: int = 5
     quota: Resources = attrs.field(factory=dict, kw_only=True)
     ceilings: Resources = attrs.field(factory=dict, kw_only=True)
-    selector: tuple[Requirement, ...] = attrs.field(default=(), kw_only=True)
+    selector: tuple[LabelRequirement, ...] = attrs.field(default=(), kw_only=True)
     windows: tuple[Window, ...] = attrs.field(default=(), kw_only=True)
     extra: tuple[Stage, ...] = attrs.field(default=(), kw_only=True)
 

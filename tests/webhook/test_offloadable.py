@@ -9,7 +9,7 @@ import msgspec
 from kubesandbox.store.patch import json_patch as apply
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.model.objects.node_selector import Requirement, Term
+from liqod.model.objects.node_selector import NodeRequirement, Term
 from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, OffloadingPolicy
 from liqod.webhook import offloadable, placement
 from liqod.webhook.review import answer
@@ -29,7 +29,7 @@ class OffloadableTests(SynchronousTestCase):
         own = {"key": "gpu", "operator": "Exists"}
         held = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
         for strategy in (LOCAL, REMOTE, BOTH):
-            for terms in (None, (Term(match_expressions=[Requirement(key="zone", operator="In", values=["a"])]),)):
+            for terms in (None, (Term(match_expressions=[NodeRequirement(key="zone", operator="In", values=["a"])]),)):
                 for given in ([], [own], [own, {**held, "tolerationSeconds": 300}]):
                     policy = OffloadingPolicy(strategy, terms)
                     made = [self.reviewed([*given, *more], policy) for more in ([], [dict(offloadable.TOLERATION)])]

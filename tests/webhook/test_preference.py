@@ -10,7 +10,7 @@ from kubesandbox.store.patch import json_patch as apply
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.pods.affinity import spread_constraints
-from liqod.model.objects.node_selector import Requirement, Term
+from liqod.model.objects.node_selector import NodeRequirement, Term
 from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, OffloadingPolicy
 from liqod.model.records.spillover import HOME_FIRST, NO_SPREAD, NONE, RETURN, Spillover, SpilloverPeer, preferences
 from liqod.webhook.placement import mutations
@@ -19,7 +19,7 @@ from tests.webhook.test_review import patch_of, review
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-EU = Term(match_expressions=[Requirement(key="region", operator="In", values=["eu"])])
+EU = Term(match_expressions=[NodeRequirement(key="region", operator="In", values=["eu"])])
 MINE: dict[str, Any] = {
     "weight": 7,
     "preference": {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]},

@@ -13,7 +13,7 @@ from kubesandbox.store.patch import json_patch as apply
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.node.tolerations import original_tolerations
-from liqod.model.objects.node_selector import Requirement, Term, selects
+from liqod.model.objects.node_selector import NodeRequirement, Term, selects
 from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, OffloadingPolicy
 from liqod.webhook.placement import MAX_TERMS, TOLERATION, TooManyTerms, hold_tolerations, mutations, tolerates
 from liqod.webhook.review import MAX_BODY, Malformed, answer
@@ -85,8 +85,8 @@ NODES = {
     "liqo-milan": {"liqo.io/type": "virtual-node", "region": "eu", "zone": "a"},
     "liqo-paris": {"liqo.io/type": "virtual-node", "region": "us"},
 }
-EU = Term(match_expressions=[Requirement(key="region", operator="In", values=["eu"])])
-PARIS = Term(match_fields=[Requirement(key="metadata.name", operator="In", values=["liqo-paris"])])
+EU = Term(match_expressions=[NodeRequirement(key="region", operator="In", values=["eu"])])
+PARIS = Term(match_fields=[NodeRequirement(key="metadata.name", operator="In", values=["liqo-paris"])])
 _REQUIREMENTS = st.sampled_from(
     [
         {"key": "zone", "operator": "In", "values": ["a"]},

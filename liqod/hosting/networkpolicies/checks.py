@@ -33,7 +33,7 @@ from liqod.hosting.networkpolicies.objects import (
 )
 from liqod.hosting.networkpolicies.ports import LAST, PortName, Range, RulePorts, merged
 from liqod.model.objects import label_selector
-from liqod.model.objects.label_selector import Requirement
+from liqod.model.objects.label_selector import LabelRequirement
 from liqod.model.objects.portable_metadata import OUR_DOMAINS, is_allowed
 from liqod.model.records.network import Network
 from liqod.model.text import clean_text
@@ -200,20 +200,20 @@ class _Check:
     def _terms(self, selector: LabelSelector, field: str) -> Terms:
         equal, listed = selector.match_labels or {}, selector.match_expressions or ()
         self._take(len(equal) + sum(1 + len(one.values or ()) for one in listed), field)
-        found = [Requirement(key, True, frozenset((value,))) for key, value in equal.items()]
+        found = [LabelRequirement(key, True, frozenset((value,))) for key, value in equal.items()]
         for one in listed:
             has_values = one.operator in ("In", "NotIn")
             if has_values is not bool(one.values):
                 raise _invalid(field, f"the operator {one.operator} goes {'with' if has_values else 'without'} values")
             wanted = one.operator in ("In", "Exists")
-            found.append(Requirement(one.key, wanted, frozenset(one.values or ()) if has_values else None))
+            found.append(LabelRequirement(one.key, wanted, frozenset(one.values or ()) if has_values else None))
         for term in found:
             for text in [term.key] if term.values is None else [f"{term.key} in ({value})" for value in term.values]:
                 if not _reads_back(text, term):
                     raise _invalid(field, f"{clean_text(text, _SHOWN)!r} is no label")
         return frozenset(found)
 
-    def _is_carried(self, term: Requirement) -> bool:
+    def _is_carried(self, term: LabelRequirement) -> bool:
         """Return whether pods have a label here as at home: ours are set here, others may stay behind."""
         if term.key.startswith(OUR_DOMAINS) or term.key in self._withheld:
             return False
@@ -248,7 +248,7 @@ def _network(text: str, field: str) -> Network:
     raise _invalid(field, f"{clean_text(text, _SHOWN)!r} is no network such as 192.0.2.0/24")
 
 
-def _reads_back(text: str, term: Requirement) -> bool:
+def _reads_back(text: str, term: LabelRequirement) -> bool:
     """Return whether a text is a term for one value of a requirement, and no other one."""
     try:
         (found,) = label_selector.parse(text)

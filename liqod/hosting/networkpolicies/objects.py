@@ -15,10 +15,10 @@ import msgspec
 
 from liqod.hosting.networkpolicies.blocks import Block
 from liqod.hosting.networkpolicies.ports import RulePorts
-from liqod.model.objects.label_selector import Requirement
+from liqod.model.objects.label_selector import LabelRequirement
 from liqod.model.objects.meta import View
 
-Terms = frozenset[Requirement]
+Terms = frozenset[LabelRequirement]
 """The terms of a label selector, which all hold; none: everything."""
 
 

@@ -24,7 +24,7 @@ from liqod.kube.connection.transport import tls_creator
 from liqod.kubelet.common.views import Secret
 from liqod.kubelet.lender.access import read
 from liqod.model.api_url import OwnAddresses, api_url_problem
-from liqod.model.objects.node_selector import Requirement, Term
+from liqod.model.objects.node_selector import NodeRequirement, Term
 from liqod.model.records.offloading import LOCAL, REMOTE, OffloadingPolicy
 from liqod.model.records.spillover import HOME_FIRST, Spillover, SpilloverPeer
 from liqod.model.records.views import ShadowPod
@@ -37,7 +37,7 @@ POLICIES: Final = (
     OffloadingPolicy(),
     OffloadingPolicy(placement=LOCAL),
     OffloadingPolicy(
-        placement=REMOTE, terms=(Term(match_expressions=[Requirement(key="zone", operator="In", values=["a"])]),)
+        placement=REMOTE, terms=(Term(match_expressions=[NodeRequirement(key="zone", operator="In", values=["a"])]),)
     ),
     OffloadingPolicy(spillover=Spillover(mode=HOME_FIRST, peers=[SpilloverPeer(cluster="milan")])),
 )
