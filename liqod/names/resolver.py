@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from liqod.flow.connections.admission import Bucket
 from liqod.names import answers
 from liqod.names.cache import Cache
-from liqod.names.question import NOERROR, SERVFAIL, Question, Rejected, is_truncated, read, wire
+from liqod.names.question import NOERROR, SERVFAIL, Question, RejectedQuestion, is_truncated, read, wire
 from liqod.names.translation import Empty, Forward, Plan, Reverse, TenantView, Translate, plan
 from liqod.names.upstream import Unanswered, Upstream
 
@@ -62,7 +62,7 @@ class Resolver:
         """Answer a message of a pod by calling ``reply``, at once or later, once or not at all; raises nothing."""
         self._pace.take(self._clock.seconds())
         asked = read(message)
-        if isinstance(asked, Rejected):
+        if isinstance(asked, RejectedQuestion):
             self.counts.rejected += 1
             if asked.reply:
                 reply(asked.reply)

@@ -28,7 +28,7 @@ TEXT: Final = b"text/plain; charset=utf-8"
 
 
 @define
-class Rejected(Exception):
+class RequestRejected(Exception):
     """A request is answered with an error: status code and message."""
 
     code: int
@@ -134,11 +134,11 @@ class ApiRequest(Request):
     async def _work(self) -> None:
         try:
             if self._has_body:
-                raise Rejected(413, "requests to a virtual kubelet have no body")
+                raise RequestRejected(413, "requests to a virtual kubelet have no body")
             await self.answered_by(self)
         except CancelledError:
             return
-        except Rejected as refusal:
+        except RequestRejected as refusal:
             self._send_error(refusal.code, refusal.message)
         except Exception:
             self._log.failure(

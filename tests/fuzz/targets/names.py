@@ -28,7 +28,7 @@ OWN: Final = ("shop-rome", "db-rome")
 def asked(data: bytes) -> None:
     """A question: read, or refused in one message; what is asked on the tenant's behalf is in its own namespaces."""
     found = question.read(data)
-    if isinstance(found, question.Rejected):
+    if isinstance(found, question.RejectedQuestion):
         assert len(found.reply) <= len(data) + question.HEADER.size
         return
     assert found.section in data
@@ -38,7 +38,7 @@ def asked(data: bytes) -> None:
     if isinstance(todo, Translate):
         labels = todo.name.removesuffix(".cluster.local").split(".")
         assert labels[-2] in OWN, todo
-        assert question.read(found.asked(7, todo.name)) != question.Rejected(b"")
+        assert question.read(found.asked(7, todo.name)) != question.RejectedQuestion(b"")
         again = question.read(found.asked(7, todo.name))
         assert isinstance(again, question.Question)
         assert again.name == todo.name
