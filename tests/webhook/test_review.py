@@ -16,7 +16,7 @@ from liqod.kubelet.node.tolerations import original_tolerations
 from liqod.model.objects.node_selector import NodeRequirement, Term, selects
 from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, OffloadingPolicy
 from liqod.webhook.placement import MAX_TERMS, TOLERATION, TooManyTerms, hold_tolerations, mutations, tolerates
-from liqod.webhook.review import MAX_BODY, Malformed, answer
+from liqod.webhook.review import MAX_BODY, MalformedReview, answer
 from liqod.webhook.runtime_class import runtime_class
 
 
@@ -302,7 +302,7 @@ class ReviewTests(SynchronousTestCase):
             b" " * (MAX_BODY + 1),
             b"[" * 100000,
         ):
-            with self.assertRaises(Malformed) as caught:
+            with self.assertRaises(MalformedReview) as caught:
                 answer(body)
             self.assertGreater(len(str(caught.exception)), 20)
 
@@ -315,7 +315,7 @@ class ReviewTests(SynchronousTestCase):
             ("v" * 99, "k" * 99, f"is {'v' * 60} {'k' * 60}"),
         ):
             body = msgspec.json.encode({"apiVersion": given_version, "kind": given_kind, "request": {"uid": "1"}})
-            with self.assertRaises(Malformed) as caught:
+            with self.assertRaises(MalformedReview) as caught:
                 answer(body)
             self.assertTrue(str(caught.exception).endswith(reported), str(caught.exception))
 
@@ -323,7 +323,7 @@ class ReviewTests(SynchronousTestCase):
         """Text, a number or a list in the place of a pod is refused like any other malformed review."""
         odds: tuple[Any, ...] = ("pod", 7, True, [], [{"spec": {}}])
         for odd in odds:
-            with self.assertRaises(Malformed) as caught:
+            with self.assertRaises(MalformedReview) as caught:
                 answer(review(odd))
             self.assertIn("not a pod", str(caught.exception))
 
@@ -331,7 +331,7 @@ class ReviewTests(SynchronousTestCase):
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_no_other_failure(self, body: bytes) -> None:
         """Whatever bytes come, the only failure is Malformed."""
-        with contextlib.suppress(Malformed):
+        with contextlib.suppress(MalformedReview):
             answer(body)
 
 

@@ -28,7 +28,7 @@ from liqod.model.objects.node_selector import NodeRequirement, Term
 from liqod.model.records.offloading import LOCAL, REMOTE, OffloadingPolicy
 from liqod.model.records.spillover import HOME_FIRST, Spillover, SpilloverPeer
 from liqod.model.records.views import ShadowPod
-from liqod.webhook.review import Malformed, answer
+from liqod.webhook.review import MalformedReview, answer
 from tests.fuzz.cost import Target
 
 OWN: Final = OwnAddresses("https://192.0.2.1:6443", ("10.0.0.0/8", "fd00::/16"))
@@ -72,7 +72,7 @@ def review(data: bytes) -> None:
     for body in (pod, _review(request % pod)):
         try:
             answered = json.loads(answer(body, lambda _: policy, 30.0))
-        except Malformed as error:
+        except MalformedReview as error:
             assert str(error)
             continue
         response = answered["response"]
