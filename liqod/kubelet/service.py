@@ -18,7 +18,7 @@ from liqod.kube.resources import NAMESPACES, NATTINGTABLES, NODES, PODS, VIRTUAL
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import READ_AGAIN
 from liqod.kube.writing.status_writer import StatusWriter, Written
-from liqod.kubelet.api.nodes import NodeAccess, Route
+from liqod.kubelet.api.nodes import NodeAccess, PodRoute
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.naming import label_value
@@ -173,7 +173,7 @@ class Kubelets(Controller[Key]):
         is_lender = any(each.spec.cluster_id == peer for each in records.items())
         return Claims(complete=records.synced and not is_lender)
 
-    def route(self, pod: Key) -> Route | None:
+    def route(self, pod: Key) -> PodRoute | None:
         """Return the route to a pod; None if it is on none of our nodes."""
         return next((route for k in self._kubelets.values() if (route := k.route(pod)) is not None), None)
 

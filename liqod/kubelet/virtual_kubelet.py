@@ -23,7 +23,7 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.resources import (
     PODS,
 )
-from liqod.kubelet.api.nodes import NodeAccess, Route, is_there
+from liqod.kubelet.api.nodes import NodeAccess, PodRoute, is_there
 from liqod.kubelet.common.context import ApiServer, Context
 from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.network import LenderNetwork, LenderNetworks
@@ -361,7 +361,7 @@ class VirtualKubelet(MultiService):
 
     # For the API of virtual nodes and for volumes
 
-    def route(self, pod: Key) -> Route | None:
+    def route(self, pod: Key) -> PodRoute | None:
         """Return the route to a pod for its log or a shell; None if it is not on this node."""
         known = self._pods.get(pod)
         if known is None:
@@ -374,7 +374,7 @@ class VirtualKubelet(MultiService):
             known=watched is not None and watched.synced and watched.live,
         )
         remote = self.namespaces.mappings().get(pod.namespace, "")
-        return Route(self.context.node_name, self.access.client.value, remote, known.metadata.uid, there=there)
+        return PodRoute(self.context.node_name, self.access.client.value, remote, known.metadata.uid, there=there)
 
     def home_pods(self) -> list[HomePod]:
         """Return the pods on the node."""

@@ -16,8 +16,8 @@ from liqod.flow.connections.handshake import serve
 from liqod.http1.responses import switching
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, Unauthorized
-from liqod.kubelet.api.callers import Callers, User, user_of
-from liqod.kubelet.api.nodes import Nodes, NoPorts, Ports, Route
+from liqod.kubelet.api.callers import Callers, UserInfo, user_of
+from liqod.kubelet.api.nodes import Nodes, NoPorts, PodRoute, Ports
 from liqod.kubelet.api.server import TEXT, ApiRequest, RequestRejected
 from liqod.kubelet.api.targets import Logs, Page, Stream, Target, lender_path, parse, rights
 from liqod.kubelet.api.tls import client_certificate
@@ -75,7 +75,7 @@ class Answers:
         else:
             await self._pass_on(request, target, route)
 
-    async def _pass_on(self, request: ApiRequest, target: Logs | Stream, route: Route | None) -> None:
+    async def _pass_on(self, request: ApiRequest, target: Logs | Stream, route: PodRoute | None) -> None:
         if route is None:
             raise RequestRejected(404, f"the pod {target.pod} is on none of the virtual nodes of this daemon")
         if not route.namespace:
@@ -107,7 +107,7 @@ class Answers:
         finally:
             self._streams -= 1
 
-    async def _identify(self, request: ApiRequest) -> User:
+    async def _identify(self, request: ApiRequest) -> UserInfo:
         certificate = client_certificate(request.channel.transport)
         user = user_of(certificate) if certificate is not None else None
         scheme, _, token = request.header(b"authorization").partition(b" ")
@@ -123,7 +123,7 @@ class Answers:
             )
         return user
 
-    async def _authorize(self, user: User, target: Target | None, method: str, node: str) -> None:
+    async def _authorize(self, user: UserInfo, target: Target | None, method: str, node: str) -> None:
         needed = rights(target, method)
         try:
             allowed = await self._callers.may(user, needed, node)

@@ -22,7 +22,7 @@ from liqod.flow.clocks import installed_reactor
 from liqod.kube.client import Client
 from liqod.kube.connection.config import from_grant
 from liqod.kubelet.api import answers, tunnel
-from liqod.kubelet.api.nodes import NodeAccess, Route
+from liqod.kubelet.api.nodes import NodeAccess, PodRoute
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.api.tunnel import StreamProxy
 from liqod.kubelet.common.views import HomePod
@@ -196,10 +196,10 @@ class SomeNodes:
         self.nodes = {"liqo-milan": POD}
         self.there: bool | None = True
 
-    def route(self, pod: Key) -> Route | None:
+    def route(self, pod: Key) -> PodRoute | None:
         node = next((node for node, its in self.nodes.items() if its == pod), None)
         uid = "uid" if pod == POD else pod.name
-        return Route(node, self.lender, "shop-rome", uid, there=self.there) if node is not None else None
+        return PodRoute(node, self.lender, "shop-rome", uid, there=self.there) if node is not None else None
 
     def pods(self, node: str = "") -> Iterable[HomePod]:
         keys = [pod for name, pod in self.nodes.items() if node in ("", name)]
