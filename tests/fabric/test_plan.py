@@ -13,9 +13,9 @@ from liqod.fabric.agent.kernel.host_facts import name_servers
 from liqod.fabric.agent.kernel.model import (
     DesiredKernel,
     NetworkInterface,
+    NftablesTable,
     ObservedKernel,
     Route,
-    Rules,
     TunnelPeer,
     WireGuardDevice,
 )
@@ -156,7 +156,7 @@ def observed_after(
         tunnel=WireGuardDevice(desired.public_key, desired.listen_port, peers),
         policies=frozenset({(4, 18952)}),
         routes=routes.wanted_routes(desired),
-        rules=Rules(mark(desired), count(desired), sets, frozenset(map(conntrack.flushed_mark, desired.links))),
+        rules=NftablesTable(mark(desired), count(desired), sets, frozenset(map(conntrack.flushed_mark, desired.links))),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from liqod.acceptance.stages import Rules
+from liqod.acceptance.stages import AcceptanceRules
 from liqod.config.schema import DiscoverySettings, PeerSettings, SharingSettings
 from liqod.fabric.control.records import is_peered
 from liqod.kube.errors import ApiError
@@ -294,10 +294,10 @@ class OfferTests(PairCase):
 
         await self.becomes(lambda: reason("NoRoom"), "the second is refused for room")
         self.assertEqual((await second.cluster_record(home)).status.lent.reason, "NoRoom")  # type: ignore[union-attr]
-        home.peering.use_rules(Rules("AutoAcceptMax", 0))
+        home.peering.use_rules(AcceptanceRules("AutoAcceptMax", 0))
         await self.pause(0.2)
         self.assertEqual((await home.offer_record(first)).status.phase, "Accepted")
-        home.peering.use_rules(Rules("AutoAcceptMax", 1))
+        home.peering.use_rules(AcceptanceRules("AutoAcceptMax", 1))
         await home.admin.patch(ADVERTISEMENTS, advertisement_name(first.id), {"spec": {"decision": "Refuse"}})
         await self.peered(home, second)
 

@@ -19,13 +19,13 @@ from liqod.fabric.agent.kernel.model import (
     INWARD,
     TABLE,
     HostCommand,
+    NftablesTable,
     ObservedKernel,
     ObservedNodeKernel,
     ObservedOverlay,
     ObservedTable,
     Policy,
     Route,
-    Rules,
 )
 from liqod.fabric.agent.kernel.rules import nftables
 from liqod.flow.clocks import Reactor
@@ -235,7 +235,7 @@ async def _table(
     return vxlan.parse_table(shown, rules, number, source)
 
 
-async def _nft(kernel: Kernel) -> Rules | None:
+async def _nft(kernel: Kernel) -> NftablesTable | None:
     listed = await kernel.run(("nft", "-j", "list", "table", *nftables.NAME.split()))
     return nftables.parse_table(listed.out) if listed.code == 0 else None
 

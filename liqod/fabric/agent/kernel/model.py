@@ -149,7 +149,7 @@ class Route:
 
 
 @attrs.frozen
-class Rules:
+class NftablesTable:
     """The nftables table: the mark of the script that made it, how many rules it has, its sets by name.
 
     ``flushed`` are the marks of links whose old conntrack entries were deleted (see ``rules.conntrack``).
@@ -169,7 +169,7 @@ class ObservedKernel:
     tunnel: WireGuardDevice | None = None
     policies: frozenset[Policy] = frozenset()
     routes: Mapping[Network, Route] = attrs.field(factory=dict)
-    rules: Rules | None = None
+    rules: NftablesTable | None = None
     overlay: ObservedOverlay | None = None
     inward: ObservedTable = ObservedTable()
 
@@ -194,7 +194,7 @@ class ObservedNodeKernel:
 
     overlay: ObservedOverlay | None = None
     outward: ObservedTable = ObservedTable()
-    rules: Rules | None = None
+    rules: NftablesTable | None = None
 
 
 @attrs.frozen

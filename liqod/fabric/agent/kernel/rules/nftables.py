@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from liqod.fabric.agent.kernel.model import DesiredKernel, DesiredNodeKernel, HostCommand, Rules
+from liqod.fabric.agent.kernel.model import DesiredKernel, DesiredNodeKernel, HostCommand, NftablesTable
 from liqod.fabric.agent.kernel.rules.conntrack import FLUSHED, flushed_marks
 from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_chains, gateway_sets
 from liqod.fabric.agent.kernel.rules.node_rules import node_chains, node_sets
@@ -28,7 +28,7 @@ _KINDS: Final = {
 """Sets, by the first word of their names, that hold other than single addresses."""
 
 
-def parse_table(text: str) -> Rules | None:
+def parse_table(text: str) -> NftablesTable | None:
     """Return what ``nft -j list table inet liqod`` describes; None where there is no such table."""
     if not text:
         return None
@@ -43,10 +43,10 @@ def parse_table(text: str) -> Rules | None:
         elif "set" in entry or "map" in entry:
             found = entry.get("set") or entry["map"]
             sets[found["name"]] = frozenset(_element(one) for one in found.get("elem", []))
-    return Rules(mark, count, sets, frozenset(flushed))
+    return NftablesTable(mark, count, sets, frozenset(flushed))
 
 
-def table_steps(desired: DesiredKernel | DesiredNodeKernel, observed: Rules | None) -> Iterator[HostCommand]:
+def table_steps(desired: DesiredKernel | DesiredNodeKernel, observed: NftablesTable | None) -> Iterator[HostCommand]:
     """Yield the replacement of the whole table when its rules differ, else what changes in its sets."""
     chains = _chains(desired)
     mark = _mark(desired, chains)
@@ -67,7 +67,7 @@ def table_steps(desired: DesiredKernel | DesiredNodeKernel, observed: Rules | No
         yield HostCommand(("nft", "-f", "-"), "\n".join(lines) + "\n")
 
 
-def removal_steps(observed: Rules | None) -> Iterator[HostCommand]:
+def removal_steps(observed: NftablesTable | None) -> Iterator[HostCommand]:
     """Yield the removal of the table."""
     if observed is not None:
         yield HostCommand(("nft", "-f", "-"), f"delete table {NAME}\n")
