@@ -27,7 +27,7 @@ REFUSAL: Final = b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nConten
 
 
 @implementer(IOpenSSLContextFactory)
-class Serving:
+class ServingCertificate:
     """The certificate that new connections are shown; it can be replaced at any time."""
 
     def __init__(self, bundle: Bundle) -> None:
@@ -129,7 +129,7 @@ class Bounded(Request):
 
 
 def factory(
-    serving: Serving,
+    serving: ServingCertificate,
     clock: IReactorTime,
     policies: Policies,
     prepared: Callable[[], bool],
