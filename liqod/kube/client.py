@@ -36,9 +36,9 @@ from liqod.kube.connection.seen_versions import SeenVersions
 from liqod.kube.connection.transport import (
     CACHED_FOR,
     IN_FLIGHT,
+    ApiServerEndpoint,
     Body,
     Connections,
-    Endpoint,
     TimedOut,
     innermost,
     is_tls_failure,
@@ -390,7 +390,7 @@ class Client:
                 raise refusal
             renewed = True
 
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> ApiServerEndpoint:
         """Return an endpoint to the API server (TLS included), for connections that are upgraded from HTTP."""
         return self._connections.endpoint()
 

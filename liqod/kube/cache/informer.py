@@ -21,7 +21,7 @@ from liqod.kube.cache.listwatch import Command, List, ListWatch, Wait, Watch, is
 from liqod.kube.cache.sizes import Sizes
 from liqod.kube.cache.store import Delta, Store, V
 from liqod.kube.cache.watch_decoder import Bookmark, Decoder, Failure, Unreadable, WatchEvent, object_size
-from liqod.kube.cache.watch_stream import TURN, Stream, Watchdog
+from liqod.kube.cache.watch_stream import TURN, WatchStream, WatchTimeout
 from liqod.kube.client import Client
 from liqod.kube.connection.cache_quota import CacheUsage
 from liqod.kube.errors import Gone, KubeError, Undecodable
@@ -291,7 +291,7 @@ class Informer(Service, Generic[V]):
         return True
 
     async def _watch(self, command: Watch) -> Command:
-        stream = Stream(self._clock, self._line)
+        stream = WatchStream(self._clock, self._line)
         parameters = {
             **self._selectors,
             # Without bookmarks the version of a quiet kind grows old, until the server answers 410 to the next watch.
@@ -312,7 +312,7 @@ class Informer(Service, Generic[V]):
             return self._ended(refusal)
         self._machine.connected(self._clock.seconds())
         self._recovered()
-        watchdog = Watchdog(self._clock, lambda: self._machine.deadline, stream.closed)
+        watchdog = WatchTimeout(self._clock, lambda: self._machine.deadline, stream.closed)
         try:
             error = await stream.closed
         finally:
