@@ -38,7 +38,7 @@ class RequestRejected(Exception):
         return f"{self.message} (HTTP {self.code})"
 
 
-class Channel(HTTPChannel):
+class KubeletChannel(HTTPChannel):
     """One connection; once ``receive`` is set, all data goes there instead of being parsed as HTTP."""
 
     totalHeadersSize = MAX_HEAD
@@ -173,19 +173,19 @@ class Channels(Factory):
         self._answer = answer
         self._clock = clock
 
-    def buildProtocol(self, addr: IAddress | None) -> Channel:
-        channel: Any = Channel()
+    def buildProtocol(self, addr: IAddress | None) -> KubeletChannel:
+        channel: Any = KubeletChannel()
         channel.factory = self
         channel.timeOut = IDLE
         channel.callLater = self._clock.callLater
         channel.requestFactory = self._request
-        made: Channel = channel
+        made: KubeletChannel = channel
         return made
 
     def log(self, request: Request) -> None:
         """Write no access log: requests through the API server are in its audit log."""
 
-    def _request(self, channel: Channel, queued: object = None) -> ApiRequest:
+    def _request(self, channel: KubeletChannel, queued: object = None) -> ApiRequest:
         request = ApiRequest(channel)
         request.answered_by = self._answer
         return request

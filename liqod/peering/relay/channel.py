@@ -39,20 +39,20 @@ MAX_AHEAD: Final = 64 << 10
 """Bytes that are buffered beyond the current request."""
 
 
-class Gate(Protocol):
+class RequestGate(Protocol):
     """Admits requests, and owns the connections to the API server."""
 
     @property
     def clock(self) -> IReactorTime: ...
 
-    def admit(self, channel: Channel, call: Call) -> str:
+    def admit(self, channel: RelayChannel, call: Call) -> str:
         """Return the user to impersonate; raises Rejected for a request that is not forwarded."""
         ...
 
-    def rejected(self, channel: Channel, rejected: Rejected) -> None:
+    def rejected(self, channel: RelayChannel, rejected: Rejected) -> None:
         """Count and log a request that was not forwarded."""
 
-    def answered(self, channel: Channel, call: Call, code: int) -> None:
+    def answered(self, channel: RelayChannel, call: Call, code: int) -> None:
         """Handle the status code of the API server's response."""
 
     def own_headers(self, user: str) -> list[Header]:
@@ -75,17 +75,17 @@ class Gate(Protocol):
     def release(self, upstream: Upstream) -> None:
         """Return a connection to the pool."""
 
-    def channel_lost(self, channel: Channel) -> None:
+    def channel_lost(self, channel: RelayChannel) -> None:
         """Drop a borrower's connection that was closed."""
 
 
 @implementer(IPushProducer)
-class Channel(TwistedProtocol):
+class RelayChannel(TwistedProtocol):
     """The borrower's connection; ``caller`` was authenticated by its key before the first byte was read."""
 
     transport: Any
 
-    def __init__(self, gate: Gate, caller: ClusterID, fingerprint: str, address: str) -> None:
+    def __init__(self, gate: RequestGate, caller: ClusterID, fingerprint: str, address: str) -> None:
         self.caller = caller
         self.fingerprint = fingerprint
         self.address = address

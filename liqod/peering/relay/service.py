@@ -27,7 +27,7 @@ from liqod.kube.client import Client
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.api_request import Ask
 from liqod.model.records.offer import Refusal
-from liqod.peering.relay.channel import HEAD, Channel
+from liqod.peering.relay.channel import HEAD, RelayChannel
 from liqod.peering.relay.policy import Call
 from liqod.peering.relay.rejection import Rejected, status
 from liqod.peering.relay.targets import ask_of
@@ -95,7 +95,7 @@ class Relay:
         self._refusals = refusals
         self._tasks = tasks
         self._pool = Pool(client, clock)
-        self._channels: dict[ClusterID, set[Channel]] = {}
+        self._channels: dict[ClusterID, set[RelayChannel]] = {}
         self._turned_away: set[TurnedAway] = set()
 
     @property
@@ -121,7 +121,7 @@ class Relay:
             message = f"{MAX_CONNECTIONS} connections of the cluster are open"
             rejected = Rejected(429, "RelayTooManyConnections", message)
             return self._turn_away(caller, rejected)
-        channel = Channel(self, caller, certificate.fingerprint, address)
+        channel = RelayChannel(self, caller, certificate.fingerprint, address)
         channels.add(channel)
         return channel
 
@@ -151,7 +151,7 @@ class Relay:
 
     # channel.Gate
 
-    def admit(self, channel: Channel, call: Call) -> str:
+    def admit(self, channel: RelayChannel, call: Call) -> str:
         caller = channel.caller
         if self._callers.caller(Fingerprint(channel.fingerprint)) != caller:
             raise _unknown()
@@ -161,10 +161,10 @@ class Relay:
         self.requests[caller] += 1
         return self._rights.account_of(caller)
 
-    def rejected(self, channel: Channel, rejected: Rejected) -> None:
+    def rejected(self, channel: RelayChannel, rejected: Rejected) -> None:
         self._refusals.record(rejected.reason, channel.caller, rejected.message)
 
-    def answered(self, channel: Channel, call: Call, code: int) -> None:
+    def answered(self, channel: RelayChannel, call: Call, code: int) -> None:
         if code == 401:
             self._tasks.spawn(self._renew(), "reading the daemon's own token again")
         elif code == 403:
@@ -190,7 +190,7 @@ class Relay:
     def release(self, upstream: Upstream) -> None:
         self._pool.release(upstream)
 
-    def channel_lost(self, channel: Channel) -> None:
+    def channel_lost(self, channel: RelayChannel) -> None:
         channels = self._channels.get(channel.caller)
         if channels is not None:
             channels.discard(channel)
