@@ -16,7 +16,7 @@ from twisted.names import dns
 from twisted.names.client import Resolver
 
 from liqod.discovery.merge import Lost, Resolved
-from liqod.discovery.unicast import Found, SearchFailed, search
+from liqod.discovery.unicast import SearchFailed, SearchResult, search
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
@@ -141,7 +141,7 @@ class DomainSearch(Controller[str]):
         if changes:
             self._on_sightings(changes)
 
-    def _success(self, record: SearchDomain, name: str, found: Found) -> SearchDomainStatus:
+    def _success(self, record: SearchDomain, name: str, found: SearchResult) -> SearchDomainStatus:
         peers = [
             FoundPeer(
                 cluster_id=candidate.cluster_id,

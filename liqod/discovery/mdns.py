@@ -26,7 +26,7 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from liqod.discovery import interfaces
 from liqod.discovery.candidate import Announcement, BadRecord, candidates_of, from_txt, instance_label, to_txt
-from liqod.discovery.interfaces import Choice
+from liqod.discovery.interfaces import InterfaceChoice
 from liqod.discovery.merge import Lost, Resolved
 from liqod.flow import aio
 from liqod.flow.timer import Timer
@@ -61,7 +61,7 @@ CLOSE_DEADLINE: Final = 3.0
 class Responder:
     """Runs zeroconf; all coroutines of this class are asyncio coroutines."""
 
-    def __init__(self, me: Announcement, choice: Choice, on_change: Callable[[str, bool], None]) -> None:
+    def __init__(self, me: Announcement, choice: InterfaceChoice, on_change: Callable[[str, bool], None]) -> None:
         self._me = me
         self._on_change = on_change
         self.choice = choice
@@ -80,7 +80,7 @@ class Responder:
             announcing = await self._service.async_register_service(self._record(), cooperating_responders=True)
             await announcing
 
-    async def move(self, choice: Choice) -> None:
+    async def move(self, choice: InterfaceChoice) -> None:
         """Use other interfaces and announce their addresses."""
         self.choice = choice
         if not self._me.port:
@@ -278,7 +278,7 @@ class Mdns(Service):
             self._set_problem(f"mDNS cannot use the network: {error}")
             await self._close()
 
-    async def _open(self, choice: Choice) -> None:
+    async def _open(self, choice: InterfaceChoice) -> None:
         async def opened() -> None:
             self._responder = Responder(self._me, choice, self._changed)
             await self._responder.start()

@@ -43,7 +43,7 @@ class SearchFailed(Exception):
 
 
 @attrs.frozen
-class Found:
+class SearchResult:
     """The result of a search: resolved instances, the problem of each other one by name, seconds until the next."""
 
     seen: tuple[Resolved, ...]
@@ -51,13 +51,13 @@ class Found:
     again: float
 
 
-async def search(resolver: Any, domain: str) -> Found:
+async def search(resolver: Any, domain: str) -> SearchResult:
     """Search a domain; raises SearchFailed when its instances cannot be listed."""
     name = f"{SERVICE}.{domain.strip('.')}".encode("ascii")
     try:
         answers = await _query(resolver.lookupPointer, name, dns.PTR)
     except DNSNameError:
-        return Found((), {}, EMPTY_DELAY)
+        return SearchResult((), {}, EMPTY_DELAY)
     except Exception as error:
         raise SearchFailed(f"{domain} cannot be searched: {_problem(error)}") from error
     ttls = [answer.ttl for answer in answers]
@@ -73,7 +73,7 @@ async def search(resolver: Any, domain: str) -> Found:
             candidates, ttl = outcome
             ttls.append(ttl)
             seen.append(Resolved(shown, candidates))
-    return Found(tuple(seen), unknown, min(MAX_DELAY, max(MIN_DELAY, min(ttls, default=EMPTY_DELAY))))
+    return SearchResult(tuple(seen), unknown, min(MAX_DELAY, max(MIN_DELAY, min(ttls, default=EMPTY_DELAY))))
 
 
 def key_of(domain: str, instance: bytes) -> str:

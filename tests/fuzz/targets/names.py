@@ -13,10 +13,10 @@ from zeroconf._cache import DNSCache
 from zeroconf._protocol.incoming import DNSIncoming
 
 from liqod.discovery.candidate import Announcement, BadRecord
-from liqod.discovery.interfaces import Choice
+from liqod.discovery.interfaces import InterfaceChoice
 from liqod.discovery.mdns import MAX_INSTANCE, TYPE, Responder
 from liqod.discovery.merge import MAX_CANDIDATES, Lost, Resolved, candidates, fold
-from liqod.discovery.unicast import Found, SearchFailed, search
+from liqod.discovery.unicast import SearchFailed, SearchResult, search
 from liqod.names import answers, question
 from liqod.names.translation import Empty, Forward, Reverse, TenantView, Translate, plan
 from tests.fuzz.cost import Target
@@ -74,7 +74,7 @@ def announced(data: bytes) -> None:
     cache.async_add_records(packet.answers())
     responder = Responder.__new__(Responder)
     responder._me = Announcement("alpha", "turin", "sha256:" + "0" * 64, 5872)
-    responder.choice = Choice((), (), (), loopback=False)
+    responder.choice = InterfaceChoice((), (), (), loopback=False)
     responder._zeroconf = SimpleNamespace(cache=cache)  # type: ignore[assignment]
     seen: list[Resolved | Lost] = []
     # Of what a stranger says, these reach the part that reads them (``Mdns._changed``).
@@ -104,7 +104,7 @@ def searched(data: bytes) -> None:
     work = Deferred.fromCoroutine(search(_Server(parts), "example.org"))
     work.addBoth(outcome.append)
     (found,) = outcome
-    if not isinstance(found, Found):
+    if not isinstance(found, SearchResult):
         assert isinstance(found.value, SearchFailed), found
         return
     for one in found.seen:
