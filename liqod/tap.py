@@ -22,7 +22,7 @@ from twisted.logger import ILogObserver
 from twisted.python.components import Componentized
 from twisted.python.usage import Options as UsageOptions
 
-from liqod.config.load import DEFAULT_PATH, ConfigError, load
+from liqod.config.load import DEFAULT_PATH, SettingsError, load
 from liqod.config.schema import Settings
 
 # The units have RestartPreventExitStatus=2: with a wrong configuration no restart helps.
@@ -75,7 +75,7 @@ def makeService(options: Options) -> IService:
     path: str = options["config"]
     try:
         settings = load(path, os.environ)
-    except ConfigError as error:
+    except SettingsError as error:
         _give_up(*error.problems)
     if options["check"]:
         sys.stdout.write(f"{path}: good\n")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.acceptance.check import check
-from liqod.config.load import ConfigError, load, parse
+from liqod.config.load import SettingsError, load, parse
 from liqod.config.schema import PeerSettings, Settings
 from liqod.model.records.offer import MAX_LABELS, Offer
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 class Base(SynchronousTestCase):
     def problems(self, text: str, **environ: str) -> list[str]:
-        error: ConfigError = self.assertRaises(ConfigError, parse, text, environ)
+        error: SettingsError = self.assertRaises(SettingsError, parse, text, environ)
         return error.problems
 
 
@@ -169,7 +169,7 @@ class ComplaintsTests(Base):
         environ = {f"LIQOD_{name.upper()}__LISTEN": str(value) for name, value in tables.items()}
         try:
             parse("", environ)
-        except ConfigError as error:
+        except SettingsError as error:
             self.assertTrue(error.problems)
 
 
@@ -283,26 +283,26 @@ class SenseTests(Base):
 class FilesTests(Base):
     def test_missing(self) -> None:
         """A file that is not there is named, with how to name another."""
-        problems = self.assertRaises(ConfigError, load, "/nonexistent/liqod.toml", {}).problems
+        problems = self.assertRaises(SettingsError, load, "/nonexistent/liqod.toml", {}).problems
         self.assertEqual(
             problems, ["/nonexistent/liqod.toml: no such file or directory; name the configuration with --config"]
         )
 
     def test_directory(self) -> None:
         """A directory is no configuration."""
-        self.assertIn("is a directory", self.assertRaises(ConfigError, load, "/", {}).problems[0])
+        self.assertIn("is a directory", self.assertRaises(SettingsError, load, "/", {}).problems[0])
 
     def test_not_text(self) -> None:
         """Bytes that are no UTF-8 are reported with their line."""
         path = self.mktemp()
         Path(path).write_bytes(b"# fine\n[peering]\n\xff")
-        self.assertIn("line 3: is not UTF-8", self.assertRaises(ConfigError, load, path, {}).problems[0])
+        self.assertIn("line 3: is not UTF-8", self.assertRaises(SettingsError, load, path, {}).problems[0])
 
     def test_named_files(self) -> None:
         """Files that the settings name must be readable."""
         path = self.mktemp()
         Path(path).write_text('[identity]\nca = "/nonexistent/ca.pem"\n')
-        problems = self.assertRaises(ConfigError, load, path, {}).problems
+        problems = self.assertRaises(SettingsError, load, path, {}).problems
         self.assertEqual(len(problems), 1)
         self.assertIn('identity.ca = "/nonexistent/ca.pem"', problems[0])
 

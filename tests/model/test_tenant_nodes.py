@@ -9,7 +9,7 @@ import msgspec
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.load import ConfigError, parse
+from liqod.config.load import SettingsError, parse
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import Pod
 from liqod.model.objects.quantity import parse_all
@@ -147,5 +147,5 @@ class SettingTests(SynchronousTestCase):
         for value, expected in (("yes", "yes"), ("true", True)):
             found = parse("", {"LIQOD_HOSTING__CONTROL_PLANE_NODES": value}).hosting.control_plane_nodes
             self.assertEqual(found, expected)
-        with self.assertRaisesRegex(ConfigError, '"auto", "yes", "no" or true or false'):
+        with self.assertRaisesRegex(SettingsError, '"auto", "yes", "no" or true or false'):
             parse('[hosting]\ncontrol-plane-nodes = "never"', {})
