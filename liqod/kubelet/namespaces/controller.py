@@ -30,7 +30,7 @@ from liqod.kubelet.common.refusals import Attempts, Meaning
 from liqod.kubelet.common.views import HomePod, Namespace, decoded
 from liqod.kubelet.namespaces import plan
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
-from liqod.kubelet.namespaces.deletion_judge import Evidence
+from liqod.kubelet.namespaces.deletion_judge import LossEvidence
 from liqod.kubelet.namespaces.natting_table import NattingTable
 from liqod.kubelet.namespaces.ports import NoPodQueue, OtherNodes, PodQueue
 from liqod.kubelet.namespaces.remote_namespace import (
@@ -150,10 +150,10 @@ class NamespaceController(Controller[str]):
         return self._tables.synced
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> LossEvidence:
         """What speaks for lost state of the home cluster."""
         went_back = max((informer.went_back for informer in self._informers), default=0)
-        return Evidence(went_back=went_back, other_cluster=self._table.is_of_other_cluster)
+        return LossEvidence(went_back=went_back, other_cluster=self._table.is_of_other_cluster)
 
     @property
     def _informers(self) -> tuple[Informer[Any], ...]:

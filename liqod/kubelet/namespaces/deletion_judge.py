@@ -41,15 +41,15 @@ class Surge:
 
 
 @frozen
-class Evidence:
+class LossEvidence:
     """What speaks for lost state at home: how often versions went back; the records are those of another cluster."""
 
     went_back: int = 0
     other_cluster: bool = False
 
-    def beyond(self, accepted: Evidence) -> Evidence:
+    def beyond(self, accepted: LossEvidence) -> LossEvidence:
         """Return what of it was not accepted already; a cache that is gone takes nothing back."""
-        return Evidence(
+        return LossEvidence(
             went_back=self.went_back if self.went_back > accepted.went_back else 0,
             other_cluster=self.other_cluster and not accepted.other_cluster,
         )
@@ -76,7 +76,7 @@ _CAUSES: Final = {
 }
 
 
-def judge(missing: Iterable[Item], surges: Mapping[str, Surge], evidence: Evidence) -> HeldDeletions | None:
+def judge(missing: Iterable[Item], surges: Mapping[str, Surge], evidence: LossEvidence) -> HeldDeletions | None:
     """Return why the missing objects must not be deleted now; None if they may be."""
     items = sorted(missing)
     reason = evidence.reason or (MISSING if any(surge.is_large for surge in surges.values()) else "")
