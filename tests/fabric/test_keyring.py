@@ -15,7 +15,7 @@ from liqod.demo.access import client_config
 from liqod.fabric.agent.kernel.host import apply, observe
 from liqod.fabric.agent.kernel.model import DesiredKernel
 from liqod.fabric.agent.kernel.plan import plan
-from liqod.fabric.agent.key import Keys, from_private, generate, load_or_create, plan_next
+from liqod.fabric.agent.key import TunnelKeys, from_private, generate, load_or_create, plan_next
 from liqod.fabric.agent.keyring import CONFIRM_TIMEOUT, KeyRing, all_accept
 from liqod.fabric.state.validation import check_side
 from liqod.kube import manifests
@@ -92,7 +92,7 @@ class NextKeyTests(SynchronousTestCase):
     def test_keys_show_no_secret(self) -> None:
         """Neither a key nor the pair of keys shows its private half."""
         key = generate()
-        self.assertNotIn(key.private, repr(Keys(key, key)))
+        self.assertNotIn(key.private, repr(TunnelKeys(key, key)))
         self.assertEqual(from_private(key.private), key)
 
 
@@ -146,12 +146,12 @@ class KeyRingTests(TestCase):
         following = await plan_next(self.client, "liqo-system")
         self.assertEqual(await plan_next(self.client, "liqo-system"), following)
         await self.until(1)
-        self.assertEqual(await ring.keys(), Keys(first, following))
+        self.assertEqual(await ring.keys(), TunnelKeys(first, following))
         await ring.rotate([config("a", "Agreed", following.public), config("b", "Agreed", "")])
         self.assertEqual((await ring.keys()).current, first)
         await ring.rotate([config("a", "Agreed", following.public), config("b", "Agreed", following.public)])
-        self.assertEqual(await ring.keys(), Keys(following))
-        self.assertEqual(await load_or_create(self.client, "liqo-system"), Keys(following))
+        self.assertEqual(await ring.keys(), TunnelKeys(following))
+        self.assertEqual(await load_or_create(self.client, "liqo-system"), TunnelKeys(following))
 
     async def test_nobody_holds_it_up_for_ever(self) -> None:
         """A peer that never says that it takes the next key is waited for two minutes, not longer."""
@@ -166,4 +166,4 @@ class KeyRingTests(TestCase):
         self.assertEqual((await ring.keys()).next, following)
         self.clock.advance(2)
         await ring.rotate(silent)
-        self.assertEqual(await ring.keys(), Keys(following))
+        self.assertEqual(await ring.keys(), TunnelKeys(following))

@@ -22,7 +22,7 @@ from liqod.model.objects.portable_metadata import ANNOTATION_DOMAINS, LABEL_DOMA
 KEYS_ANNOTATION: Final = "offloading.liqo.io/reflected-keys"
 
 
-class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReflectedKeys(msgspec.Struct, frozen=True, omit_defaults=True):
     """The keys of labels and annotations that came from home."""
 
     labels: list[str] = []
@@ -134,7 +134,7 @@ def wanted(
     }
     annotations = dict(noted)
     if users or noted:
-        keys = Keys(labels=sorted(users), annotations=sorted(noted))
+        keys = ReflectedKeys(labels=sorted(users), annotations=sorted(noted))
         annotations[KEYS_ANNOTATION] = msgspec.json.encode(keys).decode()
     return DesiredObject(
         labels={**users, **(labels or {}), **ownership(context)},
@@ -151,8 +151,8 @@ def portable_only(desired: DesiredObject) -> DesiredObject:
     """Return the desired object with the labels and annotations only that every lender grants."""
     labels, annotations = portable(desired.labels, LABEL_DOMAINS), portable(desired.annotations, ANNOTATION_DOMAINS)
     if text := annotations.get(KEYS_ANNOTATION):
-        keys = msgspec.json.decode(text, type=Keys)
-        kept = Keys(
+        keys = msgspec.json.decode(text, type=ReflectedKeys)
+        kept = ReflectedKeys(
             labels=[key for key in keys.labels if key in labels],
             annotations=[key for key in keys.annotations if key in annotations],
         )
@@ -160,12 +160,12 @@ def portable_only(desired: DesiredObject) -> DesiredObject:
     return evolve(desired, labels=labels, annotations=annotations)
 
 
-def keys_of(there: ObjectMeta) -> Keys:
+def keys_of(there: ObjectMeta) -> ReflectedKeys:
     """Return the keys of an object at the lender that came from home; none if the annotation cannot be decoded."""
     try:
-        return msgspec.json.decode(there.annotations.get(KEYS_ANNOTATION, "{}"), type=Keys)
+        return msgspec.json.decode(there.annotations.get(KEYS_ANNOTATION, "{}"), type=ReflectedKeys)
     except msgspec.MsgspecError:
-        return Keys()
+        return ReflectedKeys()
 
 
 def metadata_patch(there: ObjectMeta, desired: DesiredObject) -> dict[str, Any]:
