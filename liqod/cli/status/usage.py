@@ -23,7 +23,7 @@ from liqod.cli.status.usage_rows import (
     Claimed,
     Direction,
     Known,
-    Measured,
+    PodUsage,
     Used,
     lenders_of,
     measured,
@@ -157,9 +157,9 @@ async def _listed(
         return []
 
 
-async def _stats(session: Session, nodes: Iterable[str], notes: list[str]) -> dict[Key, Measured]:
+async def _stats(session: Session, nodes: Iterable[str], notes: list[str]) -> dict[Key, PodUsage]:
     """Return what the kubelets of nodes measure, by pod; those that do not answer are noted."""
-    slots, found = DeferredSemaphore(AT_A_TIME), dict[Key, Measured]()
+    slots, found = DeferredSemaphore(AT_A_TIME), dict[Key, PodUsage]()
     chosen = sorted(filter(None, nodes))
     if len(chosen) > NODES_ASKED:
         notes.append(f"{len(chosen) - NODES_ASKED} nodes are not asked what they measure")

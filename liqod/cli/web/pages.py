@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from liqod.cli.web.cluster_map import SHOWN, cluster_map, legend
 from liqod.cli.web.markup import DOCTYPE, Child, Markup, join, tag
-from liqod.cli.web.view import TONES, AdviceRow, Moment, Overview, PeerPage, PeerRow, ResourceUsage
+from liqod.cli.web.view import TONES, AdviceRow, Overview, PeerPage, PeerRow, ResourceUsage, TimelineEntry
 
 SEVERITIES = {"error": "broken", "warning": "attention", "info": "quiet"}
 
@@ -162,7 +162,7 @@ def _shares_table(shares: Sequence[ResourceUsage]) -> Markup | None:
     return _table("Capacity of the virtual node", ("Resource", "Requested", "Whole", "Share"), rows, "")
 
 
-def _timeline(moments: Sequence[Moment]) -> Markup:
+def _timeline(moments: Sequence[TimelineEntry]) -> Markup:
     rows = [(_time(one.at), one.what, one.state, one.why) for one in moments]
     heads = ("When", "What", "State", "Why")
     return section(

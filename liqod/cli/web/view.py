@@ -102,7 +102,7 @@ class Overview:
 
 
 @attrs.frozen
-class Moment:
+class TimelineEntry:
     """An entry of the timeline; ``at`` is RFC 3339."""
 
     at: str
@@ -120,7 +120,7 @@ class PeerPage:
     details: Sequence[tuple[str, str]]
     steps: Sequence[AdviceRow]
     result: str
-    timeline: Sequence[Moment]
+    timeline: Sequence[TimelineEntry]
     offers: Sequence[tuple[str, str, str]]
     pods: Sequence[tuple[str, str, str]]
     hidden_pods: int
@@ -267,7 +267,7 @@ def _offers(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [(what, str(resources), verdict) for what, resources, verdict in offers if resources]
 
 
-def _timeline(records: Snapshot, cluster: ForeignCluster) -> list[Moment]:
+def _timeline(records: Snapshot, cluster: ForeignCluster) -> list[TimelineEntry]:
     """Return the changes of a peer's conditions and the events about it, the newest first."""
     facts, peer = records.facts, cluster.metadata.name
     nodes = facts.node_names_of(peer)
@@ -289,12 +289,12 @@ def _timeline(records: Snapshot, cluster: ForeignCluster) -> list[Moment]:
         if about.get("name") == peer:
             at = event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or ""
             why = str(event.get("message") or "")
-            found.append(Moment(str(at), "event", str(event.get("reason") or ""), why))
+            found.append(TimelineEntry(str(at), "event", str(event.get("reason") or ""), why))
     return sorted(found, key=lambda moment: moment.at, reverse=True)
 
 
-def _of_conditions(what: str, conditions: Iterable[Condition]) -> Iterable[Moment]:
+def _of_conditions(what: str, conditions: Iterable[Condition]) -> Iterable[TimelineEntry]:
     for one in conditions:
         if one.last_transition_time:
             why = join_reason(one.reason, one.message)
-            yield Moment(one.last_transition_time, what, f"{one.type} {one.status}", why)
+            yield TimelineEntry(one.last_transition_time, what, f"{one.type} {one.status}", why)
