@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from liqod.identity.certs import KeyPair
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.records.rotation import Order
+from liqod.model.records.rotation import RotationOrder
 
 ANSWER: Final = 60.0
 """Seconds after the deadline in which a connected peer must answer: no peer can block a rotation."""
@@ -71,7 +71,7 @@ class Kept:
     """What the Secret holds: the next key's fingerprint (empty: none), the order, and the end of the wait (seconds)."""
 
     following: str = ""
-    order: Order | None = None
+    order: RotationOrder | None = None
     until: float | None = None
 
 

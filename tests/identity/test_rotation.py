@@ -28,7 +28,7 @@ from liqod.identity.rotation import (
     is_proven,
 )
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.records.rotation import ORDER, Order, order_of
+from liqod.model.records.rotation import ORDER, RotationOrder, order_of
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 ME = ClusterID("turin")
@@ -65,10 +65,10 @@ class OrderTests(SynchronousTestCase):
 
     def test_round_trip(self) -> None:
         """What is rendered is read; what cannot be read, or is absurd, is an ordinary order; nothing is none."""
-        for order in (Order(), Order(0.0), Order(3600.0)):
+        for order in (RotationOrder(), RotationOrder(0.0), RotationOrder(3600.0)):
             self.assertEqual(order_of({ORDER: order.render()}), order)
         for text in ("", "true", "{", '{"within": -1}', '{"within": 1e12}', '{"within": "x"}'):
-            self.assertEqual(order_of({ORDER: text}), Order(), text)
+            self.assertEqual(order_of({ORDER: text}), RotationOrder(), text)
         self.assertIsNone(order_of({}))
 
 
@@ -77,7 +77,7 @@ class ReplacementTableTests(SynchronousTestCase):
 
     def test_steps(self) -> None:
         """The next key is made on order, takes over when all know it or the wait is over, and goes without an order."""
-        order = Order()
+        order = RotationOrder()
         kept = Kept("next", order, 100.0)
         knows = Audience("a", connected=True, able=True, knows=True)
         away = Audience("b", connected=False, able=False, knows=False)
@@ -136,7 +136,7 @@ class Rotating(RuleBasedStateMachine):
 
     @rule(within=strategies.sampled_from([0.0, 50.0]))
     def order(self, within: float) -> None:
-        self.secret["order"] = Order(within)
+        self.secret["order"] = RotationOrder(within)
 
     @rule()
     def take_back(self) -> None:

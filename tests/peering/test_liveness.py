@@ -11,7 +11,7 @@ from liqod.model.objects import quantity
 from liqod.model.objects.meta import Condition, ObjectMeta
 from liqod.model.objects.node import Node, NodeSpec, NodeStatus
 from liqod.model.objects.pod import Container, PodSpec, Requirements, pod_requests
-from liqod.model.records.unpeering import ORDER, Kind, Order, order_of
+from liqod.model.records.unpeering import ORDER, Kind, UnpeeringOrder, order_of
 from liqod.peering.session.liveness import MISSES, Heartbeat, Liveness, assess_liveness
 from liqod.peering.session.tiebreak import RACE, Opened, newcomer_stays
 
@@ -159,7 +159,7 @@ class OrderTests(SynchronousTestCase):
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_what_is_ordered_is_what_is_read(self, wanted: float | Kind) -> None:
         """An order survives its annotation, its seconds up to what six digits tell."""
-        order = Order("asked", wanted) if isinstance(wanted, float) else Order(wanted)
+        order = UnpeeringOrder("asked", wanted) if isinstance(wanted, float) else UnpeeringOrder(wanted)
         found = order_of({ORDER: order.render()})
         self.assertEqual(found.kind, order.kind)
         self.assertLess(abs(found.patience - order.patience), 0.01)
@@ -167,10 +167,10 @@ class OrderTests(SynchronousTestCase):
     def test_nonsense_means_the_ordinary_way(self) -> None:
         """Whatever else stands there, the peer has its usual time."""
         for text in ("", "soon", "-1", "nan", "1e9"):
-            self.assertEqual(order_of({ORDER: text}), Order())
+            self.assertEqual(order_of({ORDER: text}), UnpeeringOrder())
 
     def test_only_a_peer_with_a_session_has_all_the_time(self) -> None:
         """One that is away has ten seconds, a dead one none."""
-        self.assertEqual([Order().wait(connected=there) for there in (True, False)], [60.0, 10.0])
-        self.assertEqual(Order("asked", 3).wait(connected=False), 3.0)
-        self.assertEqual(Order("dead").wait(connected=True), 0.0)
+        self.assertEqual([UnpeeringOrder().wait(connected=there) for there in (True, False)], [60.0, 10.0])
+        self.assertEqual(UnpeeringOrder("asked", 3).wait(connected=False), 3.0)
+        self.assertEqual(UnpeeringOrder("dead").wait(connected=True), 0.0)

@@ -119,7 +119,7 @@ class StepTests(SynchronousTestCase):
             within=3600.0,
             in_files=False,
         )
-        self.annotate(**{names.ORDER: names.Order(3600.0).render()})
+        self.annotate(**{names.ORDER: names.RotationOrder(3600.0).render()})
 
     def annotate(self, **annotations: str | None) -> None:
         self.does(self.server.patch(None, "", {"metadata": {"annotations": annotations}}, "", view=None))

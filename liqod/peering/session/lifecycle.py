@@ -53,7 +53,7 @@ class Disconnected:
 class Unpeered:
     """The peer ended the peering, and our ForeignCluster must still be deleted.
 
-    ``kind``: the kind of the deletion (``model.records.unpeering.Order``); ``finished``: the peer has removed
+    ``kind``: the kind of the deletion (``model.records.unpeering.UnpeeringOrder``); ``finished``: the peer has removed
     everything on its side.
     """
 

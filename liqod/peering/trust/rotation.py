@@ -149,7 +149,7 @@ class KeyRotation(Controller[str]):
             case Rest():
                 return None
             case Make():
-                return await self._make(secret, order or names.Order(), now)
+                return await self._make(secret, order or names.RotationOrder(), now)
             case Drop():
                 return await self._drop(secret)
             case Wait(missing, wake):
@@ -215,7 +215,7 @@ class KeyRotation(Controller[str]):
             if session.send(NewKey(public_key, proof)):
                 self._announced[peer.id] = (session, following.fingerprint)
 
-    async def _make(self, secret: Secret, order: names.Order, now: float) -> After | None:
+    async def _make(self, secret: Secret, order: names.RotationOrder, now: float) -> After | None:
         made = generate(self._me, from_epoch(now))
         data = to_secret(made)
         within = order.within if order.within is not None else self._within
