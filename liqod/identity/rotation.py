@@ -76,7 +76,7 @@ class Kept:
 
 
 @attrs.frozen
-class Audience:
+class TrustingPeer:
     """One peer that trusts us: whether it is connected, can understand NewKey, and has the next key on record."""
 
     name: str
@@ -118,7 +118,7 @@ class Promote:
 Step = Rest | Make | Drop | Wait | Promote
 
 
-def decide(kept: Kept, audience: Sequence[Audience], now: float) -> Step:
+def decide(kept: Kept, audience: Sequence[TrustingPeer], now: float) -> Step:
     """Return the next step of a rotation, from the records and which peers have the next key."""
     if kept.order is None:
         return Drop() if kept.following else Rest()

@@ -14,13 +14,13 @@ from liqod.identity.certs import generate
 from liqod.identity.pins import Mismatch, Trusted, judge
 from liqod.identity.rotation import (
     ANSWER,
-    Audience,
     Drop,
     Kept,
     Make,
     Promote,
     Rest,
     Step,
+    TrustingPeer,
     Wait,
     announce,
     decide,
@@ -79,12 +79,12 @@ class ReplacementTableTests(SynchronousTestCase):
         """The next key is made on order, takes over when all know it or the wait is over, and goes without an order."""
         order = RotationOrder()
         kept = Kept("next", order, 100.0)
-        knows = Audience("a", connected=True, able=True, knows=True)
-        away = Audience("b", connected=False, able=False, knows=False)
-        hears = Audience("c", connected=True, able=True, knows=False)
-        deaf = Audience("d", connected=True, able=False, knows=False)
+        knows = TrustingPeer("a", connected=True, able=True, knows=True)
+        away = TrustingPeer("b", connected=False, able=False, knows=False)
+        hears = TrustingPeer("c", connected=True, able=True, knows=False)
+        deaf = TrustingPeer("d", connected=True, able=False, knows=False)
         late = 100.0 + ANSWER
-        table: list[tuple[Kept, list[Audience], float, Step]] = [
+        table: list[tuple[Kept, list[TrustingPeer], float, Step]] = [
             (Kept(), [hears], 0.0, Rest()),
             (Kept("next"), [knows], 0.0, Drop()),
             (Kept("", order), [], 0.0, Make()),
@@ -179,7 +179,7 @@ class Rotating(RuleBasedStateMachine):
         kept = Kept(self.secret["next"], self.secret["order"], self.secret["until"])
         wanted = self.secret["next"]
         audience = [
-            Audience(name, peer.connected, able=True, knows=bool(wanted) and self.knows.get(name) == wanted)
+            TrustingPeer(name, peer.connected, able=True, knows=bool(wanted) and self.knows.get(name) == wanted)
             for name, peer in self.peers.items()
             if not peer.left_behind
         ]

@@ -19,12 +19,12 @@ from liqod.flow.observe import Latest
 from liqod.identity.certs import IdentityError, KeyPair, generate
 from liqod.identity.fingerprint_words import words
 from liqod.identity.rotation import (
-    Audience,
     Drop,
     Kept,
     Make,
     Promote,
     Rest,
+    TrustingPeer,
     Wait,
     announce,
     decide,
@@ -178,7 +178,7 @@ class KeyRotation(Controller[str]):
             self.own_key.set(kept.fingerprint)
         return True
 
-    def _audience(self, following: KeyPair | None) -> list[Audience]:
+    def _audience(self, following: KeyPair | None) -> list[TrustingPeer]:
         found = []
         wanted = following.fingerprint if following is not None else ""
         for record in self._records.clusters.items():
@@ -191,7 +191,7 @@ class KeyRotation(Controller[str]):
             session = peer.session
             knows = peer.knows_key or record.status.knows_key
             found.append(
-                Audience(
+                TrustingPeer(
                     peer.name or peer.id,
                     connected=session is not None,
                     able=session is not None and session.minor >= SINCE_MINOR,
