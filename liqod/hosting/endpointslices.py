@@ -60,20 +60,20 @@ server, or whose name another slice has by now."""
 
 
 @attrs.frozen
-class Written:
+class WrittenSlice:
     """The content last written for a ShadowEndpointSlice (by its UID), and how often in a row."""
 
     uid: str
     template: SliceTemplate
     creations: Creations = attrs.field(factory=Creations)
 
-    def again(self, uid: str, template: SliceTemplate, now: float) -> Written:
+    def again(self, uid: str, template: SliceTemplate, now: float) -> WrittenSlice:
         """Return the record of one more write; other content starts a new count."""
         same = self.uid == uid and self.template == template
-        return Written(uid, template, (self.creations if same else Creations()).created(now))
+        return WrittenSlice(uid, template, (self.creations if same else Creations()).created(now))
 
 
-_NEVER: Final = Written("", SliceTemplate())
+_NEVER: Final = WrittenSlice("", SliceTemplate())
 
 
 class ShadowEndpointSlices(Controller[Key]):
@@ -108,7 +108,7 @@ class ShadowEndpointSlices(Controller[Key]):
         self._lost = lost
         self._recorder = recorder
         self._refusals: RefusedWrites[Key] = RefusedWrites(REFUSED)
-        self._written: dict[Key, Written] = {}
+        self._written: dict[Key, WrittenSlice] = {}
         self._left_out: dict[Key, dict[str, str]] = {}
         self._orphans: dict[Key, Orphan] = {}
 

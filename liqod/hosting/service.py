@@ -31,7 +31,7 @@ from liqod.hosting.tenants.namespace_bounds import NamespaceBounds
 from liqod.hosting.tenants.namespaces import Namespaces, selector
 from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.tenants.quota.tenant_quotas import SELECTED, TenantQuotas
 from liqod.hosting.tenants.quota.tenant_records import TenantRecords
 from liqod.hosting.tenants.quota.view import ResourceQuota
@@ -119,7 +119,7 @@ class Hosting(MultiService):
             )
         self._cluster_id = cluster_id
         namespaces = informers.of(NAMESPACES, Object, labels=selector())
-        self._offers = Offers(informers.of(FOREIGNCLUSTERS, ForeignCluster))
+        self._offers = TenantOffers(informers.of(FOREIGNCLUSTERS, ForeignCluster))
         self.networks = TenantNetworks(client, informers, settings.network)
         contracts = Contracts(contract, namespaces)
         bounds = NamespaceBounds(

@@ -44,7 +44,7 @@ from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.views import FORGED_ANNOTATION, Pod, controller_of, is_managed, order_of_creation
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -97,7 +97,7 @@ class ShadowPods(Controller[Key]):
         pods: Informer[Pod],
         nodes: Informer[Node],
         namespaces: Namespaces,
-        offers: Offers,
+        offers: TenantOffers,
         recorder: Recorder,
         workers: int,
         contract: Contract = _DEFAULT,

@@ -13,7 +13,7 @@ from liqod.flow.observe import Subscribers
 from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.ledger import Ledger, WaitingList, WaitingShadowPod, fitting
 from liqod.hosting.tenants.namespaces import Namespaces
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.views import Pod, controller_of, is_managed
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import Key
@@ -41,7 +41,7 @@ class TenantCapacity(Controller[str]):
         *,
         pods: MutationCache[Pod],
         namespaces: Namespaces,
-        offers: Offers,
+        offers: TenantOffers,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, metrics=metrics)

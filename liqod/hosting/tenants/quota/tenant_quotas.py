@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.hosting.tenants import bounds
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.tenants.quota.shares import QuotaState, divide
 from liqod.hosting.tenants.quota.view import ONE, ResourceQuota, units
 from liqod.kube.cache.informer import Informer
@@ -52,7 +52,7 @@ class TenantQuotas(Controller[str]):
         *,
         namespaces: Informer[Object],
         quotas: Informer[ResourceQuota],
-        offers: Offers,
+        offers: TenantOffers,
         contracts: Contracts,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
