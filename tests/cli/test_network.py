@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.network import bench_pods, netcheck
 from liqod.config import schema
 from liqod.fabric.agent.kernel import preflight
-from liqod.fabric.agent.kernel.host import Output
+from liqod.fabric.agent.kernel.host import ProgramOutput
 from liqod.fabric.agent.kernel.model import ObservedKernel, TunnelPeer, WireGuardDevice
 from liqod.model.diagnosis import hops
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
@@ -196,13 +196,13 @@ class Poor:
         self.refused = refused
         self.commands: list[str] = []
 
-    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+    async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         """Refuse a command that has one of the words in it."""
         line = " ".join(argv)
         self.commands.append(line)
         if any(word in line for word in self.refused):
-            return Output(2, "", "Operation not supported\n")
-        return Output(0, "1\n" if "ip_forward" in line else "", "")
+            return ProgramOutput(2, "", "Operation not supported\n")
+        return ProgramOutput(0, "1\n" if "ip_forward" in line else "", "")
 
 
 class LackingTests(SynchronousTestCase):

@@ -19,7 +19,7 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from liqod.fabric.agent.kernel.host import Output, apply, observe
+from liqod.fabric.agent.kernel.host import ProgramOutput, apply, observe
 from liqod.fabric.agent.kernel.model import INWARD, DesiredKernel, Overlay
 from liqod.fabric.agent.kernel.plan import plan, removal
 from liqod.fabric.agent.key import generate
@@ -34,9 +34,9 @@ DEVICE = "liqod"
 class PlainKernel:
     """This host's kernel, without a reactor."""
 
-    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+    async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
-        return Output(done.returncode, done.stdout, done.stderr)
+        return ProgramOutput(done.returncode, done.stdout, done.stderr)
 
 
 class DyingKernel(PlainKernel):
@@ -46,7 +46,7 @@ class DyingKernel(PlainKernel):
         self._left = operation
         self._late = late
 
-    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+    async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         if self._left == 0:
             if self._late is not None:
                 begun = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)

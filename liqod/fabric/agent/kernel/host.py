@@ -53,7 +53,7 @@ class KernelError(ExpectedError):
 
 
 @attrs.frozen
-class Output:
+class ProgramOutput:
     """Exit code, standard output and standard error of a program."""
 
     code: int
@@ -64,7 +64,7 @@ class Output:
 class Kernel(Protocol):
     """Runs commands on a host."""
 
-    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+    async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         """Run a program to its end; raises KernelError only when it cannot be run at all, or is killed."""
 
 
@@ -122,7 +122,7 @@ class HostKernel:
         self._prefix = tuple(prefix)
         self._killed: list[_Command] = []
 
-    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+    async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         for earlier in list(self._killed):
             if not await self._has_ended(earlier):
                 raise KernelError(f"{' '.join(argv)} was not run: {earlier.words} was killed, and has not ended yet")
@@ -144,7 +144,7 @@ class HostKernel:
         if command.code is None:
             raise KernelError(f"{command.words} was killed by signal {command.signal}")
         out, err = (b"".join(parts).decode(errors="replace") for parts in (command.out, command.err))
-        return Output(command.code, out, err)
+        return ProgramOutput(command.code, out, err)
 
     def _start(self, argv: Sequence[str], stdin: str) -> _Command:
         command = _Command(" ".join(argv), stdin.encode())
@@ -246,7 +246,7 @@ async def apply(kernel: Kernel, steps: Sequence[HostCommand]) -> None:
         await checked(kernel, step.argv, step.stdin, step.harmless)
 
 
-async def checked(kernel: Kernel, argv: Sequence[str], stdin: str = "", harmless: str = "") -> Output:
+async def checked(kernel: Kernel, argv: Sequence[str], stdin: str = "", harmless: str = "") -> ProgramOutput:
     """Run a command that has to succeed, or to fail with an error output that contains ``harmless``."""
     output = await kernel.run(argv, stdin)
     if output.code and not (harmless and harmless in output.err):
