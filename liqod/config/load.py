@@ -36,7 +36,7 @@ class SettingsError(Exception):
 
 
 def load(path: str, environ: Mapping[str, str], *, look_at_files: bool = True) -> Settings:
-    """Return the settings in a file, overridden by the environment; raises ConfigError with all problems.
+    """Return the settings in a file, overridden by the environment; raises SettingsError with all problems.
 
     An empty path means defaults and environment alone. Files that the settings name must be readable, unless
     ``look_at_files`` is false.
@@ -45,7 +45,7 @@ def load(path: str, environ: Mapping[str, str], *, look_at_files: bool = True) -
 
 
 def parse(text: str, environ: Mapping[str, str], *, source: str = "", look_at_files: bool = False) -> Settings:
-    """Return the settings in a text, overridden by the environment; raises ConfigError with all problems."""
+    """Return the settings in a text, overridden by the environment; raises SettingsError with all problems."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -73,7 +73,7 @@ def answer(
     """Return the answer to a review: allowed, with a patch for pods being created.
 
     Only a pod whose affinity would become too large is denied. ``evict_after`` is that of ``hold_tolerations``. Raises
-    Malformed for what is not an AdmissionReview of a supported version.
+    MalformedReview for what is not an AdmissionReview of a supported version.
     """
     if len(body) > MAX_BODY:
         raise MalformedReview(f"the review has {len(body)} bytes, more than the {MAX_BODY} that are accepted")

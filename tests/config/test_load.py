@@ -165,7 +165,7 @@ class ComplaintsTests(Base):
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.dictionaries(st.sampled_from(["peering", "sharing", "zz", "log"]), st.integers() | st.text(max_size=5)))
     def test_never_another_error(self, tables: dict[str, int | str]) -> None:
-        """Whatever stands in the environment, the result is settings or a ConfigError."""
+        """Whatever stands in the environment, the result is settings or a SettingsError."""
         environ = {f"LIQOD_{name.upper()}__LISTEN": str(value) for name, value in tables.items()}
         try:
             parse("", environ)

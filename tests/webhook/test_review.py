@@ -330,7 +330,7 @@ class ReviewTests(SynchronousTestCase):
     @given(st.binary(max_size=200))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_no_other_failure(self, body: bytes) -> None:
-        """Whatever bytes come, the only failure is Malformed."""
+        """Whatever bytes come, the only failure is MalformedReview."""
         with contextlib.suppress(MalformedReview):
             answer(body)
 

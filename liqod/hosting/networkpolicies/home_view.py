@@ -179,7 +179,7 @@ class HomeView:
                 )
 
     def spend(self, work: int, field: str) -> None:
-        """Count work for a rule; raises Objection beyond ``MAX_WORK``."""
+        """Count work for a rule; raises UnsupportedField beyond ``MAX_WORK``."""
         self._work -= work
         if self._work < 0:
             message = "the rules of a namespace select among too many pods and networks; use fewer rules"

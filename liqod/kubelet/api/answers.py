@@ -55,7 +55,7 @@ class Answers:
             tunnel.abort()
 
     async def answer(self, request: ApiRequest) -> None:
-        """Answer one request, or raise Rejected."""
+        """Answer one request, or raise RequestRejected."""
         user = await self._identify(request)
         uri = bytes(request.uri)
         if not uri.isascii():
@@ -186,7 +186,7 @@ class Answers:
 
 
 def _check_pod(target: Logs | Stream, there: bool | None) -> None:
-    """Raise Rejected unless the pod at the lender, which knows it by its name alone, is the one that is asked for.
+    """Raise RequestRejected unless the pod at the lender, which knows it by its name alone, is the one that is asked for.
 
     While that is unknown (before the first list, or while its watch is interrupted) a log is passed on: it changes
     nothing, and is asked for in such times above all. What acts in a pod waits, because it might act in another one.

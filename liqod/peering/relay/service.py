@@ -149,7 +149,7 @@ class Relay:
             turned_away.cut()
         self._pool.close()
 
-    # channel.Gate
+    # channel.RequestGate
 
     def admit(self, channel: RelayChannel, call: Call) -> str:
         caller = channel.caller
