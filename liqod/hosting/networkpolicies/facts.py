@@ -15,7 +15,7 @@ _UNTRANSLATED: Final = AddressMap()
 
 
 @attrs.frozen
-class Namespace:
+class KnownNamespace:
     """A namespace of home, its labels there, and its name ``here``; empty where it has none."""
 
     name: str
@@ -60,7 +60,7 @@ class HomeFacts:
     """
 
     namespace: str
-    namespaces: Sequence[Namespace] = ()
+    namespaces: Sequence[KnownNamespace] = ()
     pods: Sequence[PodElsewhere] = ()
     addresses: AddressMap = _UNTRANSLATED
     here: Sequence[Network] = ()

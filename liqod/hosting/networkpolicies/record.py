@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from liqod.hosting.networkpolicies.facts import HomeFacts, Namespace, PodElsewhere, StandIn
+from liqod.hosting.networkpolicies.facts import HomeFacts, KnownNamespace, PodElsewhere, StandIn
 from liqod.hosting.tenants.bounds import DNS_PORTS, KnownNetworks, dns_peers
 from liqod.model.addresses import parse_ips
 from liqod.model.records.home_policies import (
@@ -80,9 +80,9 @@ def read(text: bytes, seen: TenantContext) -> Sent:
     )
 
 
-def _namespaces(spec: HomePoliciesSpec, seen: TenantContext) -> tuple[Namespace, ...]:
+def _namespaces(spec: HomePoliciesSpec, seen: TenantContext) -> tuple[KnownNamespace, ...]:
     labels = {one.name: one.labels for one in spec.namespaces[:MAX_NAMESPACES]}
-    return tuple(Namespace(name, found, seen.here.get(name, "")) for name, found in labels.items())
+    return tuple(KnownNamespace(name, found, seen.here.get(name, "")) for name, found in labels.items())
 
 
 def _pods(kinds: Sequence[PodKind]) -> Iterator[PodElsewhere]:

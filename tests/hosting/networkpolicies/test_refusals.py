@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.schema import HostingSettings
 from liqod.hosting.networkpolicies.checks import MAX_POLICIES, MAX_TERMS
 from liqod.hosting.networkpolicies.compiler import MAX_ENTRIES, Compiled, compiled
-from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts, Namespace, PodElsewhere
+from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts, KnownNamespace, PodElsewhere
 from liqod.hosting.tenants.bounds import KnownNetworks, network_policy
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.names import ISOLATED_LABEL
@@ -56,7 +56,9 @@ LATER: Final = {"namespaceSelector": {"matchNames": ["a"]}}
 def many(count: int) -> HomeFacts:
     """Return home with many pods elsewhere that are at no adjacent addresses."""
     first = int(ip_address("10.64.0.0"))
-    pods = [PodElsewhere(namespace="shop", labels={}, addresses=[ip_address(first + 2 * number)]) for number in range(count)]
+    pods = [
+        PodElsewhere(namespace="shop", labels={}, addresses=[ip_address(first + 2 * number)]) for number in range(count)
+    ]
     return attrs.evolve(facts(()), pods=pods)
 
 
@@ -217,7 +219,7 @@ class RefusalTests(SynchronousTestCase):
 
     def test_too_many_names_of_namespaces(self) -> None:
         """They weigh as networks do."""
-        spaces = [Namespace(f"n{number}", {"team": "a"}, f"n{number}-rome") for number in range(1000)]
+        spaces = [KnownNamespace(f"n{number}", {"team": "a"}, f"n{number}-rome") for number in range(1000)]
         team = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
         rules = [{"to": [{**team, "podSelector": {"matchLabels": {"n": str(number)}}}]} for number in range(25)]
         known = attrs.evolve(facts(()), namespaces=spaces)

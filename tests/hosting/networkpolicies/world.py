@@ -10,7 +10,7 @@ import attrs
 
 from liqod.config.schema import HostingSettings
 from liqod.hosting.networkpolicies.compiler import Compiled, compiled
-from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts, Namespace, PodElsewhere
+from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts, KnownNamespace, PodElsewhere
 from liqod.hosting.tenants.bounds import KnownNetworks, network_policy
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.names import ISOLATED_LABEL, REMOTE_CLUSTER_LABEL
@@ -173,7 +173,7 @@ def facts(ends: Iterable[End], *, six: bool = True) -> HomeFacts:
     count = 2 if six else 1
     return HomeFacts(
         namespace="shop",
-        namespaces=[Namespace(name, labels, AT_LENDER.get(name, "")) for name, labels in NAMESPACES.items()],
+        namespaces=[KnownNamespace(name, labels, AT_LENDER.get(name, "")) for name, labels in NAMESPACES.items()],
         pods=[
             PodElsewhere(
                 namespace=one.namespace,
