@@ -57,7 +57,7 @@ from liqod.kube.resources import (
 )
 from liqod.model.ids import ClusterID, parse_cluster_id
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, ORIGIN_LABEL
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.objects.meta import Object, label_selector
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.facts import ClusterFacts
@@ -271,7 +271,7 @@ class Hosting(MultiService):
         self._check(peer)
         return await self._access.dismiss(peer)
 
-    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+    def permits(self, peer: ClusterID, ask: RequestAttributes) -> bool:
         """Return whether a borrower may send a request to the API server, as far as is known; RBAC decides again."""
         return authorizer.permits(peer, ask, self._namespaces.known_tenant(ask.namespace) or "")
 

@@ -25,7 +25,7 @@ from liqod.kube.errors import KubeError
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES, NODES, SECRETS, VIRTUALNODES
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, tenant_namespace
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
 from liqod.peering.changes import Changes
@@ -92,7 +92,7 @@ class FakeLender:
         self.dismissed.append(peer)
         return self.tenants.pop(peer, None) is not None
 
-    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+    def permits(self, peer: ClusterID, ask: RequestAttributes) -> bool:
         return peer in self.tenants and ask.namespace == tenant_namespace(peer)
 
     def account_of(self, peer: ClusterID) -> str:

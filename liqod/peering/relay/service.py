@@ -25,7 +25,7 @@ from liqod.http1.responses import whole_response
 from liqod.identity.tls import HTTP, PeerTLS
 from liqod.kube.client import Client
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.records.offer import Refusal
 from liqod.peering.relay.channel import HEAD, RelayChannel
 from liqod.peering.relay.policy import Call
@@ -44,7 +44,7 @@ MAX_TURNED_AWAY: Final = 64
 class Rights(Protocol):
     """The rights of borrowers, as the lender granted them."""
 
-    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+    def permits(self, peer: ClusterID, ask: RequestAttributes) -> bool:
         """Return whether a borrower may send a request."""
         ...
 
