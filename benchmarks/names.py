@@ -46,10 +46,10 @@ def serve_tenant(dns_port: int, rate: int) -> None:
     from liqod.names.resolver import Resolver
     from liqod.names.server import Server
     from liqod.names.translation import TenantView
-    from liqod.names.upstream import Upstream
+    from liqod.names.upstream import UpstreamServers
 
     reactor: Any = installed
-    upstream = Upstream(reactor)
+    upstream = UpstreamServers(reactor)
     upstream.use([(LOCAL, dns_port)])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind((LOCAL, 0))

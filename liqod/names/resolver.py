@@ -17,7 +17,7 @@ from liqod.names import answers
 from liqod.names.cache import Cache
 from liqod.names.question import NOERROR, SERVFAIL, Question, RejectedQuestion, is_truncated, read, wire
 from liqod.names.translation import Empty, Forward, Plan, Reverse, TenantView, Translate, plan
-from liqod.names.upstream import Unanswered, Upstream
+from liqod.names.upstream import Unanswered, UpstreamServers
 
 IN_FLIGHT: Final = 256
 """Questions of a tenant that wait for this cluster's DNS at the same time; more are answered by a failure."""
@@ -39,7 +39,7 @@ class Resolver:
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, upstream: Upstream, view: TenantView, rate: int) -> None:
+    def __init__(self, clock: IReactorTime, upstream: UpstreamServers, view: TenantView, rate: int) -> None:
         self._clock = clock
         self._upstream = upstream
         self._view = view

@@ -19,7 +19,7 @@ from liqod.flow.connections.admission import GRACE
 from liqod.names.resolver import IN_FLIGHT, Resolver
 from liqod.names.server import CONNECTIONS, Server
 from liqod.names.translation import TenantView
-from liqod.names.upstream import Upstream
+from liqod.names.upstream import UpstreamServers
 from tests.names.cases import VIEW, Authority, address, answer_to, contents, decoded, query
 
 reactor: Any = _reactor
@@ -87,7 +87,7 @@ class ServerTests(TestCase):
     timeout = 60
 
     def setUp(self) -> None:
-        self.upstream = Upstream(reactor)
+        self.upstream = UpstreamServers(reactor)
         self.addCleanup(self.upstream.close)
         self.authority = self.dns({f"cache.{HERE}": [address(f"cache.{HERE}", "10.96.0.7")]})
 

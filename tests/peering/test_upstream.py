@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
 from liqod.peering.relay.channel import HEAD, RelayChannel
-from liqod.peering.relay.upstream import MAX_IDLE, Pool, Upstream
+from liqod.peering.relay.upstream import MAX_IDLE, Pool, UpstreamConnection
 
 
 class Transport(StringTransport):
@@ -36,8 +36,8 @@ class Transport(StringTransport):
         self.calls.append("abort")
 
 
-def connected(clock: Clock) -> tuple[Upstream, Transport]:
-    upstream, transport = Upstream(cast(Any, clock)), Transport()
+def connected(clock: Clock) -> tuple[UpstreamConnection, Transport]:
+    upstream, transport = UpstreamConnection(cast(Any, clock)), Transport()
     upstream.makeConnection(cast(Any, transport))
     return upstream, transport
 

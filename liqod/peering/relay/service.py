@@ -31,7 +31,7 @@ from liqod.peering.relay.channel import HEAD, RelayChannel
 from liqod.peering.relay.policy import Call
 from liqod.peering.relay.rejection import Rejected, status
 from liqod.peering.relay.targets import ask_of
-from liqod.peering.relay.upstream import LINGER, Pool, Upstream
+from liqod.peering.relay.upstream import LINGER, Pool, UpstreamConnection
 
 MAX_CONNECTIONS: Final = 1024
 """Connections of one borrower at most: each carries one request at a time, and each watch occupies one."""
@@ -181,13 +181,13 @@ class Relay:
         headers = [(name, value) for name, values in own.getAllRawHeaders() for value in values]
         return [*headers, (b"Impersonate-User", user.encode("ascii"))]
 
-    def idle(self) -> Upstream | None:
+    def idle(self) -> UpstreamConnection | None:
         return self._pool.idle()
 
-    def open(self) -> Deferred[Upstream]:
+    def open(self) -> Deferred[UpstreamConnection]:
         return self._pool.open()
 
-    def release(self, upstream: Upstream) -> None:
+    def release(self, upstream: UpstreamConnection) -> None:
         self._pool.release(upstream)
 
     def channel_lost(self, channel: RelayChannel) -> None:
