@@ -19,7 +19,7 @@ from liqod.fabric.agent.kernel.model import ObservedKernel, TunnelPeer, WireGuar
 from liqod.model.diagnosis import hops
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.diagnosis.examination import Evidence, examine
-from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, Ping, SizeProbes, may_send
+from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, PodPings, SizeProbes, may_send
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TYPE_LABEL
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import ForeignCluster
@@ -110,7 +110,7 @@ class PathTests(SynchronousTestCase):
     def test_probes_and_records(self) -> None:
         """What the daemon recorded is not called well since this host sees it otherwise; the same code stands once."""
         cut = tunnel_to_milan(phase="Error", reason="PodPathCut", cut="remote pods", message="its pod does not answer")
-        pod = Ping("10.80.0.9", answered=True, summary="5 packets transmitted, 5 received")
+        pod = PodPings("10.80.0.9", answered=True, summary="5 packets transmitted, 5 received")
         problems, passed = on_path(cut, host=GOOD, sizes=rounds(1420), pods=[pod])
         self.assertEqual(problems, [(hops.PODS, "PodPathCut")])
         self.assertNotIn(hops.PODS, passed)

@@ -28,7 +28,7 @@ from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts, diagnose,
 from liqod.model.diagnosis.consistency import QUOTAS
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.installation import ClockFacts, DefinitionFacts, SecretFacts, Unmet, Unread
-from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, Ping, SizeProbes
+from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, PodPings, SizeProbes
 from liqod.model.diagnosis.problem import Diagnosis, Problem
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Object, is_true
@@ -174,7 +174,7 @@ HOSTS = st.builds(
     handshake_age=one_of(None, 20.0, 400.0),
 )
 SIZES = st.tuples(*(st.builds(SizeProbes, st.just(n), st.just(2), one_of((), (0.1,), (0.1, 0.2))) for n in (64, 1420)))
-PINGS = st.lists(st.builds(Ping, one_of("10.80.0.9", "fd00::9"), st.booleans(), st.just("5 packets")), max_size=2)
+PINGS = st.lists(st.builds(PodPings, one_of("10.80.0.9", "fd00::9"), st.booleans(), st.just("5 packets")), max_size=2)
 PROBES = st.builds(
     PathProbes,
     peer=st.just("c2"),

@@ -24,7 +24,7 @@ from liqod.kube.resources import PODS
 from liqod.model.diagnosis.cluster import DAEMON, ClusterRecords
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.hops import HOPS
-from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, Ping, SizeProbes, may_send
+from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, PodPings, SizeProbes, may_send
 from liqod.model.diagnosis.problem import Diagnosis
 from liqod.model.objects.pod import Pod
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
@@ -142,7 +142,7 @@ async def _sizes(
     return [SizeProbes(one.size, one.sent, tuple(one.times)) for one in rounds]
 
 
-async def _pods(session: Session, kernel: Kernel, config: NetworkConfig, count: int) -> list[Ping] | NotObserved:
+async def _pods(session: Session, kernel: Kernel, config: NetworkConfig, count: int) -> list[PodPings] | NotObserved:
     """Ping pods of the peer from this host, one of each IP version."""
     pods = (await session.client.list(PODS, view=Pod)).items
     found = pod_targets(pods, parse_networks(config.spec.remap.pod_cidrs), {})
@@ -153,7 +153,7 @@ async def _pods(session: Session, kernel: Kernel, config: NetworkConfig, count: 
         except KernelError as error:
             return NotObserved(str(error), "the package is iputils-ping")
         summary = next((line for line in ping.out.splitlines() if "packet" in line), ping.err.strip())
-        pings.append(Ping(pod, not ping.code, summary))
+        pings.append(PodPings(pod, not ping.code, summary))
     return pings
 
 

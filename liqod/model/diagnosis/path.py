@@ -60,7 +60,7 @@ class SizeProbes:
 
 
 @attrs.frozen
-class Ping:
+class PodPings:
     """The pings of one pod: what the program said of them, and whether any was answered."""
 
     pod: str
@@ -78,7 +78,7 @@ class PathProbes:
     peer: str
     host: HostObservation | NotObserved | None = None
     sizes: Sequence[SizeProbes] | NotObserved | None = None
-    pods: Sequence[Ping] | NotObserved | None = None
+    pods: Sequence[PodPings] | NotObserved | None = None
 
 
 def path_problems(facts: ClusterRecords, probes: PathProbes) -> list[Problem]:
@@ -176,7 +176,7 @@ def _of_sizes(
         yield _on(peer, hops.SIZES, "SizesLost", text)
 
 
-def _of_pods(peer: ForeignCluster, pods: Sequence[Ping] | NotObserved | None) -> Iterator[Problem]:
+def _of_pods(peer: ForeignCluster, pods: Sequence[PodPings] | NotObserved | None) -> Iterator[Problem]:
     if pods is None:
         return
     if isinstance(pods, NotObserved):
