@@ -201,7 +201,7 @@ class Client:
                 limit = max(1, (limit or 500) // 8)
         if self._answers.strict:
             check_page(answer, limit)
-        # At run time Page is subscripted with the view; for the type checker it is a class with a type variable.
+        # At run time ListPage is subscripted with the view; for the type checker it is a class with a type variable.
         return cast("ListPage[T]", self._decoded(answer, cast(Any, ListPage)[view or dict]))
 
     async def _page(

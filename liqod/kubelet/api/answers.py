@@ -186,7 +186,7 @@ class Answers:
 
 
 def _check_pod(target: Logs | Stream, there: bool | None) -> None:
-    """Raise RequestRejected unless the pod at the lender, which knows it by its name alone, is the one that is asked for.
+    """Raise RequestRejected unless the pod at the lender, known there by its name alone, is the one that is asked for.
 
     While that is unknown (before the first list, or while its watch is interrupted) a log is passed on: it changes
     nothing, and is asked for in such times above all. What acts in a pod waits, because it might act in another one.

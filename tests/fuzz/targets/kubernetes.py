@@ -65,7 +65,7 @@ def watch_line(data: bytes) -> None:
 
 
 def review(data: bytes) -> None:
-    """An AdmissionReview, or a pod in one: MalformedReview, or an answer whose patch fits the pod and adds nothing again."""
+    """A review, or a pod in one: MalformedReview, or an answer whose patch fits the pod and adds nothing again."""
     policy = POLICIES[(data[0] if data else 0) % len(POLICIES)]
     pod = data[1:]
     request = b'{"uid":"u","operation":"CREATE","kind":{"version":"v1","kind":"Pod"},"object":%s}'

@@ -167,7 +167,8 @@ class TableTests(EquationCase):
     def test_adjacent_addresses(self) -> None:
         """They are written as one network."""
         pods = [
-            PodElsewhere(namespace="shop", labels={"n": str(one)}, addresses=[ip_address(f"10.64.0.{one}")]) for one in (6, 7)
+            PodElsewhere(namespace="shop", labels={"n": str(one)}, addresses=[ip_address(f"10.64.0.{one}")])
+            for one in (6, 7)
         ]
         spec = {"policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": {}}]}]}
         made = compile_all([policy("x", spec)], "all", attrs.evolve(facts(()), pods=pods))
