@@ -34,11 +34,11 @@ from liqod.kubelet.namespaces.deletion_judge import LossEvidence
 from liqod.kubelet.namespaces.natting_table import NattingTable
 from liqod.kubelet.namespaces.ports import NoPodQueue, OtherNodes, PodQueue
 from liqod.kubelet.namespaces.remote_namespace import (
+    NamespacePending,
+    NamespaceRefused,
     NamespaceState,
     NotOffloaded,
     Offloaded,
-    Pending,
-    Refused,
     RemoteNamespace,
     TrackedNamespace,
 )
@@ -173,10 +173,10 @@ class NamespaceController(Controller[str]):
             # It is not granted, or other nodes alone use it: there is nothing at the lender to wait for.
             return NotOffloaded(selection.message)
         if status is not None and status.phase == plan.REFUSED:
-            return Refused(status.reason, status.message)
+            return NamespaceRefused(status.reason, status.message)
         if status is not None and status.reason == "PeerUnreachable" and tracked.unanswered > TOLERATED:
-            return Refused(status.reason, status.message)
-        return Pending(asked=True)
+            return NamespaceRefused(status.reason, status.message)
+        return NamespacePending(asked=True)
 
     def _state_without_entry(self, local: str, selection: Selection) -> NamespaceState:
         if isinstance(selection, Excluded):
@@ -184,12 +184,12 @@ class NamespaceController(Controller[str]):
         wanted = selection.remote_name if isinstance(selection, Included) else ""
         if choose_remote(local, self._context.home, self._table.reverse, wanted) is None:
             other = self._table.reverse[wanted]
-            return Refused(
+            return NamespaceRefused(
                 "RemoteNameInUse",
                 f"the namespace {wanted} at the lender is mapped to the namespace {other} of this cluster; choose "
                 "another remoteNamespaceName in the NamespaceOffloading",
             )
-        return Pending(asked=False)
+        return NamespacePending(asked=False)
 
     def request_again(self, local: str) -> None:
         """Request a granted namespace again, because the lender refused a write in it."""

@@ -27,7 +27,13 @@ from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded, is_w
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
-from liqod.kubelet.namespaces.remote_namespace import NotOffloaded, Offloaded, Pending, Refused, RemoteNamespace
+from liqod.kubelet.namespaces.remote_namespace import (
+    NamespacePending,
+    NamespaceRefused,
+    NotOffloaded,
+    Offloaded,
+    RemoteNamespace,
+)
 from liqod.kubelet.pods.actions import ObservedPod, PodActions, Postponed, TrackedPod
 from liqod.kubelet.pods.decide import (
     GRACE_DEADLINE,
@@ -326,9 +332,9 @@ class PodController(Controller[Key]):
         match self._namespaces.state_of(key.namespace):
             case NotOffloaded(message):
                 return decide_not_offloaded(home, message, rfc3339(date)), None
-            case Refused(reason, message):
+            case NamespaceRefused(reason, message):
                 return decide_refused(home, reason, message, rfc3339(date)), None
-            case Pending(asked):
+            case NamespacePending(asked):
                 if home is not None and home.metadata.deleting and (not asked or self._is_given_up(home)):
                     return delete_home(home), None
                 return Keep("the namespace is not ready at the lender yet"), None
