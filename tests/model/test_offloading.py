@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.common.naming import choose_remote
-from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, Unknown, select
+from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, UnknownNode, select
 from liqod.model.ids import ClusterID
 from liqod.model.objects.node_selector import Term, selects
 from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, NamespaceOffloading, OffloadingPolicy, policy_of
@@ -104,7 +104,7 @@ class SelectTests(SynchronousTestCase):
         self.assertEqual(self.ask(offloading(clusterSelector=eu)), Included())
         same = offloading(clusterSelector=eu, namespaceMappingStrategy="EnforceSameName")
         self.assertEqual(self.ask(same), Included("shop"))
-        self.assertEqual(self.ask(offloading(clusterSelector=eu), labels=None), Unknown())
+        self.assertEqual(self.ask(offloading(clusterSelector=eu), labels=None), UnknownNode())
         for excluded, word in (
             (self.ask(None, enabled=False), "liqo.io/enabled=true"),
             (self.ask(offloading(), enabled=False, labels=None), "liqo.io/enabled=true"),

@@ -42,7 +42,7 @@ from liqod.kubelet.namespaces.remote_namespace import (
     RemoteNamespace,
     TrackedNamespace,
 )
-from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, Unknown, select
+from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, UnknownNode, select
 from liqod.kubelet.ports import NamespaceGrants
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, eviction_of, label_selector
@@ -343,7 +343,7 @@ class NamespaceController(Controller[str]):
 
     async def reconcile(self, local: str) -> After | None:
         selection = self._selection(local)
-        if isinstance(selection, Unknown):
+        if isinstance(selection, UnknownNode):
             return None
         tracked = self._tracked.get(local)
         step = plan.plan(
