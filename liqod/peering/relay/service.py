@@ -53,7 +53,7 @@ class Rights(Protocol):
         ...
 
 
-class Callers(Protocol):
+class CallerLookup(Protocol):
     """Which borrower a key belongs to: ``relay.callers.PinnedCallers``."""
 
     def caller(self, key: Fingerprint) -> ClusterID | None:
@@ -82,7 +82,7 @@ class Relay:
         clock: IReactorTime,
         tls: PeerTLS,
         rights: Rights,
-        callers: Callers,
+        callers: CallerLookup,
         refusals: RejectionLog,
         tasks: Tasks,
     ) -> None:
