@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 from twisted.application.service import IService
@@ -37,7 +37,6 @@ from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.records.leftovers import Leftovers
 from liqod.peering.records.tombstones import Tombstones
-from liqod.peering.session.peer import Peer
 from liqod.peering.trust.distrust import DistrustRecorder
 from liqod.peering.trust.invitation_expiry import InvitationExpiry
 from liqod.peering.trust.issued_tokens import IssuedTokens
@@ -46,17 +45,6 @@ from liqod.peering.trust.pairing import Invitations, PairingTokens
 from liqod.peering.trust.records import TrustRecords
 from liqod.peering.trust.rotation import KeyRotation
 from liqod.peering.unpeering import UnpeeringController
-from liqod.wire.events import Network, NetworkAck
-
-
-class Networks(Protocol):
-    """The exchange of networks with peers: ``exchange.network.NetworkExchange``."""
-
-    def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
-        """Store what a peer sent about its network."""
-
-    def forget(self, peer: ClusterID) -> None:
-        """Drop the state of a peer."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -119,7 +107,7 @@ class Controllers:
     lending: LendingControllers
     borrowing: BorrowingControllers
     unpeering: UnpeeringController
-    networks: Networks
+    networks: NetworkExchange | NoTunnels
 
     def forget(self, peer: ClusterID) -> None:
         """Drop the controllers' state of a peer whose record is gone."""
@@ -292,7 +280,7 @@ def make_trust(
     )
 
 
-def make_networks(context: PeeringContext, informers: Informers, settings: Settings) -> Networks:
+def make_networks(context: PeeringContext, informers: Informers, settings: Settings) -> NetworkExchange | NoTunnels:
     """Return the exchange of networks, or what tells peers that this cluster has none to exchange."""
     if settings.network.mode == "none":
         return NoTunnels(context)
