@@ -275,7 +275,7 @@ class Reflection(MultiService):
         """Return the storage class for claims at the lender; empty: its default."""
         return "" if self._locations is None else self._locations.storage_class(self._context.lender)
 
-    # Interface for the reflectors (``Surroundings``)
+    # Interface for the reflectors (``ReflectorContext``)
 
     def inputs(self, kind: Kind, local: str) -> ForgeInputs:
         """Return the inputs for forging objects of a kind in a namespace."""
