@@ -10,7 +10,7 @@ import msgspec
 
 from liqod.model.objects.meta import View
 from liqod.model.records.offloading import OffloadingPolicy
-from liqod.webhook.offloadable import withdrawn
+from liqod.webhook.mutating_policies import withdrawn
 from liqod.webhook.placement import TooManyTerms, check_size, hold_tolerations, mutations
 from liqod.webhook.pod_view import TooManyParts, read_pod
 from liqod.webhook.preference import prefer_home

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.model.names import TYPE_LABEL
 from liqod.model.objects.tolerations import EVICT_AFTER, HELD
 from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, OffloadingPolicy
-from liqod.webhook.offloadable import withdrawn
+from liqod.webhook.mutating_policies import withdrawn
 from liqod.webhook.placement import TOLERATION, hold_tolerations, mutations
 from liqod.webhook.pod_view import MAX_PARTS, TooManyParts, read_pod
 from liqod.webhook.preference import prefer_home
