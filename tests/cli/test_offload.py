@@ -29,7 +29,7 @@ TOLERATION = {"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "
 MILAN = msgspec.convert({"spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}, VirtualNode)
 
 
-class WishesTests(SynchronousTestCase):
+class OptionsTests(SynchronousTestCase):
     def test_options(self) -> None:
         """Options become the fields of a NamespaceOffloading; without any, none is made."""
         self.assertEqual(wanted_spec(None, None, "", ()), {})
@@ -229,7 +229,7 @@ class ProgramsTests(TestCase):
     liqodctl: Any = test_commands.AgainstTests.liqodctl
 
     async def test_offload(self) -> None:
-        """offload labels a namespace and says how; again with other wishes it changes them; unoffload ends both."""
+        """offload labels a namespace and says how; again with other options it changes them; unoffload ends both."""
         await manifests.ensure(self.client)
         self.assertIn("LQ2101", await self.liqodctl("offload", "namespace", "shop", status=1))
         await self.client.create(NAMESPACES, {"metadata": {"name": "shop"}})
@@ -245,14 +245,14 @@ class ProgramsTests(TestCase):
         self.assertEqual(spec["clusterSelector"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"], ["eu"])
         late = await self.liqodctl("offload", "namespace", "shop", "--wait", "--timeout=1", status=1)
         self.assertIn("LQ3001", late)
-        wish = ("offload", "namespace", "shop", "--placement=Remote", "--wait")
+        command = ("offload", "namespace", "shop", "--placement=Remote", "--wait")
         generation = (await self.client.get(NAMESPACEOFFLOADINGS, "offloading", "shop"))["metadata"]["generation"] + 1
         for observed, phase, settled in ((0, "Ready", 0), (1, "InProgress", 0), (1, "Ready", 1)):
             # What the daemon has written when the command begins to wait.
             status = {"observedGeneration": generation - 1 + observed, "offloadingPhase": phase}
             patch = {"status": status}
             await self.client.patch(NAMESPACEOFFLOADINGS, "offloading", patch, "shop", subresource="status")
-            printed = await self.liqodctl(*wish, "--timeout=1", status=1 - settled)
+            printed = await self.liqodctl(*command, "--timeout=1", status=1 - settled)
             self.assertEqual("LQ3001" not in printed, bool(settled), status)
         await self.liqodctl("offload", "ns", "shop", "--placement=local", "--selector=")
         spec = (await self.client.get(NAMESPACEOFFLOADINGS, "offloading", "shop"))["spec"]

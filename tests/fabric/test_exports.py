@@ -364,7 +364,7 @@ POD = ExportedAddress("10.74.0.8", "10.80.0.9")
 
 
 def with_exports(*exports: ExportedAddress, **changes: Any) -> Any:
-    """Return the wish of a host whose peer reaches some addresses."""
+    """Return the desired state of a host whose peer reaches some addresses."""
     return attrs.evolve(DESIRED, links=(attrs.evolve(LINK, external=EXTERNAL, exports=exports),), **changes)
 
 

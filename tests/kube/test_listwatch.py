@@ -156,7 +156,7 @@ class OrderTests(SynchronousTestCase):
 
     def test_a_cache_that_is_being_filled_is_asked_again_soon(self) -> None:
         """While the server only fills its cache of a kind it is asked again well within the second it names, but
-        after a few times its wish is respected as any other."""
+        after a few times its Retry-After is respected as any other."""
         m = machine()
         m.start(0)
         error = Throttled(429, "TooManyRequests", "storage is (re)initializing")

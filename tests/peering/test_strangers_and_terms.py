@@ -79,16 +79,16 @@ class RecordCollectionTests(PairCase):
     """Which records go by themselves."""
 
     async def test_only_a_stranger_that_nobody_wants_is_forgotten(self) -> None:
-        """Long out of sight a stranger's record goes; one written by hand, with a wish, or trusted stays."""
+        """Long out of sight a stranger's record goes; one written by hand, with a spec, or trusted stays."""
         self.patch(record_gc, "FORGET", 1.0)
         alpha = await self.side("alpha")
-        others = [await self.side(name) for name in ("passer-by", "named", "wished", "trusted")]
+        others = [await self.side(name) for name in ("passer-by", "named", "decided", "trusted")]
         alpha.sees(*others)
         for other in others:
             await self.phase(alpha, other, "TrustPending")
-        _, named, wished, trusted = others
+        _, named, decided, trusted = others
         by_hand = {"endpoints": [{"address": f"127.0.0.1:{named.peering.port}"}]}
-        for other, spec in ((named, by_hand), (wished, {"outgoingPeering": "No"})):
+        for other, spec in ((named, by_hand), (decided, {"outgoingPeering": "No"})):
             await alpha.admin.patch(FOREIGNCLUSTERS, other.id, {"spec": spec}, view=None)
         await alpha.trust(trusted)
         await self.pause(2.5)
@@ -99,7 +99,7 @@ class RecordCollectionTests(PairCase):
 
         async def left() -> bool:
             found = {one["metadata"]["name"] for one in (await alpha.admin.list(FOREIGNCLUSTERS)).items}
-            return found == {"named", "wished", "trusted"}
+            return found == {"named", "decided", "trusted"}
 
         await self.becomes(left, "the passer-by is forgotten")
         await self.pause(2.0)

@@ -25,7 +25,7 @@ from liqod.spillover.planner import (
 
 OWNER = {"kind": "ReplicaSet", "name": "web-1", "uid": "u", "controller": True}
 RULE = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
-WISH = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
 
 
 def pod(name: str = "web", cpu: str = "1", *, meta: dict[str, Any] | None = None, **spec: Any) -> OffloadedPod:
@@ -66,8 +66,8 @@ class ReturnableTests(SynchronousTestCase):
             (pod(nodeSelector={"zone": "a"}), True),
             (pod(nodeSelector={"zone": "b"}), False),
             (pod(affinity={"nodeAffinity": required}), True),
-            (pod(affinity={"nodeAffinity": WISH}), True),
-            (pod(affinity={"podAntiAffinity": WISH}), True),
+            (pod(affinity={"nodeAffinity": PREFERRED}), True),
+            (pod(affinity={"podAntiAffinity": PREFERRED}), True),
             (pod(affinity={"podAntiAffinity": RULE}), False),
             (pod(affinity={"podAffinity": RULE}), False),
             (pod(volumes=[{"name": "tmp", "emptyDir": {}}]), True),

@@ -128,13 +128,13 @@ class Tenant(Asked, HostingSide):
 
         return reactor
 
-    async def is_refused(self, resource: Resource, wished: dict[str, Any]) -> bool:
+    async def is_refused(self, resource: Resource, desired: dict[str, Any]) -> bool:
         """Return whether a policy refuses an object of the tenant's; none is kept.
 
         Raises ApiError for another refusal, such as that of a quota that is not counted yet.
         """
         try:
-            made = await self.client.create(resource, {"metadata": {"name": "probe"}, **wished}, self.namespace)
+            made = await self.client.create(resource, {"metadata": {"name": "probe"}, **desired}, self.namespace)
         except ApiError as error:
             if "ValidatingAdmissionPolicy" not in error.message:
                 raise
