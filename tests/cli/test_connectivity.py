@@ -157,7 +157,7 @@ class VerdictTests(SynchronousTestCase):
         self.assertEqual(ways, {"pod", "service", "dns", "headless", "nodeport", "ingress", "large"})
         for one in failed(found):
             self.assertEqual(one.subject, "tunnel to milan")
-            self.assertEqual(one.cause.startswith("follows from the way pod"), one.way != "pod", one)
+            self.assertEqual(one.cause.startswith("follows from the path pod"), one.way != "pod", one)
         silent = [
             one for one in found if one.way == "policy: denied" and one.source == "home" and one.target == "milan"
         ]

@@ -1,4 +1,4 @@
-"""``ping``: measures the ways to a peer one by one: its address, its API server, the tunnel."""
+"""``ping``: measures the paths to a peer one by one: its address, its API server, the tunnel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways that ``test`` tries: from where to where, by what, and whether an answer is right. Pure.
+"""The paths that ``test`` tries: from where to where, by what, and whether an answer is right. Pure.
 
 Each case is one container of a client pod. Home is this cluster; a peer is known by its number in the run, which is in
 the names of its objects.
@@ -71,7 +71,7 @@ class TestedPeer:
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """One attempt: the ``client`` pod calls the ``server`` in a way; ``source`` and ``target`` are cluster IDs.
+    """One attempt: the ``client`` pod calls the ``server`` by a path; ``source`` and ``target`` are cluster IDs.
 
     ``peer`` is the one that it is about, ``name`` the container's, ``silence`` whether no answer is right. ``by`` says
     what leads to the server, ``subject`` which object of the run that is.
@@ -157,7 +157,7 @@ _BOTH: Final[tuple[tuple[Way, By], ...]] = (
     ("nodeport", "node"),
     ("large", "address"),
 )
-"""The ways that are tried in both directions."""
+"""The paths that are tried in both directions."""
 
 
 def _out(peer: TestedPeer, way: Way, by: By, *, large: bool = False) -> Case:

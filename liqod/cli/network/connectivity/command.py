@@ -1,4 +1,4 @@
-"""``test``: asks the diagnosis, then runs pods in this cluster and at peers that call each other in all ways."""
+"""``test``: asks the diagnosis, then runs pods in this cluster and at peers that call each other by all paths."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from liqod.model.records.network import NO_TUNNEL
 from liqod.model.records.views import VirtualNode
 from liqod.model.timestamps import rfc3339
 
-COLUMNS: Final = {"peer": "PEER", "way": "WAY", "from": "FROM", "to": "TO", "result": "RESULT"}
+COLUMNS: Final = {"peer": "PEER", "way": "PATH", "from": "FROM", "to": "TO", "result": "RESULT"}
 WIDE: Final = {**COLUMNS, "object": "OBJECT", "why": "WHY", "next": "NEXT"}
 LONGEST_RUN: Final = 3000.0
 """Seconds after which a run is ended: a later run takes what is older than an hour for left over."""
 SHOWN_BY: Final[Mapping[Way, str]] = {"api": HOME_API, "clusterip": HOME_SERVICES}
-"""The conditions of a virtual node that say whether its pods have a way."""
+"""The conditions of a virtual node that say whether its pods have a path."""
 EXPORTED_LATER: Final = "NotExportedYet"
-"""The reason of a way that is made with the first offloaded namespace, which that of the test may be."""
+"""The reason of a path that is made with the first offloaded namespace, which that of the test may be."""
 DEFAULT_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
 
 
@@ -71,7 +71,7 @@ class TestReport:
     seconds: float
 
     def count(self, outcome: str) -> int:
-        """Return how many ways have an outcome."""
+        """Return how many paths have an outcome."""
         return sum(one.outcome == outcome for one in self.results)
 
     def as_document(self) -> dict[str, Any]:
@@ -88,7 +88,12 @@ class TestReport:
 @click.command()
 @click.argument("peers", metavar="[PEER]...", nargs=-1, shell_complete=complete.peers)
 @click.option(
-    "--only", "ways", multiple=True, type=click.Choice(WAYS), metavar="WAY", help=f"Only these ways: {', '.join(WAYS)}."
+    "--only",
+    "ways",
+    multiple=True,
+    type=click.Choice(WAYS),
+    metavar="PATH",
+    help=f"Only these paths: {', '.join(WAYS)}.",
 )
 @click.option("--junit", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write JUnit's XML to a file.")
 @click.option(
@@ -99,7 +104,7 @@ class TestReport:
 @image_options
 @cluster_options
 def test(options: Options, *, file: Path | None, **choice: Any) -> None:
-    """Test all ways between pods in this cluster and pods at peers; without PEER, at all peers.
+    """Test all paths between pods in this cluster and pods at peers; without PEER, at all peers.
 
     Asks the diagnosis first, and runs no pods at a peer that it knows to be broken. Then pods call each other in both
     directions: by address, service, name, headless service, port of a node, ingress, with large packets; pods at a
@@ -122,9 +127,9 @@ def test(options: Options, *, file: Path | None, **choice: Any) -> None:
             raise CliError(errors.FILE, f"{file} cannot be written: {error.strerror}", "name another file") from None
     failed = [one for one in report.results if one.outcome == "failed"]
     if failed:
-        # A way that follows from another is no news.
+        # A path that follows from another is no news.
         first = next((one for one in failed if not one.cause.startswith("follows from")), failed[0])
-        text = f"{len(failed)} of {plural(len(report.results), 'way')} failed; first: {first.subject}: {first.cause}"
+        text = f"{len(failed)} of {plural(len(report.results), 'path')} failed; first: {first.subject}: {first.cause}"
         raise CliError(errors.TEST_FAILED, text, first.next)
 
 
@@ -212,15 +217,15 @@ async def _tried(session: Session, facts: ClusterRecords, choice: TestOptions, n
                 run = await trial.addTimeout(LONGEST_RUN, session.reactor)
             except DeferTimeout:
                 text = f"the run was ended after {LONGEST_RUN / 60:g} min"
-                hint = "name fewer peers, --only some ways, or more pods at a time with --parallel"
+                hint = "name fewer peers, --only some paths, or more pods at a time with --parallel"
                 raise CliError(errors.TIMED_OUT, text, hint) from None
     return results(run, wanted)
 
 
 def withheld(facts: ClusterRecords) -> dict[tuple[Way, str], str]:
-    """Return the ways that pods at a peer do not have, as the records say, by way and cluster ID. Pure.
+    """Return the paths that pods at a peer do not have, as the records say, by path and cluster ID. Pure.
 
-    With several virtual nodes a way is left out when none of those that a pod of the test can be scheduled on has it.
+    With several virtual nodes a path is left out when none of those that a pod of the test can be scheduled on has it.
     """
     found: dict[tuple[Way, str], str] = {}
     for peer in dict.fromkeys(record.spec.cluster_id for record in facts.virtual_nodes):
@@ -241,7 +246,7 @@ def _takes_pods(record: VirtualNode, node: Node | None) -> bool:
 
 
 def _lacking(record: VirtualNode, kind: str) -> str:
-    """Return why the pods of a virtual node do not have a way, empty where they have it or it is not known."""
+    """Return why the pods of a virtual node do not have a path, empty where they have it or it is not known."""
     condition = find_condition(record.status.conditions, kind)
     if condition is None or condition.status != "False" or condition.reason == EXPORTED_LATER:
         return ""

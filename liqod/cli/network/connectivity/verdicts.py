@@ -53,7 +53,7 @@ class TestFindings:
     """What is known at the end of a run.
 
     ``stopped`` has the pods that did not run, ``refused`` the words of lenders by object, ``withheld`` why pods at a
-    peer do not have a way, by way and cluster ID; ``node`` and ``ingress_class`` are names of what was used,
+    peer do not have a path, by path and cluster ID; ``node`` and ``ingress_class`` are names of what was used,
     ``no_ingress`` why there was no address of an ingress.
     """
 
@@ -101,7 +101,7 @@ def judge(run: TestFindings, wanted: Sequence[Case], case: Case) -> Result:
     missing = next((name for name in (case.client, case.server, at_peer) if name in run.stopped), "")
     why = run.withheld.get((case.way, case.peer))
     if why:
-        return _result(run, case, "skipped", f"pods at the peer have no way to it: {why}")
+        return _result(run, case, "skipped", f"pods at the peer have no path to it: {why}")
     if seen is None or seen.answered is None:
         if missing:
             return _result(run, case, "skipped", f"the pod {missing} does not run")
@@ -127,7 +127,7 @@ def _answered(run: TestFindings, wanted: Sequence[Case], case: Case, seen: CaseO
     root = next((one for one in _before(wanted, case) if _answer(run, one) is False), None)
     if root is not None:
         blamed = judge(run, wanted, root)
-        cause = f"follows from the way {root.way}, which fails, too: {seen.said}"
+        cause = f"follows from the path {root.way}, which fails, too: {seen.said}"
         return _result(run, case, "failed", cause, subject=blamed.subject, advice=blamed.next)
     subject, cause, advice = _blame(run, case)
     cause = f"{cause}: {seen.said}" if seen.said else cause
@@ -156,7 +156,7 @@ def _silent(run: TestFindings, wanted: Sequence[Case], case: Case) -> Result:
         return _result(run, case, "skipped", "nothing reaches this server, so that silence says nothing")
     open_way = next((one for one in _before(wanted, case) if not _answer(run, one)), None)
     if open_way is not None:
-        return _result(run, case, "skipped", f"the way {open_way.way} fails without a policy, too")
+        return _result(run, case, "skipped", f"the path {open_way.way} fails without a policy, too")
     return _result(run, case, "good")
 
 
@@ -176,7 +176,7 @@ _AFTER: Final[Mapping[Way, Sequence[Way]]] = {
     "large": ("pod",),
     "policy": ("pod",),
 }
-"""The ways that a way relies on: where one of them fails, it is the one to look at."""
+"""The paths that a path relies on: where one of them fails, it is the one to look at."""
 
 
 def _before(wanted: Sequence[Case], case: Case) -> list[Case]:
@@ -191,7 +191,7 @@ def _before(wanted: Sequence[Case], case: Case) -> list[Case]:
 
 
 def _blame(run: TestFindings, case: Case) -> tuple[str, str, str]:
-    """Return the object to look at, the cause and the command to type, where what the way relies on is good."""
+    """Return the object to look at, the cause and the command to type, where what the path relies on is good."""
     peer, source = run.name_of(case.peer), run.name_of(case.source)
     out = case.source == HOME
     tunnel = next((one.tunnel for one in run.peers if one.id == case.peer), True)
