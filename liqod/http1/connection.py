@@ -26,7 +26,7 @@ from liqod.http1.messages import (
     tokens,
 )
 
-__all__ = ["Connection", "Event", "MessageLimits"]
+__all__ = ["Connection", "Event"]
 
 _FRAME: Final = grammar.MAX_SIZE_DIGITS + 6
 """Bytes of the longest frame: the end of the chunk before, a size, an empty line."""
