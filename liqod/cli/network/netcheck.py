@@ -12,7 +12,7 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.findings import Finding, good
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Output, Session, in_cluster
-from liqod.cli.status.facts import as_finding, cluster_facts
+from liqod.cli.status.facts import as_finding, cluster_records
 from liqod.cli.status.peers import find
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, observe
 from liqod.fabric.agent.kernel.model import ObservedKernel
@@ -51,7 +51,7 @@ def netcheck(options: Options, peer: str, count: int) -> None:
     """
 
     async def work(session: Session) -> Diagnosis:
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         return await _examined(session, facts, find(peer, facts.peers), count)
 
     found = in_cluster(options, work)

@@ -29,7 +29,7 @@ from liqod.cli.network.ping_rows import (
     unanswered,
     without_tunnel,
 )
-from liqod.cli.status.facts import advice_of, cluster_facts
+from liqod.cli.status.facts import advice_of, cluster_records
 from liqod.cli.status.peers import find, label
 from liqod.fabric.agent.probing.probe_burst import measure_sizes
 from liqod.flow.tasks import together
@@ -68,7 +68,7 @@ def ping(options: Options, peer: str, count: int) -> None:
     """
 
     async def work(session: Session) -> tuple[dict[str, Any], bool]:
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         cluster = find(peer, facts.peers)
         problems = [one for one in problems_of(facts, cluster.metadata.name) if one.severity != "info"]
         with Progress(session.reactor, f"answers from {label(cluster)}", quiet=options.is_document):

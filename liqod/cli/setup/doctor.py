@@ -18,7 +18,7 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.peering.token import row_of
 from liqod.cli.setup.definitions import definitions
-from liqod.cli.status.facts import as_finding, cluster_facts
+from liqod.cli.status.facts import as_finding, cluster_records
 from liqod.identity.certs import read_certificates
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import NAMESPACES, PODS, SECRETS
@@ -96,7 +96,7 @@ async def _evidence(session: Session, fixed: list[Finding] | None) -> Evidence:
             unread.append(Unread(topic, f"{shown.code}: {shown.message}", shown.hint))
             return None
 
-    records = await cluster_facts(session)
+    records = await cluster_records(session)
     return Evidence(
         records=records,
         spaces=await read(ORPHANS, _spaces(session)),

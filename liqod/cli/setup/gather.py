@@ -24,7 +24,7 @@ from liqod.cli.console.render import join_reason
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.main import own_version
 from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
-from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.peers import status_rows
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import (
@@ -121,7 +121,7 @@ def gather(options: Options, path: str) -> None:
         now = datetime.now(UTC)
         archive = Archive(f"liqod-gather-{now:%Y%m%d-%H%M%S}")
         target = Path(path or f"{archive.name}.tar.gz")
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         archive.add("SUMMARY.md", summary(facts, now))
         for resource, namespace, labels in KINDS:
             await _objects(session, archive, resource, namespace, labels)

@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IListeningPort
 from liqod.cli.console import terminal
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Output, Session
-from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.peers import DISCOVER_COLUMNS, discover_rows, status_rows
 from liqod.cli.status.status import pods_by_node, show_peers
 from liqod.cli.web.command import serve
@@ -76,7 +76,7 @@ class Narrator:
     async def status(self, side: DemoCluster) -> None:
         self._command(side, "liqodctl status")
         session = self._session(side)
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         show_peers(self._output, facts, status_rows(facts, await pods_by_node(session, facts)))
 
     async def pods(self, home: DemoCluster, lender: DemoCluster) -> None:

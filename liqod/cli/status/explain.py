@@ -15,7 +15,7 @@ from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status import explain_other
 from liqod.cli.status.copies import copies_of, events_of, kind_named
 from liqod.cli.status.explain_pod import COLUMNS, PodFacts, facts_for, findings
-from liqod.cli.status.facts import advice_of, cluster_facts
+from liqod.cli.status.facts import advice_of, cluster_records
 from liqod.cli.status.peers import find
 from liqod.cli.status.reasons import command_codes, reasons
 from liqod.cli.status.whoami import own_cluster
@@ -92,7 +92,7 @@ def _explain_code(options: Options, code: str) -> None:
 
 
 async def _explain(session: Session, kind: str, name: str, namespace: str) -> None:
-    facts = await cluster_facts(session)
+    facts = await cluster_records(session)
     key = Key(namespace, name)
     more: dict[str, Any] = {kind: name}
     if kind == "pod":

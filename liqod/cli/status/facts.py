@@ -33,7 +33,7 @@ from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNa
 T = TypeVar("T", bound=Object)
 
 
-async def cluster_facts(session: Session) -> ClusterRecords:
+async def cluster_records(session: Session) -> ClusterRecords:
     """Return the records of the own cluster; those of the network are optional, and so are those the user may not see.
 
     Raises NotFound where liqod is not installed.
@@ -76,4 +76,4 @@ def as_finding(problem: Problem, group: str = "") -> Finding:
 
 async def peer_hint(session: Session, peer: str) -> str:
     """Return the reason why a peer is not ready, as the hint of an error."""
-    return why_not_ready(await cluster_facts(session), peer)
+    return why_not_ready(await cluster_records(session), peer)

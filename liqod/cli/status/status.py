@@ -14,7 +14,7 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.render import join_reason, plural
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status.browse import browse
-from liqod.cli.status.facts import advice_of, cluster_facts
+from liqod.cli.status.facts import advice_of, cluster_records
 from liqod.cli.status.peers import (
     DISCOVER_COLUMNS,
     DISCOVER_WIDE,
@@ -63,7 +63,7 @@ def status(options: Options, peer: str, watch: bool) -> None:
         raise click.UsageError("--watch is for people; it goes with -o table and -o wide only")
 
     async def show(session: Session) -> None:
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         if peer:
             _show_peer(session, facts, find(peer, facts.peers))
         else:

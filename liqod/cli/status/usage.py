@@ -14,7 +14,7 @@ from twisted.internet.defer import TimeoutError as DeferTimeout
 from liqod.cli.console import complete
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Session, in_cluster
-from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.peers import find, label
 from liqod.cli.status.usage_rows import (
     COLUMNS,
@@ -70,7 +70,7 @@ def usage(options: Options, peer: str) -> None:
     """
 
     async def work(session: Session) -> None:
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         only = find(peer, facts.peers).metadata.name if peer else ""
         notes: list[str] = []
         known = await _known(session, facts, notes)

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.session import Session
-from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.whoami import own_cluster
 from liqod.cli.web.view import Snapshot
 from liqod.flow.clocks import wall_clock
@@ -72,7 +72,7 @@ class ClusterReader:
 
 
 async def _records(session: Session) -> Snapshot:
-    facts = await cluster_facts(session)
+    facts = await cluster_records(session)
     pods: dict[str, Sequence[Pod]] = {}
     for node in facts.nodes:
         name = node.metadata.name

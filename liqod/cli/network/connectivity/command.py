@@ -24,7 +24,7 @@ from liqod.cli.network.connectivity.space import Space
 from liqod.cli.network.connectivity.verdicts import Result, results
 from liqod.cli.network.images import image_options
 from liqod.cli.network.preflight import objection
-from liqod.cli.status.facts import advice_of, cluster_facts
+from liqod.cli.status.facts import advice_of, cluster_records
 from liqod.cli.status.peers import find, label
 from liqod.flow.clocks import utc_now
 from liqod.kube.errors import Forbidden, NotFound
@@ -151,7 +151,7 @@ def _show(output: Output, report: TestReport, *, wide: bool) -> None:
 
 async def _report(session: Session, choice: TestOptions) -> TestReport:
     began, started = session.reactor.seconds(), rfc3339(utc_now())
-    facts = await cluster_facts(session)
+    facts = await cluster_records(session)
     borrowed = {one.spec.cluster_id for one in facts.virtual_nodes}
     chosen = [find(name, facts.peers) for name in dict.fromkeys(choice.peers)] or [
         one for one in facts.peers if one.metadata.name in borrowed
@@ -179,7 +179,7 @@ async def _report(session: Session, choice: TestOptions) -> TestReport:
     problems: list[dict[str, str]] = []
     if sound and any(one.outcome == "failed" for one in found):
         # What was not known at the start may be known now.
-        after = await cluster_facts(session)
+        after = await cluster_records(session)
         problems = [
             {"peer": names[peer], "code": one.code, "cause": one.cause, "advice": advice_of(one)}
             for peer in sound
