@@ -1,4 +1,4 @@
-"""DiscoverySettings as a whole, over a source that the test plays."""
+"""Discovery as a whole, over a source that the test plays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from liqod.config import schema
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.mdns import Mdns
 from liqod.discovery.merge import GRACE, Lost, Resolved
-from liqod.discovery.service import DiscoverySettings
+from liqod.discovery.service import Discovery
 
 ME = Announcement("me", "me", "", 5872)
 MANUAL = Candidate("hand.example", 5872, "Manual")
@@ -44,8 +44,8 @@ class ServiceTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.changes: list[tuple[Candidate, ...]] = []
-        settings = schema.Discovery(peers=[schema.Peer("hand.example:5872")])
-        self.discovery = DiscoverySettings(settings, ME, self.clock, self.changes.append, make_mdns=Played)
+        settings = schema.DiscoverySettings(peers=[schema.PeerSettings("hand.example:5872")])
+        self.discovery = Discovery(settings, ME, self.clock, self.changes.append, make_mdns=Played)
         (self.source,) = self.discovery.services
 
     def test_configured_peers_are_reported_at_start(self) -> None:
@@ -76,7 +76,7 @@ class ServiceTests(SynchronousTestCase):
 
     def test_nothing_found_is_reported_as_nothing(self) -> None:
         """Without peers the owner hears the empty tuple at start: no candidates is an answer."""
-        DiscoverySettings(schema.DiscoverySettings(mdns=False), ME, self.clock, self.changes.append).startService()
+        Discovery(schema.DiscoverySettings(mdns=False), ME, self.clock, self.changes.append).startService()
         self.assertEqual(self.changes, [()])
 
     def test_without_mdns_nothing_is_announced(self) -> None:
@@ -91,7 +91,7 @@ class ServiceTests(SynchronousTestCase):
         for mdns in (True, False):
             sources.clear()
             chosen = schema.DiscoverySettings(mdns=mdns)
-            discovery = DiscoverySettings(chosen, ME, self.clock, self.changes.append, make_mdns=Made)
+            discovery = Discovery(chosen, ME, self.clock, self.changes.append, make_mdns=Made)
             discovery.startService()
             discovery.announce_key("sha256:next")
             self.assertEqual(len(sources), mdns)
@@ -100,7 +100,7 @@ class ServiceTests(SynchronousTestCase):
         """A configured address that is none stops the daemon with its name in the message."""
         settings = schema.DiscoverySettings(mdns=False, peers=[schema.PeerSettings("a:b:c:nonsense")])
         with self.assertRaisesRegex(ValueError, "nonsense"):
-            DiscoverySettings(settings, ME, self.clock, self.changes.append)
+            Discovery(settings, ME, self.clock, self.changes.append)
 
     def test_mdns_refuses_other_reactors(self) -> None:
         """Without an asyncio loop mDNS says which option to leave out."""
