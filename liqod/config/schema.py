@@ -131,7 +131,7 @@ class SharingSettings(Section, frozen=True):
 
 
 Granted = Annotated[list[Annotated[str, Meta(min_length=1, max_length=317)]], Meta(max_length=64)]
-"""NamesSettings that tenants are granted; the longest is a label's key, with a domain of 253 characters."""
+"""Names that tenants are granted; the longest is a label's key, with a domain of 253 characters."""
 
 
 class AcceptanceSettings(Section, frozen=True):
@@ -359,7 +359,7 @@ class NetworkSettings(Section, frozen=True):
 
 
 class NamesSettings(Section, frozen=True):
-    """NamesSettings of home for the pods of tenants (docs/names.md).
+    """Names of home for the pods of tenants (docs/names.md).
 
     ``enabled`` is control's switch: tenants get a name service, and their pods ask it. Two processes may answer; the
     second has ``slot`` 2. Each tenant has a port of its own from ``first_port`` on, two with a second process.
