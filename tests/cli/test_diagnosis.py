@@ -208,7 +208,7 @@ class DoctorTests(SynchronousTestCase):
         waits = {"phase": "Releasing", "reason": "PeerUnreachable", "message": "there is no session"}
         mappings = {"shop": waits, "web": {"phase": "Ready"}}
         body = {"metadata": {"name": "c2"}, "status": {"mappings": mappings}}
-        facts = ClusterFacts(peers=[peer("Lost")], tables=[msgspec.convert(body, NamespaceNattingTable)])
+        facts = ClusterRecords(peers=[peer("Lost")], tables=[msgspec.convert(body, NamespaceNattingTable)])
         (found,) = orphans(facts, ())
         self.assertEqual((found.code, found.name, found.severity), ("PeerUnreachable", "milan", "warning"))
         self.assertIn("not released at milan, 1 of its namespaces: there is no session", found.cause)

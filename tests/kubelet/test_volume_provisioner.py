@@ -190,7 +190,7 @@ class SlowLenderTests(TestCase):
         self.provisioner.startService()
 
         async def made() -> bool:
-            return Storage().virtual_class in [
+            return StorageSettings().virtual_class in [
                 one["metadata"]["name"] for one in (await self.client.list(STORAGECLASSES)).items
             ]
 
