@@ -6,7 +6,7 @@ from typing import Protocol
 
 from liqod.fabric.service import Fabric
 from liqod.flow.observe import Latest
-from liqod.kubelet.common.network import WITHOUT_TUNNEL, OwnNetworks
+from liqod.kubelet.common.network import WITHOUT_TUNNEL, OwnNetworkCheck
 from liqod.kubelet.common.readiness import Readiness
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Claims
@@ -31,7 +31,7 @@ class NoClaimant:
 class FabricNetworks:
     """The networks to all lenders, and what the fabric wants to know of virtual kubelets (``NetworkUser``)."""
 
-    def __init__(self, fabric: Fabric, own: OwnNetworks) -> None:
+    def __init__(self, fabric: Fabric, own: OwnNetworkCheck) -> None:
         self.claimant: Claimant = NoClaimant()
         self._fabric = fabric
         self._own = own
@@ -70,7 +70,7 @@ class FabricNetwork:
     ``own`` judges the addresses of the lender's pods then.
     """
 
-    def __init__(self, fabric: Fabric, lender: ClusterID, own: OwnNetworks) -> None:
+    def __init__(self, fabric: Fabric, lender: ClusterID, own: OwnNetworkCheck) -> None:
         self._fabric = fabric
         self._own = own
         self._lender = lender

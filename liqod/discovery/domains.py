@@ -15,8 +15,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.names import dns
 from twisted.names.client import Resolver
 
-from liqod.discovery.merge import Lost, Seen
-from liqod.discovery.unicast import Found, SearchFailed, search
+from liqod.discovery.merge import Lost, Resolved
+from liqod.discovery.unicast import SearchFailed, SearchResult, search
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
@@ -71,7 +71,7 @@ class DomainSearch(Controller[str]):
         domains: Informer[SearchDomain],
         *,
         resolver: Callable[[], Any],
-        on_sightings: Callable[[Sequence[Seen | Lost]], None],
+        on_sightings: Callable[[Sequence[Resolved | Lost]], None],
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, metrics=metrics)
@@ -79,7 +79,7 @@ class DomainSearch(Controller[str]):
         self._status_writer = StatusWriter(client, SEARCHDOMAINS, SearchDomain, self._domains)
         self._resolver = resolver
         self._on_sightings = on_sightings
-        self._found: dict[str, dict[str, Seen]] = {}
+        self._found: dict[str, dict[str, Resolved]] = {}
         self._failures: dict[str, int] = {}
 
     def sources(self) -> Iterable[Source[str]]:
@@ -127,12 +127,12 @@ class DomainSearch(Controller[str]):
         await self._record(record, self._status(record, "Stale" if record.status.found else "Failed", "NoAnswer", kept))
         return AFTER_FAILURE.delay(attempt)
 
-    def _report(self, name: str, now: dict[str, Seen], unknown: Container[str]) -> None:
+    def _report(self, name: str, now: dict[str, Resolved], unknown: Container[str]) -> None:
         """Report changes; an instance that could not be resolved this time stays as it was."""
         before = self._found.get(name, {})
         kept = {instance: seen for instance, seen in before.items() if instance in unknown and instance not in now}
         now = {**now, **kept}
-        changes: list[Seen | Lost] = [seen for instance, seen in now.items() if before.get(instance) != seen]
+        changes: list[Resolved | Lost] = [seen for instance, seen in now.items() if before.get(instance) != seen]
         changes += [Lost(instance) for instance in before if instance not in now]
         if now:
             self._found[name] = now
@@ -141,7 +141,7 @@ class DomainSearch(Controller[str]):
         if changes:
             self._on_sightings(changes)
 
-    def _success(self, record: SearchDomain, name: str, found: Found) -> SearchDomainStatus:
+    def _success(self, record: SearchDomain, name: str, found: SearchResult) -> SearchDomainStatus:
         peers = [
             FoundPeer(
                 cluster_id=candidate.cluster_id,

@@ -29,9 +29,9 @@ from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespace_bounds import NamespaceBounds
 from liqod.hosting.tenants.namespaces import Namespaces, selector
-from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.tenants.quota.tenant_quotas import SELECTED, TenantQuotas
 from liqod.hosting.tenants.quota.tenant_records import TenantRecords
 from liqod.hosting.tenants.quota.view import ResourceQuota
@@ -57,7 +57,7 @@ from liqod.kube.resources import (
 )
 from liqod.model.ids import ClusterID, parse_cluster_id
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, ORIGIN_LABEL
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.objects.meta import Object, label_selector
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.facts import ClusterFacts
@@ -119,8 +119,8 @@ class Hosting(MultiService):
             )
         self._cluster_id = cluster_id
         namespaces = informers.of(NAMESPACES, Object, labels=selector())
-        self._offers = Offers(informers.of(FOREIGNCLUSTERS, ForeignCluster))
-        self.networks = Networks(client, informers, settings.network)
+        self._offers = TenantOffers(informers.of(FOREIGNCLUSTERS, ForeignCluster))
+        self.networks = TenantNetworks(client, informers, settings.network)
         contracts = Contracts(contract, namespaces)
         bounds = NamespaceBounds(
             client,
@@ -271,7 +271,7 @@ class Hosting(MultiService):
         self._check(peer)
         return await self._access.dismiss(peer)
 
-    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+    def permits(self, peer: ClusterID, ask: RequestAttributes) -> bool:
         """Return whether a borrower may send a request to the API server, as far as is known; RBAC decides again."""
         return authorizer.permits(peer, ask, self._namespaces.known_tenant(ask.namespace) or "")
 

@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from liqod.acceptance.stages import Rules
+from liqod.acceptance.stages import AcceptanceRules
 from liqod.audit.events import NO_AUDIT, Audit
 from liqod.config.schema import Settings
 from liqod.flow.backoff import Backoff
@@ -229,7 +229,7 @@ class Peering(MultiService):
         callers = self._callers
         return RelayEndpoint(self._reactor, self._tls, lambda: callers.addresses(peer), lambda: callers.keys(peer))
 
-    def use_rules(self, rules: Rules) -> None:
+    def use_rules(self, rules: AcceptanceRules) -> None:
         """Replace the acceptance rules: for tests; the daemon reads its settings at the start."""
         self._acceptance.use_rules(rules)
 
