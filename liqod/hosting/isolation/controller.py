@@ -55,7 +55,7 @@ SHARE: Final = 20.0
 LONGEST_PAUSE: Final = 60.0
 
 
-@attrs.define
+@attrs.define(kw_only=True)
 class _Namespace:
     """The pods and policies in one namespace, and what is known of home's; ``current`` None: nothing yet.
 
@@ -176,7 +176,7 @@ class NetworkPolicies(Controller[Key]):
         """Drop what is known of a namespace that is no tenant's, but for what is still in it."""
         known = self._known.pop(namespace, None)
         if known is not None and (known.pods or known.policies):
-            self._known[namespace] = _Namespace(known.pods, known.policies)
+            self._known[namespace] = _Namespace(pods=known.pods, policies=known.policies)
 
     def _drop_empty(self, namespace: str) -> None:
         """Drop a namespace that is gone, with the last object in it."""
