@@ -55,16 +55,16 @@ def system_servers(path: str = "/etc/resolv.conf") -> list[str]:
     return [each[1] for each in words if len(each) > 1 and each[0] == "nameserver"][:MAX_SERVERS]
 
 
+def _with_another_spec(key: Key, old: SearchDomain | None, new: SearchDomain | None) -> Iterable[str]:
+    return () if old is not None and new is not None and old.spec == new.spec else (key.name,)
+
+
 @attrs.define
 class _Searched:
     """What was found in one domain, by instance, and how often in a row its search failed."""
 
     found: dict[str, Seen] = attrs.Factory(dict)
     failures: int = 0
-
-
-def _with_another_spec(key: Key, old: SearchDomain | None, new: SearchDomain | None) -> Iterable[str]:
-    return () if old is not None and new is not None and old.spec == new.spec else (key.name,)
 
 
 class DomainSearch(Controller[str]):
