@@ -16,7 +16,7 @@ from benchmarks.measure import table
 from liqod.model.records.offer import Offer
 from liqod.wire.codec import decode, encode
 from liqod.wire.events import Advertise, Event, Ping, Verdict
-from liqod.wire.framing import Limits
+from liqod.wire.framing import FrameLimits
 
 
 def rates(seconds: float) -> list[tuple[str, int, int, int]]:
@@ -30,7 +30,7 @@ def rates(seconds: float) -> list[tuple[str, int, int, int]]:
         kubernetes_version="v1.36.1",
     )
     events: Sequence[Event] = (Ping(7), Verdict(1, 2, "Accepted", "Accepted"), Advertise(1, 2, 1800, offer))
-    limits, found = Limits(), []
+    limits, found = FrameLimits(), []
     for event in events:
         payload = encode(event, limits)
         done = []

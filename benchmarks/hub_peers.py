@@ -21,8 +21,11 @@ from twisted.internet.stdio import StandardIO  # noqa: E402
 from twisted.protocols.basic import LineOnlyReceiver  # noqa: E402
 from twisted.python import log  # noqa: E402
 
-from liqod.config.schema import Acceptance, Settings  # noqa: E402
-from liqod.config.schema import Peering as PeeringSettings  # noqa: E402
+from liqod.config.schema import (  # noqa: E402
+    AcceptanceSettings,
+    PeeringSettings,
+    Settings,
+)
 from liqod.model.ids import ClusterID  # noqa: E402
 from liqod.model.names import tenant_namespace  # noqa: E402
 from liqod.model.records.offer import AccessGrant  # noqa: E402
@@ -52,7 +55,7 @@ def settings() -> Settings:
     """Return what every peer is configured with."""
     return Settings(
         peering=PeeringSettings(listen="tcp:0:interface=127.0.0.1", autojoin_untrusted=True),
-        acceptance=Acceptance(policy="AutoAcceptAll"),
+        acceptance=AcceptanceSettings(policy="AutoAcceptAll"),
     )
 
 

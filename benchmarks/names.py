@@ -45,16 +45,16 @@ def serve_tenant(dns_port: int, rate: int) -> None:
 
     from liqod.names.resolver import Resolver
     from liqod.names.server import Server
-    from liqod.names.translation import View
-    from liqod.names.upstream import Upstream
+    from liqod.names.translation import TenantView
+    from liqod.names.upstream import UpstreamServers
 
     reactor: Any = installed
-    upstream = Upstream(reactor)
+    upstream = UpstreamServers(reactor)
     upstream.use([(LOCAL, dns_port)])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind((LOCAL, 0))
         port = sock.getsockname()[1]
-    view = View("home.example", "cluster.local", {"shop": "shop-rome"})
+    view = TenantView("home.example", "cluster.local", {"shop": "shop-rome"})
     Server(reactor, Resolver(reactor, upstream, view, rate), [LOCAL], port).listen()
     reactor.callWhenRunning(print, port, flush=True)
     reactor.run()

@@ -27,7 +27,7 @@ from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 from liqod.peering.relay.service import Relay
 from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.listener import Listener
@@ -83,7 +83,7 @@ def serve_api(directory: Path, reactor: Reactor) -> int:
 class Rights:
     """The borrower has one namespace."""
 
-    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+    def permits(self, peer: ClusterID, ask: RequestAttributes) -> bool:
         return permits(peer, ask, BORROWER if ask.namespace == SPACE else "")
 
     def account_of(self, peer: ClusterID) -> str:

@@ -22,7 +22,7 @@ from twisted.logger import ILogObserver
 from twisted.python.components import Componentized
 from twisted.python.usage import Options as UsageOptions
 
-from liqod.config.load import DEFAULT_PATH, ConfigError, load
+from liqod.config.load import DEFAULT_PATH, SettingsError, load
 from liqod.config.schema import Settings
 
 # The units have RestartPreventExitStatus=2: with a wrong configuration no restart helps.
@@ -57,7 +57,7 @@ class Options(UsageOptions):
         raise SystemExit(0)
 
 
-class Daemon(MultiService):
+class DaemonService(MultiService):
     """The top of the service tree: sets the level of the log, which Twisted takes from the application."""
 
     def __init__(self, observer: ILogObserver | None) -> None:
@@ -75,7 +75,7 @@ def makeService(options: Options) -> IService:
     path: str = options["config"]
     try:
         settings = load(path, os.environ)
-    except ConfigError as error:
+    except SettingsError as error:
         _give_up(*error.problems)
     if options["check"]:
         sys.stdout.write(f"{path}: good\n")
@@ -115,7 +115,7 @@ def _daemon(settings: Settings, twistd: MutableMapping[str, object], path: str) 
     limited: LimitedLog | None = None
     if goes_to_standard_output(twistd):
         limited = LimitedLog(reactor, log_observer(settings.log, sys.stdout, os.environ))
-    daemon = Daemon(limited)
+    daemon = DaemonService(limited)
     if limited is not None:
         reports = TimerService(REPORT, limited.report)
         reports.clock = reactor

@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 
 import attrs
 
-from liqod.acceptance.stages import Case, Rules, Stage, stages_of
+from liqod.acceptance.stages import AcceptanceRules, OfferCase, Stage, stages_of
 from liqod.acceptance.verdict import Accept, Defer, Refuse, Verdict
 from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
@@ -40,7 +40,7 @@ class Ruling:
     trace: tuple[str, ...] = attrs.field(default=(), kw_only=True)
 
 
-def judge(case: Case, rules: Rules, accepted: int, stages: Sequence[Stage] | None = None) -> Judgement:
+def judge(case: OfferCase, rules: AcceptanceRules, accepted: int, stages: Sequence[Stage] | None = None) -> Judgement:
     """Evaluate the stages in order until one returns a verdict; the last one always does."""
     trace: list[str] = []
     for stage in stages_of(rules) if stages is None else stages:
@@ -51,7 +51,7 @@ def judge(case: Case, rules: Rules, accepted: int, stages: Sequence[Stage] | Non
     return Judgement(Defer("Undecided", "no stage decided the offer"), tuple(trace))
 
 
-def rule(case: Case, rules: Rules, accepted: int) -> Ruling:
+def rule(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Ruling:
     """Turn the verdict on one case into the phase that is recorded.
 
     An accepted offer whose TTL is over is Expired and still counts: a peer that is unreachable loses nothing.
@@ -76,7 +76,7 @@ def rule(case: Case, rules: Rules, accepted: int) -> Ruling:
     return Ruling(case.peer, phase, reason, message, seated=seated, trace=judgement.trace)
 
 
-def rule_all(cases: Iterable[Case], rules: Rules) -> dict[ClusterID, Ruling]:
+def rule_all(cases: Iterable[OfferCase], rules: AcceptanceRules) -> dict[ClusterID, Ruling]:
     """Decide every offer: those accepted before or decided by the user first, then the rest in first-seen order."""
     ordered = sorted(cases, key=lambda case: (case.first_seen, case.peer))
     rulings: dict[ClusterID, Ruling] = {}

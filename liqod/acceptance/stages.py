@@ -1,7 +1,7 @@
 """The stages of acceptance, each a pure function of a case.
 
 A stage returns a verdict, or None for the next stage to decide. What needs I/O was gathered before and is in the
-``Case``.
+``OfferCase``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import attrs
 from liqod.acceptance.verdict import Accept, Defer, Refuse, Verdict
 from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
-from liqod.model.objects.label_selector import Requirement
+from liqod.model.objects.label_selector import LabelRequirement
 from liqod.model.objects.quantity import Resources
 from liqod.model.records import hours
 from liqod.model.records.hours import Window
@@ -25,7 +25,7 @@ Policy = Literal["Manual", "AutoAcceptAll", "AutoAcceptMax"]
 
 
 @attrs.frozen(kw_only=True)
-class Case:
+class OfferCase:
     """One offer and what is known about it.
 
     ``first_seen`` is sortable text (RFC 3339). ``seated``: it was accepted before and has been neither refused nor
@@ -51,7 +51,7 @@ class Case:
 
 
 @attrs.frozen
-class Rules:
+class AcceptanceRules:
     """The policy, the maximum of ``AutoAcceptMax``, and the requirements of new offers.
 
     ``quota``: how much all accepted offers may lend together; ``ceilings``: the highest prices; ``selector``: matched
@@ -63,29 +63,29 @@ class Rules:
     maximum: int = 5
     quota: Resources = attrs.field(factory=dict, kw_only=True)
     ceilings: Resources = attrs.field(factory=dict, kw_only=True)
-    selector: tuple[Requirement, ...] = attrs.field(default=(), kw_only=True)
+    selector: tuple[LabelRequirement, ...] = attrs.field(default=(), kw_only=True)
     windows: tuple[Window, ...] = attrs.field(default=(), kw_only=True)
     extra: tuple[Stage, ...] = attrs.field(default=(), kw_only=True)
 
 
 _NONE: Final = Fraction(0)
-Stage = Callable[[Case, Rules, int], Verdict | None]
+Stage = Callable[[OfferCase, AcceptanceRules, int], Verdict | None]
 """(case, rules, number of accepted offers) -> the verdict, or None for the next stage to decide."""
 
 
-def sound(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+def sound(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
     """Refuse an invalid offer, also one that the user would accept."""
     return Refuse("InvalidOffer", case.problem) if case.problem else None
 
 
-def offered(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+def offered(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
     """Refuse an offer that the provider withdrew; its next offer is evaluated as a new one."""
     if not case.withdrawn:
         return None
     return Refuse("Withdrawn", f"the provider took its offer back: {case.withdrawn}; a new offer is looked at afresh")
 
 
-def identified(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+def identified(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
     """Refuse an offer of a peer that is no longer trusted."""
     if case.trusted:
         return None
@@ -95,7 +95,7 @@ def identified(case: Case, rules: Rules, accepted: int) -> Verdict | None:
     )
 
 
-def wanted(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+def wanted(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
     """Refuse when outgoing peering with the provider is disabled."""
     if case.enabled:
         return None
@@ -105,7 +105,7 @@ def wanted(case: Case, rules: Rules, accepted: int) -> Verdict | None:
     )
 
 
-def asked(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+def asked(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
     """Apply the user's own decision before any policy."""
     if case.decision == "Refuse":
         return Refuse("RefusedByUser", "spec.decision of the Advertisement says Refuse")
@@ -114,19 +114,19 @@ def asked(case: Case, rules: Rules, accepted: int) -> Verdict | None:
     return None
 
 
-def kept(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+def kept(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
     """Accept what was accepted before: a stricter policy or a lower maximum evicts no offer."""
     return Accept("Accepted", "the offer was accepted before and stays so") if case.seated else None
 
 
-def fresh(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+def fresh(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
     """Defer a new offer whose time to live is over."""
     if not case.expired:
         return None
     return Defer("Expired", "the offer outlived its time to live; it is decided when the provider renews it")
 
 
-def matching(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+def matching(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
     """Refuse an offer whose labels do not match the selector."""
     lacking = [term.key for term in rules.selector if not term.matches(case.labels)]
     if not lacking:
@@ -134,7 +134,7 @@ def matching(case: Case, rules: Rules, accepted: int) -> Verdict | None:
     return Refuse("LabelsDoNotMatch", f"acceptance.selector is not fulfilled by its labels: {', '.join(lacking)}")
 
 
-def affordable(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+def affordable(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
     """Refuse an offer with a price above the ceiling; a resource without a price is free."""
     for name, ceiling in sorted(rules.ceilings.items()):
         price = case.prices.get(name, _NONE)
@@ -144,7 +144,7 @@ def affordable(case: Case, rules: Rules, accepted: int) -> Verdict | None:
     return None
 
 
-def within_quota(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+def within_quota(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
     """Refuse an offer that would exceed the quota of what is borrowed."""
     for name, most in sorted(rules.quota.items()):
         total = case.taken.get(name, _NONE) + case.resources.get(name, _NONE)
@@ -158,14 +158,14 @@ def within_quota(case: Case, rules: Rules, accepted: int) -> Verdict | None:
     return None
 
 
-def in_hours(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+def in_hours(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
     """Defer an offer outside the hours in which offers are accepted."""
     if hours.is_open(rules.windows, case.now):
         return None
     return Defer("OutsideHours", "offers are accepted in acceptance.hours only; it is decided when they begin")
 
 
-def by_policy(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+def by_policy(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
     """Apply the acceptance policy; it always returns a verdict."""
     if rules.policy == "AutoAcceptAll":
         return Accept("Accepted", "the policy AutoAcceptAll accepts every valid offer")
@@ -190,6 +190,6 @@ DEMANDS: Final[tuple[Stage, ...]] = (matching, affordable, within_quota, in_hour
 """The stages for what the settings require of a new offer."""
 
 
-def stages_of(rules: Rules) -> tuple[Stage, ...]:
+def stages_of(rules: AcceptanceRules) -> tuple[Stage, ...]:
     """Return all stages in order; the last one always returns a verdict."""
     return (*STAGES, *DEMANDS, *rules.extra, by_policy)

@@ -6,7 +6,7 @@ from attrs import frozen
 
 from liqod.fabric.service import Fabric
 from liqod.flow.observe import Latest
-from liqod.kubelet.common.network import WITHOUT_TUNNEL, OwnNetworks
+from liqod.kubelet.common.network import WITHOUT_TUNNEL, OwnNetworkCheck
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import ClusterID
@@ -16,7 +16,7 @@ from liqod.model.records.network import Claims
 class FabricNetworks:
     """The networks to all lenders."""
 
-    def __init__(self, fabric: Fabric, own: OwnNetworks) -> None:
+    def __init__(self, fabric: Fabric, own: OwnNetworkCheck) -> None:
         self._fabric = fabric
         self._own = own
         own.revision.subscribe(lambda _: self._own_changed())
@@ -65,7 +65,7 @@ class FabricNetwork:
     ``own`` judges the addresses of the lender's pods then.
     """
 
-    def __init__(self, fabric: Fabric, lender: ClusterID, own: OwnNetworks) -> None:
+    def __init__(self, fabric: Fabric, lender: ClusterID, own: OwnNetworkCheck) -> None:
         self._fabric = fabric
         self._own = own
         self._lender = lender

@@ -22,7 +22,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import EventRecorder
 from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACEOFFLOADINGS
-from liqod.kubelet.common.network import NoNetworks, OwnNetworks
+from liqod.kubelet.common.network import NoNetworks, OwnNetworkCheck
 from liqod.kubelet.ports import HomeCluster
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import Fingerprint
@@ -156,7 +156,7 @@ def make_kubelets(
     home: Home,
     *,
     facts: FactsController,
-    own: OwnNetworks,
+    own: OwnNetworkCheck,
     peering: Peering,
     fabric: Fabric | None,
     recorder: EventRecorder,

@@ -20,7 +20,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.records.views import Advertisement, ForeignCluster
 
 
-class Daemon(Protocol):
+class MetricsSource(Protocol):
     """What the metrics are read from; ``features`` None: the daemon stands by."""
 
     registry: Registry
@@ -34,7 +34,7 @@ class Daemon(Protocol):
         """The running features of a leading daemon."""
 
 
-def register(agent: Daemon) -> None:
+def register(agent: MetricsSource) -> None:
     """Have an agent's registry serve the agent's numbers; what does not exist at the time is left out."""
     numbers = Numbers(agent)
     gauge, counter = agent.registry.gauge, agent.registry.counter
@@ -56,7 +56,7 @@ def register(agent: Daemon) -> None:
 class Numbers:
     """Reads the numbers of one daemon; without running features most of them are absent, not zero."""
 
-    _agent: Daemon
+    _agent: MetricsSource
 
     @property
     def features(self) -> list[Features]:

@@ -44,7 +44,7 @@ from liqod.agent.state import (
     unmet,
     unready,
 )
-from liqod.agent.wiring import Features, Requirement
+from liqod.agent.wiring import Features, ReadinessCondition
 from liqod.config.schema import Settings
 from liqod.fabric.agent.node import NodeFabric
 from liqod.fabric.agent.recorded import RecordedFabric
@@ -413,7 +413,7 @@ class Agent(Service):
         finally:
             refresh.stop()
 
-    def _refresh(self, features: Features) -> Requirement | None:
+    def _refresh(self, features: Features) -> ReadinessCondition | None:
         """Update the state; returns the first condition of readiness that does not hold."""
         first = next((fact for fact in features.requirements() if not fact.holds), None)
         if first is not None:

@@ -51,7 +51,7 @@ def _plain(error: object) -> str:
 
 
 @attrs.frozen
-class Requirement:
+class ReadinessCondition:
     """One condition of readiness, the problem to show while it does not hold, and how to wait until it may."""
 
     holds: bool
@@ -180,9 +180,9 @@ class Features:
         """Return the features that run."""
         return [service for _, service in self._started]
 
-    def requirements(self) -> Iterator[Requirement]:
+    def requirements(self) -> Iterator[ReadinessCondition]:
         """Yield the conditions of readiness."""
-        yield Requirement(
+        yield ReadinessCondition(
             bool(self.peering.port),
             Unmet("NotListening", f"peering.listen = {self._context.settings.peering.listen} is not bound"),
             self.peering.bound.wait,
@@ -195,7 +195,7 @@ class Features:
             ),
             "the first lists of the records are not complete",
         )
-        yield Requirement(
+        yield ReadinessCondition(
             all(informer.synced for informer in self.informers),
             Unmet("CachesIncomplete", incomplete),
             self.informers.when_synced,
@@ -204,4 +204,4 @@ class Features:
             why = f": {self.webhook.trouble}" if self.webhook.trouble else ""
             sentence = f"the admission webhook is not configured{why}"
             missing = Unmet("WebhookNotConfigured", sentence)
-            yield Requirement(self.webhook.configured, missing, self.webhook.ready.wait)
+            yield ReadinessCondition(self.webhook.configured, missing, self.webhook.ready.wait)

@@ -68,7 +68,7 @@ COMMANDS = {
     "Network": {
         "netcheck": ("liqod.cli.network.netcheck:netcheck", "Check the path to a peer hop by hop"),
         "ping": ("liqod.cli.network.ping:ping", "Measure each path to a peer"),
-        "test": ("liqod.cli.network.connectivity.command:test", "Test all ways between pods"),
+        "test": ("liqod.cli.network.connectivity.command:test", "Test all paths between pods"),
         "bench": ("liqod.cli.network.bench:bench", "Measure throughput or latency"),
         "plan": ("liqod.cli.network.plan:plan", "Preview changes of this host's network"),
         "rotate-tunnel-key": ("liqod.cli.network.plan:rotate_tunnel_key", "Replace the WireGuard key"),

@@ -16,7 +16,7 @@ from twisted.internet.endpoints import serverFromString
 
 from liqod.config.allowed import shown
 from liqod.config.endpoints import is_tcp, port_of
-from liqod.config.schema import Hosting, Settings
+from liqod.config.schema import HostingSettings, Settings
 from liqod.model.addresses import is_ip
 from liqod.model.host_port import host_of, split_address
 from liqod.model.objects import label_selector
@@ -104,7 +104,7 @@ def _hosting(settings: Settings) -> Iterator[str]:
                 yield _complain(f"hosting.{key}", name, allowed)
 
 
-def _amounts_of_tenants(granted: Hosting) -> Iterator[str]:
+def _amounts_of_tenants(granted: HostingSettings) -> Iterator[str]:
     for name, text in granted.default_requests.items():
         if name not in ("cpu", "memory", "ephemeral-storage") or not _is_amount(text):
             where = f"hosting.default-requests.{name}"

@@ -27,7 +27,7 @@ _MAX_BYTES = 1 << 20
 _LINE = re.compile(r"\(at line (\d+), column (\d+)\)")
 
 
-class ConfigError(Exception):
+class SettingsError(Exception):
     """The configuration cannot be used; ``problems`` lists all defects, one sentence each."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -36,7 +36,7 @@ class ConfigError(Exception):
 
 
 def load(path: str, environ: Mapping[str, str], *, look_at_files: bool = True) -> Settings:
-    """Return the settings in a file, overridden by the environment; raises ConfigError with all problems.
+    """Return the settings in a file, overridden by the environment; raises SettingsError with all problems.
 
     An empty path means defaults and environment alone. Files that the settings name must be readable, unless
     ``look_at_files`` is false.
@@ -45,13 +45,13 @@ def load(path: str, environ: Mapping[str, str], *, look_at_files: bool = True) -
 
 
 def parse(text: str, environ: Mapping[str, str], *, source: str = "", look_at_files: bool = False) -> Settings:
-    """Return the settings in a text, overridden by the environment; raises ConfigError with all problems."""
+    """Return the settings in a text, overridden by the environment; raises SettingsError with all problems."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([_syntax(source, str(error))]) from None
+        raise SettingsError([_syntax(source, str(error))]) from None
     except RecursionError:
-        raise ConfigError([f"{source or 'the configuration'}: is nested deeper than any setting is"]) from None
+        raise SettingsError([f"{source or 'the configuration'}: is nested deeper than any setting is"]) from None
     problems: list[str] = []
     _override(tables, environ, problems)
     sections = _sections()
@@ -69,7 +69,7 @@ def parse(text: str, environ: Mapping[str, str], *, source: str = "", look_at_fi
     if look_at_files:
         problems += _unreadable(settings)
     if problems:
-        raise ConfigError(problems)
+        raise SettingsError(problems)
     return settings
 
 
@@ -79,14 +79,14 @@ def _read(path: str) -> str:
             content = file.read(_MAX_BYTES + 1)
     except OSError as error:
         why = (error.strerror or "cannot be read").lower()
-        raise ConfigError([f"{path}: {why}; name the configuration with --config"]) from None
+        raise SettingsError([f"{path}: {why}; name the configuration with --config"]) from None
     if len(content) > _MAX_BYTES:
-        raise ConfigError([f"{path}: is larger than 1 MiB, which no configuration of liqod is"])
+        raise SettingsError([f"{path}: is larger than 1 MiB, which no configuration of liqod is"])
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError([f"{path}: line {line}: is not UTF-8 text, which TOML must be"]) from None
+        raise SettingsError([f"{path}: line {line}: is not UTF-8 text, which TOML must be"]) from None
 
 
 def _syntax(source: str, complaint: str) -> str:

@@ -33,13 +33,13 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_
     """The base of all sections."""
 
 
-class Daemon(Section, frozen=True):
+class DaemonSettings(Section, frozen=True):
     """Which of the daemon's processes this one is: ``all``, ``control``, the ``network`` agent, or ``names``."""
 
     role: Literal["all", "control", "network", "names"] = "all"
 
 
-class Cluster(Section, frozen=True):
+class ClusterSettings(Section, frozen=True):
     """Who this cluster is. An empty id means the UID of ``kube-system``; an empty name means the host's name.
 
     ``domain`` is the cluster's own in DNS: that of its kubelets (``clusterDomain``) and its DNS.
@@ -50,7 +50,7 @@ class Cluster(Section, frozen=True):
     domain: str = "cluster.local"
 
 
-class Kubernetes(Section, frozen=True):
+class KubernetesSettings(Section, frozen=True):
     """How the daemon reaches its own API server, and what it announces to borrowers about it.
 
     ``kubeconfig`` empty: in-cluster where there is one, else ``$KUBECONFIG`` and ``~/.kube/config``.
@@ -64,7 +64,7 @@ class Kubernetes(Section, frozen=True):
     manage_crds: bool = True
 
 
-class Identity(Section, frozen=True):
+class IdentitySettings(Section, frozen=True):
     """The cluster's key: made and kept in a Secret unless files are named. ``ca`` trusts what it signed.
 
     ``revoked``: fingerprints of keys that are never accepted, of peers or of CAs.
@@ -78,14 +78,14 @@ class Identity(Section, frozen=True):
     rotation_grace: float = 86400.0
 
 
-class Peer(Section, frozen=True):
+class PeerSettings(Section, frozen=True):
     """A peer named by hand: where it is and, optionally, the fingerprint that pins it."""
 
     address: str
     fingerprint: Fingerprint | None = None
 
 
-class Discovery(Section, frozen=True):
+class DiscoverySettings(Section, frozen=True):
     """How peers are found. ``interfaces`` empty: all that are up and multicast, without those of containers.
 
     ``dns_servers`` are asked about SearchDomains; empty: those of the system.
@@ -94,10 +94,10 @@ class Discovery(Section, frozen=True):
     mdns: bool = True
     interfaces: list[str] = []
     dns_servers: list[str] = []
-    peers: list[Peer] = []
+    peers: list[PeerSettings] = []
 
 
-class Peering(Section, frozen=True):
+class PeeringSettings(Section, frozen=True):
     """The session: where it listens, whether peering happens by itself, and its time-outs.
 
     ``api`` is how API servers are reached, ours by borrowers and those of lenders by us: direct, by address and token;
@@ -118,7 +118,7 @@ class Peering(Section, frozen=True):
     api: Literal["auto", "direct", "relay"] = "auto"
 
 
-class Sharing(Section, frozen=True):
+class SharingSettings(Section, frozen=True):
     """What is offered: a percentage of what is free, and absolute limits by resource that cap it."""
 
     percentage: Percentage = 30
@@ -134,7 +134,7 @@ Granted = Annotated[list[Annotated[str, Meta(min_length=1, max_length=317)]], Me
 """Names that tenants are granted; the longest is a label's key, with a domain of 253 characters."""
 
 
-class Acceptance(Section, frozen=True):
+class AcceptanceSettings(Section, frozen=True):
     """Whether offers are accepted without being asked, and what a new one must fulfil for it.
 
     ``quota``: the most that all accepted offers lend together, by resource; ``price_ceiling``: the highest price of a
@@ -157,7 +157,7 @@ _SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 _DEFAULT_REQUESTS: Final = {"cpu": "50m", "memory": "64Mi", "ephemeral-storage": "64Mi"}
 
 
-class Hosting(Section, frozen=True):
+class HostingSettings(Section, frozen=True):
     """What tenants may do here.
 
     ``namespace_names`` are the names, with ``*`` for any text, that they may have beside ``<name>-<their ID>``. The
@@ -205,7 +205,7 @@ class Hosting(Section, frozen=True):
     workers: Annotated[int, Meta(ge=1, le=64)] = 16
 
 
-class Kubelet(Section, frozen=True):
+class KubeletSettings(Section, frozen=True):
     """The virtual kubelets: where their API is served (empty: nowhere), their workers and their node lease.
 
     ``signer`` is the name of the cluster's signer that certificates of that API are asked of.
@@ -253,7 +253,7 @@ class Inherited(Section, frozen=True):
     workers: Workers = 10
 
 
-class Reflection(Section, frozen=True):
+class ReflectionSettings(Section, frozen=True):
     """What of an offloaded namespace goes to the lenders besides pods (and which events come back)."""
 
     skip_labels: list[str] = []
@@ -279,7 +279,7 @@ _NODE_PATHS: Final = (
 """Where the provisioners of common distributions have their volumes."""
 
 
-class Storage(Section, frozen=True):
+class StorageSettings(Section, frozen=True):
     """Claims whose data is made, and stays, where their first pod runs.
 
     ``virtual-class`` is the storage class that is made for them (empty: none), ``real-class`` what stands behind it in
@@ -294,7 +294,7 @@ class Storage(Section, frozen=True):
     node_paths: Granted = msgspec.field(default_factory=lambda: list(_NODE_PATHS))
 
 
-class Offloading(Section, frozen=True):
+class OffloadingSettings(Section, frozen=True):
     """Where pods of enabled namespaces go that may run here and elsewhere; a NamespaceOffloading may say otherwise.
 
     With ``Return`` one pod each ``return_interval`` is evicted to come home, at the earliest ``return_after`` seconds
@@ -306,7 +306,7 @@ class Offloading(Section, frozen=True):
     return_after: Annotated[float, Meta(ge=0, le=86400 * 7, description="seconds, from 0 to 604800")] = 300.0
 
 
-class Webhook(Section, frozen=True):
+class WebhookSettings(Section, frozen=True):
     """The admission webhook. ``url`` is what the API server calls; empty: https://<node address>:<port of listen>.
 
     ``service``, ``namespace/name[:port]``, is called instead, where the daemon runs in a pod behind a Service.
@@ -322,7 +322,7 @@ _SERVICE_POOLS: Final = ("240.0.0.0/5", "fd4c:6971:7000::/40")
 _POOLS: Final = ("10.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fd4c:6971:6f00::/40")
 
 
-class Network(Section, frozen=True):
+class NetworkSettings(Section, frozen=True):
     """Pod traffic between clusters: ``mode`` none leaves the network to others, auto decides that for each peering.
 
     ``pod-cidrs`` and ``service-cidrs`` empty: found out from the cluster. ``external-cidr-6`` counts beside an
@@ -358,7 +358,7 @@ class Network(Section, frozen=True):
     node: str = ""
 
 
-class Names(Section, frozen=True):
+class NamesSettings(Section, frozen=True):
     """Names of home for the pods of tenants (docs/names.md).
 
     ``enabled`` is control's switch: tenants get a name service, and their pods ask it. Two processes may answer; the
@@ -373,7 +373,7 @@ class Names(Section, frozen=True):
     queries_per_second: Annotated[int, Meta(ge=10, le=100000, description="from 10 to 100000")] = 500
 
 
-class Leader(Section, frozen=True):
+class LeaderSettings(Section, frozen=True):
     """The lease that lets one of several daemons of a cluster act while the others stand by."""
 
     identity: str = ""
@@ -382,20 +382,20 @@ class Leader(Section, frozen=True):
     retry_interval: Seconds = 2.0
 
 
-class Metrics(Section, frozen=True):
+class MetricsSettings(Section, frozen=True):
     """Where /metrics, /healthz and /readyz are served; empty: nowhere."""
 
     listen: str = "tcp:5874:interface=127.0.0.1"
 
 
-class Log(Section, frozen=True):
+class LogSettings(Section, frozen=True):
     """How much is logged, and in which form; docs/logging.md."""
 
     level: Literal["debug", "info", "warn", "error"] = "info"
     format: Literal["text", "json"] = "text"
 
 
-class Audit(Section, frozen=True):
+class AuditSettings(Section, frozen=True):
     """Where security events are written; an empty ``file``: to the log. ``max_bytes``, ``backups`` bound the files."""
 
     file: str = ""
@@ -406,23 +406,23 @@ class Audit(Section, frozen=True):
 class Settings(Section, frozen=True):
     """All of the configuration."""
 
-    daemon: Daemon = Daemon()
-    cluster: Cluster = Cluster()
-    kubernetes: Kubernetes = Kubernetes()
-    identity: Identity = Identity()
-    discovery: Discovery = Discovery()
-    peering: Peering = Peering()
-    sharing: Sharing = Sharing()
-    acceptance: Acceptance = Acceptance()
-    hosting: Hosting = Hosting()
-    kubelet: Kubelet = Kubelet()
-    reflection: Reflection = Reflection()
-    storage: Storage = Storage()
-    offloading: Offloading = Offloading()
-    webhook: Webhook = Webhook()
-    network: Network = Network()
-    names: Names = Names()
-    leader: Leader = Leader()
-    metrics: Metrics = Metrics()
-    log: Log = Log()
-    audit: Audit = Audit()
+    daemon: DaemonSettings = DaemonSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
+    identity: IdentitySettings = IdentitySettings()
+    discovery: DiscoverySettings = DiscoverySettings()
+    peering: PeeringSettings = PeeringSettings()
+    sharing: SharingSettings = SharingSettings()
+    acceptance: AcceptanceSettings = AcceptanceSettings()
+    hosting: HostingSettings = HostingSettings()
+    kubelet: KubeletSettings = KubeletSettings()
+    reflection: ReflectionSettings = ReflectionSettings()
+    storage: StorageSettings = StorageSettings()
+    offloading: OffloadingSettings = OffloadingSettings()
+    webhook: WebhookSettings = WebhookSettings()
+    network: NetworkSettings = NetworkSettings()
+    names: NamesSettings = NamesSettings()
+    leader: LeaderSettings = LeaderSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    log: LogSettings = LogSettings()
+    audit: AuditSettings = AuditSettings()

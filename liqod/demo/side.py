@@ -70,18 +70,18 @@ class Node(Object, frozen=True):
 def settings(name: str, cluster_id: str) -> Settings:
     """Return the settings of a daemon that listens on loopback only."""
     return Settings(
-        cluster=schema.Cluster(id=cluster_id, name=name),
-        discovery=schema.Discovery(interfaces=[HERE]),
-        peering=schema.Peering(listen=f"tcp:0:interface={HERE}", advertise_addresses=[HERE]),
-        kubelet=schema.Kubelet(listen=f"tcp:0:interface={HERE}"),
-        webhook=schema.Webhook(listen=f"tcp:0:interface={HERE}"),
-        metrics=schema.Metrics(listen=""),
+        cluster=schema.ClusterSettings(id=cluster_id, name=name),
+        discovery=schema.DiscoverySettings(interfaces=[HERE]),
+        peering=schema.PeeringSettings(listen=f"tcp:0:interface={HERE}", advertise_addresses=[HERE]),
+        kubelet=schema.KubeletSettings(listen=f"tcp:0:interface={HERE}"),
+        webhook=schema.WebhookSettings(listen=f"tcp:0:interface={HERE}"),
+        metrics=schema.MetricsSettings(listen=""),
         # The pods of the demonstration have no network, and this host's is left alone.
-        network=schema.Network(mode="none", service_cidrs=["10.96.0.0/16"]),
+        network=schema.NetworkSettings(mode="none", service_cidrs=["10.96.0.0/16"]),
     )
 
 
-class Side:
+class DemoCluster:
     """A cluster with its daemon; ``client`` and the caches are its administrator's, not the daemon's."""
 
     def __init__(self, reactor: Reactor, name: str, nodes: tuple[SandboxNode, ...]) -> None:
@@ -125,17 +125,17 @@ class Side:
         features = self.agent.features
         return f"{HERE}:{features.peering.port}" if features is not None else ""
 
-    def peer(self, other: Side) -> ForeignCluster | None:
+    def peer(self, other: DemoCluster) -> ForeignCluster | None:
         """Return what this side knows of the other."""
         return next((known for known in self.peers.items() if known.metadata.name == other.cluster_id), None)
 
-    async def trust(self, other: Side) -> None:
+    async def trust(self, other: DemoCluster) -> None:
         """Pin the key that the other side presented."""
         record = self.peer(other)
         seen = record.status.seen_fingerprint if record is not None else ""
         await self.client.patch(FOREIGNCLUSTERS, other.cluster_id, {"spec": {"fingerprint": seen}}, view=None)
 
-    async def add_peer(self, other: Side) -> None:
+    async def add_peer(self, other: DemoCluster) -> None:
         """Create the other side's ForeignCluster with its address."""
         body = {
             "metadata": {"name": other.cluster_id},

@@ -14,7 +14,7 @@ from kubesandbox.nodes.node import SandboxNode
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferTimeout
 
-from liqod.demo.side import Pod, Side
+from liqod.demo.side import DemoCluster, Pod
 from liqod.flow.clocks import Reactor
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.wait import until
@@ -45,19 +45,19 @@ class Audience(Protocol):
     def note(self, text: str) -> None:
         """Additional information."""
 
-    async def started(self, sides: tuple[Side, Side]) -> None:
+    async def started(self, sides: tuple[DemoCluster, DemoCluster]) -> None:
         """Both clusters and daemons run; say where they can be watched."""
 
-    async def discovered(self, side: Side) -> None:
+    async def discovered(self, side: DemoCluster) -> None:
         """Show what a side knows of others."""
 
-    async def status(self, side: Side) -> None:
+    async def status(self, side: DemoCluster) -> None:
         """Show a side's peerings."""
 
-    async def pods(self, home: Side, lender: Side) -> None:
+    async def pods(self, home: DemoCluster, lender: DemoCluster) -> None:
         """Show where the pods are."""
 
-    async def keep_running(self, sides: tuple[Side, Side]) -> None:
+    async def keep_running(self, sides: tuple[DemoCluster, DemoCluster]) -> None:
         """Explain how to use the clusters; return when they are to be stopped."""
 
 
@@ -70,8 +70,8 @@ class Demo:
         self._stay = stay
         self.patience = PATIENCE
         # No pod that asks for a whole core finds room in rome: the scheduler can only choose milan's virtual node.
-        self.rome = Side(reactor, "rome", (SandboxNode("rome-1", cpu="500m", memory="1Gi"),))
-        self.milan = Side(reactor, "milan", (SandboxNode("milan-1"), SandboxNode("milan-2")))
+        self.rome = DemoCluster(reactor, "rome", (SandboxNode("rome-1", cpu="500m", memory="1Gi"),))
+        self.milan = DemoCluster(reactor, "milan", (SandboxNode("milan-1"), SandboxNode("milan-2")))
 
     async def run(self) -> None:
         """Show everything; raises DemoFailed. Stops everything it started, also on failure."""
@@ -135,7 +135,7 @@ class Demo:
             await self.rome.add_peer(self.milan)
             await self._within(self.patience, self._both(self._seen), "the first contact")
 
-    def _seen(self, side: Side, other: Side) -> bool:
+    def _seen(self, side: DemoCluster, other: DemoCluster) -> bool:
         record = side.peer(other)
         return record is not None and bool(record.status.seen_fingerprint)
 
@@ -148,7 +148,7 @@ class Demo:
             self._audience.note(f"{side.name} shows the words that {other.name} reads out: {shown}")
             await side.trust(other)
 
-        def authenticated(side: Side, other: Side) -> bool:
+        def authenticated(side: DemoCluster, other: DemoCluster) -> bool:
             record = side.peer(other)
             return record is not None and any(
                 condition.type == "Authenticated" and condition.status == "True"
@@ -190,7 +190,7 @@ class Demo:
 
     # Waiting.
 
-    def _both(self, holds: Callable[[Side, Side], bool]) -> Deferred[None]:
+    def _both(self, holds: Callable[[DemoCluster, DemoCluster], bool]) -> Deferred[None]:
         pairs = ((self.rome, self.milan), (self.milan, self.rome))
 
         async def one_after_the_other() -> None:
@@ -210,7 +210,7 @@ class Demo:
             state = "; ".join(f"{side.name}: {self._state(side)}" for side in (self.rome, self.milan))
             raise DemoFailed(f"timed out after {seconds:g} s waiting for {what}. {state}") from None
 
-    def _state(self, side: Side) -> str:
+    def _state(self, side: DemoCluster) -> str:
         known = [
             f"{peer.status.phase} {peer.status.reason} {peer.status.message}".strip()
             for peer in (side.peers.items() if side.agent.ready.is_open else [])
@@ -219,7 +219,7 @@ class Demo:
         return ", ".join([side.agent.status, *side.agent.missing(), *known, *pods])
 
 
-def shop_pods(side: Side) -> list[Pod]:
+def shop_pods(side: DemoCluster) -> list[Pod]:
     """Return the pods of the demonstration, in whatever namespace they are."""
     return sorted(
         (pod for pod in side.pods.items() if pod.metadata.namespace.startswith(NAMESPACE)),
@@ -227,12 +227,12 @@ def shop_pods(side: Side) -> list[Pod]:
     )
 
 
-def _all_run(side: Side, count: int) -> bool:
+def _all_run(side: DemoCluster, count: int) -> bool:
     pods = shop_pods(side)
     return len(pods) == count and all(pod.is_running for pod in pods)
 
 
-def _empty(side: Side) -> bool:
+def _empty(side: DemoCluster) -> bool:
     return not shop_pods(side)
 
 

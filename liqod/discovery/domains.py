@@ -16,8 +16,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.names import dns
 from twisted.names.client import Resolver
 
-from liqod.discovery.merge import Lost, Seen
-from liqod.discovery.unicast import Found, SearchFailed, search
+from liqod.discovery.merge import Lost, Resolved
+from liqod.discovery.unicast import SearchFailed, SearchResult, search
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
@@ -63,7 +63,7 @@ def _with_another_spec(key: Key, old: SearchDomain | None, new: SearchDomain | N
 class _Searched:
     """What was found in one domain, by instance, and how often in a row its search failed."""
 
-    found: dict[str, Seen] = attrs.Factory(dict)
+    found: dict[str, Resolved] = attrs.Factory(dict)
     failures: int = 0
 
 
@@ -80,7 +80,7 @@ class DomainSearch(Controller[str]):
         domains: Informer[SearchDomain],
         *,
         resolver: Callable[[], Any],
-        on_sightings: Callable[[Sequence[Seen | Lost]], None],
+        on_sightings: Callable[[Sequence[Resolved | Lost]], None],
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, metrics=metrics)
@@ -135,17 +135,17 @@ class DomainSearch(Controller[str]):
         await self._record(record, self._status(record, "Stale" if record.status.found else "Failed", "NoAnswer", kept))
         return AFTER_FAILURE.delay(attempt)
 
-    def _report(self, known: _Searched, now: dict[str, Seen], unknown: Container[str]) -> None:
+    def _report(self, known: _Searched, now: dict[str, Resolved], unknown: Container[str]) -> None:
         """Report changes; an instance that could not be resolved this time stays as it was."""
         before = known.found
         kept = {instance: seen for instance, seen in before.items() if instance in unknown and instance not in now}
         now = known.found = {**now, **kept}
-        changes: list[Seen | Lost] = [seen for instance, seen in now.items() if before.get(instance) != seen]
+        changes: list[Resolved | Lost] = [seen for instance, seen in now.items() if before.get(instance) != seen]
         changes += [Lost(instance) for instance in before if instance not in now]
         if changes:
             self._on_sightings(changes)
 
-    def _success(self, record: SearchDomain, known: Mapping[str, Seen], found: Found) -> SearchDomainStatus:
+    def _success(self, record: SearchDomain, known: Mapping[str, Resolved], found: SearchResult) -> SearchDomainStatus:
         peers = [
             FoundPeer(
                 cluster_id=candidate.cluster_id,

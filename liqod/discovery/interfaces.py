@@ -40,7 +40,7 @@ class Interface:
 
 
 @attrs.frozen
-class Choice:
+class InterfaceChoice:
     """The interfaces to use: what to bind to, what to announce, and which networks are on-link."""
 
     listen: tuple[str | int, ...]
@@ -68,7 +68,7 @@ def observe() -> tuple[Interface, ...]:
     return tuple(sorted(found, key=lambda interface: interface.name))
 
 
-def choose(interfaces: Iterable[Interface], wanted: Sequence[str]) -> Choice:
+def choose(interfaces: Iterable[Interface], wanted: Sequence[str]) -> InterfaceChoice:
     """Return what to use: the wanted names and addresses; without any, all that are up, multicast and real."""
     listen: list[str | int] = []
     addresses: list[str] = []
@@ -91,7 +91,7 @@ def choose(interfaces: Iterable[Interface], wanted: Sequence[str]) -> Choice:
                 listen.append(interface.index)
             if not (address.version == 4 and address.ip.is_link_local):
                 addresses.append(str(ipaddress.ip_address(address.ip.packed)))
-    return Choice(tuple(listen), tuple(dict.fromkeys(addresses)), tuple(dict.fromkeys(networks)), loopback)
+    return InterfaceChoice(tuple(listen), tuple(dict.fromkeys(addresses)), tuple(dict.fromkeys(networks)), loopback)
 
 
 def _is_chosen(

@@ -26,8 +26,8 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from liqod.discovery import interfaces
 from liqod.discovery.candidate import Announcement, BadRecord, candidates_of, from_txt, instance_label, to_txt
-from liqod.discovery.interfaces import Choice
-from liqod.discovery.merge import Lost, Seen
+from liqod.discovery.interfaces import InterfaceChoice
+from liqod.discovery.merge import Lost, Resolved
 from liqod.flow import aio
 from liqod.flow.timer import Timer
 
@@ -61,7 +61,7 @@ CLOSE_DEADLINE: Final = 3.0
 class Responder:
     """Runs zeroconf; all coroutines of this class are asyncio coroutines."""
 
-    def __init__(self, me: Announcement, choice: Choice, on_change: Callable[[str, bool], None]) -> None:
+    def __init__(self, me: Announcement, choice: InterfaceChoice, on_change: Callable[[str, bool], None]) -> None:
         self._me = me
         self._on_change = on_change
         self.choice = choice
@@ -80,7 +80,7 @@ class Responder:
             announcing = await self._service.async_register_service(self._record(), cooperating_responders=True)
             await announcing
 
-    async def move(self, choice: Choice) -> None:
+    async def move(self, choice: InterfaceChoice) -> None:
         """Use other interfaces and announce their addresses."""
         self.choice = choice
         if not self._me.port:
@@ -104,12 +104,12 @@ class Responder:
         self.moved = False
         await (await self._service.async_update_service(self._record()))
 
-    def known(self, name: str) -> Seen | None:
+    def known(self, name: str) -> Resolved | None:
         """Return the cached records of an instance, or None while they are incomplete; raises BadRecord."""
         info = _info(name)
         return self._sighting(info) if info.load_from_cache(self._zeroconf) else None
 
-    async def resolve(self, name: str) -> Seen | None:
+    async def resolve(self, name: str) -> Resolved | None:
         """Query the records of an instance; None without an answer. Raises BadRecord."""
         info = _info(name)
         return self._sighting(info) if await info.async_request(self._zeroconf, RESOLVE_TIMEOUT) else None
@@ -143,10 +143,10 @@ class Responder:
             parsed_addresses=[*(self._me.addresses or self.choice.addresses)],
         )
 
-    def _sighting(self, info: ServiceInfo) -> Seen:
+    def _sighting(self, info: ServiceInfo) -> Resolved:
         text_record = from_txt(info.properties)
         if text_record.cluster_id == self._me.cluster_id:
-            return Seen(info.name, ())
+            return Resolved(info.name, ())
         found = candidates_of(
             text_record,
             # With their zones: a link-local address is not usable without its interface (RFC 4007, section 11).
@@ -155,7 +155,7 @@ class Responder:
             local=self.choice.networks,
             loopback=self.choice.loopback,
         )
-        return Seen(info.name, found)
+        return Resolved(info.name, found)
 
     def _changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         if state_change is ServiceStateChange.Added and self.crowded:
@@ -187,7 +187,7 @@ class Mdns(Service):
         me: Announcement,
         wanted: Sequence[str],
         clock: IReactorTime,
-        on_sightings: Callable[[Sequence[Seen | Lost]], None],
+        on_sightings: Callable[[Sequence[Resolved | Lost]], None],
         *,
         observe: Callable[[], Iterable[interfaces.Interface]] = interfaces.observe,
     ) -> None:
@@ -278,7 +278,7 @@ class Mdns(Service):
             self._set_problem(f"mDNS cannot use the network: {error}")
             await self._close()
 
-    async def _open(self, choice: Choice) -> None:
+    async def _open(self, choice: InterfaceChoice) -> None:
         async def opened() -> None:
             self._responder = Responder(self._me, choice, self._changed)
             await self._responder.start()
@@ -330,7 +330,7 @@ class Mdns(Service):
         self._drain_timer.start_unless_running(COALESCE, self._drain)
 
     def _drain(self) -> None:
-        sightings: list[Seen | Lost] = []
+        sightings: list[Resolved | Lost] = []
         for name in list(self._pending)[:MAX_PER_TURN]:
             shown = self._pending.pop(name)
             sighting = self._process(name) if shown else Lost(name)
@@ -341,7 +341,7 @@ class Mdns(Service):
         if sightings:
             self._on_sightings(sightings)
 
-    def _process(self, name: str) -> Seen | Lost | None:
+    def _process(self, name: str) -> Resolved | Lost | None:
         if self._responder is None:
             return None
         try:
@@ -366,7 +366,7 @@ class Mdns(Service):
         self._recheck_timer.start_unless_running(RECHECK_DELAY, self._recheck)
 
     def _recheck(self) -> None:
-        sightings: list[Seen | Lost] = []
+        sightings: list[Resolved | Lost] = []
         names, self._to_recheck = self._to_recheck, set()
         for name in names:
             try:
@@ -388,7 +388,7 @@ class Mdns(Service):
             elif self.running:
                 self._log.failure("resolving {name} failed", failure, name=name)
 
-        def found(seen: Seen | None) -> None:
+        def found(seen: Resolved | None) -> None:
             if seen is None:
                 responder.forget(name)  # as if it had not been announced: it is asked when it is once more
             elif self.running:

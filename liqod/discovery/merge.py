@@ -22,7 +22,7 @@ GRACE: Final = 300.0
 
 
 @attrs.frozen
-class Seen:
+class Resolved:
     """An instance was resolved to these candidates."""
 
     instance: str
@@ -48,7 +48,7 @@ Table = Mapping[str, Entry]
 """By instance name, in the order of first sight."""
 
 
-def fold(table: Table, sightings: Iterable[Seen | Lost], now: float) -> Table:
+def fold(table: Table, sightings: Iterable[Resolved | Lost], now: float) -> Table:
     """Return the table after some sightings, without entries whose grace period is over."""
     result = {name: entry for name, entry in table.items() if entry.lost_at is None or now < entry.lost_at + GRACE}
     hosts = Counter(candidate.host for entry in result.values() for candidate in entry.candidates)

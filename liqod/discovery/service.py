@@ -14,13 +14,13 @@ from liqod.config import schema
 from liqod.discovery import manual, merge
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.mdns import Mdns
-from liqod.discovery.merge import Lost, Seen, Table
+from liqod.discovery.merge import Lost, Resolved, Table
 from liqod.flow.timer import Timer
 
 __all__ = ("Announcement", "Candidate", "Discovery")
 
 
-class Source(Protocol):
+class MdnsSource(Protocol):
     """Browses for other clusters, and announces this one."""
 
     def setServiceParent(self, parent: Any) -> object: ...
@@ -29,7 +29,7 @@ class Source(Protocol):
         """Replace what is announced."""
 
 
-class MakeSource(Protocol):
+class MakeMdnsSource(Protocol):
     """Makes the mDNS source; ``Mdns`` itself is one."""
 
     def __call__(
@@ -37,8 +37,8 @@ class MakeSource(Protocol):
         me: Announcement,
         wanted: Sequence[str],
         clock: IReactorTime,
-        on_sightings: Callable[[Sequence[Seen | Lost]], None],
-    ) -> Source: ...
+        on_sightings: Callable[[Sequence[Resolved | Lost]], None],
+    ) -> MdnsSource: ...
 
 
 class Discovery(MultiService):
@@ -51,12 +51,12 @@ class Discovery(MultiService):
 
     def __init__(
         self,
-        settings: schema.Discovery,
+        settings: schema.DiscoverySettings,
         me: Announcement,
         clock: IReactorTime,
         on_change: Callable[[tuple[Candidate, ...]], None],
         *,
-        make_mdns: MakeSource = Mdns,
+        make_mdns: MakeMdnsSource = Mdns,
     ) -> None:
         super().__init__()
         self._clock = clock
@@ -66,7 +66,7 @@ class Discovery(MultiService):
         self._published: tuple[Candidate, ...] | None = None
         self._expiry = Timer(clock)
         self._me = me
-        self._mdns: Source | None = None
+        self._mdns: MdnsSource | None = None
         if settings.mdns:
             self._mdns = make_mdns(me, settings.interfaces, clock, self.merge_sightings)
             self._mdns.setServiceParent(self)
@@ -90,7 +90,7 @@ class Discovery(MultiService):
         if self._mdns is not None:
             self._mdns.announce(self._me)
 
-    def merge_sightings(self, sightings: Sequence[Seen | Lost]) -> None:
+    def merge_sightings(self, sightings: Sequence[Resolved | Lost]) -> None:
         """Merge the sightings of a source; ignored while the service does not run."""
         if not self.running:
             return

@@ -16,7 +16,7 @@ from twisted.names import dns
 from twisted.names.error import DNSNameError, DomainError
 
 from liqod.discovery.candidate import DNS_SD, MAX_ADDRESSES, BadRecord, Candidate, candidates_of, from_txt
-from liqod.discovery.merge import Seen
+from liqod.discovery.merge import Resolved
 from liqod.model.text import clean_text
 
 SERVICE: Final = "_liqod._tcp"
@@ -43,21 +43,21 @@ class SearchFailed(Exception):
 
 
 @attrs.frozen
-class Found:
+class SearchResult:
     """The result of a search: resolved instances, the problem of each other one by name, seconds until the next."""
 
-    seen: tuple[Seen, ...]
+    seen: tuple[Resolved, ...]
     unknown: dict[str, str]
     again: float
 
 
-async def search(resolver: Any, domain: str) -> Found:
+async def search(resolver: Any, domain: str) -> SearchResult:
     """Search a domain; raises SearchFailed when its instances cannot be listed."""
     name = f"{SERVICE}.{domain.strip('.')}".encode("ascii")
     try:
         answers = await _query(resolver.lookupPointer, name, dns.PTR)
     except DNSNameError:
-        return Found((), {}, EMPTY_DELAY)
+        return SearchResult((), {}, EMPTY_DELAY)
     except Exception as error:
         raise SearchFailed(f"{domain} cannot be searched: {_problem(error)}") from error
     ttls = [answer.ttl for answer in answers]
@@ -72,8 +72,8 @@ async def search(resolver: Any, domain: str) -> Found:
         else:
             candidates, ttl = outcome
             ttls.append(ttl)
-            seen.append(Seen(shown, candidates))
-    return Found(tuple(seen), unknown, min(MAX_DELAY, max(MIN_DELAY, min(ttls, default=EMPTY_DELAY))))
+            seen.append(Resolved(shown, candidates))
+    return SearchResult(tuple(seen), unknown, min(MAX_DELAY, max(MIN_DELAY, min(ttls, default=EMPTY_DELAY))))
 
 
 def key_of(domain: str, instance: bytes) -> str:

@@ -19,8 +19,8 @@ from twisted.internet.defer import Deferred
 
 from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
 from liqod.fabric.agent.gateway import GatewayAgent
-from liqod.fabric.agent.kernel.model import Step
-from liqod.fabric.agent.tunnel_status import Device
+from liqod.fabric.agent.kernel.model import HostCommand
+from liqod.fabric.agent.tunnel_status import TunnelDevice
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.control.exported_addresses import ExportedAddresses, NetworkUser
 from liqod.fabric.control.network_control import NetworkControl
@@ -54,7 +54,7 @@ class Fabric(ConvergeLoop):
             self._local = GatewayAgent(host)
             self._local.setServiceParent(self)
             self._agent = self._local
-        device = Device(settings.network.device, settings.network.listen_port)
+        device = TunnelDevice(settings.network.device, settings.network.listen_port)
         self._statuses = TunnelStatuses(client, host.reactor, self._control.tunnels, host.wall, device)
 
     def attach(self, user: NetworkUser) -> None:
@@ -109,7 +109,7 @@ class Fabric(ConvergeLoop):
         """Return a Deferred that fires when what was agreed earlier is known."""
         return self._control.when_records_synced()
 
-    async def preview(self) -> tuple[Step, ...]:
+    async def preview(self) -> tuple[HostCommand, ...]:
         """Return what a pass would change on this host now; nothing is written, neither there nor in the records."""
         await self._control.when_synced()
         if self._local is None:

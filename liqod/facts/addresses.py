@@ -13,7 +13,7 @@ from liqod.facts.observed import (
     API_SERVICE,
     KUBEADM,
     ClusterConfiguration,
-    Observed,
+    ObservedCluster,
     data_of,
     objects_of,
     parse_document,
@@ -36,7 +36,7 @@ _INSIDE: Final = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", 
 """Names that mean the API server inside its cluster, or the host itself, alone."""
 
 
-def api_server(seen: Observed, settings: Settings, services: Sequence[str]) -> Fact:
+def api_server(seen: ObservedCluster, settings: Settings, services: Sequence[str]) -> Fact:
     """Return the URL at which other clusters reach the API server; ``services`` are the networks of Services."""
     inside = [*services, *map(str, parse_networks(texts_of(part_of(seen.at(API_SERVICE), "spec", "clusterIPs"))))]
     if settings.kubernetes.api_server_url:
@@ -62,7 +62,7 @@ def api_server(seen: Observed, settings: Settings, services: Sequence[str]) -> F
     )
 
 
-def api_server_addresses(seen: Observed) -> Fact:
+def api_server_addresses(seen: ObservedCluster) -> Fact:
     """Return the addresses of the API servers themselves."""
     addresses, _ = api_endpoints(seen)
     if addresses:
@@ -70,7 +70,7 @@ def api_server_addresses(seen: Observed) -> Fact:
     return Fact(name=API_SERVER_ADDRESSES, message=f"there is no {API_ENDPOINTS} with addresses")
 
 
-def api_server_names(seen: Observed) -> Fact:
+def api_server_names(seen: ObservedCluster) -> Fact:
     """Return the names and addresses in the API server's certificate."""
     if seen.server_names:
         names = sorted(set(seen.server_names))[:MAX_VALUES]
@@ -78,7 +78,7 @@ def api_server_names(seen: Observed) -> Fact:
     return Fact(name=API_SERVER_NAMES, message="the API server's certificate was not seen")
 
 
-def daemon_addresses(seen: Observed, settings: Settings, pods: Sequence[str]) -> Fact:
+def daemon_addresses(seen: ObservedCluster, settings: Settings, pods: Sequence[str]) -> Fact:
     """Return where other clusters reach the daemon; ``pods`` are the networks of pods."""
     named = settings.peering.advertise_addresses
     if named:
@@ -96,7 +96,7 @@ def daemon_addresses(seen: Observed, settings: Settings, pods: Sequence[str]) ->
     return Fact(name=DAEMON_ADDRESSES, state="Assumed", values=[str(address)], source=source)
 
 
-def api_endpoints(seen: Observed) -> tuple[list[str], int]:
+def api_endpoints(seen: ObservedCluster) -> tuple[list[str], int]:
     """Return the addresses and the port in the EndpointSlice of the Service ``kubernetes``."""
     body = seen.at(API_ENDPOINTS)
     addresses = sorted(set(_addresses(body)), key=lambda one: (":" in one, one))[:MAX_VALUES]

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.config.schema import Settings
 from liqod.facts.decide import decide
 from liqod.facts.node_address import node_address_type
-from liqod.facts.observed import ARGUMENTS, CIDRS, Observed
+from liqod.facts.observed import ARGUMENTS, CIDRS, ObservedCluster
 from liqod.facts.reading import read_places, read_server_names, read_service_ranges
 from liqod.facts.software import FLANNEL_BACKEND, real_nodes
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
@@ -59,7 +59,7 @@ class FactsController(Controller[Key]):
         self._refusals: RefusedWrites[Key] = RefusedWrites()
         self.node_address_type: Latest[str] = Latest("")
         """The type under which virtual nodes show their address; empty while nothing is known of the cluster yet."""
-        self._seen: Observed | None = None
+        self._seen: ObservedCluster | None = None
         self._seen_at = 0.0
         self._ranges: Sequence[str] | None = None
 
@@ -91,7 +91,7 @@ class FactsController(Controller[Key]):
         wait = self._refusals.refused(_KEY, result)
         return After(REREAD if wait is None else wait)
 
-    async def _observe(self) -> Observed:
+    async def _observe(self) -> ObservedCluster:
         """Return what is seen now; what is not watched is read again when that is due."""
         now = self.clock.seconds()
         seen = self._seen
@@ -100,7 +100,7 @@ class FactsController(Controller[Key]):
             if objects.get(CIDRS, {}) is None and self._ranges is None:
                 # A flag of the API server: it changes with a restart of that, and hardly ever then.
                 self._ranges = await read_service_ranges(self._client, self._settings.kubernetes.namespace)
-            seen = self._seen = Observed(
+            seen = self._seen = ObservedCluster(
                 objects=objects,
                 service_ranges=self._ranges or (),
                 version=await self._client.version.get(),

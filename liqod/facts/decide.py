@@ -8,11 +8,11 @@ import msgspec
 
 from liqod.config.schema import Settings
 from liqod.facts import addresses, networks, software
-from liqod.facts.observed import Observed
+from liqod.facts.observed import ObservedCluster
 from liqod.model.records.facts import MAX_TEXT, MAX_VALUES, Fact, fact_of
 
 
-def decide(seen: Observed, settings: Settings, before: Sequence[Fact] = ()) -> list[Fact]:
+def decide(seen: ObservedCluster, settings: Settings, before: Sequence[Fact] = ()) -> list[Fact]:
     """Return the facts, each once, within the bounds of the record.
 
     What was known ``before`` and is not found now stays as long as something could not be read: its source may be
@@ -26,7 +26,7 @@ def decide(seen: Observed, settings: Settings, before: Sequence[Fact] = ()) -> l
     ]
 
 
-def _all(seen: Observed, settings: Settings) -> Iterator[Fact]:
+def _all(seen: ObservedCluster, settings: Settings) -> Iterator[Fact]:
     plugin = software.plugin(seen)
     pods = networks.pod_networks(seen, settings, next(iter(plugin.values), ""))
     services = networks.service_networks(seen, settings)

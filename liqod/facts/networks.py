@@ -20,8 +20,8 @@ from liqod.facts.observed import (
     POOLS,
     ClusterConfiguration,
     FlannelConfiguration,
-    Observed,
-    Place,
+    ObjectSelector,
+    ObservedCluster,
     ProxyConfiguration,
     arguments_of,
     data_of,
@@ -51,12 +51,12 @@ Answer = tuple[Sequence[str], str, State]
 """
 
 
-def pod_networks(seen: Observed, settings: Settings, plugin: str) -> Fact:
+def pod_networks(seen: ObservedCluster, settings: Settings, plugin: str) -> Fact:
     """Return the networks of pods: the first source that names a network counts."""
     return _first(POD_NETWORKS, _pods(seen, settings, plugin), "set pod-cidrs under [network]")
 
 
-def service_networks(seen: Observed, settings: Settings) -> Fact:
+def service_networks(seen: ObservedCluster, settings: Settings) -> Fact:
     """Return the networks of Services: the first source that names a network counts.
 
     That the Service ``kubernetes`` has the first address of such a network says nothing about its size.
@@ -64,7 +64,7 @@ def service_networks(seen: Observed, settings: Settings) -> Fact:
     return _first(SERVICE_NETWORKS, _services(seen, settings), "set service-cidrs under [network]")
 
 
-def _pods(seen: Observed, settings: Settings, plugin: str) -> Iterator[Answer]:
+def _pods(seen: ObservedCluster, settings: Settings, plugin: str) -> Iterator[Answer]:
     yield settings.network.pod_cidrs, "setting network.pod-cidrs", "Known"
     yield from _unread(seen, OPENSHIFT)
     networks = objects_of(part_of(seen.at(OPENSHIFT), "status", "clusterNetwork"))
@@ -86,7 +86,7 @@ def _pods(seen: Observed, settings: Settings, plugin: str) -> Iterator[Answer]:
     yield widened(seen.nodes), "spec.podCIDRs of the nodes, widened to the usual size", "Assumed"
 
 
-def _of_plugin(seen: Observed, plugin: str) -> Iterator[Answer]:
+def _of_plugin(seen: ObservedCluster, plugin: str) -> Iterator[Answer]:
     """Yield what plugins say that hand out addresses by themselves: those do not use what nodes were assigned."""
     yield from _unread(seen, *(ELSEWHERE if plugin else PLUGINS))
     elsewhere = next((place for place in ELSEWHERE if seen.has(place)), None)
@@ -106,7 +106,7 @@ def _of_plugin(seen: Observed, plugin: str) -> Iterator[Answer]:
                 yield [flannel.Network, flannel.IPv6Network], f"{place}: net-conf.json", "Known"
 
 
-def _cilium(seen: Observed) -> Iterator[Answer]:
+def _cilium(seen: ObservedCluster) -> Iterator[Answer]:
     """Yield Cilium's networks (Cilium: "IP Address Management (IPAM)", "CNI Chaining").
 
     With ``portmap`` the plugin that it is chained to forwards ports and nothing else.
@@ -122,7 +122,7 @@ def _cilium(seen: Observed) -> Iterator[Answer]:
         yield (), f"{CILIUM}: ipam {ipam}, whose networks it does not name", "Unknown"
 
 
-def _services(seen: Observed, settings: Settings) -> Iterator[Answer]:
+def _services(seen: ObservedCluster, settings: Settings) -> Iterator[Answer]:
     yield settings.network.service_cidrs, "setting network.service-cidrs", "Known"
     yield from _unread(seen, CIDRS)
     cidrs = [text for one in seen.items(CIDRS) for text in texts_of(part_of(one, "spec", "cidrs"))]
@@ -141,7 +141,7 @@ def _services(seen: Observed, settings: Settings) -> Iterator[Answer]:
         yield [RANCHER_SERVICES], "the default of k3s and RKE2, whose servers name no --service-cidr", "Assumed"
 
 
-def _unread(seen: Observed, *places: Place) -> Iterator[Answer]:
+def _unread(seen: ObservedCluster, *places: ObjectSelector) -> Iterator[Answer]:
     """Yield that a source may not be read: it might say something else than those that come after it."""
     for place in places:
         if place not in seen.objects:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @attrs.frozen
-class Place:
+class ObjectSelector:
     """One object that may tell something, by kind, name and namespace; without a name all objects of the kind."""
 
     resource: Resource
@@ -40,34 +40,34 @@ class Place:
         return f"{self.resource.kind} {where}{self.name}"
 
 
-KUBEADM: Final = Place(CONFIGMAPS, "kubeadm-config", "kube-system")
-KUBE_PROXY: Final = Place(CONFIGMAPS, "kube-proxy", "kube-system")
-KUBE_PROXY_PODS: Final = Place(DAEMONSETS, "kube-proxy", "kube-system")
-CILIUM: Final = Place(CONFIGMAPS, "cilium-config", "kube-system")
-FLANNEL: Final = Place(CONFIGMAPS, "kube-flannel-cfg", "kube-flannel")
-OLD_FLANNEL: Final = Place(CONFIGMAPS, "kube-flannel-cfg", "kube-system")
-OPENSHIFT: Final = Place(OPENSHIFT_NETWORKS, "cluster")
-POOLS: Final = Place(IP_POOLS)
-CIDRS: Final = Place(SERVICECIDRS)
-API_SERVICE: Final = Place(SERVICES, "kubernetes", "default")
-API_ENDPOINTS: Final = Place(ENDPOINTSLICES, "kubernetes", "default")
+KUBEADM: Final = ObjectSelector(CONFIGMAPS, "kubeadm-config", "kube-system")
+KUBE_PROXY: Final = ObjectSelector(CONFIGMAPS, "kube-proxy", "kube-system")
+KUBE_PROXY_PODS: Final = ObjectSelector(DAEMONSETS, "kube-proxy", "kube-system")
+CILIUM: Final = ObjectSelector(CONFIGMAPS, "cilium-config", "kube-system")
+FLANNEL: Final = ObjectSelector(CONFIGMAPS, "kube-flannel-cfg", "kube-flannel")
+OLD_FLANNEL: Final = ObjectSelector(CONFIGMAPS, "kube-flannel-cfg", "kube-system")
+OPENSHIFT: Final = ObjectSelector(OPENSHIFT_NETWORKS, "cluster")
+POOLS: Final = ObjectSelector(IP_POOLS)
+CIDRS: Final = ObjectSelector(SERVICECIDRS)
+API_SERVICE: Final = ObjectSelector(SERVICES, "kubernetes", "default")
+API_ENDPOINTS: Final = ObjectSelector(ENDPOINTSLICES, "kubernetes", "default")
 
-PLUGINS: Final[Mapping[Place, str]] = {
-    Place(DAEMONSETS, "cilium", "kube-system"): "cilium",
-    Place(DAEMONSETS, "anetd", "kube-system"): "cilium",
-    Place(DAEMONSETS, "canal", "kube-system"): "canal",
-    Place(DAEMONSETS, "rke2-canal", "kube-system"): "canal",
-    Place(DAEMONSETS, "calico-node", "kube-system"): "calico",
-    Place(DAEMONSETS, "calico-node", "calico-system"): "calico",
-    Place(DAEMONSETS, "kube-flannel-ds", "kube-flannel"): "flannel",
-    Place(DAEMONSETS, "kube-flannel-ds", "kube-system"): "flannel",
-    Place(DAEMONSETS, "kube-flannel", "kube-system"): "flannel",
-    Place(DAEMONSETS, "kindnet", "kube-system"): "kindnet",
-    Place(DAEMONSETS, "kube-router", "kube-system"): "kube-router",
-    Place(DAEMONSETS, "aws-node", "kube-system"): "aws-vpc-cni",
-    Place(DAEMONSETS, "azure-cns", "kube-system"): "azure-cni",
-    Place(DAEMONSETS, "weave-net", "kube-system"): "weave",
-    Place(DAEMONSETS, "ovnkube-node", "openshift-ovn-kubernetes"): "ovn-kubernetes",
+PLUGINS: Final[Mapping[ObjectSelector, str]] = {
+    ObjectSelector(DAEMONSETS, "cilium", "kube-system"): "cilium",
+    ObjectSelector(DAEMONSETS, "anetd", "kube-system"): "cilium",
+    ObjectSelector(DAEMONSETS, "canal", "kube-system"): "canal",
+    ObjectSelector(DAEMONSETS, "rke2-canal", "kube-system"): "canal",
+    ObjectSelector(DAEMONSETS, "calico-node", "kube-system"): "calico",
+    ObjectSelector(DAEMONSETS, "calico-node", "calico-system"): "calico",
+    ObjectSelector(DAEMONSETS, "kube-flannel-ds", "kube-flannel"): "flannel",
+    ObjectSelector(DAEMONSETS, "kube-flannel-ds", "kube-system"): "flannel",
+    ObjectSelector(DAEMONSETS, "kube-flannel", "kube-system"): "flannel",
+    ObjectSelector(DAEMONSETS, "kindnet", "kube-system"): "kindnet",
+    ObjectSelector(DAEMONSETS, "kube-router", "kube-system"): "kube-router",
+    ObjectSelector(DAEMONSETS, "aws-node", "kube-system"): "aws-vpc-cni",
+    ObjectSelector(DAEMONSETS, "azure-cns", "kube-system"): "azure-cni",
+    ObjectSelector(DAEMONSETS, "weave-net", "kube-system"): "weave",
+    ObjectSelector(DAEMONSETS, "ovnkube-node", "openshift-ovn-kubernetes"): "ovn-kubernetes",
 }
 """The DaemonSets of network plugins. Cilium before others, which may be left over or chained to it."""
 ELSEWHERE: Final = tuple(place for place, name in PLUGINS.items() if name in ("aws-vpc-cni", "weave"))
@@ -94,7 +94,7 @@ PLACES: Final = (
 
 
 @attrs.frozen(kw_only=True)
-class Observed:
+class ObservedCluster:
     """What was seen of the cluster.
 
     ``nodes`` are real ones. ``objects`` has an entry for each place that could be read, None for what is not there; a
@@ -103,22 +103,22 @@ class Observed:
     """
 
     nodes: Sequence[Node] = ()
-    objects: Mapping[Place, Mapping[str, Any] | None] = {}
+    objects: Mapping[ObjectSelector, Mapping[str, Any] | None] = {}
     service_ranges: Sequence[str] = ()
     version: str = ""
     server: str = ""
     server_names: Sequence[str] = ()
     host: str = ""
 
-    def at(self, place: Place) -> Mapping[str, Any]:
+    def at(self, place: ObjectSelector) -> Mapping[str, Any]:
         """Return an object, empty where there is none or it could not be read."""
         return self.objects.get(place) or {}
 
-    def items(self, place: Place) -> list[Mapping[str, Any]]:
+    def items(self, place: ObjectSelector) -> list[Mapping[str, Any]]:
         """Return the objects that were listed; none where the kind is not served, or may not be listed."""
         return objects_of(self.at(place).get("items"))
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: ObjectSelector) -> bool:
         """Return whether an object is there."""
         return self.objects.get(place) is not None
 

@@ -13,7 +13,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from liqod.facts.observed import PLACES, Place
+from liqod.facts.observed import PLACES, ObjectSelector
 from liqod.kube.client import Client
 from liqod.kube.errors import Forbidden, Invalid, NotFound
 from liqod.kube.resources import SERVICES
@@ -28,13 +28,13 @@ VALID_RANGE: Final = re.compile(r"range of valid IPs is (?:CIDR )?([0-9a-f.:]{3,
 """Source: Kubernetes 1.30, pkg/registry/core/service/ipallocator, ErrNotInRange."""
 
 
-async def read_places(client: Client) -> dict[Place, Mapping[str, Any] | None]:
+async def read_places(client: Client) -> dict[ObjectSelector, Mapping[str, Any] | None]:
     """Return the objects at all places: None for what is not there, no entry for what may not be read.
 
     A place without a name has its objects in ``items``, None where the kind is not served. Raises KubeError where the
     API server cannot be asked.
     """
-    found: dict[Place, Mapping[str, Any] | None] = {}
+    found: dict[ObjectSelector, Mapping[str, Any] | None] = {}
     for place in PLACES:
         try:
             if place.name:

@@ -12,7 +12,7 @@ from liqod.facts.observed import (
     KUBEADM,
     OPENSHIFT,
     PLUGINS,
-    Observed,
+    ObservedCluster,
     ProxyConfiguration,
     arguments_of,
     data_of,
@@ -54,7 +54,7 @@ FLANNEL_BACKEND: Final = "flannel.alpha.coreos.com/backend-type"
 MODES: Final = frozenset(("iptables", "ipvs", "nftables"))
 
 
-def distribution(seen: Observed) -> Fact:
+def distribution(seen: ObservedCluster) -> Fact:
     """Return who packaged the cluster."""
     for node in seen.nodes:
         version = node.status.node_info.kubelet_version
@@ -75,7 +75,7 @@ def distribution(seen: Observed) -> Fact:
     return Fact(name=DISTRIBUTION, message="no node and no object has the marks of a distribution that is known here")
 
 
-def versions(seen: Observed) -> list[Fact]:
+def versions(seen: ObservedCluster) -> list[Fact]:
     """Return the versions of API server and kubelets, the systems and runtimes, and how many nodes there are."""
     infos = [node.status.node_info for node in seen.nodes]
     return [
@@ -87,7 +87,7 @@ def versions(seen: Observed) -> list[Fact]:
     ]
 
 
-def plugin(seen: Observed) -> Fact:
+def plugin(seen: ObservedCluster) -> Fact:
     """Return the network plugin."""
     for place, name in PLUGINS.items():
         if seen.has(place):
@@ -97,7 +97,7 @@ def plugin(seen: Observed) -> Fact:
     return Fact(name=PLUGIN, message="no network plugin that is known here left its marks")
 
 
-def proxy(seen: Observed) -> Fact:
+def proxy(seen: ObservedCluster) -> Fact:
     """Return what carries out Services."""
     replacement = data_of(seen.at(CILIUM), "kube-proxy-replacement")
     if replacement in ("true", "strict") and not seen.has(KUBE_PROXY_PODS):

@@ -15,9 +15,9 @@ from liqod.hosting.isolation.views import NetworkPolicy
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespaces import selector
-from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.tenants.quota.tenant_quotas import SELECTED
 from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.views import Counted, Pod
@@ -105,13 +105,15 @@ class Grants:
 
     contract: Contract
     contracts: Contracts
-    offers: Offers
+    offers: TenantOffers
 
     @classmethod
     def of(cls, settings: Settings, informers: Informers, namespaces: Informer[Object]) -> Grants:
         """Return what is granted by settings and records."""
         contract = Contract.of(settings)
-        return cls(contract, Contracts(contract, namespaces), Offers(informers.of(FOREIGNCLUSTERS, ForeignCluster)))
+        return cls(
+            contract, Contracts(contract, namespaces), TenantOffers(informers.of(FOREIGNCLUSTERS, ForeignCluster))
+        )
 
 
 @frozen(kw_only=True)
@@ -122,7 +124,7 @@ class HostingContext:
     clock: Reactor
     caches: Caches
     grants: Grants
-    networks: Networks
+    networks: TenantNetworks
     name_servers: NameServers | None
     recorder: Recorder
     workers: int

@@ -34,7 +34,7 @@ from liqod.hosting.endpointslice_forge import (
 from liqod.hosting.shadowpods.admission import sentence
 from liqod.hosting.shadowpods.decide import Orphan
 from liqod.hosting.tenants.namespaces import Namespaces
-from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
@@ -60,27 +60,27 @@ server, or whose name another slice has by now."""
 
 
 @attrs.frozen
-class Written:
+class WrittenSlice:
     """The content last written for a ShadowEndpointSlice (by its UID), and how often in a row."""
 
     uid: str
     template: SliceTemplate
     creations: Creations = attrs.field(factory=Creations)
 
-    def again(self, uid: str, template: SliceTemplate, now: float) -> Written:
+    def again(self, uid: str, template: SliceTemplate, now: float) -> WrittenSlice:
         """Return the record of one more write; other content starts a new count."""
         same = self.uid == uid and self.template == template
-        return Written(uid, template, (self.creations if same else Creations()).created(now))
+        return WrittenSlice(uid, template, (self.creations if same else Creations()).created(now))
 
 
-_NEVER: Final = Written("", SliceTemplate())
+_NEVER: Final = WrittenSlice("", SliceTemplate())
 
 
 @attrs.define
 class _Tracked:
     """What is known of one name: what was written last, the addresses left out and why, and what is to be deleted."""
 
-    written: Written = _NEVER
+    written: WrittenSlice = _NEVER
     left_out: Mapping[str, str] = attrs.Factory(dict)
     orphan: Orphan | None = None
 
@@ -101,7 +101,7 @@ class ShadowEndpointSlices(Controller[Key]):
         shadows: Informer[ShadowEndpointSlice],
         slices: Informer[EndpointSlice],
         namespaces: Namespaces,
-        networks: Networks,
+        networks: TenantNetworks,
         lost: Latest[Mapping[str, bool]],
         recorder: Recorder,
         workers: int,

@@ -16,7 +16,7 @@ from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetric
 from liqod.flow.observe import Latest
 from liqod.hosting.home_path import HomePath, judge, session_sign, targets_of, tunnel_sign
 from liqod.hosting.tenants.namespaces import Namespaces
-from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import Key
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
@@ -45,7 +45,7 @@ class HomePaths(Controller[str]):
         shadows: Informer[ShadowEndpointSlice],
         foreign: Informer[ForeignCluster],
         namespaces: Namespaces,
-        networks: Networks,
+        networks: TenantNetworks,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(reactor, metrics=metrics)

@@ -26,13 +26,13 @@ from liqod.hosting.tenants import authorizer
 from liqod.hosting.tenants.access import Access, ApiAccess
 from liqod.hosting.tenants.closing import ClosingNamespaces
 from liqod.hosting.tenants.namespaces import Namespaces
-from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.hosting.tenants.rights import BORROWER_ROLE
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
 from liqod.model.ids import ClusterID, parse_cluster_id
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.offer import AccessGrant, Refusal
 
@@ -82,7 +82,7 @@ class Hosting(MultiService):
         caches = Caches.watched_by(informers, contents=bool(settings.hosting.tenant_contents))
         grants = Grants.of(settings, informers, caches.namespaces)
         self._offers = grants.offers
-        self.networks = Networks(client, informers, settings.network)
+        self.networks = TenantNetworks(client, informers, settings.network)
         context = HostingContext(
             client=client,
             clock=clock,
@@ -151,7 +151,7 @@ class Hosting(MultiService):
         self._check(peer)
         return await self._access.dismiss(peer)
 
-    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+    def permits(self, peer: ClusterID, ask: RequestAttributes) -> bool:
         """Return whether a borrower may send a request to the API server, as far as is known; RBAC decides again."""
         return authorizer.permits(peer, ask, self._namespaces.known_tenant(ask.namespace) or "")
 

@@ -12,7 +12,7 @@ import msgspec
 
 from liqod.model.ids import Key
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
-from liqod.model.objects.interning import Sharing
+from liqod.model.objects.interning import Interner
 from liqod.model.objects.meta import Object, ObjectMeta, OwnerReference, View
 from liqod.model.objects.pod_completion import FINISHED
 
@@ -84,8 +84,8 @@ class PodStatus(View, frozen=True):
 
 
 _encode: Final = msgspec.json.Encoder().encode
-_specs: Final[Sharing[PodSpec]] = Sharing(_encode)
-_statuses: Final[Sharing[PodStatus]] = Sharing(_encode)
+_specs: Final[Interner[PodSpec]] = Interner(_encode)
+_statuses: Final[Interner[PodStatus]] = Interner(_encode)
 
 
 class Pod(Object, frozen=True):

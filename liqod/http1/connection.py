@@ -26,7 +26,7 @@ from liqod.http1.messages import (
     tokens,
 )
 
-__all__ = ["Connection", "Event", "Limits"]
+__all__ = ["Connection", "Event"]
 
 _FRAME: Final = grammar.MAX_SIZE_DIGITS + 6
 """Bytes of the longest frame: the end of the chunk before, a size, an empty line."""
@@ -40,7 +40,7 @@ State = Literal["head", "length", "chunked", "to close", "end", "done", "switche
 
 
 @attrs.frozen
-class Limits:
+class MessageLimits:
     """Limits of a message: bytes and lines of the head; bytes and chunks of a request's body."""
 
     head: int = 64 << 10
@@ -53,7 +53,7 @@ class Limits:
 class Connection:
     """One end of a connection; ``role`` is ours. After Malformed nothing is read; a server may still answer once."""
 
-    def __init__(self, role: Literal["client", "server"], limits: Limits) -> None:
+    def __init__(self, role: Literal["client", "server"], limits: MessageLimits) -> None:
         self._is_server = role == "server"
         self._limits = limits
         self._failure: Malformed | None = None

@@ -18,7 +18,7 @@ class Trusted:
 
 
 @attrs.frozen
-class Unknown:
+class UnknownKey:
     """The key has no pin, announcement or CA: an administrator must decide."""
 
 
@@ -29,7 +29,7 @@ class Mismatch:
     pinned: Fingerprint
 
 
-Judgement = Trusted | Unknown | Mismatch
+Judgement = Trusted | UnknownKey | Mismatch
 
 
 def judge(
@@ -54,4 +54,4 @@ def judge(
         return Trusted("announcement") if fingerprint == announced else Mismatch(pinned)
     if chains_to_ca and fingerprint not in pins.values():
         return Trusted("ca")
-    return Unknown()
+    return UnknownKey()

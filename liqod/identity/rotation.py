@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from liqod.identity.certs import KeyPair
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.records.rotation import Order
+from liqod.model.records.rotation import RotationOrder
 
 ANSWER: Final = 60.0
 """Seconds after the deadline in which a connected peer must answer: no peer can block a rotation."""
@@ -71,12 +71,12 @@ class Kept:
     """What the Secret holds: the next key's fingerprint (empty: none), the order, and the end of the wait (seconds)."""
 
     following: str = ""
-    order: Order | None = None
+    order: RotationOrder | None = None
     until: float | None = None
 
 
 @attrs.frozen
-class Audience:
+class TrustingPeer:
     """One peer that trusts us: whether it is connected, can understand NewKey, and has the next key on record."""
 
     name: str
@@ -118,7 +118,7 @@ class Promote:
 Step = Rest | Make | Drop | Wait | Promote
 
 
-def decide(kept: Kept, audience: Sequence[Audience], now: float) -> Step:
+def decide(kept: Kept, audience: Sequence[TrustingPeer], now: float) -> Step:
     """Return the next step of a rotation, from the records and which peers have the next key."""
     if kept.order is None:
         return Drop() if kept.following else Rest()

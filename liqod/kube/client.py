@@ -36,9 +36,9 @@ from liqod.kube.connection.seen_versions import SeenVersions
 from liqod.kube.connection.transport import (
     CACHED_FOR,
     IN_FLIGHT,
+    ApiServerEndpoint,
     Body,
     Connections,
-    Endpoint,
     TimedOut,
     innermost,
     is_tls_failure,
@@ -58,7 +58,7 @@ from liqod.kube.errors import (
     Unreachable,
     from_status,
 )
-from liqod.kube.pages import Listing, Page, decode_raw
+from liqod.kube.pages import Listing, ListPage, decode_raw
 from liqod.kube.resources import Resource
 from liqod.kube.version import ServerVersion
 from liqod.model.names import FIELD_MANAGER
@@ -186,7 +186,7 @@ class Client:
         fields: str = "",
         limit: int = 500,
         token: str = "",
-    ) -> Page[T]:
+    ) -> ListPage[T]:
         """Return one page of a list; raise Gone when the continue token has expired.
 
         A page that is too large to be read is requested again with fewer objects, down to one.
@@ -201,8 +201,8 @@ class Client:
                 limit = max(1, (limit or 500) // 8)
         if self._answers.strict:
             check_page(answer, limit)
-        # At run time Page is subscripted with the view; for the type checker it is a class with a type variable.
-        return cast("Page[T]", self._decoded(answer, cast(Any, Page)[view or dict]))
+        # At run time ListPage is subscripted with the view; for the type checker it is a class with a type variable.
+        return cast("ListPage[T]", self._decoded(answer, cast(Any, ListPage)[view or dict]))
 
     async def _page(
         self, resource: Resource, namespace: str, *, labels: str, fields: str, limit: int, token: str
@@ -390,7 +390,7 @@ class Client:
                 raise refusal
             renewed = True
 
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> ApiServerEndpoint:
         """Return an endpoint to the API server (TLS included), for connections that are upgraded from HTTP."""
         return self._connections.endpoint()
 
@@ -560,7 +560,7 @@ class Client:
             return cast(T, None)
         decode = self._decoders.get(view)
         if decode is None:
-            decode = decode_raw if view == Page[msgspec.Raw] else msgspec.json.Decoder(view).decode
+            decode = decode_raw if view == ListPage[msgspec.Raw] else msgspec.json.Decoder(view).decode
             self._decoders[view] = decode
         try:
             return cast(T, decode(answer))

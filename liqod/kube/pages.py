@@ -19,7 +19,7 @@ class ListMeta(msgspec.Struct, rename="camel"):
     continue_: str = msgspec.field(name="continue", default="")
 
 
-class Page(msgspec.Struct, Generic[T]):
+class ListPage(msgspec.Struct, Generic[T]):
     """One page of a list as the API sends it; ``metadata.continue_`` is the token of the next page."""
 
     metadata: ListMeta
@@ -33,10 +33,10 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     resource_version: str
 
 
-_RAW: Final[msgspec.json.Decoder[Page[msgspec.Raw]]] = msgspec.json.Decoder(Page[msgspec.Raw])
+_RAW: Final[msgspec.json.Decoder[ListPage[msgspec.Raw]]] = msgspec.json.Decoder(ListPage[msgspec.Raw])
 
 
-def decode_raw(answer: bytes) -> Page[msgspec.Raw]:
+def decode_raw(answer: bytes) -> ListPage[msgspec.Raw]:
     """Return a page with its objects as they stand, whatever is in them: one that is nested deeply spoils no other.
 
     Raises MsgspecError or UnicodeDecodeError for what is no page.
@@ -45,4 +45,4 @@ def decode_raw(answer: bytes) -> Page[msgspec.Raw]:
         return _RAW.decode(answer)
     except RecursionError:
         items, rest = items_of(answer)
-        return Page(_RAW.decode(rest).metadata, [msgspec.Raw(item) for item in items])
+        return ListPage(_RAW.decode(rest).metadata, [msgspec.Raw(item) for item in items])

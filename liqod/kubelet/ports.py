@@ -78,7 +78,7 @@ class HomeCluster:
 
 
 @frozen
-class Records:
+class HomeRecords:
     """The records of this cluster that all virtual kubelets watch."""
 
     virtual_nodes: Informer[VirtualNode]
@@ -92,7 +92,7 @@ class Records:
     peers: Informer[ForeignCluster]
 
     @classmethod
-    def watched_by(cls, informers: Informers) -> Records:
+    def watched_by(cls, informers: Informers) -> HomeRecords:
         """Return the shared caches of these records."""
         return cls(
             virtual_nodes=informers.of(VIRTUALNODES, VirtualNode),

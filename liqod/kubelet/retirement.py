@@ -19,7 +19,7 @@ from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.ports import OtherNodes
 from liqod.kubelet.node.controller import NodeController
 from liqod.kubelet.node.idle import comes_back
-from liqod.kubelet.ports import Records
+from liqod.kubelet.ports import HomeRecords
 from liqod.model.ids import ClusterID, Key
 
 DRAIN_DEADLINE: Final = 30.0
@@ -44,7 +44,7 @@ class Retirement:
         self,
         clock: IReactorTime,
         client: Client,
-        records: Records,
+        records: HomeRecords,
         *,
         lender: ClusterID,
         node: NodeController,

@@ -18,18 +18,18 @@ from liqod.kube.resources import NAMESPACES, NATTINGTABLES, NODES, PODS, VIRTUAL
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import READ_AGAIN
 from liqod.kube.writing.status_writer import StatusWriter, Written
-from liqod.kubelet.api.nodes import NodeAccess, Route
+from liqod.kubelet.api.nodes import NodeAccess, PodRoute
 from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.naming import label_value
-from liqod.kubelet.common.network import Networks
+from liqod.kubelet.common.network import LenderNetworks
 from liqod.kubelet.common.readiness import is_back
 from liqod.kubelet.common.views import HomePod, Namespace, Node
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.deletion_judge import FEW
 from liqod.kubelet.namespaces.offloading_status import OffloadingStatusController
 from liqod.kubelet.node.idle import Holder, Idle, comes_back, idle, is_whole
-from liqod.kubelet.ports import HomeCluster, Lenders, Records
+from liqod.kubelet.ports import HomeCluster, HomeRecords, Lenders
 from liqod.kubelet.reflection.service import VolumeLocations
 from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.kubelet.virtual_kubelet import Shared, VirtualKubelet, same_kubelet, same_node
@@ -62,12 +62,12 @@ class Kubelets(Controller[Key]):
         home: HomeCluster,
         settings: Settings,
         lenders: Lenders,
-        networks: Networks,
+        networks: LenderNetworks,
     ) -> None:
         super().__init__(reactor, metrics=home.metrics)
         self._reactor = reactor
         self._home = home
-        self._records = records = Records.watched_by(home.informers)
+        self._records = records = HomeRecords.watched_by(home.informers)
         self._kubelets: dict[Key, VirtualKubelet] = {}
         self._orphans: dict[Key, VirtualNode] = {}
         self._removed: set[Key] = set()
@@ -173,7 +173,7 @@ class Kubelets(Controller[Key]):
         is_lender = any(each.spec.cluster_id == peer for each in records.items())
         return Claims(complete=records.synced and not is_lender)
 
-    def route(self, pod: Key) -> Route | None:
+    def route(self, pod: Key) -> PodRoute | None:
         """Return the route to a pod; None if it is on none of our nodes."""
         return next((route for k in self._kubelets.values() if (route := k.route(pod)) is not None), None)
 
@@ -516,7 +516,7 @@ class _StorageLenders:
     """The lenders, as the volume provisioner uses them (``StorageLenders``)."""
 
     kubelets: Kubelets
-    records: Records
+    records: HomeRecords
 
     @property
     def synced(self) -> bool:

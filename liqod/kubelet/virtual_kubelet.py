@@ -23,10 +23,10 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.resources import (
     PODS,
 )
-from liqod.kubelet.api.nodes import NodeAccess, Route, is_there
+from liqod.kubelet.api.nodes import NodeAccess, PodRoute, is_there
 from liqod.kubelet.common.context import ApiServer, Context
 from liqod.kubelet.common.informers import NamespacedInformers
-from liqod.kubelet.common.network import LenderNetwork, Networks
+from liqod.kubelet.common.network import LenderNetwork, LenderNetworks
 from liqod.kubelet.common.readiness import Readiness, judge, judge_offer
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.lender.access import LenderAccess
@@ -45,7 +45,7 @@ from liqod.kubelet.node.network_condition import NetworkCondition
 from liqod.kubelet.node.toleration_controller import TolerationController
 from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import PodController
-from liqod.kubelet.ports import HomeCluster, Lenders, Records
+from liqod.kubelet.ports import HomeCluster, HomeRecords, Lenders
 from liqod.kubelet.reflection.isolation.controller import HomePolicies
 from liqod.kubelet.reflection.service import Reflection, VolumeLocations
 from liqod.kubelet.reflection.writer_election import WriterElection
@@ -80,9 +80,9 @@ class Shared:
     reactor: Reactor
     home: HomeCluster
     settings: Settings
-    records: Records
+    records: HomeRecords
     lenders: Lenders
-    networks: Networks
+    networks: LenderNetworks
     home_api: HomeApi
     informers: NamespacedInformers
     home_version: Latest[str]
@@ -361,7 +361,7 @@ class VirtualKubelet(MultiService):
 
     # For the API of virtual nodes and for volumes
 
-    def route(self, pod: Key) -> Route | None:
+    def route(self, pod: Key) -> PodRoute | None:
         """Return the route to a pod for its log or a shell; None if it is not on this node."""
         known = self._pods.get(pod)
         if known is None:
@@ -374,7 +374,7 @@ class VirtualKubelet(MultiService):
             known=watched is not None and watched.synced and watched.live,
         )
         remote = self.namespaces.mappings().get(pod.namespace, "")
-        return Route(self.context.node_name, self.access.client.value, remote, known.metadata.uid, there=there)
+        return PodRoute(self.context.node_name, self.access.client.value, remote, known.metadata.uid, there=there)
 
     def home_pods(self) -> list[HomePod]:
         """Return the pods on the node."""

@@ -20,7 +20,7 @@ from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.kubelet.common.readiness import CREDENTIAL_REJECTED, Readiness, not_ready
 from liqod.kubelet.lender.access import LenderAccess
 from liqod.kubelet.namespaces.controller import NamespaceController
-from liqod.kubelet.namespaces.deletion_judge import Held
+from liqod.kubelet.namespaces.deletion_judge import HeldDeletions
 from liqod.model.ids import Key
 from liqod.model.names import DELETIONS_HELD, HOME_API, HOME_SERVICES
 from liqod.model.objects.meta import MAX_MESSAGE, Condition, set_condition
@@ -56,7 +56,7 @@ class VirtualNodeStatusController(Controller[Key]):
         api_port: Latest[int],
         access: LenderAccess,
         namespaces: NamespaceController,
-        held: Latest[Held | None],
+        held: Latest[HeldDeletions | None],
         limits: Latest[Readiness | None],
         home_api: Latest[Readiness | None],
         home_services: Latest[Readiness],
@@ -142,7 +142,7 @@ def forge_status(
     credential: Readiness,
     node: Readiness,
     reflection: Readiness,
-    held: Held | None,
+    held: HeldDeletions | None,
     draining: bool,
     limits: Readiness | None = None,
     reachable: Mapping[str, Readiness | None] | None = None,

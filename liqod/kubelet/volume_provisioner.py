@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from attrs import define, evolve, frozen
 from twisted.internet.interfaces import IReactorTime
 
-from liqod.config.schema import Storage as Settings
+from liqod.config.schema import StorageSettings
 from liqod.flow.backoff import Backoff
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.kube.cache.informer import Informer
@@ -102,7 +102,7 @@ class VolumeProvisioner(Controller[Key]):
         client: Client,
         informers: Informers,
         *,
-        settings: Settings,
+        settings: StorageSettings,
         nodes: Informer[Object],
         recorder: Recorder,
         lenders: StorageLenders,

@@ -14,7 +14,7 @@ from twisted.names import dns
 
 from liqod.names import question as messages
 from liqod.names.question import Question
-from liqod.names.translation import MAX_NAME, Reverse, View, is_of_lender, translate_back
+from liqod.names.translation import MAX_NAME, Reverse, TenantView, is_of_lender, translate_back
 
 MAX_TTL: Final = 5
 """Seconds for which an answer may be kept, by us and by the client: endpoints change (CoreDNS has 5 by default too)."""
@@ -30,12 +30,12 @@ _TYPES: Final = (dns.A, dns.AAAA, dns.CNAME, dns.PTR, dns.SRV)
 Record = dns.RRHeader
 
 
-def translated(data: bytes, asked: Question, view: View) -> bytes:
+def translated(data: bytes, asked: Question, view: TenantView) -> bytes:
     """Return the answer for a tenant whose question was translated; never raises for what a server sends."""
     return _answer(data, asked, view, partial(translate_back, view=view))
 
 
-def reversed_names(data: bytes, asked: Question, view: View, plan: Reverse) -> bytes:
+def reversed_names(data: bytes, asked: Question, view: TenantView, plan: Reverse) -> bytes:
     """Return the answer for a tenant that asked whose an address is: names of its own, and public ones."""
 
     def known(name: str) -> str | None:
@@ -46,7 +46,7 @@ def reversed_names(data: bytes, asked: Question, view: View, plan: Reverse) -> b
     return _answer(data, asked, view, known)
 
 
-def empty(asked: Question, view: View, *, exists: bool) -> bytes:
+def empty(asked: Question, view: TenantView, *, exists: bool) -> bytes:
     """Return an answer without records; without ``exists``, that the name does not exist (RFC 2308)."""
     return _encoded(asked, messages.NOERROR if exists else messages.NXDOMAIN, [], [_authority(view)], [])
 
@@ -64,7 +64,7 @@ def fitting(answer: bytes, asked: Question, most: int) -> bytes:
     return answer if len(answer) <= most else asked.answer(messages.NOERROR, truncated=True)
 
 
-def _answer(data: bytes, asked: Question, view: View, known: Callable[[str], str | None]) -> bytes:
+def _answer(data: bytes, asked: Question, view: TenantView, known: Callable[[str], str | None]) -> bytes:
     message = dns.Message()
     try:
         message.fromStr(data)
@@ -113,7 +113,7 @@ def _payload(record: Record, text: Callable[[dns.Name | None], str | None]) -> d
     return None
 
 
-def _authority(view: View) -> Record:
+def _authority(view: TenantView) -> Record:
     """Return the record by which a client keeps for how long there is nothing (RFC 2308, 5)."""
     soa = dns.Record_SOA(f"ns.dns.{view.home}", f"hostmaster.{view.home}", 1, 7200, 1800, 86400, NEGATIVE_TTL)
     return Record(view.home, dns.SOA, dns.IN, NEGATIVE_TTL, soa)

@@ -73,19 +73,19 @@ class Question:
 
 
 @frozen
-class Rejected:
+class RejectedQuestion:
     """A message that is not answered otherwise than by this one; empty: not at all."""
 
     reply: bytes
 
 
-def read(data: bytes) -> Question | Rejected:
+def read(data: bytes) -> Question | RejectedQuestion:
     """Return the question of a message, or what is to be said to its sender; raises nothing."""
     if len(data) < HEADER.size:
-        return Rejected(b"")
+        return RejectedQuestion(b"")
     number, flags, questions, answers, authority, more = HEADER.unpack_from(data)
     if flags & _QR:
-        return Rejected(b"")  # an answer: two servers would talk without end
+        return RejectedQuestion(b"")  # an answer: two servers would talk without end
     if flags & _OPCODE:
         return _rejected(number, flags, NOTIMP)
     if questions != 1 or answers or authority or more > 1 or len(data) > MAX_QUESTION:
@@ -105,7 +105,7 @@ def read(data: bytes) -> Question | Rejected:
     elif end != len(data):
         return _rejected(number, flags, FORMERR)
     if name is None or klass != _IN or kind in _META_TYPES or kind == _OPT_TYPE:
-        return Rejected(Question(number, flags, "", kind, section, None).answer(REFUSED))
+        return RejectedQuestion(Question(number, flags, "", kind, section, None).answer(REFUSED))
     return Question(number, flags, name, kind, section, edns)
 
 
@@ -135,8 +135,8 @@ def is_truncated(data: bytes) -> bool:
     return bool(HEADER.unpack_from(data)[1] & _TC)
 
 
-def _rejected(number: int, flags: int, code: int) -> Rejected:
-    return Rejected(HEADER.pack(number, _QR | (flags & (_OPCODE | _RD)) | code, 0, 0, 0, 0))
+def _rejected(number: int, flags: int, code: int) -> RejectedQuestion:
+    return RejectedQuestion(HEADER.pack(number, _QR | (flags & (_OPCODE | _RD)) | code, 0, 0, 0, 0))
 
 
 def _end_of_name(data: bytes) -> int | None:

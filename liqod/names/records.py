@@ -49,7 +49,7 @@ _PROTOCOLS: Final = ("UDP", "TCP")
 
 
 @frozen
-class Place:
+class NameServerAddress:
     """Where a tenant is answered: an address of a process, and its port for this tenant."""
 
     address: str
@@ -169,7 +169,7 @@ class NameServices(Controller[str]):
             made = await self._client.patch(ENDPOINTSLICES, key.name, changed, key.namespace, view=NameSlice)
         self._slices.wrote(key, present, made)
 
-    def _place(self, slot: int, services: dict[int, NameService]) -> Place | None:
+    def _place(self, slot: int, services: dict[int, NameService]) -> NameServerAddress | None:
         """Return where the Service of a slot leads: to the process of the slot, or, where that is away, of another."""
         now = self.clock.seconds()
         is_six = ":" in services[slot].spec.cluster_ip
@@ -179,7 +179,7 @@ class NameServices(Controller[str]):
                 continue
             for address in seen.lease.addresses:
                 if (":" in address) == is_six:
-                    return Place(address, port)
+                    return NameServerAddress(address, port)
         return None
 
     # Changes
@@ -258,7 +258,7 @@ def service_body(tenant: str, slot: int, port: int, domain: str) -> dict[str, An
     }
 
 
-def slice_at(place: Place) -> NameSlice:
+def slice_at(place: NameServerAddress) -> NameSlice:
     """Return what the slice holds that leads to a place."""
     return NameSlice(
         address_type="IPv6" if ":" in place.address else "IPv4",

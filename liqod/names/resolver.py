@@ -15,9 +15,9 @@ from twisted.python.failure import Failure
 from liqod.flow.connections.admission import Bucket
 from liqod.names import answers
 from liqod.names.cache import Cache
-from liqod.names.question import NOERROR, SERVFAIL, Question, Rejected, is_truncated, read, wire
-from liqod.names.translation import Empty, Forward, Plan, Reverse, Translate, View, plan
-from liqod.names.upstream import Unanswered, Upstream
+from liqod.names.question import NOERROR, SERVFAIL, Question, RejectedQuestion, is_truncated, read, wire
+from liqod.names.translation import Empty, Forward, Plan, Reverse, TenantView, Translate, plan
+from liqod.names.upstream import Unanswered, UpstreamServers
 
 IN_FLIGHT: Final = 256
 """Questions of a tenant that wait for this cluster's DNS at the same time; more are answered by a failure."""
@@ -39,7 +39,7 @@ class Resolver:
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, upstream: Upstream, view: View, rate: int) -> None:
+    def __init__(self, clock: IReactorTime, upstream: UpstreamServers, view: TenantView, rate: int) -> None:
         self._clock = clock
         self._upstream = upstream
         self._view = view
@@ -48,7 +48,7 @@ class Resolver:
         self._in_flight = 0
         self.counts = Counts()
 
-    def see(self, view: View) -> None:
+    def see(self, view: TenantView) -> None:
         """Answer by other tables from now on; what was kept by the old ones is forgotten."""
         if view != self._view:
             self._view = view
@@ -62,7 +62,7 @@ class Resolver:
         """Answer a message of a pod by calling ``reply``, at once or later, once or not at all; raises nothing."""
         self._pace.take(self._clock.seconds())
         asked = read(message)
-        if isinstance(asked, Rejected):
+        if isinstance(asked, RejectedQuestion):
             self.counts.rejected += 1
             if asked.reply:
                 reply(asked.reply)
@@ -89,7 +89,7 @@ class Resolver:
             asking.addErrback(lambda failure: self._log.failure("an answer could not be sent", failure))
             asking.addBoth(self._done)
 
-    async def _answer(self, asked: Question, todo: Plan, view: View, way: Way) -> bytes:
+    async def _answer(self, asked: Question, todo: Plan, view: TenantView, way: Way) -> bytes:
         """Return the answer of this cluster's DNS, translated."""
         name = todo.name if isinstance(todo, Translate) else None
         section = asked.section if name is None else wire(name) + asked.section[-4:]

@@ -21,13 +21,13 @@ from twisted.protocols.policies import TimeoutMixin
 from twisted.python.failure import Failure
 
 from liqod.flow.clocks import Reactor
-from liqod.flow.connections.admission import Admission, Limits
+from liqod.flow.connections.admission import Admission, PortLimits
 from liqod.flow.connections.factories import quiet
 from liqod.flow.timer import Timer
 from liqod.names.question import MAX_QUESTION
 from liqod.names.resolver import Resolver
 
-CONNECTIONS: Final = Limits(64, per_address=16, waiting=64)
+CONNECTIONS: Final = PortLimits(64, per_address=16, waiting=64)
 """Connections of one tenant; where there are more, the one that waits longest is closed (RFC 7766, 6.2.2)."""
 IDLE: Final = 10.0
 """Seconds without a question after which a connection is closed (RFC 7766, 6.2.3)."""

@@ -37,7 +37,7 @@ from liqod.model.timestamps import rfc3339_micro
 from liqod.names.resolver import Counts, Resolver
 from liqod.names.server import Server
 from liqod.names.tables import Table, tables
-from liqod.names.upstream import Address, Upstream
+from liqod.names.upstream import Address, UpstreamServers
 
 RENEW: Final = 4.0
 """Seconds between two renewals of the Lease."""
@@ -88,7 +88,7 @@ class Names(Controller[str]):
             else informers.of(SERVICES, NameService, namespace=DNS_NAMESPACE, fields=f"metadata.name={DNS_SERVICE}")
         )
         self._closed = _networks(settings)
-        self._upstream = Upstream(reactor)
+        self._upstream = UpstreamServers(reactor)
         self._servers: dict[str, Server] = {}
         self._has_lease = False
         self.ready = Gate()

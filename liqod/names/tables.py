@@ -11,7 +11,7 @@ from liqod.model.objects.granted_namespace import home_name_of, tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.records.name_service import NameService, is_own
 from liqod.model.records.network import Network
-from liqod.names.translation import View
+from liqod.names.translation import TenantView
 
 
 @frozen
@@ -19,7 +19,7 @@ class Table:
     """One tenant: the port at which it asks, and what it sees."""
 
     port: int
-    view: View
+    view: TenantView
 
 
 def tables(
@@ -41,7 +41,7 @@ def tables(
         tenant, port = service.tenant, service.port
         if not is_own(service) or service.slot != slot or not port or taken.setdefault(port, tenant) != tenant:
             continue
-        found[tenant] = Table(port, View(service.domain, domain, granted.get(tenant, {}), closed))
+        found[tenant] = Table(port, TenantView(service.domain, domain, granted.get(tenant, {}), closed))
     return found
 
 

@@ -28,7 +28,7 @@ PTR: Final = 12
 
 
 @frozen
-class View:
+class TenantView:
     """What a tenant sees: its namespaces (``remote``: name at home -> name here), below its own cluster's domain.
 
     ``home`` and ``lender`` are the domains of the two clusters. Below the addresses of ``closed`` networks, and of all
@@ -77,7 +77,7 @@ class Empty:
 Plan = Forward | Translate | Reverse | Empty
 
 
-def plan(name: str, kind: int, view: View) -> Plan:
+def plan(name: str, kind: int, view: TenantView) -> Plan:
     """Return what becomes of a question for a name (lower case) and a type of record (RFC 1035, 3.2.2)."""
     labels = _below(name, view.home)
     if labels is not None:
@@ -91,7 +91,7 @@ def plan(name: str, kind: int, view: View) -> Plan:
     return Reverse(not address.is_global or any(address in network for network in view.closed))
 
 
-def translate_back(name: str, view: View) -> str | None:
+def translate_back(name: str, view: TenantView) -> str | None:
     """Return a name of an answer as the tenant knows it; None for one that is no concern of the tenant's."""
     labels = _below(name, view.lender)
     if labels is None:
@@ -102,12 +102,12 @@ def translate_back(name: str, view: View) -> str | None:
     return known if len(known) <= MAX_NAME else None
 
 
-def is_of_lender(name: str, view: View) -> bool:
+def is_of_lender(name: str, view: TenantView) -> bool:
     """Return whether a name is below this cluster's own domain."""
     return _below(name, view.lender) is not None
 
 
-def _of_home(labels: list[str], view: View) -> Plan:
+def _of_home(labels: list[str], view: TenantView) -> Plan:
     if not labels or labels[-1] not in _KINDS:
         return Empty(exists=not labels)
     if len(labels) == 1:

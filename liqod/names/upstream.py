@@ -127,7 +127,7 @@ class _ByTcp(Int16StringReceiver):
             self._answer.errback(Unanswered())
 
 
-class Upstream:
+class UpstreamServers:
     """The servers of this cluster's DNS; ``use`` says which."""
 
     def __init__(self, reactor: Reactor) -> None:

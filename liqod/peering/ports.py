@@ -9,7 +9,7 @@ import attrs
 
 from liqod.identity.tls import PeerTLS
 from liqod.model.ids import ClusterID
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.offer import AccessGrant
 
@@ -39,7 +39,7 @@ class Tenants(Protocol):
     async def dismiss(self, peer: ClusterID) -> bool:
         """Revoke the peer's rights; return whether it had any. Idempotent."""
 
-    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+    def permits(self, peer: ClusterID, ask: RequestAttributes) -> bool:
         """Return whether a borrower may send this request to our API server over the relay."""
 
     def account_of(self, peer: ClusterID) -> str:

@@ -28,7 +28,7 @@ from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.dialer import NO_ADDRESS, Dialer, Target
 from liqod.peering.session.peer import ConnectionProblem, Peer, addresses
 from liqod.peering.session.protocol import JOINING, RELAY, PeerConnection
-from liqod.peering.session.tiebreak import Opened, newcomer_stays
+from liqod.peering.session.tiebreak import OpenedSession, newcomer_stays
 from liqod.peering.trust.authenticator import Authenticator, KeySubscriber
 from liqod.peering.trust.pairing import JOIN_REFUSED
 from liqod.peering.trust.records import TrustRecords
@@ -315,10 +315,10 @@ class Sessions:
         """Return whether a connection was opened with a key that is not ours any more: it was in its handshake then."""
         return connection.own_key != self._tls.keypair.fingerprint
 
-    def _opened(self, connection: PeerConnection) -> Opened:
+    def _opened(self, connection: PeerConnection) -> OpenedSession:
         hello = connection.peer_hello
         since = connection.established_at
-        return Opened(
+        return OpenedSession(
             by_us=connection.role == "dialer",
             peer_epoch=hello.epoch if hello is not None else 0,
             age=self._reactor.seconds() - since if since is not None else 0.0,

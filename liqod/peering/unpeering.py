@@ -20,7 +20,16 @@ from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.objects.granted_namespace import is_tenant_namespace
 from liqod.model.objects.meta import Object
-from liqod.model.records.unpeering import FINALIZER, JOINED, ORDER, Kind, Order, Tombstone, is_trust_withdrawn, order_of
+from liqod.model.records.unpeering import (
+    FINALIZER,
+    JOINED,
+    ORDER,
+    Kind,
+    Tombstone,
+    UnpeeringOrder,
+    is_trust_withdrawn,
+    order_of,
+)
 from liqod.model.records.views import ForeignCluster
 from liqod.model.timestamps import rfc3339
 from liqod.peering.changes import Queue
@@ -67,7 +76,7 @@ class UnpeeringController(PeerController):
     async def _delete_record(self, peer: Peer, record: ForeignCluster, kind: Kind) -> None:
         """Delete our record because the peer ended the peering."""
         # The annotation first: the object stays until its finalizer is removed, and is read with the order by then.
-        patch = {"metadata": {"annotations": {ORDER: Order(kind).render()}}}
+        patch = {"metadata": {"annotations": {ORDER: UnpeeringOrder(kind).render()}}}
         try:
             await self._client.patch(FOREIGNCLUSTERS, peer.id, patch, view=None)
         except NotFound:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from twisted.internet.interfaces import IReactorTime
 
-from liqod.config.schema import Offloading
+from liqod.config.schema import OffloadingSettings
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import LearnedDates
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
@@ -24,7 +24,7 @@ from liqod.model.objects.pod import OCCUPYING_PODS, Pod
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import NamespaceOffloading, policy_of
 from liqod.model.records.spillover import RETURN
-from liqod.spillover.planner import OffloadedPod, Refusal, attempted, requested_on, returnable, rooms
+from liqod.spillover.planner import OffloadedPod, RefusedEviction, attempted, requested_on, returnable, rooms
 
 REASON: Final = "ReturningHome"
 MESSAGE: Final = (
@@ -51,7 +51,7 @@ class ReturnController(Controller[str]):
         clock: IReactorTime,
         informers: Informers,
         *,
-        settings: Offloading,
+        settings: OffloadingSettings,
         enabled: Informer[Any],
         recorder: Recorder,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -67,7 +67,7 @@ class ReturnController(Controller[str]):
         self._recorder = recorder
         self._started_at: float | None = None
         self._created: LearnedDates[str] = LearnedDates(clock)
-        self.passed_over: dict[str, Refusal] = {}
+        self.passed_over: dict[str, RefusedEviction] = {}
         """The pods whose eviction was refused, by UID."""
 
     def sources(self) -> Iterable[Source[str]]:
@@ -155,7 +155,7 @@ class ReturnController(Controller[str]):
             before = self.passed_over.get(meta.uid)
             count = before.count if before is not None else 0
             until = self.clock.seconds() + REFUSED.delay(count)
-            self.passed_over[meta.uid] = Refusal(count + 1, until)
+            self.passed_over[meta.uid] = RefusedEviction(count + 1, until)
             self._log.debug("{pod} does not return yet: {error}", pod=str(meta.key), error=str(error))
             return False
         self.returns["evicted"] += 1

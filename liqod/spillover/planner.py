@@ -83,7 +83,7 @@ class Room:
 
 
 @attrs.frozen
-class Refusal:
+class RefusedEviction:
     """An eviction that was refused: how often by now, and until when (in seconds) the pod is passed over."""
 
     count: int
@@ -148,7 +148,7 @@ def returnable(
     return found
 
 
-def attempted(pods: Iterable[OffloadedPod], refused: Mapping[str, Refusal], now: float) -> list[OffloadedPod]:
+def attempted(pods: Iterable[OffloadedPod], refused: Mapping[str, RefusedEviction], now: float) -> list[OffloadedPod]:
     """Return which of the pods that may return are tried in this step, in this order; the others wait for a later one.
 
     ``refused`` has the refusals by UID. Pods that were never refused come first, in their order, then those whose time

@@ -19,7 +19,7 @@ import msgspec
 from liqod.model.names import RUNTIME_CLASS, TAINT_EFFECT, TAINT_KEY, TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import to_dict
 from liqod.model.objects.tolerations import HELD, lengthened, limit_of
-from liqod.model.records.offloading import LOCAL, REMOTE, Policy
+from liqod.model.records.offloading import LOCAL, REMOTE, OffloadingPolicy
 
 TOLERATION: Final = {"key": TAINT_KEY, "operator": "Exists", "effect": TAINT_EFFECT}
 VIRTUAL: Final = {"key": TYPE_LABEL, "operator": "In", "values": [VIRTUAL_NODE_TYPE]}
@@ -62,7 +62,7 @@ def _matches(toleration: Mapping[str, Any]) -> bool:
     return operator == "Equal" and toleration.get("key") == TAINT_KEY and toleration.get("value") == "true"
 
 
-def mutations(pod: Mapping[str, Any], policy: Policy | None = None) -> list[dict[str, Any]]:
+def mutations(pod: Mapping[str, Any], policy: OffloadingPolicy | None = None) -> list[dict[str, Any]]:
     """Return the JSON patch (RFC 6902) for a pod of an enabled namespace; empty when it needs nothing.
 
     What the user wrote still holds. The patch is idempotent. Raises TooManyTerms.
@@ -70,14 +70,14 @@ def mutations(pod: Mapping[str, Any], policy: Policy | None = None) -> list[dict
     spec = pod.get("spec")
     if not isinstance(spec, Mapping):
         return []
-    policy = policy or Policy()
+    policy = policy or OffloadingPolicy()
     if policy.placement == LOCAL and spec.get("runtimeClassName") == RUNTIME_CLASS:
         # Real nodes alone and virtual nodes alone are no node at all, and the scheduler would not say why.
         return []
     return [*_toleration(spec, policy), *_affinity(spec, policy)]
 
 
-def hold_tolerations(pod: Mapping[str, Any], policy: Policy, evict_after: float) -> list[dict[str, Any]]:
+def hold_tolerations(pod: Mapping[str, Any], policy: OffloadingPolicy, evict_after: float) -> list[dict[str, Any]]:
     """Return the JSON patch that keeps a pod that can only run on virtual nodes while they are unreachable.
 
     The daemon does the same for every pod when its lender is unreachable; this holds also while no daemon runs.
@@ -136,7 +136,7 @@ def _count(term: Term) -> int:
     return sum(len(found) for found in _parts(term).values())
 
 
-def _toleration(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]:
+def _toleration(spec: Mapping[str, Any], policy: OffloadingPolicy) -> list[dict[str, Any]]:
     tolerations = spec.get("tolerations")
     if policy.placement == LOCAL:
         return []
@@ -147,7 +147,7 @@ def _toleration(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]
     return [{"op": "add", "path": "/spec/tolerations/-", "value": dict(TOLERATION)}]
 
 
-def _affinity(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]:
+def _affinity(spec: Mapping[str, Any], policy: OffloadingPolicy) -> list[dict[str, Any]]:
     if spec.get("nodeName"):
         # The scheduler skips such a pod, and a kubelet rejects one whose affinity does not match (NodeAffinity).
         return []
@@ -182,7 +182,7 @@ def _affinity(spec: Mapping[str, Any], policy: Policy) -> list[dict[str, Any]]:
     return [{"op": "add", "path": path, "value": {**value, "nodeSelectorTerms": joined}}]
 
 
-def wanted_terms(policy: Policy, tolerant: bool) -> list[Term] | None:
+def wanted_terms(policy: OffloadingPolicy, tolerant: bool) -> list[Term] | None:
     """Return the terms of which a node must match one; None when every node is allowed.
 
     ``tolerant``: the pod has a toleration of its own for virtual nodes.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
-from liqod.model.records.offloading import BOTH, Policy
+from liqod.model.records.offloading import BOTH, OffloadingPolicy
 from liqod.model.records.spillover import NO_SPREAD, NONE, preferences
 
 MAX_PREFERENCES: Final = 512
@@ -23,7 +23,7 @@ _LEVELS: Final = ("affinity", "nodeAffinity", _PREFERRED)
 Patch = list[dict[str, Any]]
 
 
-def prefer_home(pod: Mapping[str, Any], policy: Policy, placed: Sequence[Mapping[str, Any]] = ()) -> Patch:
+def prefer_home(pod: Mapping[str, Any], policy: OffloadingPolicy, placed: Sequence[Mapping[str, Any]] = ()) -> Patch:
     """Return the JSON patch by which a pod prefers own nodes, then peers by weight; empty when it does already.
 
     To be applied after ``placed``, the patch of ``placement.mutations``. What the user wrote is kept: own preferred
@@ -40,7 +40,7 @@ def prefer_home(pod: Mapping[str, Any], policy: Policy, placed: Sequence[Mapping
     return [*affinity, *_spread(spec)] if affinity is not None else []
 
 
-def _affinity(spec: Mapping[str, Any], policy: Policy, placed: Sequence[Mapping[str, Any]]) -> Patch | None:
+def _affinity(spec: Mapping[str, Any], policy: OffloadingPolicy, placed: Sequence[Mapping[str, Any]]) -> Patch | None:
     """Return the operations on the affinity; None where it has a shape that the API server will refuse."""
     value: Any = _with_affinity(spec, placed)
     path, wanted = "/spec", preferences(tuple(policy.spillover.peers))

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from liqod.model.objects.meta import View
-from liqod.model.records.offloading import Policy
-from liqod.webhook.offloadable import withdrawn
+from liqod.model.records.offloading import OffloadingPolicy
+from liqod.webhook.mutating_policies import withdrawn
 from liqod.webhook.placement import TooManyTerms, check_size, hold_tolerations, mutations
 from liqod.webhook.pod_view import TooManyParts, read_pod
 from liqod.webhook.preference import prefer_home
@@ -21,7 +21,7 @@ UNKNOWN = 256 << 10
 """Bytes of a pod beyond which it is not read for a namespace that is not known to be enabled."""
 
 
-class Malformed(Exception):
+class MalformedReview(Exception):
     """The body is not a review that can be answered; the message is for its sender."""
 
 
@@ -33,7 +33,7 @@ class GroupVersionKind(View, frozen=True):
     kind: str = ""
 
 
-class Request(View, frozen=True):
+class AdmissionRequest(View, frozen=True):
     """The request of a review; the answer must have its ``uid``."""
 
     uid: str
@@ -49,15 +49,15 @@ class Review(View, frozen=True):
 
     api_version: str = ""
     kind: str = ""
-    request: Request | None = None
+    request: AdmissionRequest | None = None
 
 
-Policies = Callable[[str], Policy]
+Policies = Callable[[str], OffloadingPolicy]
 """Returns the offloading policy of an enabled namespace."""
 
 
-def _label_alone(_: str) -> Policy:
-    return Policy()
+def _label_alone(_: str) -> OffloadingPolicy:
+    return OffloadingPolicy()
 
 
 def _anywhere(_: str) -> bool:
@@ -73,19 +73,19 @@ def answer(
     """Return the answer to a review: allowed, with a patch for pods being created.
 
     Only a pod whose affinity would become too large is denied. ``evict_after`` is that of ``hold_tolerations``. Raises
-    Malformed for what is not an AdmissionReview of a supported version.
+    MalformedReview for what is not an AdmissionReview of a supported version.
     """
     if len(body) > MAX_BODY:
-        raise Malformed(f"the review has {len(body)} bytes, more than the {MAX_BODY} that are accepted")
+        raise MalformedReview(f"the review has {len(body)} bytes, more than the {MAX_BODY} that are accepted")
     try:
         review = msgspec.json.decode(body, type=Review)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"the body is not an AdmissionReview: {str(error)[:200]}") from None
+        raise MalformedReview(f"the body is not an AdmissionReview: {str(error)[:200]}") from None
     if review.kind != "AdmissionReview" or review.api_version != "admission.k8s.io/v1":
         found = f"{review.api_version[:60]} {review.kind[:60]}".strip() or "nothing of that"
-        raise Malformed(f"an admission.k8s.io/v1 AdmissionReview is expected, and the body is {found}")
+        raise MalformedReview(f"an admission.k8s.io/v1 AdmissionReview is expected, and the body is {found}")
     if review.request is None or not review.request.uid:
-        raise Malformed("the AdmissionReview has no request with a uid")
+        raise MalformedReview("the AdmissionReview has no request with a uid")
     response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
     try:
         patch = _patch(review.request, policies, evict_after, is_enabled)
@@ -99,7 +99,7 @@ def answer(
 
 
 def _patch(
-    request: Request, policies: Policies, evict_after: float, is_enabled: Callable[[str], bool]
+    request: AdmissionRequest, policies: Policies, evict_after: float, is_enabled: Callable[[str], bool]
 ) -> list[dict[str, Any]]:
     of_pod = request.kind.group == "" and request.kind.kind == "Pod"
     if request.operation != "CREATE" or not of_pod or request.sub_resource:
@@ -109,7 +109,7 @@ def _patch(
     try:
         pod = read_pod(request.object)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"the object is not a pod: {str(error)[:200]}") from None
+        raise MalformedReview(f"the object is not a pod: {str(error)[:200]}") from None
     if pod is None:
         return []
     check_size(pod)

@@ -15,7 +15,7 @@ from zope.interface import implementer
 from liqod.flow.connections.factories import QuietSite
 from liqod.flow.connections.handshake import LimitedFactory, https, rest, serve
 from liqod.identity.serving import Bundle
-from liqod.webhook.review import MAX_BODY, Malformed, Policies, answer
+from liqod.webhook.review import MAX_BODY, MalformedReview, Policies, answer
 
 PATH: Final = "/mutate/pod"
 IDLE: Final = 90.0
@@ -27,7 +27,7 @@ REFUSAL: Final = b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nConten
 
 
 @implementer(IOpenSSLContextFactory)
-class Serving:
+class ServingCertificate:
     """The certificate that new connections are shown; it can be replaced at any time."""
 
     def __init__(self, bundle: Bundle) -> None:
@@ -72,7 +72,7 @@ class Mutate(Resource):
         try:
             body = request.content.read(MAX_BODY + 1) if request.content is not None else b""
             answered = answer(body, self._policies, self._evict_after, self._is_enabled)
-        except Malformed as error:
+        except MalformedReview as error:
             request.setResponseCode(400)
             return f"{error}\n".encode()
         except Exception:
@@ -129,7 +129,7 @@ class Bounded(Request):
 
 
 def factory(
-    serving: Serving,
+    serving: ServingCertificate,
     clock: IReactorTime,
     policies: Policies,
     prepared: Callable[[], bool],

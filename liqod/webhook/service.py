@@ -29,10 +29,10 @@ from liqod.kube.resources import MUTATINGWEBHOOKS, SECRETS
 from liqod.model.host_port import join_address
 from liqod.model.ids import Key
 from liqod.model.records.offloading import NAME as OFFLOADING
-from liqod.model.records.offloading import REMOTE, NamespaceOffloading, Policy, policy_of
+from liqod.model.records.offloading import REMOTE, NamespaceOffloading, OffloadingPolicy, policy_of
 from liqod.webhook.backfill import Backfill
 from liqod.webhook.configuration import NAME, TIMEOUT, Configuration, forge, matches, service_of
-from liqod.webhook.server import PATH, Serving, factory
+from liqod.webhook.server import PATH, ServingCertificate, factory
 
 SECRET_NAME: Final = "liqod-webhook"  # noqa: S105 (a name, not a secret)
 COMMON_NAME: Final = "liqod webhook"
@@ -86,7 +86,7 @@ class AdmissionWebhook(Controller[str]):
         self._url_host = url_host
         self._wall = wall
         self._bundle: Bundle | None = None
-        self._serving: Serving | None = None
+        self._serving: ServingCertificate | None = None
         self._port: IListeningPort | None = None
         self._listener: LimitedFactory | None = None
         self._own_recorder: EventRecorder | None = None
@@ -146,7 +146,7 @@ class AdmissionWebhook(Controller[str]):
         known = self._enabled
         return known is None or not known.synced or known.get(Key("", namespace)) is not None
 
-    def policy(self, namespace: str) -> Policy:
+    def policy(self, namespace: str) -> OffloadingPolicy:
         """Return the offloading policy of an enabled namespace."""
         known = self._offloadings.get(Key(namespace, OFFLOADING)) if self._offloadings is not None else None
         return policy_of(namespace, known, self._settings.offloading.spillover)
@@ -197,7 +197,7 @@ class AdmissionWebhook(Controller[str]):
         if self._port is not None:
             return
         # The names in the certificate depend on the URL, and that on the port: until both are known, any one is used.
-        self._serving = Serving(generate(COMMON_NAME, ["localhost"], self._wall()))
+        self._serving = ServingCertificate(generate(COMMON_NAME, ["localhost"], self._wall()))
         listen = self._settings.webhook.listen
         try:
             endpoint = server_endpoint(self._reactor, listen)

@@ -15,7 +15,7 @@ import msgspec
 from liqod.wire.check import MAX_MINOR, BadField, check, plain
 from liqod.wire.errors import LocalProtocolError, RemoteProtocolError
 from liqod.wire.events import BY_NUMBER, Event
-from liqod.wire.framing import Limits
+from liqod.wire.framing import FrameLimits
 
 MAX_NUMBER: Final = MAX_MINOR
 
@@ -27,7 +27,7 @@ class UnknownEvent:
     number: int
 
 
-def decode(payload: bytes, limits: Limits) -> Event | UnknownEvent:
+def decode(payload: bytes, limits: FrameLimits) -> Event | UnknownEvent:
     """Return the event in a payload; raises RemoteProtocolError, and nothing else, for anything that is not one."""
     try:
         fields = msgpack.unpackb(
@@ -65,7 +65,7 @@ def decode(payload: bytes, limits: Limits) -> Event | UnknownEvent:
     return event
 
 
-def encode(event: Event, limits: Limits) -> bytes:
+def encode(event: Event, limits: FrameLimits) -> bytes:
     """Return the payload of an event; raises LocalProtocolError when a peer with the same limits would refuse it.
 
     Text for people is cleaned first; nothing else is changed.

@@ -1,7 +1,7 @@
 """Frames: a length of four bytes, big-endian, then that many bytes of payload.
 
 The receive buffer is bounded twice. A frame whose length exceeds the cap is refused on its header alone; and frames
-that wait to be taken may not exceed ``Limits.pending`` together.
+that wait to be taken may not exceed ``FrameLimits.pending`` together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HEADER: Final = 4
 
 
 @attrs.frozen
-class Limits:
+class FrameLimits:
     """What a session accepts from its peer, and sends at most. Sizes in bytes.
 
     ``frame``: an offer with every field at its own limit stays below 64 KiB, so four times that is generous.
@@ -41,7 +41,7 @@ def frame(payload: bytes) -> bytes:
 class FrameBuffer:
     """Collects bytes and yields payloads, in time linear in the bytes, however they are split."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: FrameLimits) -> None:
         self._limits = limits
         self._data = bytearray()
 
@@ -49,7 +49,7 @@ class FrameBuffer:
         return len(self._data)
 
     def feed(self, data: bytes) -> None:
-        """Append bytes; raises RemoteProtocolError when more than ``Limits.pending`` wait."""
+        """Append bytes; raises RemoteProtocolError when more than ``FrameLimits.pending`` wait."""
         if len(self._data) + len(data) > self._limits.pending:
             raise RemoteProtocolError(
                 "TooMuchPending", f"more than {self._limits.pending} bytes of events wait to be read"

@@ -25,7 +25,7 @@ from typing import Final, Literal
 from liqod.wire.codec import UnknownEvent, decode, encode
 from liqod.wire.errors import LocalProtocolError, RemoteProtocolError
 from liqod.wire.events import Bye, Event, Hello, Join, Welcome
-from liqod.wire.framing import FrameBuffer, Limits, frame
+from liqod.wire.framing import FrameBuffer, FrameLimits, frame
 
 Role = Literal["dialer", "listener"]
 
@@ -40,7 +40,7 @@ NEED_DATA: Final = NeedData.NEED_DATA
 """What ``next_event`` returns when the next event has not arrived in full."""
 
 
-class State(enum.Enum):
+class SessionState(enum.Enum):
     """The state of a session, for its owner."""
 
     OPENING = "opening"
@@ -91,13 +91,13 @@ NEEDS: Final[Mapping[tuple[Role, type[Event]], Party]] = MappingProxyType(
 _ROWS: Final = (Hello, Join, Welcome, Bye)
 
 
-class Session:
+class SessionProtocol:
     """The protocol of one connection, seen from one end."""
 
-    def __init__(self, role: Role, limits: Limits | None = None) -> None:
+    def __init__(self, role: Role, limits: FrameLimits | None = None) -> None:
         self.role: Role = role
         self.peer_role: Role = "listener" if role == "dialer" else "dialer"
-        self.limits = limits if limits is not None else Limits()
+        self.limits = limits if limits is not None else FrameLimits()
         self.hello: Hello | None = None
         """Our own Hello."""
         self.peer_hello: Hello | None = None
@@ -109,14 +109,14 @@ class Session:
         self._final_bye_sent = False
 
     @property
-    def state(self) -> State:
+    def state(self) -> SessionState:
         if self._error is not None or Party.GONE in (self._we, self._they):
-            return State.CLOSED
+            return SessionState.CLOSED
         if self._we is self._they is Party.TRUSTING:
-            return State.ESTABLISHED
+            return SessionState.ESTABLISHED
         if Party.SILENT in (self._we, self._they):
-            return State.OPENING
-        return State.JUDGING
+            return SessionState.OPENING
+        return SessionState.JUDGING
 
     @property
     def minor(self) -> int | None:
@@ -145,7 +145,7 @@ class Session:
 
         Errors in them are raised by ``next_event``.
         """
-        if self.state is State.CLOSED:
+        if self.state is SessionState.CLOSED:
             return
         try:
             self._buffer.feed(data)
@@ -160,7 +160,7 @@ class Session:
         """
         if self._error is not None:
             raise self._error
-        if self.state is State.CLOSED:
+        if self.state is SessionState.CLOSED:
             return NEED_DATA
         try:
             # Decoding a frame of nested arrays costs 0.4 us a byte: a stranger's must be small.
@@ -191,7 +191,7 @@ class Session:
         if following is None or self._they is Party.GONE or self._they < NEEDS[self.role, row]:
             raise LocalProtocolError(f"{type(event).__name__} may not be sent while the session is {self.state.value}")
         if isinstance(event, Welcome) and not self._is_agreed(event):
-            raise LocalProtocolError("Welcome differs from what both Hellos allow: use Session.welcome()")
+            raise LocalProtocolError("Welcome differs from what both Hellos allow: use SessionProtocol.welcome()")
         data = frame(encode(event, self.limits))
         self._we = following
         if isinstance(event, Hello):

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.acceptance.pipeline import judge, rule_all
-from liqod.acceptance.stages import Case, Rules
+from liqod.acceptance.stages import AcceptanceRules, OfferCase
 from liqod.acceptance.verdict import Accept, Defer, Refuse, Verdict
-from liqod.config.schema import Acceptance
+from liqod.config.schema import AcceptanceSettings
 from liqod.model.ids import ClusterID
 from liqod.model.objects import label_selector, quantity
 from liqod.model.records import hours
 from liqod.peering.borrowing.acceptance_loop import rules_of
 
-ALL = Rules("AutoAcceptAll")
-CASE = Case(
+ALL = AcceptanceRules("AutoAcceptAll")
+CASE = OfferCase(
     peer=ClusterID("c1"),
     resources=quantity.parse_all({"cpu": "4", "memory": "8Gi"}),
     prices={"cpu": Fraction(1, 10)},
@@ -36,7 +36,7 @@ def at(text: str) -> float:
 class DemandTests(SynchronousTestCase):
     """One offer, one demand."""
 
-    def said(self, case: Case, **demands: Any) -> tuple[type[Verdict], str]:
+    def said(self, case: OfferCase, **demands: Any) -> tuple[type[Verdict], str]:
         verdict = judge(case, attrs.evolve(ALL, **demands), 0).verdict
         return type(verdict), verdict.reason
 
@@ -66,7 +66,7 @@ class DemandTests(SynchronousTestCase):
     def test_a_stage_of_ones_own(self) -> None:
         """``extra`` is asked after these, before the policy."""
 
-        def never_on_fridays(case: Case, rules: Rules, accepted: int) -> Verdict | None:
+        def never_on_fridays(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
             return Refuse("Friday", "not today")
 
         self.assertEqual(self.said(CASE, extra=(never_on_fridays,)), (Refuse, "Friday"))
@@ -87,7 +87,7 @@ class QuotaTests(SynchronousTestCase):
         """Offers are taken while they fit; a later one that fits is taken although an earlier one did not."""
         sizes = {"a": "6", "b": "6", "c": "4"}
         offers = [
-            Case(peer=ClusterID(name), first_seen=name, resources=quantity.parse_all({"cpu": size}))
+            OfferCase(peer=ClusterID(name), first_seen=name, resources=quantity.parse_all({"cpu": size}))
             for name, size in sizes.items()
         ]
         rulings = rule_all(offers, attrs.evolve(ALL, quota=quantity.parse_all({"cpu": "10"})))
@@ -101,7 +101,7 @@ class QuotaTests(SynchronousTestCase):
     def test_new_offers_never_pass_the_quota(self, offers: list[tuple[bool, int]], most: int) -> None:
         """Whatever is accepted already stays, and nothing is added beyond the quota."""
         cases = [
-            Case(peer=ClusterID(f"c{at}"), first_seen=f"{at}", seated=seated, resources={"cpu": Fraction(size)})
+            OfferCase(peer=ClusterID(f"c{at}"), first_seen=f"{at}", seated=seated, resources={"cpu": Fraction(size)})
             for at, (seated, size) in enumerate(offers)
         ]
         rulings = rule_all(cases, attrs.evolve(ALL, quota={"cpu": Fraction(most)}))
@@ -182,7 +182,9 @@ class SelectorTests(SynchronousTestCase):
     def test_settings_become_rules(self) -> None:
         """All that can be configured arrives."""
         rules = rules_of(
-            Acceptance(quota={"cpu": "10"}, price_ceiling={"cpu": "0.1"}, selector="a=b", hours=["Sun 10:00-11:00"])
+            AcceptanceSettings(
+                quota={"cpu": "10"}, price_ceiling={"cpu": "0.1"}, selector="a=b", hours=["Sun 10:00-11:00"]
+            )
         )
         self.assertEqual((rules.quota, rules.ceilings), ({"cpu": Fraction(10)}, {"cpu": Fraction(1, 10)}))
         self.assertEqual(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.acceptance.pipeline import judge, rule_all
-from liqod.acceptance.stages import Case, Rules
+from liqod.acceptance.stages import AcceptanceRules, OfferCase
 from liqod.acceptance.verdict import Accept, Refuse
 from liqod.model.ids import ClusterID
 
@@ -35,10 +35,10 @@ class ObstacleTests(SynchronousTestCase):
     @STEADILY
     def test_the_weightiest_obstacle_is_the_reason(self, which: set[int], seated: bool, expired: bool) -> None:
         """However many there are, and whether or not the offer holds a place."""
-        case = Case(peer=ClusterID("c1"), seated=seated, expired=expired)
+        case = OfferCase(peer=ClusterID("c1"), seated=seated, expired=expired)
         for number in which:
             case = attrs.evolve(case, **OBSTACLES[number][1])
-        verdict = judge(case, Rules("AutoAcceptAll"), 0).verdict
+        verdict = judge(case, AcceptanceRules("AutoAcceptAll"), 0).verdict
         assert isinstance(verdict, Refuse)
         self.assertEqual(verdict.reason, OBSTACLES[min(which)][0])
 
@@ -47,15 +47,15 @@ class ObstacleTests(SynchronousTestCase):
     def test_the_users_accept_overrules_no_obstacle(self, obstacle: tuple[str, dict[str, Any]], seated: bool) -> None:
         """Who says Accept to one offer has not said that this cluster borrows from the peer, or trusts it, at all."""
         reason, changes = obstacle
-        case = attrs.evolve(Case(peer=ClusterID("c1"), decision="Accept", seated=seated), **changes)
-        verdict = judge(case, Rules("AutoAcceptAll"), 0).verdict
+        case = attrs.evolve(OfferCase(peer=ClusterID("c1"), decision="Accept", seated=seated), **changes)
+        verdict = judge(case, AcceptanceRules("AutoAcceptAll"), 0).verdict
         assert isinstance(verdict, Refuse)
         self.assertEqual(verdict.reason, reason)
 
     def test_the_users_accept_needs_no_fresh_offer(self) -> None:
         """It comes before the time to live, the demands and the policy."""
-        case = Case(peer=ClusterID("c1"), decision="Accept", expired=True, resources={"cpu": Fraction(9)})
-        rules = Rules("Manual", quota={"cpu": Fraction(1)})
+        case = OfferCase(peer=ClusterID("c1"), decision="Accept", expired=True, resources={"cpu": Fraction(9)})
+        rules = AcceptanceRules("Manual", quota={"cpu": Fraction(1)})
         self.assertIsInstance(judge(case, rules, 9).verdict, Accept)
 
 
@@ -71,10 +71,10 @@ class PlaceTests(SynchronousTestCase):
         seen = list(range(by_user + others))
         random.shuffle(seen)  # type: ignore[attr-defined]
         cases = [
-            Case(peer=ClusterID(f"c{at}"), first_seen=str(at), decision="Accept" if number < by_user else "Auto")
+            OfferCase(peer=ClusterID(f"c{at}"), first_seen=str(at), decision="Accept" if number < by_user else "Auto")
             for number, at in enumerate(seen)
         ]
-        rulings = rule_all(cases, Rules("AutoAcceptMax", maximum))
+        rulings = rule_all(cases, AcceptanceRules("AutoAcceptMax", maximum))
         seated = {case.peer for case in cases if rulings[case.peer].seated}
         wanted = {case.peer for case in cases if case.decision == "Accept"}
         self.assertLessEqual(wanted, seated)
@@ -88,9 +88,9 @@ class QuotaTests(SynchronousTestCase):
     @STEADILY
     def test_a_quota_is_about_offers_that_have_some_of_it(self, offered: int, taken: int, most: int) -> None:
         """An offer without the resource is taken though the quota is passed already; another when it fits."""
-        case = Case(peer=ClusterID("c1"), resources={"cpu": Fraction(offered), "memory": Fraction(1)})
+        case = OfferCase(peer=ClusterID("c1"), resources={"cpu": Fraction(offered), "memory": Fraction(1)})
         case = attrs.evolve(case, taken={"cpu": Fraction(taken)})
-        verdict = judge(case, Rules("AutoAcceptAll", quota={"cpu": Fraction(most)}), 0).verdict
+        verdict = judge(case, AcceptanceRules("AutoAcceptAll", quota={"cpu": Fraction(most)}), 0).verdict
         self.assertEqual(isinstance(verdict, Accept), offered == 0 or taken + offered <= most)
         if isinstance(verdict, Refuse):
             self.assertEqual(verdict.reason, "QuotaExceeded")

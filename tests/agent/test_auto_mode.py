@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from liqod.agent.fabric_networks import FabricNetworks
-from liqod.config.schema import Network, Settings
+from liqod.config.schema import NetworkSettings, Settings
 from liqod.fabric.service import Fabric
 from liqod.kube.resources import NETWORKCONFIGS
 from liqod.model.records.network import NetworkConfig
@@ -23,7 +23,7 @@ PODS = {"alpha": "10.201.0.0/24", "beta": "10.202.0.0/24"}
 
 def networked(mode: str, name: str) -> Settings:
     """Return the settings of a cluster."""
-    chosen = Network(
+    chosen = NetworkSettings(
         mode=mode,  # type: ignore[arg-type]
         pod_cidrs=[PODS[name]],
         service_cidrs=["10.96.0.0/12"],

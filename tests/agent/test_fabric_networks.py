@@ -11,7 +11,7 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from liqod.agent.fabric_networks import FabricNetworks
-from liqod.config.schema import Network, Settings
+from liqod.config.schema import NetworkSettings, Settings
 from liqod.demo.access import client_config
 from liqod.fabric.service import Fabric
 from liqod.kube import manifests
@@ -42,7 +42,7 @@ class TranslationTests(TestCase):
         self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
         await manifests.ensure(client)
         informers = Informers(client, REACTOR)
-        settings = Settings(network=Network(mode="wireguard"))
+        settings = Settings(network=NetworkSettings(mode="wireguard"))
         networks = FabricNetworks(Fabric(fabric_host(client, informers, settings, FakeKernel())), HomeNetworks())
         network = networks.to(MILAN)
         seen: list[int] = []

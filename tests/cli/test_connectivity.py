@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.network.connectivity import leftovers, objects, origin, scripts
-from liqod.cli.network.connectivity.cases import HOME, WAYS, Case, Peer, cases, clients, servers
+from liqod.cli.network.connectivity.cases import HOME, WAYS, Case, TestedPeer, cases, clients, servers
 from liqod.cli.network.connectivity.command import withheld
 from liqod.cli.network.connectivity.junit import junit
 from liqod.cli.network.connectivity.observations import (
-    Ended,
-    Observed,
+    CaseOutcome,
+    ContainerStateTerminated,
     ProbePod,
     Stopped,
     is_over,
@@ -33,19 +33,19 @@ from liqod.cli.network.connectivity.observations import (
     refusals,
     why_stopped,
 )
-from liqod.cli.network.connectivity.verdicts import Result, Run, results
-from liqod.model.diagnosis.cluster import ClusterFacts
+from liqod.cli.network.connectivity.verdicts import Result, TestFindings, results
+from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.names import CONNECTIVITY_TEST_BY, HOME_API, HOME_SERVICES, REMOTE_CLUSTER_LABEL, TYPE_LABEL
 from liqod.model.objects.node import Node
 from liqod.model.records.views import VirtualNode
 
-MILAN, TURIN = Peer("c2", "milan", 0), Peer("c3", "turin", 1)
+MILAN, TURIN = TestedPeer("c2", "milan", 0), TestedPeer("c3", "turin", 1)
 ALL = cases([MILAN], WAYS, node=True, ingress=True)
-YES, NO = Observed(True, "answered"), Observed(False, "no answer")
+YES, NO = CaseOutcome(True, "answered"), CaseOutcome(False, "no answer")
 Which = Callable[[Case], bool]
 
 
-def healthy(wanted: Iterable[Case]) -> dict[Case, Observed]:
+def healthy(wanted: Iterable[Case]) -> dict[Case, CaseOutcome]:
     """Return what is seen where all is well and policies are enforced."""
     return {one: NO if one.silence else YES for one in wanted}
 
@@ -54,7 +54,7 @@ def judged(broken: Which, wanted: Iterable[Case] = ALL, **more: Any) -> list[Res
     """Return the results where some cases come to the opposite of what is right."""
     wanted = list(wanted)
     seen = {one: ({YES: NO, NO: YES}[was] if broken(one) else was) for one, was in healthy(wanted).items()}
-    return results(Run(peers=[MILAN, TURIN], seen=seen, node="n1", ingress_class="nginx", **more), wanted)
+    return results(TestFindings(peers=[MILAN, TURIN], seen=seen, node="n1", ingress_class="nginx", **more), wanted)
 
 
 def begins(way: str, source: str) -> Which:
@@ -157,7 +157,7 @@ class VerdictTests(SynchronousTestCase):
         self.assertEqual(ways, {"pod", "service", "dns", "headless", "nodeport", "ingress", "large"})
         for one in failed(found):
             self.assertEqual(one.subject, "tunnel to milan")
-            self.assertEqual(one.cause.startswith("follows from the way pod"), one.way != "pod", one)
+            self.assertEqual(one.cause.startswith("follows from the path pod"), one.way != "pod", one)
         silent = [
             one for one in found if one.way == "policy: denied" and one.source == "home" and one.target == "milan"
         ]
@@ -167,7 +167,7 @@ class VerdictTests(SynchronousTestCase):
         """Where liqod carries nothing, that is what is said."""
         peers = [attrs.evolve(MILAN, tunnel=False)]
         seen = {one: NO if one.way == "pod" or one.silence else YES for one in ALL}
-        found = failed(results(Run(peers=peers, seen=seen), ALL))
+        found = failed(results(TestFindings(peers=peers, seen=seen), ALL))
         self.assertIn("which liqod does not carry", found[0].subject)
 
     def test_policies(self) -> None:
@@ -195,9 +195,9 @@ class VerdictTests(SynchronousTestCase):
         """A pod that does not run is one failure, which what needs it does not repeat."""
         seen = {one: was for one, was in healthy(ALL).items() if MILAN.there not in (one.server, one.client)}
         refused = Stopped("PoliciesNotEnforced: no plugin", "`liqodctl explain peer milan`")
-        found = results(Run(peers=[MILAN], seen=seen, stopped={MILAN.closed_there: refused}), [])
+        found = results(TestFindings(peers=[MILAN], seen=seen, stopped={MILAN.closed_there: refused}), [])
         self.assertEqual([(one.outcome, "PoliciesNotEnforced" in one.cause) for one in found], [("skipped", True)])
-        run = Run(peers=[MILAN], seen=seen, stopped={MILAN.there: Stopped("ErrImagePull: no", "--image")})
+        run = TestFindings(peers=[MILAN], seen=seen, stopped={MILAN.there: Stopped("ErrImagePull: no", "--image")})
         found = results(run, ALL)
         (one,) = failed(found)
         self.assertEqual((one.way, one.subject, one.next), ("start", "pod there-0 at milan", "--image"))
@@ -222,7 +222,7 @@ class VerdictTests(SynchronousTestCase):
         ]
         self.assertEqual((one.way, one.outcome), ("api", "skipped"))
         seen = {one: was for one, was in healthy(ALL).items() if one.way != "ingress"}
-        found = results(Run(peers=[MILAN], seen=seen, no_ingress="no address"), ALL)
+        found = results(TestFindings(peers=[MILAN], seen=seen, no_ingress="no address"), ALL)
         self.assertEqual([(one.way, one.cause) for one in found if one.outcome != "good"], [("ingress", "no address")])
 
     def test_conditions(self) -> None:
@@ -233,10 +233,10 @@ class VerdictTests(SynchronousTestCase):
         ]
         body = {"metadata": {"name": "c2"}, "spec": {"clusterID": "c2"}, "status": {"conditions": conditions}}
         record = msgspec.convert(body, VirtualNode)
-        self.assertEqual(withheld(ClusterFacts(virtual_nodes=[record])), {("api", "c2"): "NoTunnel: no"})
+        self.assertEqual(withheld(ClusterRecords(virtual_nodes=[record])), {("api", "c2"): "NoTunnel: no"})
         # It is exported for the first offloaded namespace, which may be that of the test.
         conditions[0]["reason"] = "NotExportedYet"
-        self.assertEqual(withheld(ClusterFacts(virtual_nodes=[msgspec.convert(body, VirtualNode)])), {})
+        self.assertEqual(withheld(ClusterRecords(virtual_nodes=[msgspec.convert(body, VirtualNode)])), {})
 
     def test_conditions_of_several_nodes(self) -> None:
         """A way is left out when no virtual node that a pod of the test can run on has it, whatever their order."""
@@ -258,19 +258,19 @@ class VerdictTests(SynchronousTestCase):
             (record("a", "True", **tainted), record("b", "False"), ["a", "b"], {("api", "c2"): "NoTunnel: b"}),
         ):
             for records in ([first, second], [second, first]):
-                facts = ClusterFacts(virtual_nodes=records, nodes=[ready(name) for name in nodes])
+                facts = ClusterRecords(virtual_nodes=records, nodes=[ready(name) for name in nodes])
                 self.assertEqual(withheld(facts), expected)
 
     @given(st.data())
     def test_any_answers(self, data: st.DataObject) -> None:
         """Whatever is seen, every case has one result, and a failure names an object, a cause and what to do."""
         wanted = cases([MILAN, TURIN], WAYS, node=True, ingress=True)
-        said = st.sampled_from([None, YES, NO, Observed(None, "killed")])
+        said = st.sampled_from([None, YES, NO, CaseOutcome(None, "killed")])
         drawn = {one: data.draw(said) for one in wanted}
         names = [name for name, _ in servers([MILAN, TURIN], wanted)] + list(clients(wanted))
         stopped = {name: Stopped("why", "what") for name in data.draw(st.sets(st.sampled_from(names)))}
         seen = {one: answer for one, answer in drawn.items() if answer is not None}
-        found = results(Run(peers=[MILAN, TURIN], seen=seen, stopped=stopped), wanted)
+        found = results(TestFindings(peers=[MILAN, TURIN], seen=seen, stopped=stopped), wanted)
         self.assertEqual(len(found), len(wanted) + len(stopped))
         for one in found:
             if one.outcome == "failed":
@@ -287,17 +287,19 @@ class ObservationTests(SynchronousTestCase):
     def test_ends(self) -> None:
         """0 and 1 say whether there was an answer, anything else that it could not be tried."""
         for code, answered in ((0, True), (1, False), (2, None), (137, None)):
-            self.assertIs(of_end(Ended(exit_code=code)).answered, answered)
-        ended = Ended(message="a\nb\x1b[31m", started_at="2026-01-01T00:00:00Z", finished_at="2026-01-01T00:00:03Z")
-        self.assertEqual(of_end(ended), Observed(True, "a b�[31m", 3.0))
-        self.assertIn("OOMKilled", of_end(Ended(exit_code=137, reason="OOMKilled")).said)
+            self.assertIs(of_end(ContainerStateTerminated(exit_code=code)).answered, answered)
+        ended = ContainerStateTerminated(
+            message="a\nb\x1b[31m", started_at="2026-01-01T00:00:00Z", finished_at="2026-01-01T00:00:03Z"
+        )
+        self.assertEqual(of_end(ended), CaseOutcome(True, "a b�[31m", 3.0))
+        self.assertIn("OOMKilled", of_end(ContainerStateTerminated(exit_code=137, reason="OOMKilled")).said)
 
     def test_one_by_one(self) -> None:
         """What has ended is known while the rest goes on; the pod is over when all have."""
         wanted = [one for one in ALL if one.client == MILAN.from_here][:2]
         states = [{"name": wanted[0].name, "state": {"terminated": {"exitCode": 1}}}, {"name": wanted[1].name}]
         pod = self.pod(phase="Running", containerStatuses=states)
-        self.assertEqual(observed(pod, wanted), {wanted[0]: Observed(False)})
+        self.assertEqual(observed(pod, wanted), {wanted[0]: CaseOutcome(False)})
         self.assertFalse(is_over(pod, wanted))
         self.assertTrue(is_over(pod, wanted[:1]))
         self.assertTrue(is_over(self.pod(phase="Failed"), wanted))

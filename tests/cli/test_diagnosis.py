@@ -13,7 +13,7 @@ from liqod.cli.setup import doctor
 from liqod.cli.status.explain_other import explain_node, explain_peer
 from liqod.cli.status.facts import advice_of
 from liqod.cli.status.reasons import command_codes, parse, reasons
-from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts, diagnose, is_stranger, problems_of, why_not_ready
+from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts, diagnose, is_stranger, problems_of, why_not_ready
 from liqod.model.diagnosis.consistency import contradictions, nearly_full, orphans
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.hops import ROUTE
@@ -60,7 +60,7 @@ BROKEN = tunnel("Error", "LocalRouteMissing", "the tunnel's device is missing on
 
 
 def codes(**facts: Any) -> list[tuple[str, str]]:
-    return [(one.kind, one.code) for one in diagnose(ClusterFacts(**{"leader": LEADS, **facts}))]
+    return [(one.kind, one.code) for one in diagnose(ClusterRecords(**{"leader": LEADS, **facts}))]
 
 
 class CausesTests(SynchronousTestCase):
@@ -76,7 +76,7 @@ class CausesTests(SynchronousTestCase):
         facts: dict[str, Any] = {"peers": [peer("Ready")], "tunnels": [BROKEN], "virtual_nodes": [RECORD]}
         facts["nodes"] = [node("False")]
         self.assertEqual(codes(**facts), [("host", "LocalRouteMissing")])
-        (found,) = diagnose(ClusterFacts(leader=LEADS, **facts))
+        (found,) = diagnose(ClusterRecords(leader=LEADS, **facts))
         self.assertIn("gateway", advice_of(found))
         self.assertEqual(found.since, "2026-01-01T00:00:00Z")
         away = {**facts, "peers": [peer("Suspect", "Unreachable", "no answer")]}
@@ -86,7 +86,7 @@ class CausesTests(SynchronousTestCase):
         """That there is no tunnel by decision is shown with its reason, and is nothing that is wrong."""
         status = {"phase": "None", "reason": "HostLacks", "message": "the program wg is missing"}
         without = msgspec.convert({"metadata": {"name": "c2"}, "status": status}, NetworkConfig)
-        (found,) = diagnose(ClusterFacts(leader=LEADS, peers=[peer("Ready")], networks=[without]))
+        (found,) = diagnose(ClusterRecords(leader=LEADS, peers=[peer("Ready")], networks=[without]))
         self.assertEqual((found.code, found.severity), ("HostLacks", "info"))
         self.assertIn("wg is missing", found.cause)
 
@@ -128,7 +128,7 @@ class CausesTests(SynchronousTestCase):
 
     def test_one_answer(self) -> None:
         """status, explain, doctor and the tests name the same cause."""
-        facts = ClusterFacts(
+        facts = ClusterRecords(
             leader=LEADS, peers=[peer("Ready")], tunnels=[BROKEN], virtual_nodes=[RECORD], nodes=[node("False")]
         )
         self.assertIn("LocalRouteMissing", why_not_ready(facts, "c2"))
@@ -148,18 +148,18 @@ class CausesTests(SynchronousTestCase):
     def test_whose_turn(self) -> None:
         """The peer's administrator has to trust, or ours."""
         theirs = peer("TrustPending", "WaitingForPeerTrust", "milan does not trust us")
-        facts = ClusterFacts(leader=LEADS, peers=[theirs, peer("Discovered", key="", name="c3", called="turin")])
+        facts = ClusterRecords(leader=LEADS, peers=[theirs, peer("Discovered", key="", name="c3", called="turin")])
         self.assertIn("milan's administrator", explain_peer(facts, facts.peers[0])[-1]["why"])
         self.assertIn("liqodctl trust turin", explain_peer(facts, facts.peers[1])[-1]["why"])
 
     def test_trust_that_ended(self) -> None:
         """A lender that does not trust this cluster any more is the cause, and its administrator is to be asked."""
         theirs = peer("TrustPending", "WaitingForPeerTrust", "milan does not trust us")
-        (waiting,) = diagnose(ClusterFacts(leader=LEADS, peers=[theirs]))
+        (waiting,) = diagnose(ClusterRecords(leader=LEADS, peers=[theirs]))
         self.assertEqual((waiting.code, waiting.severity), ("WaitingForPeerTrust", "warning"))
         status = msgspec.structs.replace(RECORD.status, reason="CredentialRejected")
         record = msgspec.structs.replace(RECORD, status=status)
-        facts = ClusterFacts(leader=LEADS, peers=[theirs], virtual_nodes=[record], nodes=[node("False")])
+        facts = ClusterRecords(leader=LEADS, peers=[theirs], virtual_nodes=[record], nodes=[node("False")])
         (ended,) = diagnose(facts)
         self.assertEqual((ended.code, ended.kind, ended.severity), ("WaitingForPeerTrust", "peer", "error"))
         self.assertIn("does not any more", ended.cause)
@@ -171,12 +171,12 @@ class CausesTests(SynchronousTestCase):
 
     def test_preflight(self) -> None:
         """Pods are not started where nothing is borrowed; where there is no tunnel another network may carry them."""
-        facts = ClusterFacts(leader=LEADS, peers=[peer("Ready")])
+        facts = ClusterRecords(leader=LEADS, peers=[peer("Ready")])
         refused = objection(facts, "c2", "milan")
         assert refused is not None
         self.assertIn("no virtual node", refused.cause)
         ready = msgspec.structs.replace(RECORD, status=msgspec.structs.replace(RECORD.status, phase="Ready"))
-        with_node = ClusterFacts(leader=LEADS, peers=[peer("Ready")], virtual_nodes=[ready], nodes=[node("True")])
+        with_node = ClusterRecords(leader=LEADS, peers=[peer("Ready")], virtual_nodes=[ready], nodes=[node("True")])
         self.assertIsNone(objection(with_node, "c2", "milan"))
 
 
@@ -186,7 +186,7 @@ class DoctorTests(SynchronousTestCase):
     def test_contradictions(self) -> None:
         """Two peers of one name, one key for two peers, a NamespaceOffloading of another name."""
         other = msgspec.convert({"metadata": {"name": "mine", "namespace": "shop"}}, NamespaceOffloading)
-        facts = ClusterFacts(peers=[peer("Ready"), peer("Ready", name="c3")], offloadings=[other])
+        facts = ClusterRecords(peers=[peer("Ready"), peer("Ready", name="c3")], offloadings=[other])
         found = [(one.code, one.severity) for one in contradictions(facts)]
         self.assertEqual(found, [("AmbiguousName", "warning"), ("KeyInUse", "error"), ("Ignored", "warning")])
 
@@ -198,7 +198,7 @@ class DoctorTests(SynchronousTestCase):
             return msgspec.convert({"metadata": {"name": name}, "spec": spec}, NetworkConfig)
 
         for cidr, codes in (("10.3.0.0/16", []), ("10.2.8.0/24", ["CIDROverlap"])):
-            facts = ClusterFacts(leader=LEADS, networks=[config("c2", "10.2.0.0/16"), config("c3", cidr)])
+            facts = ClusterRecords(leader=LEADS, networks=[config("c2", "10.2.0.0/16"), config("c3", cidr)])
             found = examine(Evidence(records=facts))
             self.assertEqual([one.code for one in found.problems], codes)
             self.assertEqual("Networks" in [one.topic for one in found.passed], not codes)
@@ -208,7 +208,7 @@ class DoctorTests(SynchronousTestCase):
         waits = {"phase": "Releasing", "reason": "PeerUnreachable", "message": "there is no session"}
         mappings = {"shop": waits, "web": {"phase": "Ready"}}
         body = {"metadata": {"name": "c2"}, "status": {"mappings": mappings}}
-        facts = ClusterFacts(peers=[peer("Lost")], tables=[msgspec.convert(body, NamespaceNattingTable)])
+        facts = ClusterRecords(peers=[peer("Lost")], tables=[msgspec.convert(body, NamespaceNattingTable)])
         (found,) = orphans(facts, ())
         self.assertEqual((found.code, found.name, found.severity), ("PeerUnreachable", "milan", "warning"))
         self.assertIn("not released at milan, 1 of its namespaces: there is no session", found.cause)
@@ -219,11 +219,11 @@ class DoctorTests(SynchronousTestCase):
         space = msgspec.convert(
             {"metadata": {"name": "shop-c9", "labels": {"liqo.io/remote-cluster-id": "c9"}}}, Object
         )
-        facts = ClusterFacts(nodes=[node("True")], tunnels=[tunnel("Connected")])
+        facts = ClusterRecords(nodes=[node("True")], tunnels=[tunnel("Connected")])
         found = list(orphans(facts, [space]))
         self.assertEqual([one.kind for one in found], ["namespace", "node", "object"])
         self.assertTrue(all(one.advice for one in found))
-        known = ClusterFacts(
+        known = ClusterRecords(
             peers=[peer("Ready"), peer("Ready", name="c9")],
             nodes=[node("True")],
             virtual_nodes=[RECORD],
@@ -263,6 +263,6 @@ class ReasonsTests(SynchronousTestCase):
             {**msgspec.to_builtins(waiting.status), "conditions": conditions}, type(waiting.status)
         )
         waiting = msgspec.structs.replace(waiting, status=status)
-        facts = ClusterFacts(leader=LEADS, peers=[waiting], offers=[offer])
+        facts = ClusterRecords(leader=LEADS, peers=[waiting], offers=[offer])
         self.assertEqual([one.code for one in diagnose(facts)], ["DecisionPending"])
         self.assertIn("liqodctl accept milan", explain_peer(facts, waiting)[-1]["why"])

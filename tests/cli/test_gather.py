@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.setup.gather import MOST_BYTES, Archive, settings_text, summary
 from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
 from liqod.kube import manifests
-from liqod.model.diagnosis.cluster import ClusterFacts
+from liqod.model.diagnosis.cluster import ClusterRecords
 
 SECRETS = (
     "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg\n-----END PRIVATE KEY-----",
@@ -94,7 +94,7 @@ class ArchiveTests(SynchronousTestCase):
         """A file that is too large is cut, and that is noted."""
         archive = Archive("one")
         archive.add("log.txt", "x" * (MOST_BYTES + 5))
-        archive.add("SUMMARY.md", summary(ClusterFacts(), datetime.now(UTC)))
+        archive.add("SUMMARY.md", summary(ClusterRecords(), datetime.now(UTC)))
         with tarfile.open(fileobj=io.BytesIO(archive.close())) as tar:
             self.assertEqual([one.name for one in tar.getmembers()], ["one/log.txt", "one/SUMMARY.md"])
             self.assertEqual(tar.getmembers()[0].size, MOST_BYTES)

@@ -14,12 +14,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.network import bench_pods, netcheck
 from liqod.config import schema
 from liqod.fabric.agent.kernel import preflight
-from liqod.fabric.agent.kernel.host import Output
-from liqod.fabric.agent.kernel.model import Observed, Tunnel, TunnelPeer
+from liqod.fabric.agent.kernel.host import ProgramOutput
+from liqod.fabric.agent.kernel.model import ObservedKernel, TunnelPeer, WireGuardDevice
 from liqod.model.diagnosis import hops
-from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts
+from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.diagnosis.examination import Evidence, examine
-from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, Ping, SizeProbes, may_send
+from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, PodPings, SizeProbes, may_send
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TYPE_LABEL
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import ForeignCluster
@@ -31,13 +31,13 @@ round-trip min/avg/max = 0.451/0.912/7.250 ms
 """
 
 
-def tunnel_to_milan(**status: Any) -> ClusterFacts:
+def tunnel_to_milan(**status: Any) -> ClusterRecords:
     """Return the records of a peer whose network is agreed on, with a path MTU of 1420."""
     meta = {"metadata": {"name": "c2"}}
     cluster = {**meta, "spec": {"fingerprint": "sha256:1"}, "status": {"clusterName": "milan", "phase": "Ready"}}
     spec = {"publicKey": "KEY", "allowedIPs": ["10.80.0.0/16"]}
     found = {"phase": "Connected", "reason": "PacketsCross", "pathMTU": 1420, **status}
-    return ClusterFacts(
+    return ClusterRecords(
         leader=LeaderFacts("one", alive=True, age=1.0),
         peers=[msgspec.convert(cluster, ForeignCluster)],
         networks=[msgspec.convert({**meta, "status": {"phase": "Agreed"}}, NetworkConfig)],
@@ -59,7 +59,7 @@ def rounds(passing: int, *, lost: Sequence[int] = ()) -> list[SizeProbes]:
     return found
 
 
-def on_path(facts: ClusterFacts | None = None, **probes: Any) -> tuple[list[tuple[str, str]], dict[str, str]]:
+def on_path(facts: ClusterRecords | None = None, **probes: Any) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """Return hop and code of each problem on the path, and what is well by hop."""
     found = examine(Evidence(records=facts or tunnel_to_milan(), path=PathProbes(peer="c2", **probes)))
     return [(one.hop, one.code) for one in found.problems if one.hop], {one.topic: one.text for one in found.passed}
@@ -110,7 +110,7 @@ class PathTests(SynchronousTestCase):
     def test_probes_and_records(self) -> None:
         """What the daemon recorded is not called well since this host sees it otherwise; the same code stands once."""
         cut = tunnel_to_milan(phase="Error", reason="PodPathCut", cut="remote pods", message="its pod does not answer")
-        pod = Ping("10.80.0.9", answered=True, summary="5 packets transmitted, 5 received")
+        pod = PodPings("10.80.0.9", answered=True, summary="5 packets transmitted, 5 received")
         problems, passed = on_path(cut, host=GOOD, sizes=rounds(1420), pods=[pod])
         self.assertEqual(problems, [(hops.PODS, "PodPathCut")])
         self.assertNotIn(hops.PODS, passed)
@@ -155,7 +155,7 @@ class PathTests(SynchronousTestCase):
     def test_observation(self) -> None:
         """What the kernel has of the tunnel to one peer; a handshake that never was has no age."""
         peers = {"KEY": TunnelPeer("192.0.2.1:5871", frozenset(), 1000, 7, 8), "OTHER": TunnelPeer("", frozenset())}
-        observed = Observed(tunnel=Tunnel("OURS", 5871, peers))
+        observed = ObservedKernel(tunnel=WireGuardDevice("OURS", 5871, peers))
         seen = netcheck.observation(observed, "KEY", 1020.0)
         self.assertEqual((seen.known, seen.endpoint, seen.handshake_age), (True, "192.0.2.1:5871", 20.0))
         self.assertIsNone(netcheck.observation(observed, "OTHER", 1020.0).handshake_age)
@@ -196,13 +196,13 @@ class Poor:
         self.refused = refused
         self.commands: list[str] = []
 
-    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+    async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         """Refuse a command that has one of the words in it."""
         line = " ".join(argv)
         self.commands.append(line)
         if any(word in line for word in self.refused):
-            return Output(2, "", "Operation not supported\n")
-        return Output(0, "1\n" if "ip_forward" in line else "", "")
+            return ProgramOutput(2, "", "Operation not supported\n")
+        return ProgramOutput(0, "1\n" if "ip_forward" in line else "", "")
 
 
 class LackingTests(SynchronousTestCase):
@@ -211,7 +211,7 @@ class LackingTests(SynchronousTestCase):
     def look(self, kernel: Poor, *, capable: bool = True, role: str = "gateway") -> list[preflight.HostCheck]:
         """Return what was found, with all programs installed."""
         self.patch(shutil, "which", lambda name, path="": f"/usr/bin/{name}")
-        settings = schema.Network(mode="wireguard", role="node" if role == "node" else "gateway")
+        settings = schema.NetworkSettings(mode="wireguard", role="node" if role == "node" else "gateway")
         work = preflight.check_host(kernel, settings, preflight.Means(capable=lambda: capable), under_systemd=False)
         return self.successResultOf(Deferred.fromCoroutine(work))
 
@@ -245,7 +245,7 @@ class LackingTests(SynchronousTestCase):
         """Each missing program comes with its package; a node needs neither wg nor conntrack."""
         self.patch(shutil, "which", lambda name, path="": None)
         for role, count in (("gateway", 6), ("node", 4)):
-            settings = schema.Network(role="node" if role == "node" else "gateway")
+            settings = schema.NetworkSettings(role="node" if role == "node" else "gateway")
             work = preflight.check_host(Poor(), settings, preflight.Means(capable=lambda: True), under_systemd=False)
             found = self.successResultOf(Deferred.fromCoroutine(work))
             self.assertEqual(len([one for one in found if one.hint.startswith("install the package")]), count)

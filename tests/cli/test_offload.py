@@ -11,17 +11,17 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.cli.console.errors import CliError
 from liqod.cli.status.explain_other import explain_namespace
-from liqod.cli.status.explain_pod import Facts, facts_for, findings
+from liqod.cli.status.explain_pod import PodFacts, facts_for, findings
 from liqod.cli.workloads.dry_run import pod_rows
 from liqod.cli.workloads.offload import row_of, wanted_spec
 from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, PODS
-from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts
+from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
-from liqod.model.records.offloading import NamespaceOffloading, Policy
+from liqod.model.records.offloading import NamespaceOffloading, OffloadingPolicy
 from liqod.model.records.views import ForeignCluster, NamespaceNattingTable, VirtualNode
 from tests.cli import test_commands
 
@@ -29,7 +29,7 @@ TOLERATION = {"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "
 MILAN = msgspec.convert({"spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}, VirtualNode)
 
 
-class WishesTests(SynchronousTestCase):
+class OptionsTests(SynchronousTestCase):
     def test_options(self) -> None:
         """Options become the fields of a NamespaceOffloading; without any, none is made."""
         self.assertEqual(wanted_spec(None, None, "", ()), {})
@@ -109,7 +109,7 @@ class DryRunTests(SynchronousTestCase):
         labels = {"liqo.io/type": "virtual-node"}
         body = {"metadata": {"name": "liqo-milan", "labels": labels}, "status": {"allocatable": {"pods": "10"}}}
         milan = msgspec.convert(body, Node)
-        facts = ClusterFacts(leader=LeaderFacts("one", alive=True, age=1.0), nodes=[milan])
+        facts = ClusterRecords(leader=LeaderFacts("one", alive=True, age=1.0), nodes=[milan])
         asking = {"metadata": {"name": "web"}, "spec": {"runtimeClassName": "liqo", "nodeSelector": labels}}
         other = {"metadata": {"name": "web"}, "spec": {}}
         for given, placement, then in (
@@ -119,7 +119,7 @@ class DryRunTests(SynchronousTestCase):
             (asking, "Local", "a new one: nowhere"),
             (other, "Local", "a new one: here"),
         ):
-            (row,) = pod_rows(facts, Policy(placement), [given])
+            (row,) = pod_rows(facts, OffloadingPolicy(placement), [given])
             self.assertEqual(row["then"], then)
             self.assertEqual("asks for virtual nodes" in row["why"], then.endswith("nowhere"))
 
@@ -130,13 +130,13 @@ class FindingsTests(SynchronousTestCase):
         body = pod()
         body["spec"]["runtimeClassName"] = "liqo"
         for more in ({"enabled": False}, {"enabled": True}, {"enabled": True, "offloading": offloading()}):
-            rows = findings(Facts(pod=body, **more))
+            rows = findings(PodFacts(pod=body, **more))
             (row,) = (row for row in rows if row["what"] == "toleration and affinity")
             self.assertEqual(row["state"], "by its RuntimeClass liqo")
 
     def ask(self, body: dict[str, Any], **facts: Any) -> dict[str, str]:
         given = {"enabled": True, "records": [MILAN], "nodes": {"liqo-milan": {}}, "tables": table("Ready"), **facts}
-        rows = findings(Facts(pod=body, **given))
+        rows = findings(PodFacts(pod=body, **given))
         self.assertTrue(all(set(row) == {"what", "state", "why"} for row in rows))
         return rows[-1]
 
@@ -187,7 +187,7 @@ class FindingsTests(SynchronousTestCase):
                 {"metadata": {"name": "c2"}, "spec": {"fingerprint": "x"}, "status": {"clusterName": "milan", **one}}
                 for one in peers
             ]
-            known = ClusterFacts(
+            known = ClusterRecords(
                 leader=LeaderFacts("one", alive=True, age=1.0),
                 peers=msgspec.convert(bodies, list[ForeignCluster]),
                 virtual_nodes=[MILAN],
@@ -229,7 +229,7 @@ class ProgramsTests(TestCase):
     liqodctl: Any = test_commands.AgainstTests.liqodctl
 
     async def test_offload(self) -> None:
-        """offload labels a namespace and says how; again with other wishes it changes them; unoffload ends both."""
+        """offload labels a namespace and says how; again with other options it changes them; unoffload ends both."""
         await manifests.ensure(self.client)
         self.assertIn("LQ2101", await self.liqodctl("offload", "namespace", "shop", status=1))
         await self.client.create(NAMESPACES, {"metadata": {"name": "shop"}})
@@ -245,14 +245,14 @@ class ProgramsTests(TestCase):
         self.assertEqual(spec["clusterSelector"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"], ["eu"])
         late = await self.liqodctl("offload", "namespace", "shop", "--wait", "--timeout=1", status=1)
         self.assertIn("LQ3001", late)
-        wish = ("offload", "namespace", "shop", "--placement=Remote", "--wait")
+        command = ("offload", "namespace", "shop", "--placement=Remote", "--wait")
         generation = (await self.client.get(NAMESPACEOFFLOADINGS, "offloading", "shop"))["metadata"]["generation"] + 1
         for observed, phase, settled in ((0, "Ready", 0), (1, "InProgress", 0), (1, "Ready", 1)):
             # What the daemon has written when the command begins to wait.
             status = {"observedGeneration": generation - 1 + observed, "offloadingPhase": phase}
             patch = {"status": status}
             await self.client.patch(NAMESPACEOFFLOADINGS, "offloading", patch, "shop", subresource="status")
-            printed = await self.liqodctl(*wish, "--timeout=1", status=1 - settled)
+            printed = await self.liqodctl(*command, "--timeout=1", status=1 - settled)
             self.assertEqual("LQ3001" not in printed, bool(settled), status)
         await self.liqodctl("offload", "ns", "shop", "--placement=local", "--selector=")
         spec = (await self.client.get(NAMESPACEOFFLOADINGS, "offloading", "shop"))["spec"]

@@ -21,14 +21,14 @@ from liqod.cli.setup import doctor
 from liqod.cli.status.explain_other import explain_node, explain_peer
 from liqod.cli.status.explain_pod import cluster_row, facts_for
 from liqod.cli.status.peers import status_rows
-from liqod.cli.web.view import Records, overview
-from liqod.fabric.agent.tunnel_status import Device, Moment, tunnel_status
+from liqod.cli.web.view import Snapshot, overview
+from liqod.fabric.agent.tunnel_status import Moment, TunnelDevice, tunnel_status
 from liqod.fabric.state.report import NetworkReport, PodPath, ProbeResult, TunnelReport
-from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts, diagnose, is_stranger, name_of, problems_of
+from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts, diagnose, is_stranger, name_of, problems_of
 from liqod.model.diagnosis.consistency import QUOTAS
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.installation import ClockFacts, DefinitionFacts, SecretFacts, Unmet, Unread
-from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, Ping, SizeProbes
+from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, PodPings, SizeProbes
 from liqod.model.diagnosis.problem import Diagnosis, Problem
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Object, is_true
@@ -123,7 +123,7 @@ def tunnel_statuses(draw: st.DrawFn) -> TunnelEndpointStatus:
     )
     before = TunnelEndpointStatus(phase=draw(one_of("", "Connected", "Error")))
     moment = Moment(now, datetime.fromtimestamp(1000, UTC))
-    return tunnel_status(link, report, before, Device("liqo", 5871), moment)
+    return tunnel_status(link, report, before, TunnelDevice("liqo", 5871), moment)
 
 
 def named(body: dict[str, Any], name: str, view: type[Any]) -> Any:
@@ -131,7 +131,7 @@ def named(body: dict[str, Any], name: str, view: type[Any]) -> Any:
 
 
 @st.composite
-def records(draw: st.DrawFn) -> ClusterFacts:
+def records(draw: st.DrawFn) -> ClusterRecords:
     """The records of a cluster, in any state, also such as no daemon would write; the peer c2 is always there."""
     virtual, nodes, tables, tunnels = [], [], [], []
     for peer in PEERS:
@@ -153,7 +153,7 @@ def records(draw: st.DrawFn) -> ClusterFacts:
             tunnels.append(named({"spec": ends, "status": written}, peer, TunnelEndpoint))
     offloading = {"metadata": {"name": draw(one_of("offloading", "mine")), "namespace": "shop"}}
     phase = {"offloadingPhase": draw(one_of("Ready", "SomeFailed", "NoClusterSelected"))}
-    return ClusterFacts(
+    return ClusterRecords(
         leader=draw(st.none() | st.builds(LeaderFacts, st.just("one"), st.booleans(), st.just(3.0))),
         peers=[named(draw(CLUSTER), peer, ForeignCluster) for peer in PEERS if peer == "c2" or draw(st.booleans())],
         virtual_nodes=virtual,
@@ -174,7 +174,7 @@ HOSTS = st.builds(
     handshake_age=one_of(None, 20.0, 400.0),
 )
 SIZES = st.tuples(*(st.builds(SizeProbes, st.just(n), st.just(2), one_of((), (0.1,), (0.1, 0.2))) for n in (64, 1420)))
-PINGS = st.lists(st.builds(Ping, one_of("10.80.0.9", "fd00::9"), st.booleans(), st.just("5 packets")), max_size=2)
+PINGS = st.lists(st.builds(PodPings, one_of("10.80.0.9", "fd00::9"), st.booleans(), st.just("5 packets")), max_size=2)
 PROBES = st.builds(
     PathProbes,
     peer=st.just("c2"),
@@ -216,7 +216,7 @@ EVIDENCE = st.builds(
 )
 
 
-def facts_of(evidence: Evidence) -> ClusterFacts:
+def facts_of(evidence: Evidence) -> ClusterRecords:
     assert evidence.records is not None
     return evidence.records
 
@@ -281,9 +281,9 @@ class OneAnswerTests(SynchronousTestCase):
 
     @given(records())
     @settings(max_examples=100, deadline=None)
-    def test_status(self, facts: ClusterFacts) -> None:
+    def test_status(self, facts: ClusterRecords) -> None:
         """No row, explanation or page says well of a peer, or of its node, with which something is wrong."""
-        page = {peer.id: peer for peer in overview(Records(home="rome", facts=facts)).peers}
+        page = {peer.id: peer for peer in overview(Snapshot(home="rome", facts=facts)).peers}
         rows = {row["id"]: row for row in status_rows(facts, {})}
         for cluster in facts.peers:
             peer = cluster.metadata.name
@@ -309,7 +309,7 @@ class OneAnswerTests(SynchronousTestCase):
 
     @given(records())
     @settings(max_examples=100, deadline=None)
-    def test_test(self, facts: ClusterFacts) -> None:
+    def test_test(self, facts: ClusterRecords) -> None:
         """``test`` starts no pods where the model knows an error, which it names, or where nothing is borrowed."""
         for cluster in facts.peers:
             peer = cluster.metadata.name
@@ -335,7 +335,7 @@ class OneAnswerTests(SynchronousTestCase):
         """Where the condition of a tunnel is not True the model has its reason as a code, and else nothing failing."""
         tunnel = named({"status": msgspec.to_builtins(status)}, "c2", TunnelEndpoint)
         peer = named({"spec": {"fingerprint": "x"}, "status": {"phase": "Ready"}}, "c2", ForeignCluster)
-        facts = ClusterFacts(leader=LeaderFacts("one", alive=True, age=1.0), peers=[peer], tunnels=[tunnel])
+        facts = ClusterRecords(leader=LeaderFacts("one", alive=True, age=1.0), peers=[peer], tunnels=[tunnel])
         (condition,) = status.conditions
         found = [one.code for one in diagnose(facts)]
         if condition.status != "True" or condition.reason != "PacketsCross":

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.network.ping_rows import (
     ADDRESSES,
-    Measured,
+    PathTimes,
     addresses_of,
     as_row,
     recorded_tunnel,
@@ -37,26 +37,26 @@ class RowsTests(SynchronousTestCase):
 
     def test_times(self) -> None:
         """Least, median and most in milliseconds, and the share without an answer."""
-        row = as_row(Measured("session", "192.0.2.1:5872", 4, [0.003, 0.001, 0.0024]))
+        row = as_row(PathTimes("session", "192.0.2.1:5872", 4, [0.003, 0.001, 0.0024]))
         self.assertEqual((row["minMs"], row["medianMs"], row["maxMs"], row["lostPercent"]), (1.0, 2.4, 3.0, 25))
         self.assertEqual((shown(row)["time"], shown(row)["loss"]), ("1.0 / 2.4 / 3.0", "25 %"))
 
     def test_not_measured(self) -> None:
         """What was not measured has no figures, rather than zeros."""
-        row = as_row(Measured("peer API", note="no pod runs at the peer"))
+        row = as_row(PathTimes("peer API", note="no pod runs at the peer"))
         self.assertEqual(
             (row["minMs"], row["lostPercent"], shown(row)["time"], shown(row)["loss"]), (None, None, "", "")
         )
-        lost = shown(as_row(Measured("tunnel", "10.80.0.1", 5)))
+        lost = shown(as_row(PathTimes("tunnel", "10.80.0.1", 5)))
         self.assertEqual((lost["time"], lost["loss"]), ("", "100 %"))
 
     def test_failure(self) -> None:
         """A path without any answer is a failure, but for an address: the peer may have opened the session."""
-        answered, silent = Measured("own API", "", 1, [0.001]), Measured("session", "192.0.2.1:5872", 5)
-        self.assertFalse(unanswered([answered, silent, Measured("peer API", note="not measured")]))
+        answered, silent = PathTimes("own API", "", 1, [0.001]), PathTimes("session", "192.0.2.1:5872", 5)
+        self.assertFalse(unanswered([answered, silent, PathTimes("peer API", note="not measured")]))
         for path in ("own API", "peer API", "tunnel"):
-            self.assertTrue(unanswered([answered, Measured(path, "", 5)]), path)
-        self.assertTrue(unanswered([Measured("tunnel", broken=True)]))
+            self.assertTrue(unanswered([answered, PathTimes(path, "", 5)]), path)
+        self.assertTrue(unanswered([PathTimes("tunnel", broken=True)]))
 
     def test_recorded_tunnel(self) -> None:
         """Away from the gateway there are the daemon's own figures; a tunnel that is down is named with its reason."""

@@ -7,7 +7,7 @@ import ipaddress
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.network.pools import Need, api_servers, judge_pools, time_servers
-from liqod.config.schema import Network
+from liqod.config.schema import NetworkSettings
 
 TIME = Need("time server", ipaddress.ip_network("172.16.0.5"))
 
@@ -19,19 +19,19 @@ class PoolsTests(SynchronousTestCase):
         near = [ipaddress.ip_network("172.16.0.0/24")]
         pools = ["172.16.0.0/12"]
         for settings, needs, known, expected in (
-            (Network(pools=pools), [TIME], [], ["warning"]),
-            (Network(pools=pools), [TIME, TIME], [], ["warning"]),
-            (Network(pools=pools), [outside], [], ["good"]),
-            (Network(pools=pools), [], [], ["good"]),
-            (Network(pools=pools), [TIME], near, ["good"]),
-            (Network(pools=pools, reserved=["172.16.0.5/32"]), [TIME], [], ["good"]),
-            (Network(pools=["10.64.0.0/10"], accept=pools), [TIME], [], ["warning"]),
-            (Network(pools=["10.64.0.0/10"]), [TIME], [], ["good"]),
-            (Network(pools=["fd00::/8"]), [TIME, *api_servers(["fd00::1", "no address"])], [], ["warning"]),
+            (NetworkSettings(pools=pools), [TIME], [], ["warning"]),
+            (NetworkSettings(pools=pools), [TIME, TIME], [], ["warning"]),
+            (NetworkSettings(pools=pools), [outside], [], ["good"]),
+            (NetworkSettings(pools=pools), [], [], ["good"]),
+            (NetworkSettings(pools=pools), [TIME], near, ["good"]),
+            (NetworkSettings(pools=pools, reserved=["172.16.0.5/32"]), [TIME], [], ["good"]),
+            (NetworkSettings(pools=["10.64.0.0/10"], accept=pools), [TIME], [], ["warning"]),
+            (NetworkSettings(pools=["10.64.0.0/10"]), [TIME], [], ["good"]),
+            (NetworkSettings(pools=["fd00::/8"]), [TIME, *api_servers(["fd00::1", "no address"])], [], ["warning"]),
         ):
             found = judge_pools(settings, needs, known)
             self.assertEqual([one.verdict for one in found], expected, (settings, needs))
-        (warned,) = judge_pools(Network(pools=pools), [TIME], [])
+        (warned,) = judge_pools(NetworkSettings(pools=pools), [TIME], [])
         self.assertIn("172.16.0.5 lies in 172.16.0.0/12", warned.text)
         self.assertIn('"172.16.0.5/32" to reserved', warned.hint)
 

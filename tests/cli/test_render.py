@@ -20,7 +20,7 @@ from liqod.cli.console.findings import bad, failed, good, lines, warning
 from liqod.cli.console.render import age, as_documents, as_text, cell
 from liqod.cli.console.table import display_width, layout
 from liqod.cli.status.peers import STATUS_COLUMNS, STATUS_WIDE, brief, discover_rows, find, status_rows
-from liqod.model.diagnosis.cluster import ClusterFacts
+from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.objects.meta import Condition, ObjectMeta
 from liqod.model.objects.node import Node, NodeSpec, NodeStatus
 from liqod.model.records.network import Decision, NetworkConfig, NetworkConfigSpec
@@ -45,8 +45,8 @@ def shown(
     return "".join("".join(part for part, _ in line) + "\n" for line in layout(rows, columns, width, beneath))
 
 
-def facts(*peers: ForeignCluster, **more: Any) -> ClusterFacts:
-    return ClusterFacts(peers=peers, **more)
+def facts(*peers: ForeignCluster, **more: Any) -> ClusterRecords:
+    return ClusterRecords(peers=peers, **more)
 
 
 def real_node(name: str, *, ready: str = "True", unschedulable: bool = False) -> Node:

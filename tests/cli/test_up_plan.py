@@ -10,12 +10,21 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.setup.up.observe import is_same_cluster
-from liqod.cli.setup.up.plan import Credentials, Found, Invitation, Kubeconfig, Service, is_needed, plan, refused
+from liqod.cli.setup.up.plan import (
+    Credentials,
+    DaemonUnit,
+    FoundSetup,
+    Invitation,
+    Kubeconfig,
+    is_needed,
+    plan,
+    refused,
+)
 from liqod.kube.connection.config import ClientConfig
 
-DONE = Found(
+DONE = FoundSetup(
     kubeconfig=Kubeconfig("/etc/liqod/kubeconfig", "current", ours=True),
-    service=Service("liqod.service", enabled=True, running=True),
+    service=DaemonUnit("liqod.service", enabled=True, running=True),
     keyed=True,
 )
 BARE = attrs.evolve(
@@ -23,14 +32,14 @@ BARE = attrs.evolve(
     kubeconfig=Kubeconfig("/etc/liqod/kubeconfig"),
     files=("write /etc/liqod/liqod.toml",),
     objects=("Namespace liqo-system", "ClusterRole liqod", "ClusterRole borrower"),
-    service=Service("liqod.service"),
+    service=DaemonUnit("liqod.service"),
     keyed=False,
 )
 LINES = st.lists(st.just("Kind name"), max_size=2)
 NAMES = ["check", "host", "cluster", "kubeconfig", "service", "ready"]
 
 
-def states(found: Found) -> dict[str, str]:
+def states(found: FoundSetup) -> dict[str, str]:
     """Return the state of each step, in their order."""
     return {step.name: step.state for step in plan(found)}
 
@@ -53,8 +62,8 @@ class StepTests(SynchronousTestCase):
             ({"files": ("replace unit",), "outdated": True}, {"host", "service", "ready"}),
             ({"objects": ("ClusterRole liqod",)}, {"cluster"}),
             ({"kubeconfig": Kubeconfig("/k")}, {"kubeconfig", "service", "ready"}),
-            ({"service": Service("u", enabled=True)}, {"service", "ready"}),
-            ({"service": Service("u", running=True)}, {"service", "ready"}),
+            ({"service": DaemonUnit("u", enabled=True)}, {"service", "ready"}),
+            ({"service": DaemonUnit("u", running=True)}, {"service", "ready"}),
             ({"keyed": False}, {"ready"}),
             ({"service": None}, set()),
             ({"invitation": Invitation("milan", trusted=True)}, set()),
@@ -69,7 +78,7 @@ class StepTests(SynchronousTestCase):
         for changed, name, reason in (
             ({"failed": ("no clock",)}, "check", "no clock"),
             ({"obstacles": ("/etc is read-only",)}, "host", "/etc is read-only"),
-            ({"service": Service("u", problem="no systemd")}, "service", "no systemd"),
+            ({"service": DaemonUnit("u", problem="no systemd")}, "service", "no systemd"),
             ({"invitation": Invitation("milan", problem="cut off")}, "peering", "cut off"),
             ({"kubeconfig": Kubeconfig("/k", "foreign", ours=True)}, "kubeconfig", "another cluster"),
         ):
@@ -90,7 +99,7 @@ class StepTests(SynchronousTestCase):
 
     @given(
         st.builds(
-            Found,
+            FoundSetup,
             kubeconfig=st.builds(Kubeconfig, st.just("/k"), st.sampled_from(get_args(Credentials)), st.booleans()),
             failed=LINES,
             obstacles=LINES,
@@ -98,12 +107,12 @@ class StepTests(SynchronousTestCase):
             objects=LINES,
             outdated=st.booleans(),
             service=st.none()
-            | st.builds(Service, st.just("u"), st.booleans(), st.booleans(), problem=st.sampled_from(["", "x"])),
+            | st.builds(DaemonUnit, st.just("u"), st.booleans(), st.booleans(), problem=st.sampled_from(["", "x"])),
             keyed=st.booleans(),
             invitation=st.none() | st.builds(Invitation, st.just("m"), st.booleans(), st.sampled_from(["", "x"])),
         )
     )
-    def test_repeated(self, found: Found) -> None:
+    def test_repeated(self, found: FoundSetup) -> None:
         """Whatever was found and wherever a run ended, carrying out what is needed leaves nothing to do."""
         if refused(plan(found)):
             return
@@ -116,7 +125,7 @@ class StepTests(SynchronousTestCase):
         self.assertFalse(is_needed(plan(found)))
 
 
-def carried_out(found: Found, step: str) -> Found:
+def carried_out(found: FoundSetup, step: str) -> FoundSetup:
     """Return what is found after one step."""
     match step:
         case "host":
@@ -126,7 +135,7 @@ def carried_out(found: Found, step: str) -> Found:
         case "kubeconfig":
             return attrs.evolve(found, kubeconfig=Kubeconfig("/k", "current", ours=True), outdated=True)
         case "service":
-            return attrs.evolve(found, service=Service("u", enabled=True, running=True), outdated=False)
+            return attrs.evolve(found, service=DaemonUnit("u", enabled=True, running=True), outdated=False)
         case "ready":
             return attrs.evolve(found, keyed=True)
     return attrs.evolve(found, invitation=Invitation("m", trusted=True))

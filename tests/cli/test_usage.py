@@ -19,7 +19,7 @@ from liqod.cli.status.usage_rows import (
     Carried,
     Claimed,
     Known,
-    Measured,
+    PodUsage,
     Used,
     lenders_of,
     measured,
@@ -27,7 +27,7 @@ from liqod.cli.status.usage_rows import (
     usage_rows,
 )
 from liqod.kube.resources import NAMESPACES, PODS, RESOURCEQUOTAS
-from liqod.model.diagnosis.cluster import ClusterFacts
+from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.ids import Key
 from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
 from tests.cli.test_every_command import EveryCase
@@ -45,7 +45,7 @@ class RowsTests(SynchronousTestCase):
 
     def test_sums(self) -> None:
         """A row for all and one for each namespace; what was not measured is left out of the sum, and counted."""
-        seen = Measured(Fraction(1, 4), 2**20, 10, 20)
+        seen = PodUsage(Fraction(1, 4), 2**20, 10, 20)
         rows = usage_rows(Known(names=NAMES, used=[pod("shop", measured=seen), pod("shop"), pod("web")]))
         self.assertEqual([(one["namespace"], one["pods"]) for one in rows], [("all", 3), ("shop", 2), ("web", 1)])
         whole, shop, web = rows
@@ -83,7 +83,7 @@ class RowsTests(SynchronousTestCase):
 
     def test_storage(self) -> None:
         """Claims are summed; a volume that two pods mount is measured once."""
-        seen = Measured(volumes={Key("shop", "data"): 100})
+        seen = PodUsage(volumes={Key("shop", "data"): 100})
         claim = Claimed(peer="c2", direction="borrowed", namespace="shop", size=Fraction(2**30))
         used = [pod("shop", measured=seen), pod("shop", measured=seen)]
         whole, shop = usage_rows(Known(names=NAMES, used=used, claimed=[claim, claim]))
@@ -91,7 +91,7 @@ class RowsTests(SynchronousTestCase):
 
     def test_shown(self) -> None:
         """Cells are short enough for 80 columns, and say what is not known by saying nothing."""
-        seen = Measured(Fraction(123456789, 10**9), 123456789)
+        seen = PodUsage(Fraction(123456789, 10**9), 123456789)
         large = {"cpu": Fraction(64), "memory": Fraction(2**38)}
         used = [pod("a-namespace-of-23-letters", measured=seen)]
         rows = [shown(one) for one in usage_rows(Known(names=NAMES, used=used, bounds={("c2", "borrowed"): large}))]
@@ -109,7 +109,7 @@ class RowsTests(SynchronousTestCase):
         body = {"podRef": ref, "cpu": {"usageNanoCores": 5}, "memory": {"workingSetBytes": -1}, "volume": [volume, {}]}
         (found,) = measured(json.dumps({"node": {}, "pods": [body]}).encode()).items()
         self.assertEqual(
-            found, (Key("shop", "web"), Measured(Fraction(5, 10**9), None, volumes={Key("shop", "data"): 5}))
+            found, (Key("shop", "web"), PodUsage(Fraction(5, 10**9), None, volumes={Key("shop", "data"): 5}))
         )
         for odd in (b"", b"[]", b'{"pods": 1}', b'{"pods": [{"cpu": "x"}]}'):
             self.assertRaises(ValueError, measured, odd)
@@ -141,7 +141,7 @@ class RowsTests(SynchronousTestCase):
         record = msgspec.convert({"metadata": {"name": "c2"}, "spec": {"clusterID": "c2"}}, VirtualNode)
         lent = {"lent": {"resources": {"cpu": "1"}}}
         cluster = msgspec.convert({"metadata": {"name": "c3"}, "status": lent}, ForeignCluster)
-        facts = ClusterFacts(offers=[advertised], virtual_nodes=[record], peers=[cluster])
+        facts = ClusterRecords(offers=[advertised], virtual_nodes=[record], peers=[cluster])
         self.assertEqual(bounds(facts), {("c2", "borrowed"): {"cpu": 2}, ("c3", "lent"): {"cpu": 1}})
 
 

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.peering.token import PORT, listening_port
 from liqod.config.checks import endpoint_problem
 from liqod.config.endpoints import port_of, with_port
-from liqod.config.schema import Peering, Settings
+from liqod.config.schema import PeeringSettings, Settings
 from liqod.flow.clocks import installed_reactor
 from liqod.kubelet.api.ports import NodePorts
 
@@ -43,6 +43,6 @@ class EndpointTests(SynchronousTestCase):
         """The check of the settings, tokens and DNS records, and the ports of virtual nodes read the same port."""
         for text, port, _ in PORTS:
             self.assertEqual(endpoint_problem(text), "", text)
-            self.assertEqual(listening_port(Settings(peering=Peering(listen=text))), port or PORT, text)
+            self.assertEqual(listening_port(Settings(peering=PeeringSettings(listen=text))), port or PORT, text)
             self.assertEqual(NodePorts(installed_reactor(), text, None)._configured, port, text)  # type: ignore[arg-type]
-        self.assertEqual(listening_port(Settings(peering=Peering(listen=NONE[1]))), PORT)
+        self.assertEqual(listening_port(Settings(peering=PeeringSettings(listen=NONE[1]))), PORT)

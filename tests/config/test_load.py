@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.acceptance.check import check
-from liqod.config.load import ConfigError, load, parse
-from liqod.config.schema import Peer, Settings
+from liqod.config.load import SettingsError, load, parse
+from liqod.config.schema import PeerSettings, Settings
 from liqod.model.records.offer import MAX_LABELS, Offer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 class Base(SynchronousTestCase):
     def problems(self, text: str, **environ: str) -> list[str]:
-        error: ConfigError = self.assertRaises(ConfigError, parse, text, environ)
+        error: SettingsError = self.assertRaises(SettingsError, parse, text, environ)
         return error.problems
 
 
@@ -39,7 +39,7 @@ class ReadingTests(Base):
         settings = parse(text, {})
         self.assertEqual(settings.sharing.ttl, 60.0)
         self.assertEqual(settings.sharing.limits, {"cpu": "4", "memory": "8Gi"})
-        self.assertEqual(settings.discovery.peers, [Peer(address="10.0.0.1:5872")])
+        self.assertEqual(settings.discovery.peers, [PeerSettings(address="10.0.0.1:5872")])
 
     def test_shipped_file(self) -> None:
         """The shipped file names every setting, with its default."""
@@ -70,7 +70,7 @@ class EnvironmentTests(Base):
         """Lists and tables are written in the environment as in the file."""
         environ = {"LIQOD_DISCOVERY__PEERS": '[{address = "a:1"}]', "LIQOD_SHARING__LIMITS": '{cpu = "1"}'}
         settings = parse("", environ)
-        self.assertEqual(settings.discovery.peers, [Peer(address="a:1")])
+        self.assertEqual(settings.discovery.peers, [PeerSettings(address="a:1")])
         self.assertEqual(settings.sharing.limits, {"cpu": "1"})
 
     def test_unknown(self) -> None:
@@ -165,11 +165,11 @@ class ComplaintsTests(Base):
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.dictionaries(st.sampled_from(["peering", "sharing", "zz", "log"]), st.integers() | st.text(max_size=5)))
     def test_never_another_error(self, tables: dict[str, int | str]) -> None:
-        """Whatever stands in the environment, the result is settings or a ConfigError."""
+        """Whatever stands in the environment, the result is settings or a SettingsError."""
         environ = {f"LIQOD_{name.upper()}__LISTEN": str(value) for name, value in tables.items()}
         try:
             parse("", environ)
-        except ConfigError as error:
+        except SettingsError as error:
             self.assertTrue(error.problems)
 
 
@@ -283,26 +283,26 @@ class SenseTests(Base):
 class FilesTests(Base):
     def test_missing(self) -> None:
         """A file that is not there is named, with how to name another."""
-        problems = self.assertRaises(ConfigError, load, "/nonexistent/liqod.toml", {}).problems
+        problems = self.assertRaises(SettingsError, load, "/nonexistent/liqod.toml", {}).problems
         self.assertEqual(
             problems, ["/nonexistent/liqod.toml: no such file or directory; name the configuration with --config"]
         )
 
     def test_directory(self) -> None:
         """A directory is no configuration."""
-        self.assertIn("is a directory", self.assertRaises(ConfigError, load, "/", {}).problems[0])
+        self.assertIn("is a directory", self.assertRaises(SettingsError, load, "/", {}).problems[0])
 
     def test_not_text(self) -> None:
         """Bytes that are no UTF-8 are reported with their line."""
         path = self.mktemp()
         Path(path).write_bytes(b"# fine\n[peering]\n\xff")
-        self.assertIn("line 3: is not UTF-8", self.assertRaises(ConfigError, load, path, {}).problems[0])
+        self.assertIn("line 3: is not UTF-8", self.assertRaises(SettingsError, load, path, {}).problems[0])
 
     def test_named_files(self) -> None:
         """Files that the settings name must be readable."""
         path = self.mktemp()
         Path(path).write_text('[identity]\nca = "/nonexistent/ca.pem"\n')
-        problems = self.assertRaises(ConfigError, load, path, {}).problems
+        problems = self.assertRaises(SettingsError, load, path, {}).problems
         self.assertEqual(len(problems), 1)
         self.assertIn('identity.ca = "/nonexistent/ca.pem"', problems[0])
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Peer
+from liqod.config.schema import PeerSettings
 from liqod.discovery import manual
 from liqod.discovery.candidate import (
     MAX_ADDRESSES,
@@ -137,7 +137,7 @@ class ConfiguredPeerTests(SynchronousTestCase):
 
     def test_candidates_carry_the_pinned_fingerprint(self) -> None:
         """A configured fingerprint travels with the candidate; doubles are one."""
-        peers = [Peer("a:1", FINGERPRINT), Peer("b:5872"), Peer("b:5872")]
+        peers = [PeerSettings("a:1", FINGERPRINT), PeerSettings("b:5872"), PeerSettings("b:5872")]
         self.assertEqual(
             manual.candidates(peers),
             (Candidate("a", 1, "Manual", fingerprint=FINGERPRINT), Candidate("b", 5872, "Manual")),

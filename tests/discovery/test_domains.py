@@ -21,7 +21,7 @@ from twisted.trial.unittest import FailTest, SynchronousTestCase, TestCase
 from liqod.demo.access import client_config
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.domains import DomainSearch, make_resolver, system_servers
-from liqod.discovery.merge import Lost, Seen
+from liqod.discovery.merge import Lost, Resolved
 from liqod.discovery.unicast import EMPTY_DELAY, MIN_DELAY, SearchFailed, search
 from liqod.discovery.zone import zone_lines
 from liqod.kube import manifests
@@ -210,12 +210,12 @@ class RecordTests(DnsCase):
         self.client = Client(client_config(self.cluster), REACTOR)
         self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
         await manifests.ensure(self.client)
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, Resolved] = {}
         self.lost: list[str] = []
 
-    def saw(self, changes: Sequence[Seen | Lost]) -> None:
+    def saw(self, changes: Sequence[Resolved | Lost]) -> None:
         for change in changes:
-            if isinstance(change, Seen):
+            if isinstance(change, Resolved):
                 self.seen[change.instance] = change
             else:
                 self.lost.append(change.instance)

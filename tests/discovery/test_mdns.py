@@ -15,12 +15,12 @@ from liqod.discovery import mdns as module
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.interfaces import Interface
 from liqod.discovery.mdns import MAX_NAMES, MAX_PENDING, MAX_RESOLVING, TYPE, Mdns
-from liqod.discovery.merge import Lost, Seen
+from liqod.discovery.merge import Lost, Resolved
 from liqod.discovery.service import Discovery
 from liqod.flow import aio
 from tests.netns.mdns_flood import packet
 
-LOOPBACK = schema.Discovery(interfaces=["127.0.0.1"])
+LOOPBACK = schema.DiscoverySettings(interfaces=["127.0.0.1"])
 
 
 class LoopbackTests(TestCase):
@@ -81,7 +81,7 @@ class LoopbackTests(TestCase):
     async def test_missing_interface_is_a_problem_not_an_end(self) -> None:
         """Where no interface fits, the reason is kept and the daemon lives on."""
         there: list[Interface] = []
-        seen: list[Seen | Lost] = []
+        seen: list[Resolved | Lost] = []
         me = Announcement("alpha", "turin", "", 5872)
         mdns = Mdns(me, ("none0",), reactor, seen.extend, observe=lambda: there)
         mdns.startService()
@@ -106,7 +106,7 @@ class LoopbackTests(TestCase):
 
     async def test_names_that_are_none(self) -> None:
         """A name that nobody could have is passed over, and what came together with it is not."""
-        seen: list[Seen | Lost] = []
+        seen: list[Resolved | Lost] = []
         mdns = Mdns(Announcement("alpha", "turin", "", 5872), ("127.0.0.1",), reactor, seen.extend)
         mdns.startService()
         await self.until(lambda: mdns._responder is not None)

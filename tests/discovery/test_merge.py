@@ -15,7 +15,7 @@ from liqod.discovery.merge import (
     MAX_PER_HOST,
     Entry,
     Lost,
-    Seen,
+    Resolved,
     Table,
     candidates,
     fold,
@@ -23,9 +23,9 @@ from liqod.discovery.merge import (
 )
 
 
-def seen(name: str, *hosts: str) -> Seen:
+def seen(name: str, *hosts: str) -> Resolved:
     """Return a sighting of an announcement at some addresses."""
-    return Seen(name, tuple(Candidate(host, 5872, "mDNS", name) for host in hosts))
+    return Resolved(name, tuple(Candidate(host, 5872, "mDNS", name) for host in hosts))
 
 
 def hosts(table: Table) -> list[str]:

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config import schema
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.mdns import Mdns
-from liqod.discovery.merge import GRACE, Lost, Seen
+from liqod.discovery.merge import GRACE, Lost, Resolved
 from liqod.discovery.service import Discovery
 
 ME = Announcement("me", "me", "", 5872)
@@ -29,7 +29,7 @@ class Played(Service):
         me: Announcement,
         wanted: Sequence[str],
         clock: IReactorTime,
-        on_sightings: Callable[[Sequence[Seen | Lost]], None],
+        on_sightings: Callable[[Sequence[Resolved | Lost]], None],
     ) -> None:
         self.saw = on_sightings
         self.announced = [me]
@@ -44,7 +44,7 @@ class ServiceTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.changes: list[tuple[Candidate, ...]] = []
-        settings = schema.Discovery(peers=[schema.Peer("hand.example:5872")])
+        settings = schema.DiscoverySettings(peers=[schema.PeerSettings("hand.example:5872")])
         self.discovery = Discovery(settings, ME, self.clock, self.changes.append, make_mdns=Played)
         (self.source,) = self.discovery.services
 
@@ -57,7 +57,7 @@ class ServiceTests(SynchronousTestCase):
         """A repeated sighting calls nobody; a lost one turns stale, and is gone after the grace period."""
         self.discovery.startService()
         for _ in range(3):
-            self.source.saw([Seen("peer", (FOUND,))])
+            self.source.saw([Resolved("peer", (FOUND,))])
         self.source.saw([Lost("peer")])
         stale = Candidate("10.0.0.1", 5872, "mDNS", "peer", stale=True)
         self.assertEqual(self.changes, [(MANUAL,), (MANUAL, FOUND), (MANUAL, stale)])
@@ -68,15 +68,15 @@ class ServiceTests(SynchronousTestCase):
     def test_stopped_service_is_quiet(self) -> None:
         """After stopService no timer is left and no sighting is reported."""
         self.discovery.startService()
-        self.source.saw([Seen("peer", (FOUND,)), Lost("peer")])
+        self.source.saw([Resolved("peer", (FOUND,)), Lost("peer")])
         self.successResultOf(self.discovery.stopService())
         count = len(self.changes)
-        self.source.saw([Seen("other", (FOUND,))])
+        self.source.saw([Resolved("other", (FOUND,))])
         self.assertEqual((len(self.changes), self.clock.getDelayedCalls()), (count, []))
 
     def test_nothing_found_is_reported_as_nothing(self) -> None:
         """Without peers the owner hears the empty tuple at start: no candidates is an answer."""
-        Discovery(schema.Discovery(mdns=False), ME, self.clock, self.changes.append).startService()
+        Discovery(schema.DiscoverySettings(mdns=False), ME, self.clock, self.changes.append).startService()
         self.assertEqual(self.changes, [()])
 
     def test_without_mdns_nothing_is_announced(self) -> None:
@@ -90,7 +90,7 @@ class ServiceTests(SynchronousTestCase):
 
         for mdns in (True, False):
             sources.clear()
-            chosen = schema.Discovery(mdns=mdns)
+            chosen = schema.DiscoverySettings(mdns=mdns)
             discovery = Discovery(chosen, ME, self.clock, self.changes.append, make_mdns=Made)
             discovery.startService()
             discovery.announce_key("sha256:next")
@@ -98,7 +98,7 @@ class ServiceTests(SynchronousTestCase):
 
     def test_wrong_address_is_refused_at_once(self) -> None:
         """A configured address that is none stops the daemon with its name in the message."""
-        settings = schema.Discovery(mdns=False, peers=[schema.Peer("a:b:c:nonsense")])
+        settings = schema.DiscoverySettings(mdns=False, peers=[schema.PeerSettings("a:b:c:nonsense")])
         with self.assertRaisesRegex(ValueError, "nonsense"):
             Discovery(settings, ME, self.clock, self.changes.append)
 

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.schema import Settings
 from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.agent.kernel.host import apply, observe
-from liqod.fabric.agent.kernel.model import Desired
+from liqod.fabric.agent.kernel.model import DesiredKernel
 from liqod.fabric.agent.kernel.plan import plan, removal
 from liqod.fabric.agent.kernel.preflight import Means
 from liqod.flow.clocks import installed_reactor
@@ -48,7 +48,7 @@ class HostCase(SynchronousTestCase):
         self.kernel = FakeKernel()
         self.before = self.kernel.state()
 
-    def converge(self, desired: Desired) -> int:
+    def converge(self, desired: DesiredKernel) -> int:
         """Look, plan and apply once; return how many steps there were."""
 
         async def once() -> int:

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import attrs
 
-from liqod.fabric.agent.kernel.host import KernelError, Output
+from liqod.fabric.agent.kernel.host import KernelError, ProgramOutput
 
-_OK: Final = Output(0, "", "")
+_OK: Final = ProgramOutput(0, "", "")
 
 
 class Refused(Exception):
@@ -59,7 +59,7 @@ class FakeKernel:
         self.commands: list[tuple[str, ...]] = []
         self.fail_after: int | None = None
 
-    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+    async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         """Run a command."""
         self.commands.append(tuple(argv))
         changes = "-j" not in argv and "show" not in argv and "-n" not in argv
@@ -67,7 +67,7 @@ class FakeKernel:
             if self.fail_after == 0:
                 raise KernelError("the host crashed")
             self.fail_after -= 1
-        program: dict[str, Callable[[list[str], str], Output]] = {
+        program: dict[str, Callable[[list[str], str], ProgramOutput]] = {
             "ip": self._ip,
             "wg": self._wg,
             "nft": self._nft,
@@ -79,7 +79,7 @@ class FakeKernel:
         try:
             return program[argv[0]](list(argv[1:]), stdin)
         except Refused as error:
-            return Output(1, "", str(error))
+            return ProgramOutput(1, "", str(error))
 
     def state(self) -> object:
         """Return all that a command could have changed, as one comparable value."""
@@ -88,14 +88,14 @@ class FakeKernel:
 
     # ip
 
-    def _ip(self, words: list[str], stdin: str) -> Output:
+    def _ip(self, words: list[str], stdin: str) -> ProgramOutput:
         version = next((word[1] for word in words if word in ("-4", "-6")), "4")
         if "-batch" in words:
             for line in stdin.splitlines():
                 self._ip_line(version, line.split())
             return _OK
         if "-j" in words:
-            return Output(0, json.dumps(self._shown(version, [word for word in words if word[0] != "-"])), "")
+            return ProgramOutput(0, json.dumps(self._shown(version, [word for word in words if word[0] != "-"])), "")
         self._ip_line(version, [word for word in words if word not in ("-4", "-6")])
         return _OK
 
@@ -176,10 +176,10 @@ class FakeKernel:
             case _:
                 raise AssertionError(f"ip link {' '.join(words)} is not understood")
 
-    def _bridge(self, words: list[str], stdin: str) -> Output:
+    def _bridge(self, words: list[str], stdin: str) -> ProgramOutput:
         match words:
             case ["-j", "fdb", "show", "dev", name]:
-                return Output(
+                return ProgramOutput(
                     0, json.dumps([{"mac": mac, "dst": to} for mac, to in self._link(name).hosts.items()]), ""
                 )
             case ["-batch", "-"]:
@@ -194,19 +194,19 @@ class FakeKernel:
                 return _OK
         raise AssertionError(f"bridge {' '.join(words)} is not understood")
 
-    def _sysctl(self, words: list[str]) -> Output:
+    def _sysctl(self, words: list[str]) -> ProgramOutput:
         match words:
             case ["-n", "net.ipv4.ip_forward"]:
-                return Output(0, "1\n", "")
+                return ProgramOutput(0, "1\n", "")
             case ["-n", name] if name.endswith(".rp_filter"):
-                return Output(0, self._link(name.split(".")[3]).rp_filter + "\n", "")
+                return ProgramOutput(0, self._link(name.split(".")[3]).rp_filter + "\n", "")
             case ["-q", "-w", setting] if ".rp_filter=" in setting:
                 name, _, value = setting.partition("=")
                 self._link(name.split(".")[3]).rp_filter = value
                 return _OK
         raise AssertionError(f"sysctl {' '.join(words)} is not understood")
 
-    def _conntrack(self, words: list[str]) -> Output:
+    def _conntrack(self, words: list[str]) -> ProgramOutput:
         """Forget the connections of a network; none is made here, but ``flows`` can name some as (source, target)."""
         match words:
             case ["-D", "-f", version, "--orig-src" | "--orig-dst" as end, text]:
@@ -216,7 +216,7 @@ class FakeKernel:
                 found = {flow for flow in self.flows if ipaddress.ip_address(flow[index]) in network}
                 self.flows -= found
                 said = f"conntrack v1.4.7 (conntrack-tools): {len(found)} flow entries have been deleted."
-                return Output(0 if found else 1, "", said)
+                return ProgramOutput(0 if found else 1, "", said)
         raise AssertionError(f"conntrack {' '.join(words)} is not understood")
 
     def _rule(self, verb: str, rule: tuple[str, str, str, str]) -> None:
@@ -285,7 +285,7 @@ class FakeKernel:
             raise Refused(f'Device "{name}" does not exist.')
         return self.links[name]
 
-    def _add_link(self, name: str, kind: str) -> Output:
+    def _add_link(self, name: str, kind: str) -> ProgramOutput:
         if name in self.links:
             raise Refused("RTNETLINK answers: File exists")
         self.links[name] = FakeLink(kind)
@@ -293,11 +293,11 @@ class FakeKernel:
 
     # wg
 
-    def _wg(self, words: list[str], stdin: str) -> Output:
+    def _wg(self, words: list[str], stdin: str) -> ProgramOutput:
         link = self._link(words[1])
         match words:
             case ["show", _, "dump"]:
-                return Output(0, self._dump(link), "")
+                return ProgramOutput(0, self._dump(link), "")
             case ["set", _, "private-key", "/dev/stdin"]:
                 link.public_key = public_key(stdin.strip())
             case ["set", _, "listen-port", port]:
@@ -329,12 +329,12 @@ class FakeKernel:
 
     # nft
 
-    def _nft(self, words: list[str], stdin: str) -> Output:
+    def _nft(self, words: list[str], stdin: str) -> ProgramOutput:
         if words[:3] == ["-j", "list", "table"]:
             name = " ".join(words[3:])
             if name not in self.tables:
                 raise Refused("Error: No such file or directory")
-            return Output(0, json.dumps({"nftables": self._listed(self.tables[name])}), "")
+            return ProgramOutput(0, json.dumps({"nftables": self._listed(self.tables[name])}), "")
         if words == ["--check", "-f", "-"]:
             return _OK
         if words != ["-f", "-"]:

@@ -18,13 +18,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel.address_watch import AddressWatch, reports_removed_address
 from liqod.fabric.agent.kernel.host_facts import host_addresses
-from liqod.fabric.agent.kernel.model import Device, Tunnel, TunnelPeer
+from liqod.fabric.agent.kernel.model import NetworkInterface, TunnelPeer, WireGuardDevice
 from liqod.fabric.agent.kernel.wireguard import rebind_steps
 from tests.environment import require
 from tests.fabric.test_plan import DESIRED, KEY
 
 NEWADDR, DELADDR = 20, 21
-TUN = Device(1420, True, kind="tun")
+TUN = NetworkInterface(1420, True, kind="tun")
 SHOWN = """[
     {"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "scope": "host"}]},
     {"ifname": "eth0", "addr_info": [{"local": "192.0.2.1", "scope": "global"}, {"local": "fe80::1", "scope": "link"}]},
@@ -118,7 +118,7 @@ def watched() -> Any:
 class RebindTests(SynchronousTestCase):
     """What is done about it."""
 
-    tunnel = Tunnel(
+    tunnel = WireGuardDevice(
         "own", 5871, {KEY: TunnelPeer("198.51.100.7:40000", frozenset()), "silent": TunnelPeer("", frozenset())}
     )
 
@@ -131,7 +131,7 @@ class RebindTests(SynchronousTestCase):
         """Neither without a loss, nor with the kernel's WireGuard, nor where no peer has an endpoint."""
         moved = attrs.evolve(DESIRED, moved=True)
         kernel = attrs.evolve(TUN, kind="wireguard")
-        alone = Tunnel("own", 5871, {})
+        alone = WireGuardDevice("own", 5871, {})
         for desired, device, tunnel in (
             (DESIRED, TUN, self.tunnel),
             (moved, kernel, self.tunnel),

@@ -24,8 +24,8 @@ from liqod.model.records.network import (
     NetworkConfig,
     NetworkConfigSpec,
     NetworkConfigStatus,
-    Side,
     Subnets,
+    TunnelSide,
     exported_addresses,
     remote_addresses,
 )
@@ -57,9 +57,9 @@ def own(
     return LocalNetwork(nets(pods), net("10.70.0.0/20"), nets(*reserved), POOLS, ("192.0.2.1:5871",), key, 1420)
 
 
-def side(**changes: Any) -> Side:
+def side(**changes: Any) -> TunnelSide:
     """Return what a sound peer says."""
-    sound = Side(
+    sound = TunnelSide(
         pod_cidrs=["10.201.0.0/16"],
         external_cidr="10.70.0.0/20",
         endpoints=["192.0.2.7:5871"],
@@ -69,7 +69,7 @@ def side(**changes: Any) -> Side:
     return msgspec.structs.replace(sound, **changes)
 
 
-def config(name: str, remote: Side, remap: Subnets = NO_ENTRIES, ack: Subnets = NO_ENTRIES) -> NetworkConfig:
+def config(name: str, remote: TunnelSide, remap: Subnets = NO_ENTRIES, ack: Subnets = NO_ENTRIES) -> NetworkConfig:
     """Return a record."""
     return NetworkConfig(
         metadata=ObjectMeta(name=name),

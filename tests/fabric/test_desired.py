@@ -10,7 +10,7 @@ import msgspec
 from kubesandbox.kinds.schema import prune, validate
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.fabric.agent.desired import Limits, desired_network, link_of
+from liqod.fabric.agent.desired import RecordLimits, desired_network, link_of
 from liqod.fabric.agent.key import generate
 from liqod.fabric.control.agreed import AgreedPeer, detailed, tunnel_spec
 from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation
@@ -26,9 +26,9 @@ from liqod.model.records.network import (
     NetworkGatewaySpec,
     OverlayHost,
     SeenExport,
-    Side,
     Subnets,
     TunnelEndpoint,
+    TunnelSide,
 )
 
 # In order: a cluster whose key is the greater one chooses networks from the end.
@@ -39,7 +39,7 @@ def nets(*texts: str) -> tuple[Network, ...]:
     return tuple(map(ipaddress.ip_network, texts))
 
 
-LIMITS = Limits(
+LIMITS = RecordLimits(
     given=nets("10.64.0.0/10", "fd4c:6971:6f00::/40"),
     needed=nets("10.64.0.53/32", "192.0.2.1/32"),
     externals=nets("10.70.0.0/20", "fd4c:6971:6e00::/112"),
@@ -63,7 +63,7 @@ LOCAL = LocalNetwork(
 
 def agreed(name: str = "milan", key: str = KEY) -> tuple[NetworkConfig, AgreedPeer]:
     """Return the record of an agreement with everything in it, and what control makes of that."""
-    side = Side(
+    side = TunnelSide(
         pod_cidrs=["10.201.0.0/16", "fd00:201::/48"],
         external_cidr="10.70.0.0/20",
         endpoints=["192.0.2.7:5871"],

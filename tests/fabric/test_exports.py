@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel.host import apply, observe
-from liqod.fabric.agent.kernel.model import Observed, Overlay, Step
+from liqod.fabric.agent.kernel.model import HostCommand, ObservedKernel, Overlay
 from liqod.fabric.agent.kernel.plan import plan, show
 from liqod.fabric.agent.kernel.rules import nftables
 from liqod.fabric.control.agreement.agreement import LocalNetwork
@@ -31,8 +31,8 @@ from liqod.model.records.network import (
     NetworkConfig,
     NetworkConfigSpec,
     NetworkConfigStatus,
-    Side,
     Subnets,
+    TunnelSide,
 )
 from tests.fabric.fake_kernel import FakeKernel, public_key
 from tests.fabric.test_plan import DESIRED, LINK, NOW, OWN_KEY
@@ -245,12 +245,12 @@ class AssignExportsTests(SynchronousTestCase):
 
 def record(name: str, remap: Subnets, *exports: Export) -> NetworkConfig:
     """Return the record of a peer that sees our networks by 10.71.0.0/16 and 10.74.0.0/20."""
-    local = Side(pod_cidrs=["10.201.0.0/16"], external_cidr="10.70.0.0/20")
+    local = TunnelSide(pod_cidrs=["10.201.0.0/16"], external_cidr="10.70.0.0/20")
     return NetworkConfig(
         metadata=ObjectMeta(name=name),
         spec=NetworkConfigSpec(cluster_id=name, local=local, remap=remap, exports=list(exports)),
         status=NetworkConfigStatus(
-            remote=Side(pod_cidrs=["10.201.0.0/16"], external_cidr="10.70.0.0/20"),
+            remote=TunnelSide(pod_cidrs=["10.201.0.0/16"], external_cidr="10.70.0.0/20"),
             ack=Subnets(pod_cidrs=["10.71.0.0/16"], external_cidr="10.74.0.0/20"),
         ),
     )
@@ -364,7 +364,7 @@ POD = ExportedAddress("10.74.0.8", "10.80.0.9")
 
 
 def with_exports(*exports: ExportedAddress, **changes: Any) -> Any:
-    """Return the wish of a host whose peer reaches some addresses."""
+    """Return the desired state of a host whose peer reaches some addresses."""
     return attrs.evolve(DESIRED, links=(attrs.evolve(LINK, external=EXTERNAL, exports=exports),), **changes)
 
 
@@ -427,8 +427,8 @@ class ExportRuleTests(SynchronousTestCase):
         """Another address is an element, and so is another target of one, for which connections are forgotten."""
         kernel = FakeKernel()
 
-        def turn(*exports: ExportedAddress) -> tuple[Step, ...]:
-            async def once() -> tuple[Step, ...]:
+        def turn(*exports: ExportedAddress) -> tuple[HostCommand, ...]:
+            async def once() -> tuple[HostCommand, ...]:
                 keys = {"private_key": "ours", "public_key": public_key("ours")}
                 steps = plan(with_exports(*exports, **keys), await observe(kernel, "liqod"), NOW)
                 await apply(kernel, steps)
@@ -484,5 +484,5 @@ class ExportRuleTests(SynchronousTestCase):
 
     def test_from_nothing_all_is_there_at_once(self) -> None:
         """The first plan has the exports in it, before any route leads to the peer."""
-        text = show(plan(with_exports(MACHINE), Observed(), NOW))
+        text = show(plan(with_exports(MACHINE), ObservedKernel(), NOW))
         self.assertLess(text.index("192.0.2.9"), text.index("route replace"))

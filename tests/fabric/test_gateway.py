@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import attrs
 
-from liqod.config.schema import Network, Settings
+from liqod.config.schema import NetworkSettings, Settings
 from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -28,7 +28,7 @@ class HandshakeTests(HostCase):
     def start(self) -> GatewayAgent:
         reactor: Any = self.clock
         client = Client(ClientConfig("https://192.0.2.1:6443"), reactor)
-        settings = Settings(network=Network(mode="wireguard"))
+        settings = Settings(network=NetworkSettings(mode="wireguard"))
         host = fabric_host(client, Informers(client, reactor), settings, self.kernel)
         return GatewayAgent(attrs.evolve(host, reactor=reactor, wall=self.clock.wall))
 

@@ -20,8 +20,8 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.fabric.agent.kernel import host
 from liqod.fabric.agent.kernel.device import creation
-from liqod.fabric.agent.kernel.host import HostKernel, KernelError, Output, apply, observe
-from liqod.fabric.agent.kernel.model import Desired
+from liqod.fabric.agent.kernel.host import HostKernel, KernelError, ProgramOutput, apply, observe
+from liqod.fabric.agent.kernel.model import DesiredKernel
 from liqod.fabric.agent.kernel.plan import plan
 from liqod.fabric.state.network import ExportedAddress, Link, Netmap
 from liqod.flow.clocks import Reactor
@@ -58,7 +58,7 @@ def link(number: int, *, pods: frozenset[str] | None = frozenset({"10.201.0.5"})
     )
 
 
-DESIRED = Desired(
+DESIRED = DesiredKernel(
     device="liqod",
     create=("ip", "link", "add", "dev", "liqod", "type", "wireguard"),
     listen_port=5871,
@@ -188,10 +188,10 @@ class SystemdTests(SynchronousTestCase):
         """Return the command that makes the device, with some units installed."""
 
         class Host:
-            async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+            async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
                 if argv[:2] == ("systemctl", "cat"):
-                    return Output(0 if argv[2] in installed else 1, "", "No files found")
-                return Output(2, "", "Error: Unknown device type.")
+                    return ProgramOutput(0 if argv[2] in installed else 1, "", "No files found")
+                return ProgramOutput(2, "", "Error: Unknown device type.")
 
         self.patch(shutil, "which", lambda name, path="": f"/usr/bin/{name}")
         return self.successResultOf(Deferred.fromCoroutine(creation(Host(), "liqod", under_systemd=True)))
@@ -250,7 +250,7 @@ class StubbornTests(SynchronousTestCase):
         self.host = StubbornHost()
         self.kernel = HostKernel(cast(Reactor, self.host))
 
-    def ask(self, *words: str) -> Deferred[Output]:
+    def ask(self, *words: str) -> Deferred[ProgramOutput]:
         """Begin to run a command."""
         return Deferred.fromCoroutine(self.kernel.run(words))
 
@@ -298,7 +298,7 @@ class ProgramTests(TestCase):
         """Its exit code, both outputs, and what it was given to read."""
         kernel = HostKernel(cast(Reactor, reactor))
         got = await kernel.run(("sh", "-c", "cat; echo bad >&2; exit 3"), "given")
-        self.assertEqual(got, Output(3, "given", "bad\n"))
+        self.assertEqual(got, ProgramOutput(3, "given", "bad\n"))
 
     async def test_a_program_that_hangs_is_killed(self) -> None:
         """Once its failure is reported there is no such process any more."""

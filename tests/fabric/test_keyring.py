@@ -13,9 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.demo.access import client_config
 from liqod.fabric.agent.kernel.host import apply, observe
-from liqod.fabric.agent.kernel.model import Desired
+from liqod.fabric.agent.kernel.model import DesiredKernel
 from liqod.fabric.agent.kernel.plan import plan
-from liqod.fabric.agent.key import Keys, from_private, generate, load_or_create, plan_next
+from liqod.fabric.agent.key import TunnelKeys, from_private, generate, load_or_create, plan_next
 from liqod.fabric.agent.keyring import CONFIRM_TIMEOUT, KeyRing, all_accept
 from liqod.fabric.state.validation import check_side
 from liqod.kube import manifests
@@ -23,7 +23,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.resources import NAMESPACES
 from liqod.model.objects.meta import ObjectMeta
-from liqod.model.records.network import NetworkConfig, NetworkConfigStatus, Side, Subnets
+from liqod.model.records.network import NetworkConfig, NetworkConfigStatus, Subnets, TunnelSide
 from liqod.model.records.offer import Refusal
 from tests.fabric.fake_kernel import FakeKernel, public_key
 from tests.fabric.test_host import DESIRED
@@ -54,12 +54,12 @@ class NextKeyTests(SynchronousTestCase):
         """Traffic stays with the present key until the peer has the next; then networks move, and the old goes."""
         kernel = FakeKernel()
 
-        async def converge(desired: Desired) -> int:
+        async def converge(desired: DesiredKernel) -> int:
             steps = plan(desired, await observe(kernel, "liqod"), NOW)
             await apply(kernel, steps)
             return len(steps)
 
-        def run(desired: Desired) -> int:
+        def run(desired: DesiredKernel) -> int:
             return self.successResultOf(Deferred.fromCoroutine(converge(desired)))
 
         run(DESIRED)
@@ -79,7 +79,7 @@ class NextKeyTests(SynchronousTestCase):
     def test_a_next_key_of_somebody_else_is_refused(self) -> None:
         """Ours, another peer's and nonsense are no next keys; a fit one is passed on."""
         ours, other, fit = generate().public, generate().public, generate().public
-        side = Side(pod_cidrs=["10.1.0.0/16"], public_key=generate().public, mtu=1420)
+        side = TunnelSide(pod_cidrs=["10.1.0.0/16"], public_key=generate().public, mtu=1420)
 
         def judge(key: str) -> str:
             try:
@@ -92,12 +92,12 @@ class NextKeyTests(SynchronousTestCase):
     def test_keys_show_no_secret(self) -> None:
         """Neither a key nor the pair of keys shows its private half."""
         key = generate()
-        self.assertNotIn(key.private, repr(Keys(key, key)))
+        self.assertNotIn(key.private, repr(TunnelKeys(key, key)))
         self.assertEqual(from_private(key.private), key)
 
 
-def _with_next(side: Side, key: str) -> Side:
-    return Side(pod_cidrs=side.pod_cidrs, public_key=side.public_key, mtu=side.mtu, next_key=key)
+def _with_next(side: TunnelSide, key: str) -> TunnelSide:
+    return TunnelSide(pod_cidrs=side.pod_cidrs, public_key=side.public_key, mtu=side.mtu, next_key=key)
 
 
 class KeyRingTests(TestCase):
@@ -146,12 +146,12 @@ class KeyRingTests(TestCase):
         following = await plan_next(self.client, "liqo-system")
         self.assertEqual(await plan_next(self.client, "liqo-system"), following)
         await self.until(1)
-        self.assertEqual(await ring.keys(), Keys(first, following))
+        self.assertEqual(await ring.keys(), TunnelKeys(first, following))
         await ring.rotate([config("a", "Agreed", following.public), config("b", "Agreed", "")])
         self.assertEqual((await ring.keys()).current, first)
         await ring.rotate([config("a", "Agreed", following.public), config("b", "Agreed", following.public)])
-        self.assertEqual(await ring.keys(), Keys(following))
-        self.assertEqual(await load_or_create(self.client, "liqo-system"), Keys(following))
+        self.assertEqual(await ring.keys(), TunnelKeys(following))
+        self.assertEqual(await load_or_create(self.client, "liqo-system"), TunnelKeys(following))
 
     async def test_nobody_holds_it_up_for_ever(self) -> None:
         """A peer that never says that it takes the next key is waited for two minutes, not longer."""
@@ -166,4 +166,4 @@ class KeyRingTests(TestCase):
         self.assertEqual((await ring.keys()).next, following)
         self.clock.advance(2)
         await ring.rotate(silent)
-        self.assertEqual(await ring.keys(), Keys(following))
+        self.assertEqual(await ring.keys(), TunnelKeys(following))

@@ -19,14 +19,14 @@ from liqod.model.records.network import (
     NetworkConfig,
     NetworkConfigSpec,
     NetworkConfigStatus,
-    Side,
     Subnets,
+    TunnelSide,
 )
 from liqod.model.records.views import ForeignCluster, ForeignClusterSpec, ForeignClusterStatus
 from liqod.model.timestamps import rfc3339
 
 OPEN = Decision(mode=UNDECIDED)
-SPOKEN = Side(pod_cidrs=["10.201.0.0/16"], public_key="key")
+SPOKEN = TunnelSide(pod_cidrs=["10.201.0.0/16"], public_key="key")
 SEEN = Subnets(pod_cidrs=["10.64.0.0/16"])
 NONE_THERE = Subnets(reason="NoTunnel", message="the program wg is missing: install the package wireguard-tools")
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -34,8 +34,8 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 def record(
     decision: Decision = OPEN,
-    local: Side | None = None,
-    remote: Side | None = None,
+    local: TunnelSide | None = None,
+    remote: TunnelSide | None = None,
     ack: Subnets | None = None,
     *,
     silent: bool = False,
@@ -43,8 +43,8 @@ def record(
     """Return the record of a peer."""
     return NetworkConfig(
         metadata=ObjectMeta(name="milan"),
-        spec=NetworkConfigSpec(cluster_id="milan", local=local or Side(), decision=decision),
-        status=NetworkConfigStatus(remote=remote or Side(), ack=ack or Subnets(), silent=silent),
+        spec=NetworkConfigSpec(cluster_id="milan", local=local or TunnelSide(), decision=decision),
+        status=NetworkConfigStatus(remote=remote or TunnelSide(), ack=ack or Subnets(), silent=silent),
     )
 
 
@@ -80,8 +80,8 @@ class DecisionTests(SynchronousTestCase):
         st.builds(
             record,
             st.sampled_from([Decision(), Decision(mode=TUNNEL), Decision(mode=NO_TUNNEL, reason="HostLacks")]),
-            st.sampled_from([Side(), SPOKEN]),
-            st.sampled_from([Side(), SPOKEN]),
+            st.sampled_from([TunnelSide(), SPOKEN]),
+            st.sampled_from([TunnelSide(), SPOKEN]),
             st.sampled_from([Subnets(), SEEN, NONE_THERE]),
             silent=st.booleans(),
         ),
@@ -102,16 +102,16 @@ class DecisionTests(SynchronousTestCase):
             decision = decide(config, lacks[name])
             spec = msgspec.structs.replace(config.spec, decision=decision)
             if decision.mode == NO_TUNNEL:
-                spec = msgspec.structs.replace(spec, local=Side(), remap=refusal(decision))
+                spec = msgspec.structs.replace(spec, local=TunnelSide(), remap=refusal(decision))
             else:
-                remap = SEEN if config.status.remote != Side() else Subnets()
+                remap = SEEN if config.status.remote != TunnelSide() else Subnets()
                 spec = msgspec.structs.replace(spec, local=SPOKEN, remap=remap)
             sides[name] = msgspec.structs.replace(config, spec=spec)
 
         def hear(name: str) -> None:
             said = sides["b" if name == "a" else "a"].spec
             status = sides[name].status
-            if said.local != Side():
+            if said.local != TunnelSide():
                 status = msgspec.structs.replace(status, remote=said.local)
             if said.remap != Subnets():
                 status = msgspec.structs.replace(status, ack=said.remap)

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from liqod.config.schema import Network, Settings
+from liqod.config.schema import NetworkSettings, Settings
 from liqod.demo.access import client_config
 from liqod.fabric.agent.kernel.plan import show
 from liqod.fabric.agent.node import NodeFabric
@@ -48,7 +48,7 @@ class NodeFabricTests(TestCase):
         informers = Informers(self.client, REACTOR)
         self.kernel = FakeKernel()
         self.before = self.kernel.state()
-        settings = Settings(network=Network(mode="wireguard", role="node"))
+        settings = Settings(network=NetworkSettings(mode="wireguard", role="node"))
         fabric = NodeFabric(fabric_host(self.client, informers, settings, self.kernel))
         informers.startService()
         fabric.startService()

@@ -10,7 +10,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel import routes, wireguard
 from liqod.fabric.agent.kernel.host_facts import name_servers
-from liqod.fabric.agent.kernel.model import Desired, Device, Observed, Route, Rules, Tunnel, TunnelPeer
+from liqod.fabric.agent.kernel.model import (
+    DesiredKernel,
+    NetworkInterface,
+    NftablesTable,
+    ObservedKernel,
+    Route,
+    TunnelPeer,
+    WireGuardDevice,
+)
 from liqod.fabric.agent.kernel.plan import plan, removal, show
 from liqod.fabric.agent.kernel.rules import conntrack, nftables
 from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_sets
@@ -36,7 +44,7 @@ LINK = Link(
     gateway=Netmap(net("10.70.0.1/32"), net("10.74.0.1/32")),
     mtu=1420,
 )
-DESIRED = Desired(
+DESIRED = DesiredKernel(
     device="liqod",
     create=("ip", "link", "add", "dev", "liqod", "type", "wireguard"),
     listen_port=5871,
@@ -123,17 +131,19 @@ add chain inet liqod SETTLED
 """.replace("{mark}", "MARK")
 
 
-def mark(desired: Desired) -> str:
+def mark(desired: DesiredKernel) -> str:
     """Return the mark in a rendered table."""
     return next(line.split()[1] for line in nftables.render(desired).splitlines() if "chain plan_" in line)
 
 
-def count(desired: Desired) -> int:
+def count(desired: DesiredKernel) -> int:
     """Return how many rules a rendered table has."""
     return sum(line.startswith(("\t\tiifname", "\t\toifname")) for line in nftables.render(desired).splitlines())
 
 
-def observed_after(desired: Desired = DESIRED, *, endpoint: str = "192.0.2.7:5871", handshake: float = NOW) -> Observed:
+def observed_after(
+    desired: DesiredKernel = DESIRED, *, endpoint: str = "192.0.2.7:5871", handshake: float = NOW
+) -> ObservedKernel:
     """Return what there is after a plan was applied."""
     peers = {
         link.public_key: TunnelPeer(endpoint, frozenset(link.remote), handshake_at=handshake) for link in desired.links
@@ -141,12 +151,12 @@ def observed_after(desired: Desired = DESIRED, *, endpoint: str = "192.0.2.7:587
     sets = {
         line.split()[1]: frozenset[str]() for line in nftables.render(desired).splitlines() if line.startswith("\tset ")
     }
-    return Observed(
-        device=Device(desired.mtu, True, frozenset(desired.addresses), "wireguard"),
-        tunnel=Tunnel(desired.public_key, desired.listen_port, peers),
+    return ObservedKernel(
+        device=NetworkInterface(desired.mtu, True, frozenset(desired.addresses), "wireguard"),
+        tunnel=WireGuardDevice(desired.public_key, desired.listen_port, peers),
         policies=frozenset({(4, 18952)}),
         routes=routes.wanted_routes(desired),
-        rules=Rules(mark(desired), count(desired), sets, frozenset(map(conntrack.flushed_mark, desired.links))),
+        rules=NftablesTable(mark(desired), count(desired), sets, frozenset(map(conntrack.flushed_mark, desired.links))),
     )
 
 
@@ -155,7 +165,7 @@ class PlanTests(SynchronousTestCase):
 
     def test_from_nothing(self) -> None:
         """A bare host gets the device, the peer, the rules and last the routes; the key is not shown."""
-        text = show(plan(DESIRED, Observed(), NOW))
+        text = show(plan(DESIRED, ObservedKernel(), NOW))
         self.assertEqual(
             text, FROM_NOTHING.replace("MARK", mark(DESIRED)).replace("SETTLED", conntrack.flushed_mark(LINK))
         )
@@ -259,7 +269,7 @@ class PlanTests(SynchronousTestCase):
             attrs.evolve(LINK, peer=ClusterID(f"p{n}"), public_key=f"{n}" * 44, remote=(net(f"10.{n}.0.0/16"),))
             for n in (1, 2, 3)
         )
-        text = show(plan(attrs.evolve(DESIRED, links=links), Observed(), NOW))
+        text = show(plan(attrs.evolve(DESIRED, links=links), ObservedKernel(), NOW))
         self.assertEqual((text.count("rule add"), text.count("route replace")), (1, 3))
 
     def test_removal_leaves_nothing(self) -> None:
@@ -273,7 +283,7 @@ class PlanTests(SynchronousTestCase):
             "# nft -f -\ndelete table inet liqod\n\n"
             "# ip link del dev liqod\n",
         )
-        self.assertEqual(removal("liqod", Observed()), ())
+        self.assertEqual(removal("liqod", ObservedKernel()), ())
 
 
 class TranslationTests(SynchronousTestCase):
@@ -352,8 +362,8 @@ class ParsingTests(SynchronousTestCase):
     def test_another_priority(self) -> None:
         """A rule of another priority, from before the setting changed, goes; the new one is there instead."""
         desired = attrs.evolve(DESIRED, priority=5000)
-        (step,) = routes.missing_route_steps(desired, Observed())
+        (step,) = routes.missing_route_steps(desired, ObservedKernel())
         self.assertIn("rule add pref 5000 lookup 18952 protocol kernel\n", step.stdin)
-        old = Observed(policies=frozenset({(4, 18952), (4, 5000)}))
+        old = ObservedKernel(policies=frozenset({(4, 18952), (4, 5000)}))
         (step,) = routes.stale_route_steps(desired, old)
         self.assertEqual(step.stdin, "rule del pref 18952 lookup 18952\n")

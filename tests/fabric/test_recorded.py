@@ -14,7 +14,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger, formatEvent
 from twisted.trial.unittest import TestCase
 
-from liqod.config.schema import Daemon, Network, Settings
+from liqod.config.schema import DaemonSettings, NetworkSettings, Settings
 from liqod.demo.access import client_config
 from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.key import generate, load_or_create
@@ -100,8 +100,8 @@ class SplitTests(TestCase):
 
     def settings(self, role: str, mode: Any = "wireguard") -> Settings:
         """Return the settings of a process with a role."""
-        network = Network(mode=mode, service_cidrs=["10.96.0.0/12"], pod_cidrs=["10.201.0.0/16"])
-        return Settings(daemon=Daemon(role=role), network=network)  # type: ignore[arg-type]
+        network = NetworkSettings(mode=mode, service_cidrs=["10.96.0.0/12"], pod_cidrs=["10.201.0.0/16"])
+        return Settings(daemon=DaemonSettings(role=role), network=network)  # type: ignore[arg-type]
 
     def run_one(self, kind: Any, client: Client, role: str, kernel: FakeKernel | None, **other: Any) -> Any:
         """Start a fabric with watches of its own, as a process has them; return it."""
@@ -156,7 +156,9 @@ class SplitTests(TestCase):
         Then the networks are those of the facts, and not what the nodes were assigned.
         """
         client = await self.cluster()
-        fabric = self.run_one(Fabric, client, "all", FakeKernel(), settings=Settings(network=Network(mode="wireguard")))
+        fabric = self.run_one(
+            Fabric, client, "all", FakeKernel(), settings=Settings(network=NetworkSettings(mode="wireguard"))
+        )
         await fabric.when_synced()
         await self.assertFailure(Deferred.fromCoroutine(fabric.converge()), ExpectedError)
         config = await client.get(NETWORKCONFIGS, MILAN, view=NetworkConfig)

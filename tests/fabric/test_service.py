@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from liqod.config.schema import Network, Settings
+from liqod.config.schema import NetworkSettings, Settings
 from liqod.demo.access import client_config
 from liqod.fabric.service import Fabric
 from liqod.kube import manifests
@@ -42,7 +42,7 @@ class GatewayWithoutPeersTests(TestCase):
         await client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
         informers, kernel = Informers(client, REACTOR), FakeKernel()
         before = kernel.state()
-        fabric = Fabric(fabric_host(client, informers, Settings(network=Network(mode="wireguard")), kernel))
+        fabric = Fabric(fabric_host(client, informers, Settings(network=NetworkSettings(mode="wireguard")), kernel))
         for service in (informers, fabric):
             service.startService()
             self.addCleanup(service.stopService)
@@ -55,7 +55,7 @@ class GatewayWithoutPeersTests(TestCase):
         """A gateway that is asked to stop while it waits for its records says nothing about that."""
         client = Client(ClientConfig("https://192.0.2.1:6443"), REACTOR)
         self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
-        network = Settings(network=Network(mode="wireguard"))
+        network = Settings(network=NetworkSettings(mode="wireguard"))
         fabric = Fabric(fabric_host(client, Informers(client, REACTOR), network, FakeKernel()))
         fabric.startService()
         await fabric.stopService()

@@ -19,8 +19,8 @@ from liqod.model.records.network import (
     NetworkConfig,
     NetworkConfigSpec,
     NetworkConfigStatus,
-    Side,
     Subnets,
+    TunnelSide,
     covering,
 )
 from liqod.model.records.offer import Refusal
@@ -35,7 +35,7 @@ def mixed(*sound: str) -> st.SearchStrategy[str]:
 
 
 sides = st.builds(
-    Side,
+    TunnelSide,
     pod_cidrs=st.lists(mixed("10.201.0.0/16", "10.9.0.0/16"), min_size=1, max_size=2),
     external_cidr=mixed("10.70.0.0/20"),
     endpoints=st.lists(mixed("192.0.2.7:5871", "[2001:db8::7]:5871"), max_size=3),
@@ -60,7 +60,7 @@ class DesiredNetworkTests(SynchronousTestCase):
 
     @given(sides, acks, exports)
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
-    def test_only_parsed_values_cross(self, side: Side, ack: Subnets, exported: list[Export]) -> None:
+    def test_only_parsed_values_cross(self, side: TunnelSide, ack: Subnets, exported: list[Export]) -> None:
         """Whatever is announced is refused, or every text of the link is a key, an address or an endpoint."""
         record = NetworkConfig(metadata=ObjectMeta(name="milan"), spec=NetworkConfigSpec(exports=exported))
         record = _with_status(record, NetworkConfigStatus(remote=side, ack=ack))

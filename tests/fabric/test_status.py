@@ -9,7 +9,7 @@ import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.probing.health import SMALL, Health
-from liqod.fabric.agent.tunnel_status import Device, Moment, tunnel_status
+from liqod.fabric.agent.tunnel_status import Moment, TunnelDevice, tunnel_status
 from liqod.fabric.control.records import is_peered
 from liqod.fabric.state.report import DEAD_AFTER, NetworkReport, PodPath, TunnelReport
 from liqod.model.objects.meta import Condition, ObjectMeta
@@ -47,7 +47,7 @@ class TunnelStatusTests(SynchronousTestCase):
             pods={(LINK.peer, 6 if ":" in path.pod else 4): path for path in paths},
         )
         moment = Moment(NOW, datetime.fromtimestamp(NOW, UTC))
-        status = tunnel_status(LINK, report, TunnelEndpointStatus(phase=before), Device("liqod", 5871), moment)
+        status = tunnel_status(LINK, report, TunnelEndpointStatus(phase=before), TunnelDevice("liqod", 5871), moment)
         return status.phase, status.reason, status.cut
 
     def test_situations(self) -> None:

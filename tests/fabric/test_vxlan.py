@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.agent.kernel import vxlan
 from liqod.fabric.agent.kernel.host import KernelError, apply, observe, observe_node
-from liqod.fabric.agent.kernel.model import INWARD, NodeDesired, Overlay
+from liqod.fabric.agent.kernel.model import INWARD, DesiredNodeKernel, Overlay
 from liqod.fabric.agent.kernel.plan import node_plan, node_removal, plan
 from liqod.fabric.agent.kernel.rules import nftables
 from liqod.fabric.agent.node_view import node_desired, own_node
@@ -132,7 +132,7 @@ class NodeTests(SynchronousTestCase):
         kernel = FakeKernel()
         before = kernel.state()
 
-        async def converge(wanted: NodeDesired) -> int:
+        async def converge(wanted: DesiredNodeKernel) -> int:
             steps = node_plan(wanted, await observe_node(kernel, "liqodx"))
             await apply(kernel, steps)
             return len(steps)

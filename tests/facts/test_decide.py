@@ -26,8 +26,8 @@ from liqod.facts.observed import (
     PLACES,
     PLUGINS,
     POOLS,
-    Observed,
-    Place,
+    ObjectSelector,
+    ObservedCluster,
     arguments_of,
 )
 from liqod.kube.resources import DAEMONSETS
@@ -49,9 +49,9 @@ KEYS = (
     "items cidrs data spec status cidr clusterNetwork serviceNetwork clusterIPs endpoints addresses ports template "
     "containers"
 )
-CALICO = Place(DAEMONSETS, "calico-node", "calico-system")
-KINDNET = Place(DAEMONSETS, "kindnet", "kube-system")
-AWS = Place(DAEMONSETS, "aws-node", "kube-system")
+CALICO = ObjectSelector(DAEMONSETS, "calico-node", "calico-system")
+KINDNET = ObjectSelector(DAEMONSETS, "kindnet", "kube-system")
+AWS = ObjectSelector(DAEMONSETS, "aws-node", "kube-system")
 KUBEADM_TEXT = """
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
@@ -79,14 +79,14 @@ def rancher(*words: str) -> Node:
     return node("v1.35.0+k3s1", pods=("10.42.0.0/24",), notes={"k3s.io/node-args": json.dumps(["server", *words])})
 
 
-def seen(*nodes: Node, server: str = "https://192.0.2.1:6443", host: str = "192.0.2.1", **more: Any) -> Observed:
+def seen(*nodes: Node, server: str = "https://192.0.2.1:6443", host: str = "192.0.2.1", **more: Any) -> ObservedCluster:
     """Return what was observed: every place that is not named was read and is empty."""
     objects = {**dict.fromkeys(PLACES), **more.get("objects", {})}
     if "service_cidrs" in more:
         objects[CIDRS] = {"items": [{"spec": {"cidrs": more["service_cidrs"]}}]}
     for place in more.get("unread", ()):
         del objects[place]
-    return Observed(
+    return ObservedCluster(
         nodes=nodes,
         objects=objects,
         service_ranges=more.get("service_ranges", ()),
@@ -96,12 +96,12 @@ def seen(*nodes: Node, server: str = "https://192.0.2.1:6443", host: str = "192.
     )
 
 
-def pools(*networks: str) -> dict[Place, Any]:
+def pools(*networks: str) -> dict[ObjectSelector, Any]:
     """Return the IPPools of Calico, by their networks."""
     return {POOLS: {"items": [{"spec": {"cidr": one}} for one in networks]}}
 
 
-def found(name: str, observed: Observed, settings: Settings | None = None) -> tuple[str, list[str]]:
+def found(name: str, observed: ObservedCluster, settings: Settings | None = None) -> tuple[str, list[str]]:
     """Return state and values of one fact."""
     fact = fact_of(decide(observed, settings or Settings()), name)
     return fact.state, fact.values
@@ -131,7 +131,7 @@ class TableTests(SynchronousTestCase):
         """What hands out the addresses counts before what was planned, and that before what nodes show."""
         kubeadm = {KUBEADM: config_map(ClusterConfiguration=KUBEADM_TEXT)}
         here = node(pods=("10.201.3.0/24",))
-        cilium: Any = {Place(DAEMONSETS, "cilium", "kube-system"): {}}
+        cilium: Any = {ObjectSelector(DAEMONSETS, "cilium", "kube-system"): {}}
         pool = config_map(ipam="cluster-pool", cluster_pool_ipv4_cidr="10.0.0.0/8")
         for case, expected in (
             (seen(here), ("Assumed", ["10.201.0.0/16"])),
@@ -151,7 +151,7 @@ class TableTests(SynchronousTestCase):
                 seen(
                     here,
                     objects={
-                        Place(DAEMONSETS, "kube-flannel-ds", "kube-flannel"): {},
+                        ObjectSelector(DAEMONSETS, "kube-flannel-ds", "kube-flannel"): {},
                         FLANNEL: config_map(net_conf__json='{"Network": "10.245.0.0/16"}'),
                     },
                 ),
@@ -179,7 +179,7 @@ class TableTests(SynchronousTestCase):
         """Where a plugin hands out other addresses than those that are named here, nothing is concluded from these."""
         kubeadm = {KUBEADM: config_map(ClusterConfiguration=KUBEADM_TEXT)}
         here = node(pods=("10.201.3.0/24",))
-        cilium: Any = {**kubeadm, Place(DAEMONSETS, "cilium", "kube-system"): {}}
+        cilium: Any = {**kubeadm, ObjectSelector(DAEMONSETS, "cilium", "kube-system"): {}}
         own = parse('[network]\npod-cidrs = ["10.7.0.0/16"]', {})
         for objects in (
             {**cilium, CILIUM: config_map(ipam="eni")},
@@ -324,7 +324,7 @@ class PropertyTests(SynchronousTestCase):
         """A source that may not be read might say something else than those after it: none of these counts."""
         kubeadm = {KUBEADM: config_map(ClusterConfiguration=KUBEADM_TEXT)}
         here = node(pods=("10.201.3.0/24",))
-        cilium = Place(DAEMONSETS, "cilium", "kube-system")
+        cilium = ObjectSelector(DAEMONSETS, "cilium", "kube-system")
         for name, objects, unread in (
             (SERVICE_NETWORKS, kubeadm, CIDRS),
             (SERVICE_NETWORKS, {}, KUBEADM),

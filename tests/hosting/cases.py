@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from liqod.config.schema import Hosting as HostingSettings
-from liqod.config.schema import Network, Settings
+from liqod.config.schema import HostingSettings, NetworkSettings, Settings
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
@@ -87,7 +86,7 @@ class HostingSide(TestCase):
         """Return the settings of the lender."""
         # Few enough for a case to have them all.
         hosting = HostingSettings(tenant_records={"shadowpods": "40"}, tenant_contents="1Mi")
-        return Settings(network=Network(mode="none"), hosting=hosting)
+        return Settings(network=NetworkSettings(mode="none"), hosting=hosting)
 
     async def start_hosting(self) -> tuple[Hosting, Client]:
         from twisted.internet import reactor

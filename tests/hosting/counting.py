@@ -9,13 +9,13 @@ from kubesandbox.cluster import SandboxCluster
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from liqod.config.schema import Hosting
+from liqod.config.schema import HostingSettings
 from liqod.demo.access import client_config
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import selector
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.tenants.quota.tenant_records import TenantRecords
 from liqod.hosting.views import Counted
 from liqod.kube import manifests
@@ -60,7 +60,7 @@ class Counting(TestCase):
             metadata = {"labels": {REMOTE_CLUSTER_LABEL: "rome"}, "annotations": {ORIGINAL_NAME_ANNOTATION: "shop"}}
             await self.admin.create(NAMESPACES, {"metadata": {"name": name, **metadata}})
 
-    async def start(self, granted: Hosting, view: type[Object] = ShadowPod) -> tuple[Client, TenantRecords]:
+    async def start(self, granted: HostingSettings, view: type[Object] = ShadowPod) -> tuple[Client, TenantRecords]:
         """Start a daemon's part that counts."""
         from twisted.internet import reactor
 
@@ -79,7 +79,7 @@ class Counting(TestCase):
                 "shadowendpointslices": informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice, sizes=True).sizes,
                 **{one.resource.plural: one.sizes for one in self.contents},
             },
-            offers=Offers(informers.of(FOREIGNCLUSTERS, ForeignCluster)),
+            offers=TenantOffers(informers.of(FOREIGNCLUSTERS, ForeignCluster)),
             contracts=Contracts(Contract(granted), namespaces),
         )
         informers.startService()

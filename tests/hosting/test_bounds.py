@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Hosting
+from liqod.config.schema import HostingSettings
 from liqod.hosting.shadowpods.quota.resource_requests import of_pod
 from liqod.hosting.tenants.bounds import (
     MAX_BLOCKS,
-    Surroundings,
+    KnownNetworks,
     default_requests,
     limit_range,
     most_of_namespace,
@@ -41,10 +41,10 @@ NEVER = ("169.254.169.254", "fd00:ec2::254", "127.0.0.1", "::1", "fe80::1", "224
 
 
 def contract(**settings: Any) -> Contract:
-    return Contract(Hosting(**settings))
+    return Contract(HostingSettings(**settings))
 
 
-def policy(around: Surroundings, **settings: Any) -> dict[str, Any]:
+def policy(around: KnownNetworks, **settings: Any) -> dict[str, Any]:
     made = network_policy("rome", "shop-rome", contract(**settings), around)
     assert made is not None
     return made
@@ -69,7 +69,7 @@ class NetworkPolicyTests(SynchronousTestCase):
 
     def test_internet(self) -> None:
         """Public addresses and the peer; no private one, nothing of this cluster, no metadata service."""
-        made = policy(Surroundings(OWN, PEER))
+        made = policy(KnownNetworks(OWN, PEER))
         for address in ("1.1.1.1", "2606:4700::1", "10.64.3.4", "10.70.0.1"):
             self.assertTrue(reaches(made, address), address)
         for address in (*OURS, *NEVER, "192.168.7.7", "10.1.2.3", "100.100.100.200", "fd00:ec2::254"):
@@ -77,7 +77,7 @@ class NetworkPolicyTests(SynchronousTestCase):
 
     def test_internet_where_others_connect_the_clusters(self) -> None:
         """The peer may be at any private address that is not this cluster's."""
-        made = policy(Surroundings(OWN))
+        made = policy(KnownNetworks(OWN))
         for address in ("1.1.1.1", "10.1.2.3", "192.168.7.7"):
             self.assertTrue(reaches(made, address), address)
         for address in (*OURS, *NEVER):
@@ -85,24 +85,24 @@ class NetworkPolicyTests(SynchronousTestCase):
 
     def test_internet_while_our_own_networks_are_not_all_known(self) -> None:
         """No private address: it may be one of this cluster."""
-        made = policy(Surroundings(OWN, is_complete=False))
+        made = policy(KnownNetworks(OWN, is_complete=False))
         self.assertTrue(reaches(made, "1.1.1.1"))
         for address in (*OURS, *NEVER, "10.1.2.3", "192.168.7.7"):
             self.assertFalse(reaches(made, address), address)
 
     def test_tenant(self) -> None:
         """The peer and what is granted, nothing else; without either there is no rule that allows all."""
-        made = policy(Surroundings(OWN, PEER), egress="tenant", egress_networks=["192.0.2.0/24"])
+        made = policy(KnownNetworks(OWN, PEER), egress="tenant", egress_networks=["192.0.2.0/24"])
         for address in ("10.64.3.4", "192.0.2.9"):
             self.assertTrue(reaches(made, address), address)
         for address in ("1.1.1.1", *OURS, *NEVER):
             self.assertFalse(reaches(made, address), address)
-        self.assertFalse(reaches(policy(Surroundings(OWN, []), egress="tenant"), "1.1.1.1"))
+        self.assertFalse(reaches(policy(KnownNetworks(OWN, []), egress="tenant"), "1.1.1.1"))
 
     def test_each_other_and_names(self) -> None:
         """Pods of the same tenant in all its namespaces, and name servers, are in reach of all pods."""
         for level in ("tenant", "internet"):
-            spec = policy(Surroundings(OWN, PEER), egress=level)["spec"]
+            spec = policy(KnownNetworks(OWN, PEER), egress=level)["spec"]
             every = {"matchLabels": None, "matchExpressions": None}
             self.assertEqual((spec["podSelector"], spec["policyTypes"]), (every, ["Egress"]))
             own = {"namespaceSelector": {"matchLabels": {"liqo.io/remote-cluster-id": "rome"}}}
@@ -112,13 +112,13 @@ class NetworkPolicyTests(SynchronousTestCase):
 
     def test_all(self) -> None:
         """Where everything is granted there is no policy."""
-        self.assertIsNone(network_policy("rome", "shop-rome", contract(egress="all"), Surroundings(OWN, PEER)))
+        self.assertIsNone(network_policy("rome", "shop-rome", contract(egress="all"), KnownNetworks(OWN, PEER)))
 
     def test_thousands_of_nodes(self) -> None:
         """The lists are bounded, and what was closed stays closed."""
         count = MAX_BLOCKS + 300
         nodes = parse_networks(f"203.{number // 128}.{number % 128 * 2}.1" for number in range(count))
-        made = policy(Surroundings(nodes, PEER))
+        made = policy(KnownNetworks(nodes, PEER))
         for rule in made["spec"]["egress"]:
             for peer in rule["to"]:
                 self.assertLessEqual(len(peer.get("ipBlock", {}).get("except", ())), MAX_BLOCKS)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Hosting
+from liqod.config.schema import HostingSettings
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.contract import Contract
@@ -56,12 +56,12 @@ class BoundTests(SynchronousTestCase):
             (0, everything, nothing),
         ):
             self.assertEqual(full(dict.fromkeys(bounds, size), bounds, before), now, (size, before))
-            self.assertEqual(most_contents(Contract(Hosting(tenant_contents="100"))), bounds)
+            self.assertEqual(most_contents(Contract(HostingSettings(tenant_contents="100"))), bounds)
 
     @given(sizes, states, st.integers(1, 200))
     def test_any_size(self, size: int, before: frozenset[str], bound: int) -> None:
         """Where changes are refused growth is, more is refused of more, and the labels say it and are read back."""
-        bounds = most_contents(Contract(Hosting(tenant_contents=str(bound))))
+        bounds = most_contents(Contract(HostingSettings(tenant_contents=str(bound))))
         now = full(dict.fromkeys(bounds, size), bounds, before)
         self.assertIn(now, {frozenset(one) for one in STATES})
         self.assertLessEqual(now, full(dict.fromkeys(bounds, size + 1), bounds, before))
@@ -78,7 +78,7 @@ class BoundTests(SynchronousTestCase):
 
     def test_none(self) -> None:
         """An empty setting is no bound; the usual one is as large as that of records."""
-        self.assertEqual(most_contents(Contract(Hosting(tenant_contents=""))), {})
+        self.assertEqual(most_contents(Contract(HostingSettings(tenant_contents=""))), {})
         self.assertEqual(most_contents(Contract())[GROWTH], 256 << 20)
 
     def test_two_sums(self) -> None:
@@ -198,7 +198,7 @@ class CountTests(counting.Counting):
         """Both kinds in all of its namespaces count together, those of the lender's own do not; a new namespace has the
         label before anything is in it; a daemon that starts finds it so and writes nothing; with less it goes.
         """
-        granted = Hosting(tenant_contents="100Ki")
+        granted = HostingSettings(tenant_contents="100Ki")
         client, records = await self.start(granted)
         await self.write(CONFIGMAPS, "one", 40_000)
         await self.write(SECRETS, "two", 20_000, "web-rome")
@@ -226,12 +226,12 @@ class CountTests(counting.Counting):
 
     async def test_what_grows_beyond(self) -> None:
         """From a quarter more on the label refuses all changes, whatever it is that grows; and with it off, nothing."""
-        _, records = await self.start(Hosting(tenant_contents="100Ki"))
+        _, records = await self.start(HostingSettings(tenant_contents="100Ki"))
         await self.write(CONFIGMAPS, "one", 110_000)
         await self.labels_become(GROWTH)
         note = {"metadata": {"annotations": {"note": "x" * 30_000}}}
         await self.admin.patch(CONFIGMAPS, "one", note, "shop-rome")
         await self.labels_become(f"{CHANGES}.{GROWTH}")
         await records.stopService()
-        await self.start(Hosting(tenant_contents=""))
+        await self.start(HostingSettings(tenant_contents=""))
         await self.labels_become("")

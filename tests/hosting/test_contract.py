@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Hosting
+from liqod.config.schema import HostingSettings
 from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.tenants.contract import Contract
@@ -29,7 +29,7 @@ def pod(spec: dict[str, Any], contract: Contract | None = None, **metadata: dict
 
 
 def granted(**settings: Any) -> Contract:
-    return Contract(Hosting(**settings))
+    return Contract(HostingSettings(**settings))
 
 
 class RefusedTests(SynchronousTestCase):

@@ -15,7 +15,7 @@ from liqod.audit.events import NO_AUDIT, Audit
 from liqod.hosting.shadowpods.controller import SETTLING, ShadowPods
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.views import Pod
 from liqod.kube.errors import AlreadyExists, NotFound, from_status
 from liqod.kube.resources import PODS, Resource
@@ -164,7 +164,7 @@ class ControllerCases(SynchronousTestCase):
             pods=caches[1],
             nodes=caches[4],
             namespaces=Namespaces(client, caches[2], Contract(), [], peers=tuple),
-            offers=Offers(caches[3]),
+            offers=TenantOffers(caches[3]),
             recorder=self.events,
             workers=self.workers,
             wall=lambda: self.date,
@@ -281,7 +281,7 @@ class SettlingTests(ControllerCases):
         self.start()
         self.pass_time(REQUEST + REQUEST / 2)
         self.assertEqual(len(self.server.created), 1)
-        self.assertEqual(self.events.reasons, [], "it is created as it was wished for")
+        self.assertEqual(self.events.reasons, [], "it is created as it was asked for")
 
     def test_a_pod_that_no_watch_shows(self) -> None:
         """A pod that was created counts as there for half a minute; lost without a trace it is created again."""

@@ -15,9 +15,9 @@ from liqod.hosting.shadowpods.admission import MAX_CONTAINERS, MAX_MESSAGE, Admi
 from liqod.hosting.shadowpods.decide import (
     Create,
     Delete,
+    FinishedPod,
     NameTaken,
     Nothing,
-    Observed,
     RecordResult,
     Step,
     Terminate,
@@ -295,7 +295,7 @@ class TrackedTests(SynchronousTestCase):
     def test_a_result_is_of_one_shadow_pod(self) -> None:
         """How a pod finished counts for the ShadowPod that it was created for, not for a later one of that name."""
         finished = RecordResult("Succeeded")
-        tracked = Tracked(observed=Observed("s-1", finished))
+        tracked = Tracked(observed=FinishedPod("s-1", finished))
         for asked, known in ((shadow("s-1"), finished), (shadow("s-2"), None), (None, None)):
             self.assertEqual(tracked.result_of(asked), known)
         self.assertIsNone(Tracked().result_of(shadow("s-1")))

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Hosting
+from liqod.config.schema import HostingSettings
 from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespace_admission import namespace_policy
@@ -62,7 +62,7 @@ def with_origin(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def granted(*classes: str, **settings: Any) -> Contract:
-    return Contract(Hosting(**settings), classes)
+    return Contract(HostingSettings(**settings), classes)
 
 
 def ingress(host: str | None = "shop.example", **fields: Any) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from liqod.hosting.shadowpods.quota.ledger import (
     MOST_MISFITS,
     MOST_WAITING,
     Ledger,
-    Waiting,
     WaitingList,
+    WaitingShadowPod,
     fitting,
     shortage,
 )
@@ -110,8 +110,8 @@ class ShortageTests(SynchronousTestCase):
         self.assertEqual(self.say({"pods": "1"}, {"pods": "9"}, {"pods": "9"}), "asks pods 1, 0 left of 9")
 
 
-def waiting(name: str, created: str, cpu: int) -> Waiting:
-    return Waiting(created, Key("ns", name), {"cpu": Fraction(cpu)}, None)
+def waiting(name: str, created: str, cpu: int) -> WaitingShadowPod:
+    return WaitingShadowPod(created, Key("ns", name), {"cpu": Fraction(cpu)}, None)
 
 
 class FittingTests(SynchronousTestCase):

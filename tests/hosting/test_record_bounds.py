@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Hosting
+from liqod.config.schema import HostingSettings
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.contract import Contract
@@ -44,8 +44,8 @@ class Unreadable(Object, frozen=True):
 amounts = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 30))
 
 
-def most(**amounts: str) -> Hosting:
-    return Hosting(tenant_records=dict(amounts))  # type: ignore[arg-type]
+def most(**amounts: str) -> HostingSettings:
+    return HostingSettings(tenant_records=dict(amounts))  # type: ignore[arg-type]
 
 
 def contract(**amounts: str) -> Contract:

@@ -55,7 +55,7 @@ class ResizeCases(ControllerCases):
             {**body, "metadata": changed, "spec": spec, "status": {"phase": "Running", **status}}, Pod
         )
 
-    def wish(self, cpu: str) -> None:
+    def request(self, cpu: str) -> None:
         """Have the borrower ask for another size."""
         one = shadow()
         spec: dict[str, Any] = msgspec.json.decode(bytes(one.spec.pod))
@@ -81,7 +81,7 @@ class RefusedResizeTests(ResizeCases):
         """No capacity is freed, whatever the refusal is."""
         for number, code in enumerate((422, 404, 403, 500, 429), 1):
             self.refuse(code)
-            self.wish(f"{number}00m")
+            self.request(f"{number}00m")
             self.assertEqual(self.counted, Fraction(1), f"after {code}")
         self.assertGreaterEqual(self.resizes, 5)
 
@@ -89,14 +89,14 @@ class RefusedResizeTests(ResizeCases):
         """Nothing is counted that the pod did not get."""
         for number, code in enumerate((422, 404, 403, 500, 429), 1):
             self.refuse(code)
-            self.wish(f"{3 + number / 10}")
+            self.request(f"{3 + number / 10}")
             self.assertEqual(self.counted, Fraction(1), f"after {code}")
 
 
 class LimitedResizeTests(ResizeCases):
     """At the level ``hard`` a resize raises no limit above the offer either."""
 
-    def wish_limit(self, cpu: str, limit: str) -> None:
+    def request_limit(self, cpu: str, limit: str) -> None:
         """Have the borrower ask for another size and limit."""
         one = shadow()
         resources = {"requests": {"cpu": cpu}, "limits": {"cpu": limit}}
@@ -108,12 +108,12 @@ class LimitedResizeTests(ResizeCases):
         """What a limit is beyond the offer is not given, and not asked for again."""
         self.assertEqual(self.pods.get(KEY).spec.containers[0].resources.limits, {"cpu": "5"})
         for limit in ("500", "900", "0"):
-            self.wish_limit("2", limit)
+            self.request_limit("2", limit)
         (first, *more) = self.sizes
         self.assertEqual([one["value"] for one in first[1:]], ["2"], "the request alone")
         self.pods.put(self.shown("2"))
         self.pass_time(600.0)
-        self.wish_limit("2", "700")
+        self.request_limit("2", "700")
         self.assertEqual(len(self.sizes), 1 + len(more))
         self.assertEqual(self.counted, Fraction(2))
 
@@ -123,7 +123,7 @@ class AcceptedResizeTests(ResizeCases):
 
     def test_smaller(self) -> None:
         """A pod that becomes smaller counts with its old size until its node has taken that back."""
-        self.wish("500m")
+        self.request("500m")
         self.assertEqual((self.resizes, self.counted), (1, Fraction(1)), "the API server has not shown it yet")
         held = {"name": "main", "allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": "1"}}}
         self.pods.put(self.shown("500m", containerStatuses=[held]))
@@ -140,7 +140,7 @@ class AcceptedResizeTests(ResizeCases):
 
     def test_larger(self) -> None:
         """A pod that becomes larger counts with its new size at once."""
-        self.wish("3")
+        self.request("3")
         self.assertEqual((self.resizes, self.counted), (1, Fraction(3)))
         self.pods.put(self.shown("3"))
         self.pass_time(1.0)

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.hosting.tenants.quota.shares import Held, divide
+from liqod.hosting.tenants.quota.shares import QuotaState, divide
 
 ROUNDS = 12
 """Steps within which a division comes to rest."""
@@ -25,21 +25,21 @@ class Namespace:
     seen: tuple[int | None, int] = (None, 0)
 
     @property
-    def held(self) -> Held:
+    def held(self) -> QuotaState:
         hard, used = self.seen
-        return Held(self.spec, None if hard is None else hard, None if hard is None else used)
+        return QuotaState(self.spec, None if hard is None else hard, None if hard is None else used)
 
     def create(self, count: int) -> None:
         """The tenant creates as much as the API server lets it."""
         self.there = max(self.there, min(self.there + count, self.hard or 0))
 
 
-def quota(share: int, used: int | None = 0) -> Held:
+def quota(share: int, used: int | None = 0) -> QuotaState:
     """Return a quota that is enforced."""
-    return Held(share, share, used)
+    return QuotaState(share, share, used)
 
 
-def settled(held: dict[str, Held], total: int, most: int, test: SynchronousTestCase) -> dict[str, Held]:
+def settled(held: dict[str, QuotaState], total: int, most: int, test: SynchronousTestCase) -> dict[str, QuotaState]:
     """Divide until nothing changes, the API server enforcing each step at once."""
     for _ in range(ROUNDS):
         shares = divide(held, total, most)
@@ -101,7 +101,7 @@ class DivideTests(SynchronousTestCase):
 
     def test_few_namespaces_are_as_before(self) -> None:
         """Where the total is enough for all namespaces each has the most that one may have."""
-        held = {f"n{index}": Held() for index in range(4)}
+        held = {f"n{index}": QuotaState() for index in range(4)}
         self.assertEqual(set(divide(held, 40, 10).values()), {10})
 
     def test_a_thousand_namespaces(self) -> None:
@@ -129,5 +129,5 @@ class DivideTests(SynchronousTestCase):
 
     def test_what_is_used_may_be_replaced(self) -> None:
         """A share below what is used, as it was taken away in the same moment, becomes what is used."""
-        held = {"a": Held(1, 1, 8), "b": quota(1), "c": quota(1)}
+        held = {"a": QuotaState(1, 1, 8), "b": quota(1), "c": quota(1)}
         self.assertEqual(divide(held, 10, 8)["a"], 8)

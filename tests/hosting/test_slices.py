@@ -1,4 +1,4 @@
-"""ShadowEndpointSlice -> EndpointSlice: what a borrower's wish becomes, as values."""
+"""ShadowEndpointSlice -> EndpointSlice: what a borrower's record becomes, as values."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def shadow(uid: str = "s1", **template: Any) -> ShadowEndpointSlice:
     return msgspec.convert(body, ShadowEndpointSlice)
 
 
-def slice_for(wish: ShadowEndpointSlice) -> EndpointSlice:
-    body = body_of(wish, template_of(wish, "home"))
+def slice_for(record: ShadowEndpointSlice) -> EndpointSlice:
+    body = body_of(record, template_of(record, "home"))
     body["metadata"]["uid"] = "r1"
     return msgspec.convert(body, EndpointSlice)
 
@@ -50,11 +50,11 @@ class ShadowEndpointSliceTests(SynchronousTestCase):
     """One name, step by step."""
 
     def setUp(self) -> None:
-        self.wish = shadow(endpoints=[ONE], ports=[{"port": 80}])
-        self.wanted = template_of(self.wish, "home")
+        self.record = shadow(endpoints=[ONE], ports=[{"port": 80}])
+        self.wanted = template_of(self.record, "home")
 
     def test_the_ports_are_those_of_the_borrower(self) -> None:
-        """As they were wished for, whatever becomes of the endpoints."""
+        """As the record has them, whatever becomes of the endpoints."""
         for endpoints in ([ONE], []):
             ports = template_of(shadow(endpoints=endpoints, ports=[{"port": 80}]), "home").ports or []
             self.assertEqual([port.port for port in ports], [80])
@@ -62,19 +62,19 @@ class ShadowEndpointSliceTests(SynchronousTestCase):
 
     def test_table(self) -> None:
         """It is made, changed, replaced where it cannot be changed, and otherwise left alone."""
-        there = slice_for(self.wish)
-        self.assertEqual(decide(self.wish, None, self.wanted), Create())
-        self.assertEqual(decide(self.wish, there, self.wanted), Nothing())
+        there = slice_for(self.record)
+        self.assertEqual(decide(self.record, None, self.wanted), Create())
+        self.assertEqual(decide(self.record, there, self.wanted), Nothing())
         self.assertEqual(decide(None, None, self.wanted), Nothing())
         self.assertEqual(decide(shadow("s2"), there, self.wanted), Replace("r1"))
         other = template_of(shadow(endpoints=[], ports=[{"port": 80}]), "home")
-        self.assertEqual(decide(self.wish, there, other), Update("r1"))
+        self.assertEqual(decide(self.record, there, other), Update("r1"))
         six = shadow(addressType="IPv6")
         self.assertEqual(decide(six, there, template_of(six, "home")), Replace("r1"))
 
     def test_without_its_shadow(self) -> None:
         """A slice that was made here goes, also one that has no owner any more; others stay."""
-        there = slice_for(self.wish)
+        there = slice_for(self.record)
 
         def changed(**metadata: Any) -> EndpointSlice:
             return msgspec.structs.replace(there, metadata=msgspec.structs.replace(there.metadata, **metadata))
@@ -88,11 +88,11 @@ class ShadowEndpointSliceTests(SynchronousTestCase):
             (changed(deletion_timestamp="2030-01-01T00:00:00Z"), Nothing()),
         ):
             self.assertEqual(decide(None, present, self.wanted), step)
-        self.assertEqual(decide(self.wish, changed(owner_references=[]), self.wanted), Replace("r1"))
+        self.assertEqual(decide(self.record, changed(owner_references=[]), self.wanted), Replace("r1"))
 
     def test_the_borrower_does_not_say_who_it_is(self) -> None:
         """Node name and managing labels are the lender's to say."""
-        body = body_of(self.wish, self.wanted)
+        body = body_of(self.record, self.wanted)
         self.assertEqual(body["endpoints"][0]["nodeName"], "home")
         self.assertEqual(
             body["metadata"]["labels"],
@@ -111,16 +111,16 @@ class ShadowEndpointSliceTests(SynchronousTestCase):
 
     def test_a_path_that_is_lost(self) -> None:
         """No endpoint is ready then, and the slice says so itself; afterwards it is as the borrower wants it."""
-        there, lost = slice_for(self.wish), unready(self.wanted)
+        there, lost = slice_for(self.record), unready(self.wanted)
         self.assertEqual([one.conditions.ready for one in lost.endpoints or ()], [False])
         self.assertEqual([one.conditions.serving for one in lost.endpoints or ()], [False])
-        self.assertEqual(decide(self.wish, there, lost, lost=True), Update("r1"))
-        body = body_of(self.wish, lost, lost=True)
+        self.assertEqual(decide(self.record, there, lost, lost=True), Update("r1"))
+        body = body_of(self.record, lost, lost=True)
         body["metadata"]["uid"] = "r1"
         marked = msgspec.convert(body, EndpointSlice)
         self.assertEqual((says_lost(there), says_lost(marked)), (False, True))
-        self.assertEqual(decide(self.wish, marked, lost, lost=True), Nothing())
-        self.assertEqual(decide(self.wish, marked, self.wanted), Update("r1"))
+        self.assertEqual(decide(self.record, marked, lost, lost=True), Nothing())
+        self.assertEqual(decide(self.record, marked, self.wanted), Update("r1"))
         # A slice without endpoints says it all the same: those that it gets are not ready.
         empty = template_of(shadow(), "home")
         self.assertEqual(decide(shadow(), slice_for(shadow()), unready(empty), lost=True), Update("r1"))

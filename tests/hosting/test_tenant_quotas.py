@@ -16,7 +16,7 @@ from liqod.hosting.tenants.bounds import most_of_namespace, resource_quota
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import selector
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.tenants.quota.tenant_quotas import SELECTED, TenantQuotas
 from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.kube import manifests
@@ -98,7 +98,7 @@ class TenantQuotaTests(TestCase):
             installed_reactor(),
             namespaces=namespaces,
             quotas=informers.of(RESOURCEQUOTAS, ResourceQuota, fields=SELECTED),
-            offers=Offers(informers.of(FOREIGNCLUSTERS, ForeignCluster)),
+            offers=TenantOffers(informers.of(FOREIGNCLUSTERS, ForeignCluster)),
             contracts=Contracts(Contract(), namespaces),
         )
         informers.startService()

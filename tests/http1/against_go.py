@@ -20,7 +20,7 @@ from typing import Any, Final
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from liqod.http1.connection import Connection, Limits
+from liqod.http1.connection import Connection, MessageLimits
 from liqod.http1.errors import Malformed
 from liqod.http1.messages import Data, EndOfMessage, Request
 from liqod.peering.relay import policy
@@ -82,7 +82,7 @@ def passed_on(data: bytes) -> tuple[policy.Call, bytes, bytes, bytes] | None:
 
     Raises Malformed or Rejected.
     """
-    near, far = Connection("server", Limits()), Connection("client", Limits())
+    near, far = Connection("server", MessageLimits()), Connection("client", MessageLimits())
     near.receive(data)
     request = near.next_event()
     if not isinstance(request, Request):

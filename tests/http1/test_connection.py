@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.http1.connection import Connection, Event, Limits
+from liqod.http1.connection import Connection, Event, MessageLimits
 from liqod.http1.errors import Malformed
 from liqod.http1.messages import (
     Data,
@@ -42,16 +42,16 @@ def events_of(connection: Connection) -> list[Event]:
     return found
 
 
-def server(data: bytes = b"", limits: Limits | None = None) -> Connection:
+def server(data: bytes = b"", limits: MessageLimits | None = None) -> Connection:
     """Return a server's end that received this."""
-    connection = Connection("server", limits or Limits())
+    connection = Connection("server", limits or MessageLimits())
     connection.receive(data)
     return connection
 
 
 def client(data: bytes = b"", request: Request = ASK) -> Connection:
     """Return a client's end that sent a request and received this."""
-    connection = Connection("client", Limits())
+    connection = Connection("client", MessageLimits())
     connection.send(request, EndOfMessage())
     connection.receive(data)
     return connection
@@ -111,13 +111,13 @@ class ReadTests(SynchronousTestCase):
 
     def test_an_answer_to_nothing(self) -> None:
         """An answer without a request is refused."""
-        connection = Connection("client", Limits())
+        connection = Connection("client", MessageLimits())
         connection.receive(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         self.assertRaises(Malformed, connection.next_event)
 
     def test_nothing_is_read_before_it_was_asked_for(self) -> None:
         """A client's end that has sent nothing, and received nothing, has no event and no failure."""
-        connection = Connection("client", Limits())
+        connection = Connection("client", MessageLimits())
         self.assertIsNone(connection.next_event())
         connection.receive(b"HTTP/1.1 ")
         error = self.assertRaises(Malformed, connection.next_event)
@@ -192,7 +192,7 @@ class BoundTests(SynchronousTestCase):
 
     def test_a_large_body(self) -> None:
         """A body is refused once it is said to be more than the limit, before it arrives; answers have no limit."""
-        small = Limits(body=100)
+        small = MessageLimits(body=100)
         self.assertEqual(self.code(server(GET + b"Content-Length: 101\r\n\r\n", small)), 413)
         self.assertIsInstance(server(GET + b"Content-Length: 100\r\n\r\n", small).next_event(), Request)
         self.assertEqual(len(events_of(server(CHUNKED + b"64\r\n", small))), 1)
@@ -202,7 +202,7 @@ class BoundTests(SynchronousTestCase):
 
     def test_a_body_in_crumbs(self) -> None:
         """A request of very many chunks costs more to read than it is worth."""
-        crumbs = Limits(chunks=3)
+        crumbs = MessageLimits(chunks=3)
         self.assertEqual(body_of(events_of(server(CHUNKED + b"1\r\na\r\n" * 3, crumbs))), b"aaa")
         self.assertEqual(self.code(server(CHUNKED + b"1\r\na\r\n" * 4, crumbs)), 400)
 
@@ -270,7 +270,7 @@ class WriteTests(SynchronousTestCase):
     def test_what_was_read_is_not_sent(self) -> None:
         """The event of a head that came from the other side has no bytes to send."""
         (request, _) = events_of(server(GET + b"\r\n"))
-        self.assertRaises(ValueError, Connection("client", Limits()).send, request)
+        self.assertRaises(ValueError, Connection("client", MessageLimits()).send, request)
 
     def test_an_answer_without_a_body_announces_none(self) -> None:
         """204 and 304 keep their other headers, and are sent with neither length nor chunks."""
@@ -416,7 +416,7 @@ class DifferentialTests(SynchronousTestCase):
         )
         for name, value in call.headers:
             self.assertIn(value, asked.headers[name])
-        sent = Connection("client", Limits()).send(policy.forward(b"", call, [(b"Host", b"api")]))
+        sent = Connection("client", MessageLimits()).send(policy.forward(b"", call, [(b"Host", b"api")]))
         again = self.second.parse_request(sent)
         self.assertEqual((again.method, again.target, again.length), (asked.method, asked.target, asked.length))
 

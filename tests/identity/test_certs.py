@@ -23,7 +23,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.identity import certs, pins, serving, tls
 from liqod.identity.fingerprint_words import COUNT, WORDS, words
-from liqod.identity.pins import Mismatch, Trusted, Unknown, judge
+from liqod.identity.pins import Mismatch, Trusted, UnknownKey, judge
 from liqod.model.ids import ClusterID, Fingerprint, parse_fingerprint
 from tests.identity.hostile_chains import unreadable
 from tests.identity.tls_pair import DAY, NOW
@@ -161,12 +161,12 @@ class PinTests(SynchronousTestCase):
 
     def test_unpinned_needs_a_ca(self) -> None:
         """Without a pin only a CA makes a key trusted."""
-        self.assertEqual(judge(ALPHA, self.mine, {}, chains_to_ca=False), Unknown())
+        self.assertEqual(judge(ALPHA, self.mine, {}, chains_to_ca=False), UnknownKey())
         self.assertEqual(judge(ALPHA, self.mine, {}, chains_to_ca=True), Trusted("ca"))
 
     def test_one_key_is_one_cluster(self) -> None:
         """A key pinned for one ID does not get a second one by a CA alone."""
-        self.assertEqual(judge(BETA, self.mine, {ALPHA: self.mine}, chains_to_ca=True), Unknown())
+        self.assertEqual(judge(BETA, self.mine, {ALPHA: self.mine}, chains_to_ca=True), UnknownKey())
 
     @given(
         st.sampled_from((ALPHA, BETA)),

@@ -23,7 +23,7 @@ from liqod.flow.connections.admission import (
     HANDSHAKES_PER_ADDRESS,
     MAX_WAIT,
     Admission,
-    Limits,
+    PortLimits,
 )
 from liqod.flow.connections.handshake import MAX_HANDSHAKE, BoundedTLS
 from liqod.identity import certs, tls
@@ -197,7 +197,9 @@ class PaceTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock: Any = Clock()
         self.refused: list[str] = []
-        self.admission = Admission(self.clock, Limits(512), lambda reason, source, message: self.refused.append(reason))
+        self.admission = Admission(
+            self.clock, PortLimits(512), lambda reason, source, message: self.refused.append(reason)
+        )
 
     def test_one_address_has_its_pace(self) -> None:
         """So many at once, then one after the other, then none; others do not notice."""

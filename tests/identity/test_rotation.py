@@ -14,13 +14,13 @@ from liqod.identity.certs import generate
 from liqod.identity.pins import Mismatch, Trusted, judge
 from liqod.identity.rotation import (
     ANSWER,
-    Audience,
     Drop,
     Kept,
     Make,
     Promote,
     Rest,
     Step,
+    TrustingPeer,
     Wait,
     announce,
     decide,
@@ -28,7 +28,7 @@ from liqod.identity.rotation import (
     is_proven,
 )
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.records.rotation import ORDER, Order, order_of
+from liqod.model.records.rotation import ORDER, RotationOrder, order_of
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 ME = ClusterID("turin")
@@ -65,10 +65,10 @@ class OrderTests(SynchronousTestCase):
 
     def test_round_trip(self) -> None:
         """What is rendered is read; what cannot be read, or is absurd, is an ordinary order; nothing is none."""
-        for order in (Order(), Order(0.0), Order(3600.0)):
+        for order in (RotationOrder(), RotationOrder(0.0), RotationOrder(3600.0)):
             self.assertEqual(order_of({ORDER: order.render()}), order)
         for text in ("", "true", "{", '{"within": -1}', '{"within": 1e12}', '{"within": "x"}'):
-            self.assertEqual(order_of({ORDER: text}), Order(), text)
+            self.assertEqual(order_of({ORDER: text}), RotationOrder(), text)
         self.assertIsNone(order_of({}))
 
 
@@ -77,14 +77,14 @@ class ReplacementTableTests(SynchronousTestCase):
 
     def test_steps(self) -> None:
         """The next key is made on order, takes over when all know it or the wait is over, and goes without an order."""
-        order = Order()
+        order = RotationOrder()
         kept = Kept("next", order, 100.0)
-        knows = Audience("a", connected=True, able=True, knows=True)
-        away = Audience("b", connected=False, able=False, knows=False)
-        hears = Audience("c", connected=True, able=True, knows=False)
-        deaf = Audience("d", connected=True, able=False, knows=False)
+        knows = TrustingPeer("a", connected=True, able=True, knows=True)
+        away = TrustingPeer("b", connected=False, able=False, knows=False)
+        hears = TrustingPeer("c", connected=True, able=True, knows=False)
+        deaf = TrustingPeer("d", connected=True, able=False, knows=False)
         late = 100.0 + ANSWER
-        table: list[tuple[Kept, list[Audience], float, Step]] = [
+        table: list[tuple[Kept, list[TrustingPeer], float, Step]] = [
             (Kept(), [hears], 0.0, Rest()),
             (Kept("next"), [knows], 0.0, Drop()),
             (Kept("", order), [], 0.0, Make()),
@@ -136,7 +136,7 @@ class Rotating(RuleBasedStateMachine):
 
     @rule(within=strategies.sampled_from([0.0, 50.0]))
     def order(self, within: float) -> None:
-        self.secret["order"] = Order(within)
+        self.secret["order"] = RotationOrder(within)
 
     @rule()
     def take_back(self) -> None:
@@ -179,7 +179,7 @@ class Rotating(RuleBasedStateMachine):
         kept = Kept(self.secret["next"], self.secret["order"], self.secret["until"])
         wanted = self.secret["next"]
         audience = [
-            Audience(name, peer.connected, able=True, knows=bool(wanted) and self.knows.get(name) == wanted)
+            TrustingPeer(name, peer.connected, able=True, knows=bool(wanted) and self.knows.get(name) == wanted)
             for name, peer in self.peers.items()
             if not peer.left_behind
         ]

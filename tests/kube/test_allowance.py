@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
 from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.connection.cache_quota import OVERHEAD, Allowance, Held
+from liqod.kube.connection.cache_quota import OVERHEAD, Allowance, CacheUsage
 from liqod.kube.resources import CONFIGMAPS
 from liqod.model.ids import Key
 from tests.kube.cases import Answer, ConfigMap, config_map, memory_client, status
@@ -25,7 +25,7 @@ class HeldTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.allowance = Allowance(10 * OVERHEAD)
-        self.held = Held(self.allowance)
+        self.held = CacheUsage(self.allowance)
 
     def test_replaced(self) -> None:
         """An object counts once, with its last size; one that is dropped does not count."""
@@ -44,7 +44,7 @@ class HeldTests(SynchronousTestCase):
 
     def test_all_caches_of_a_server(self) -> None:
         """What one cache took is not left for another; it is when that one is gone."""
-        other = Held(self.allowance)
+        other = CacheUsage(self.allowance)
         self.assertTrue(other.note(A, 8 * OVERHEAD))
         self.assertFalse(self.held.note(A, OVERHEAD))
         other.clear()
@@ -67,7 +67,7 @@ class HeldTests(SynchronousTestCase):
     def test_any_order(self, steps: list[tuple[str, int]]) -> None:
         """Whatever is reported in whatever order, no more than is allowed is counted, and all of it is given back."""
         allowance = Allowance(20 * OVERHEAD)
-        held, beside = Held(allowance), Held(allowance)
+        held, beside = CacheUsage(allowance), CacheUsage(allowance)
         beside.note(A, 0)
         for what, number in steps:
             key = Key("ns", str(number))

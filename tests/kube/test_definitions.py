@@ -15,7 +15,7 @@ from liqod.model.records.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES
 from liqod.model.records.offer_rules import MAX_TTL
 from liqod.model.records.spillover import MAX_PEERS
 from liqod.wire.check import MAX_ENDPOINTS, MAX_MINOR, MAX_NETWORKS
-from liqod.wire.framing import Limits
+from liqod.wire.framing import FrameLimits
 
 FEWEST_WORDS: Final = 4
 UNBOUNDED: Final = {
@@ -37,7 +37,7 @@ OF_THE_CODE: Final = {
     "advertisements.sharing.liqo.io.spec.offer.ingressClasses maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.offer.loadBalancerClasses maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.timeToLive maximum": MAX_TTL,
-    "foreignclusters.discovery.liqo.io.status.lent.resources maxProperties": Limits().items,
+    "foreignclusters.discovery.liqo.io.status.lent.resources maxProperties": FrameLimits().items,
     "namespaceoffloadings.offloading.liqo.io.spec.spillover.peers maxItems": MAX_PEERS,
     "networkconfigs.net.liqo.io.status.remote.podCIDRs maxItems": MAX_NETWORKS,
     "networkconfigs.net.liqo.io.status.remote.serviceCIDRs maxItems": MAX_NETWORKS,

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.cache.listwatch import Command, List, ListWatch, Wait, Watch
 from liqod.kube.cache.store import Delta, Store
-from liqod.kube.cache.watch_decoder import Bookmark, Change, Failure, Unreadable
+from liqod.kube.cache.watch_decoder import Bookmark, Failure, Unreadable, WatchEvent
 from liqod.kube.errors import ApiError, Forbidden, Gone, Invalid, KubeError, ServerError, Throttled, Unreachable
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, ObjectMeta
@@ -49,7 +49,7 @@ class OrderTests(SynchronousTestCase):
         m = machine()
         self.assertEqual(m.start(0), Watch("", True, 450))
         m.connected(0)
-        self.assertEqual(list(m.received(Change("ADDED", item("a", 3)), 0)), [])
+        self.assertEqual(list(m.received(WatchEvent("ADDED", item("a", 3)), 0)), [])
         self.assertEqual((len(m.store), m.synced), (0, False))
         deltas = list(m.received(Bookmark("9", True), 0))
         self.assertEqual([d.key.name for d in deltas], ["a"])
@@ -104,7 +104,7 @@ class OrderTests(SynchronousTestCase):
     def test_an_ordinary_end_goes_on_from_the_last_version(self) -> None:
         """When the server ends a watch after its time, the next begins at once where it stopped."""
         m = self.live()
-        m.received(Change("MODIFIED", item("a", 12)), 30)
+        m.received(WatchEvent("MODIFIED", item("a", 12)), 30)
         m.received(Bookmark("20", False), 60)
         self.assertEqual(m.ended(None, 400), Watch("20", False, 450))
         self.assertEqual(m.error, "")
@@ -127,10 +127,10 @@ class OrderTests(SynchronousTestCase):
         """A watch that a busy server ends, taking its reader for slow, goes on at once, at most four times a second."""
         m = self.live()
         for number in range(20, 28):
-            m.received(Change("MODIFIED", item("a", number)), 3)
+            m.received(WatchEvent("MODIFIED", item("a", number)), 3)
             self.assertEqual(m.ended(None, 3), Watch(str(number), False, 450))
             m.connected(0)
-        m.received(Change("MODIFIED", item("a", 30)), 0.05)
+        m.received(WatchEvent("MODIFIED", item("a", 30)), 0.05)
         self.assertEqual(m.ended(None, 0.05), Wait(0.2))
         self.assertEqual(m.waited(), Watch("30", False, 450))
         m.connected(1)
@@ -156,7 +156,7 @@ class OrderTests(SynchronousTestCase):
 
     def test_a_cache_that_is_being_filled_is_asked_again_soon(self) -> None:
         """While the server only fills its cache of a kind it is asked again well within the second it names, but
-        after a few times its wish is respected as any other."""
+        after a few times its Retry-After is respected as any other."""
         m = machine()
         m.start(0)
         error = Throttled(429, "TooManyRequests", "storage is (re)initializing")
@@ -195,7 +195,7 @@ class OrderTests(SynchronousTestCase):
             m = machine(stream=False)
             m.listed({}, (), "11", 0)
             m.connected(0)
-            m.received(Change("ADDED", item("a", 12)), 1)
+            m.received(WatchEvent("ADDED", item("a", 12)), 1)
             m.ended(error or Gone(410, "Expired", "too old"), 20)
             m.listed({}, (), version, 20)
             self.assertEqual(m.went_back, int(back), (version, error))
@@ -209,7 +209,7 @@ class OrderTests(SynchronousTestCase):
         m = machine(stream=False)
         m.listed({Key("ns", name): item(name, 3) for name in "ab"}, (), "9", 0)
         m.connected(0)
-        reported = list(m.received(Change("DELETED", item("a", 10)), 1))
+        reported = list(m.received(WatchEvent("DELETED", item("a", 10)), 1))
         concluded, _ = m.listed({}, (), "11", 2)
         self.assertEqual([delta.watched for delta in (*reported, *concluded)], [True, False])
 
@@ -236,7 +236,7 @@ class OrderTests(SynchronousTestCase):
         m = machine()
         m.start(0)
         m.connected(0)
-        m.received(Change("ADDED", item("a", 3)), 0)
+        m.received(WatchEvent("ADDED", item("a", 3)), 0)
         m.received(Bookmark("10", True), 0)
         return m
 
@@ -249,7 +249,7 @@ class Server:
         self.version = 1
         self.floor = 0
         self.objects: dict[str, Object] = {}
-        self.history: list[tuple[int, Change[Object]]] = []
+        self.history: list[tuple[int, WatchEvent[Object]]] = []
 
     def write(self, name: str, delete: bool) -> None:
         self.version += 1
@@ -257,11 +257,11 @@ class Server:
         if delete:
             if old is not None:
                 gone = item(name, self.version, old.metadata.uid)
-                self.history.append((self.version, Change("DELETED", gone)))
+                self.history.append((self.version, WatchEvent("DELETED", gone)))
             return
         uid = old.metadata.uid if old is not None else f"u{self.version}"
         self.objects[name] = item(name, self.version, uid)
-        self.history.append((self.version, Change("ADDED" if old is None else "MODIFIED", self.objects[name])))
+        self.history.append((self.version, WatchEvent("ADDED" if old is None else "MODIFIED", self.objects[name])))
 
     def compact(self) -> None:
         self.floor = self.version
@@ -343,7 +343,7 @@ class Follower:
         lines: list[Any]
         if command.initial:
             known = self.server.streams == "knows"
-            lines = [Change("ADDED", one) for one in self.server.objects.values()]
+            lines = [WatchEvent("ADDED", one) for one in self.server.objects.values()]
             lines.append(Bookmark(str(self.server.version), known))
         else:
             lines = self.server.since(int(command.resource_version))

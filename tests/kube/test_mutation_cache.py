@@ -47,7 +47,7 @@ class World:
         return made
 
     def step(self, name: str) -> bool:
-        """Take a step; returns whether the object was changed as its writer wished."""
+        """Take a step; returns whether the object was changed as its writer asked."""
         present = self.states[-1]
         if name == "the watch tells":
             self.shown = min(self.shown + 1, len(self.states) - 1)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kube.cache.watch_decoder import Bookmark, Change, Decoder, Failure, Lines, LineTooLong, Unreadable
+from liqod.kube.cache.watch_decoder import Bookmark, Decoder, Failure, Lines, LineTooLong, Unreadable, WatchEvent
 from liqod.kube.errors import Gone
 from liqod.model.ids import Key
 from liqod.model.records.views import ShadowPod
@@ -54,8 +54,8 @@ class DecoderTests(SynchronousTestCase):
         """ADDED, MODIFIED and DELETED carry the object as its view."""
         for kind in ("ADDED", "MODIFIED", "DELETED"):
             event = self.decoder.line(line(kind, config_map("a", 3, x="1")))
-            self.assertIsInstance(event, Change)
-            assert isinstance(event, Change)
+            self.assertIsInstance(event, WatchEvent)
+            assert isinstance(event, WatchEvent)
             self.assertEqual((event.type, event.object.data), (kind, {"x": "1"}))
 
     def test_an_object_that_is_nested_deeply(self) -> None:
@@ -113,4 +113,4 @@ class DecoderTests(SynchronousTestCase):
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_nothing_a_server_sends_raises(self, text: bytes) -> None:
         """Any bytes become an event of some kind."""
-        self.assertIsInstance(self.decoder.line(text), Change | Bookmark | Failure | Unreadable)
+        self.assertIsInstance(self.decoder.line(text), WatchEvent | Bookmark | Failure | Unreadable)

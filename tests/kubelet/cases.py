@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import FailTest, TestCase
 
-from liqod.config.schema import Hosting as Granted
-from liqod.config.schema import Kubelet, Network, Reflection, Settings
+from liqod.config.schema import HostingSettings, KubeletSettings, NetworkSettings, ReflectionSettings, Settings
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
@@ -47,11 +46,11 @@ T = TypeVar("T")
 OFFERED = {"cpu": "10", "memory": "10Gi", "pods": "50"}
 
 
-LENDER_NETWORK: Final = Network(mode="none", pod_cidrs=["10.244.0.0/16"], service_cidrs=["10.96.0.0/12"])
+LENDER_NETWORK: Final = NetworkSettings(mode="none", pod_cidrs=["10.244.0.0/16"], service_cidrs=["10.96.0.0/12"])
 """What a lender says of itself where nothing finds it out: endpoints in these networks would not be taken."""
 GRANTING: Final = Settings(
     network=LENDER_NETWORK,
-    hosting=Granted(
+    hosting=HostingSettings(
         service_types=["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"],
         ingress_hosts=["example.com"],
         tolerations=["example.com/gpu"],
@@ -116,7 +115,7 @@ class KubeletSides(TestCase):
     status_delay = 0.05
     most_patches = 1
     """Patches that tell that a pod runs: more where its steps are further apart than ``status_delay``."""
-    reflection = Reflection()
+    reflection = ReflectionSettings()
     network: SimulatedNetwork
     kubelets_of: type[Kubelets] = Kubelets
     seen: Mapping[str, int] = {}
@@ -179,9 +178,9 @@ class KubeletSides(TestCase):
         self.client.seen = SeenVersions(self.seen)
         self.informers = Informers(self.client, reactor)
         settings = Settings(
-            network=Network(mode="none"),
+            network=NetworkSettings(mode="none"),
             reflection=self.reflection,
-            kubelet=Kubelet(
+            kubelet=KubeletSettings(
                 listen=self.listen,
                 workers=self.workers,
                 status_delay=self.status_delay,

@@ -11,7 +11,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import TestCase
 
-from liqod.config.schema import Storage
+from liqod.config.schema import StorageSettings
 from liqod.demo.access import client_config
 from liqod.flow.clocks import installed_reactor
 from liqod.flow.controller import Outcome
@@ -133,7 +133,7 @@ class SlowLenderTests(TestCase):
             installed_reactor(),
             self.client,
             informers,
-            settings=Storage(),
+            settings=StorageSettings(),
             nodes=informers.of(NODES, Object),
             recorder=Events(),
             lenders=self.lenders,
@@ -190,7 +190,7 @@ class SlowLenderTests(TestCase):
         self.provisioner.startService()
 
         async def made() -> bool:
-            return Storage().virtual_class in [
+            return StorageSettings().virtual_class in [
                 one["metadata"]["name"] for one in (await self.client.list(STORAGECLASSES)).items
             ]
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.common.naming import choose_remote
-from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, Unknown, select
+from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, UnknownNode, select
 from liqod.model.ids import ClusterID
 from liqod.model.objects.node_selector import Term, selects
-from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, NamespaceOffloading, Policy, policy_of
+from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, NamespaceOffloading, OffloadingPolicy, policy_of
 
 LABELS = {"region": "eu", "tier": "3", "odd": "03", "word": "x1"}
 HOME = ClusterID("rome")
@@ -76,7 +76,7 @@ class MeaningTests(SynchronousTestCase):
             metadata=msgspec.structs.replace(offloading().metadata, deletion_timestamp="now"),
         )
         for found in (None, offloading(), leaving, offloading(clusterSelector={}), offloading(clusterSelector=None)):
-            self.assertEqual(policy_of("shop", found), Policy(BOTH, None, ""))
+            self.assertEqual(policy_of("shop", found), OffloadingPolicy(BOTH, None, ""))
 
     def test_names(self) -> None:
         """The strategies name the namespace as they say."""
@@ -104,7 +104,7 @@ class SelectTests(SynchronousTestCase):
         self.assertEqual(self.ask(offloading(clusterSelector=eu)), Included())
         same = offloading(clusterSelector=eu, namespaceMappingStrategy="EnforceSameName")
         self.assertEqual(self.ask(same), Included("shop"))
-        self.assertEqual(self.ask(offloading(clusterSelector=eu), labels=None), Unknown())
+        self.assertEqual(self.ask(offloading(clusterSelector=eu), labels=None), UnknownNode())
         for excluded, word in (
             (self.ask(None, enabled=False), "liqo.io/enabled=true"),
             (self.ask(offloading(), enabled=False, labels=None), "liqo.io/enabled=true"),

@@ -9,9 +9,9 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.views import Pod as HostedPod
-from liqod.kube.cache.watch_decoder import Change, Decoder
+from liqod.kube.cache.watch_decoder import Decoder, WatchEvent
 from liqod.kubelet.common.views import HomePod, RemotePod
-from liqod.model.objects.interning import Sharing
+from liqod.model.objects.interning import Interner
 from liqod.model.objects.pod import Pod as CountedPod
 from liqod.model.records.views import ShadowPod
 
@@ -45,7 +45,7 @@ def line(thing: dict[str, Any]) -> bytes:
 def decoded(view: type[Any], thing: dict[str, Any]) -> Any:
     """Return an object as the cache keeps it."""
     change = Decoder(view).line(line(thing))
-    assert isinstance(change, Change)
+    assert isinstance(change, WatchEvent)
     return change.object
 
 
@@ -54,7 +54,7 @@ class SharingTests(SynchronousTestCase):
 
     def test_the_first_of_equal_values_is_given_back(self) -> None:
         """Equal values become one, others stay themselves; what is known is bounded and forgetting does no harm."""
-        share: Sharing[list[int]] = Sharing(tuple, most=2)
+        share: Interner[list[int]] = Interner(tuple, most=2)
         first = share([1])
         self.assertIs(share([1]), first)
         self.assertEqual(share([2]), [2])

@@ -7,7 +7,7 @@ import ipaddress
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.control.agreement.exports import ExportPolicy, export_refusal
-from liqod.hosting.tenants.bounds import Surroundings, network_policy
+from liqod.hosting.tenants.bounds import KnownNetworks, network_policy
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.api_url import OwnAddresses, api_url_problem
 from liqod.model.foreign_address import objection
@@ -40,7 +40,7 @@ class SpecialNetworksTests(SynchronousTestCase):
         six = ":" in text
         external = ipaddress.ip_network("fd70::/112" if six else "10.70.0.0/20")
         url = f"https://[{text}]:6443" if six else f"https://{text}:6443"
-        bounds = network_policy("rome", "shop-rome", Contract(), Surroundings())
+        bounds = network_policy("rome", "shop-rome", Contract(), KnownNetworks())
         assert bounds is not None
         return {
             "bounds": reaches(bounds, text),

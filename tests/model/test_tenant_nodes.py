@@ -9,12 +9,12 @@ import msgspec
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.load import ConfigError, parse
+from liqod.config.load import SettingsError, parse
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import Pod
 from liqod.model.objects.quantity import parse_all
 from liqod.model.objects.tenant_nodes import ControlPlane, TenantNodes
-from liqod.peering.lending.capacity import Capacity
+from liqod.peering.lending.capacity import FreeCapacity
 from tests.hosting.test_controller import Cache
 
 ROLE = "node-role.kubernetes.io/control-plane"
@@ -118,7 +118,7 @@ class CapacityTests(SynchronousTestCase):
         pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeName": "cp", "containers": []}}
         pods.put(msgspec.convert(pod, Pod))
         nodes.put(CP)
-        capacity = Capacity(nodes, pods, clock, TenantNodes())
+        capacity = FreeCapacity(nodes, pods, clock, TenantNodes())
         capacity.start()
         self.addCleanup(capacity.stop)
         clock.advance(5)
@@ -147,5 +147,5 @@ class SettingTests(SynchronousTestCase):
         for value, expected in (("yes", "yes"), ("true", True)):
             found = parse("", {"LIQOD_HOSTING__CONTROL_PLANE_NODES": value}).hosting.control_plane_nodes
             self.assertEqual(found, expected)
-        with self.assertRaisesRegex(ConfigError, '"auto", "yes", "no" or true or false'):
+        with self.assertRaisesRegex(SettingsError, '"auto", "yes", "no" or true or false'):
             parse('[hosting]\ncontrol-plane-nodes = "never"', {})

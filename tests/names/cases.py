@@ -8,9 +8,9 @@ from typing import Any
 from twisted.internet.protocol import DatagramProtocol
 from twisted.names import dns
 
-from liqod.names.translation import View
+from liqod.names.translation import TenantView
 
-VIEW = View("home.example", "cluster.local", {"shop": "shop-rome", "db": "db-rome"})
+VIEW = TenantView("home.example", "cluster.local", {"shop": "shop-rome", "db": "db-rome"})
 
 
 def query(name: str, kind: int = dns.A, *, number: int = 7, size: int = 0) -> bytes:

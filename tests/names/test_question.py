@@ -17,7 +17,7 @@ from liqod.names.question import (
     NOTIMP,
     REFUSED,
     Question,
-    Rejected,
+    RejectedQuestion,
     is_answer_to,
     read,
 )
@@ -28,7 +28,7 @@ def head(flags: int = 0x0100, questions: int = 1, answers: int = 0, authority: i
     return struct.pack("!6H", 7, flags, questions, answers, authority, more)
 
 
-def code(found: Question | Rejected) -> int | None:
+def code(found: Question | RejectedQuestion) -> int | None:
     """Return the code of a rejection; None where nothing is said."""
     if isinstance(found, Question):
         raise AssertionError(found)
@@ -93,7 +93,7 @@ class ReadTests(SynchronousTestCase):
     def test_never_raises(self, data: bytes) -> None:
         """Whatever comes, it is a question or it is not; what is said is at most as long as what came, or a header."""
         for found in (read(data), read(head() + data), read(head(more=1) + data)):
-            if isinstance(found, Rejected):
+            if isinstance(found, RejectedQuestion):
                 self.assertLessEqual(len(found.reply), max(12, len(data) + 12))
             else:
                 decoded(found.answer(NOERROR))

@@ -18,8 +18,8 @@ from twisted.trial.unittest import TestCase
 from liqod.flow.connections.admission import GRACE
 from liqod.names.resolver import IN_FLIGHT, Resolver
 from liqod.names.server import CONNECTIONS, Server
-from liqod.names.translation import View
-from liqod.names.upstream import Upstream
+from liqod.names.translation import TenantView
+from liqod.names.upstream import UpstreamServers
 from tests.names.cases import VIEW, Authority, address, answer_to, contents, decoded, query
 
 reactor: Any = _reactor
@@ -87,7 +87,7 @@ class ServerTests(TestCase):
     timeout = 60
 
     def setUp(self) -> None:
-        self.upstream = Upstream(reactor)
+        self.upstream = UpstreamServers(reactor)
         self.addCleanup(self.upstream.close)
         self.authority = self.dns({f"cache.{HERE}": [address(f"cache.{HERE}", "10.96.0.7")]})
 
@@ -354,5 +354,5 @@ class ServerTests(TestCase):
         pod = self.pod(server)
         await pod.ask(query(f"cache.{SHOP}"))
         self.authority.table["cache.other.svc.cluster.local"] = [address("cache.other.svc.cluster.local", "10.96.0.8")]
-        server.resolver.see(View("home.example", "cluster.local", {"shop": "other"}))
+        server.resolver.see(TenantView("home.example", "cluster.local", {"shop": "other"}))
         self.assertEqual(contents(await pod.ask(query(f"cache.{SHOP}"))), [(f"cache.{SHOP}", "10.96.0.8")])

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.names.translation import PTR, Empty, Forward, Reverse, Translate, View, plan, translate_back
+from liqod.names.translation import PTR, Empty, Forward, Reverse, TenantView, Translate, plan, translate_back
 from tests.names.cases import VIEW
 
-SAME = View("cluster.local", "cluster.local", VIEW.remote)
+SAME = TenantView("cluster.local", "cluster.local", VIEW.remote)
 LABEL = st.from_regex(r"[a-z0-9]([-a-z0-9_]{0,10}[a-z0-9])?", fullmatch=True)
 DOMAIN = st.lists(LABEL, min_size=1, max_size=3).map(".".join)
 REMOTE = st.dictionaries(LABEL, LABEL, max_size=5).map(
     lambda found: {home: f"{home}-{here}" for home, here in found.items()}
 )
-VIEWS = st.builds(View, DOMAIN, DOMAIN, REMOTE)
+VIEWS = st.builds(TenantView, DOMAIN, DOMAIN, REMOTE)
 
 
 class PlanTests(SynchronousTestCase):
@@ -73,11 +73,11 @@ class PlanTests(SynchronousTestCase):
         """A name that would be too long here cannot exist here."""
         name = ".".join(["a" * 63] * 3 + ["b" * 35]) + ".shop.svc.home.example"
         self.assertLessEqual(len(name), 253)
-        longer = View("home.example", "a-much-longer-domain.cluster.local", VIEW.remote)
+        longer = TenantView("home.example", "a-much-longer-domain.cluster.local", VIEW.remote)
         self.assertEqual(plan(name, 1, longer), Empty(exists=False))
 
     @given(VIEWS, st.data())
-    def test_there_and_back(self, view: View, data: st.DataObject) -> None:
+    def test_there_and_back(self, view: TenantView, data: st.DataObject) -> None:
         """Whatever is asked for here is answered under the name that it was asked by."""
         namespace = data.draw(st.sampled_from(sorted(view.remote)) if view.remote else LABEL)
         before = ".".join(data.draw(st.lists(LABEL, min_size=1, max_size=3)))
@@ -88,7 +88,7 @@ class PlanTests(SynchronousTestCase):
             self.assertEqual(translate_back(todo.name, view), name)
 
     @given(VIEWS, st.data(), st.integers(1, 65535))
-    def test_only_own_namespaces(self, view: View, data: st.DataObject, kind: int) -> None:
+    def test_only_own_namespaces(self, view: TenantView, data: st.DataObject, kind: int) -> None:
         """No name below the lender's domain is asked for but those in the tenant's own namespaces."""
         labels = st.one_of(LABEL, st.sampled_from(["svc", "pod", "any", "*", "kube-system", *view.remote.values()]))
         before = ".".join(data.draw(st.lists(labels, max_size=6)))

@@ -19,8 +19,8 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from liqod.fabric.agent.kernel.host import Output, apply, observe
-from liqod.fabric.agent.kernel.model import INWARD, Desired, Overlay
+from liqod.fabric.agent.kernel.host import ProgramOutput, apply, observe
+from liqod.fabric.agent.kernel.model import INWARD, DesiredKernel, Overlay
 from liqod.fabric.agent.kernel.plan import plan, removal
 from liqod.fabric.agent.key import generate
 from liqod.fabric.state.network import VNI, ExportedAddress, Link, Netmap, Vtep
@@ -34,9 +34,9 @@ DEVICE = "liqod"
 class PlainKernel:
     """This host's kernel, without a reactor."""
 
-    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+    async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
-        return Output(done.returncode, done.stdout, done.stderr)
+        return ProgramOutput(done.returncode, done.stdout, done.stderr)
 
 
 class DyingKernel(PlainKernel):
@@ -46,7 +46,7 @@ class DyingKernel(PlainKernel):
         self._left = operation
         self._late = late
 
-    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+    async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         if self._left == 0:
             if self._late is not None:
                 begun = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
@@ -69,7 +69,7 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waited")
 
 
-def wanted() -> Desired:
+def wanted() -> DesiredKernel:
     """Return three peers, IPv4 and IPv6, closed, with exports of both, and an overlay."""
     key = generate()
     ports = frozenset({("tcp", 80)})
@@ -93,7 +93,7 @@ def wanted() -> Desired:
         for n in (1, 2, 3)
     )
     ends = (Vtep("10.98.0.50", (network("10.201.1.0/24"), network("10.98.0.50/32"))),)
-    return Desired(
+    return DesiredKernel(
         device=DEVICE,
         create=("setsid", "--fork", "wireguard-go", DEVICE),
         listen_port=5871,
@@ -107,7 +107,7 @@ def wanted() -> Desired:
     )
 
 
-async def converge(desired: Desired, kernel: PlainKernel | None = None) -> int:
+async def converge(desired: DesiredKernel, kernel: PlainKernel | None = None) -> int:
     """Do what the daemon does in one turn; returns the number of steps."""
     steps = plan(desired, await observe(PlainKernel(), DEVICE), time.time())
     await apply(kernel or PlainKernel(), steps)

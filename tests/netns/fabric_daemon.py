@@ -23,7 +23,7 @@ from twisted.internet.defer import Deferred  # noqa: E402
 from twisted.internet.task import LoopingCall  # noqa: E402
 from twisted.python import log  # noqa: E402
 
-from liqod.config.schema import Daemon, Network, Settings  # noqa: E402
+from liqod.config.schema import DaemonSettings, NetworkSettings, Settings  # noqa: E402
 from liqod.fabric.agent.converge import FabricHost  # noqa: E402
 from liqod.fabric.agent.node import NodeFabric  # noqa: E402
 from liqod.fabric.agent.recorded import RecordedFabric  # noqa: E402
@@ -68,8 +68,8 @@ def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
     client = Client(load(kubeconfig), reactor)
     informers = Informers(client, reactor)
     said = json.loads(options)
-    daemon = Daemon(role=said.pop("process", "all"))
-    settings = Settings(daemon=daemon, network=Network(**{"mode": "wireguard", **said}))
+    daemon = DaemonSettings(role=said.pop("process", "all"))
+    settings = Settings(daemon=daemon, network=NetworkSettings(**{"mode": "wireguard", **said}))
     fabric: NodeFabric | RecordedFabric | Fabric
     services: list[Service] = [informers]
     host = FabricHost(

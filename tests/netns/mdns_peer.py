@@ -66,7 +66,7 @@ def main(cluster_id: str, name: str, interval: str) -> None:
         say(lag=lag, turn=worst, rss=pages * resource.getpagesize() // 1024)
 
     me = Announcement(cluster_id, name, "sha256:" + "0" * 64, 5872)
-    discovery = Discovery(schema.Discovery(), me, reactor, changed)
+    discovery = Discovery(schema.DiscoverySettings(), me, reactor, changed)
     reactor.addSystemEventTrigger("before", "shutdown", discovery.stopService)
     reactor.callWhenRunning(say, started=True)
     LoopingCall(measure).start(STEP)

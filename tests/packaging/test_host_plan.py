@@ -14,29 +14,29 @@ from liqod.cli.setup.host.plan import (
     ABSENT,
     OTHER,
     Account,
-    Observed,
-    Plan,
+    HostPlan,
+    ObservedHost,
     Receipt,
     plan_installation,
     plan_removal,
     settled,
 )
-from liqod.cli.setup.host.wanted import USERS, Entry, digest_of
+from liqod.cli.setup.host.wanted import USERS, HostFile, digest_of
 
 NEW, OLD, THEIRS = (digest_of(text) for text in (b"new", b"old", b"theirs"))
 SYSTEM_USER = Account(200, "/usr/sbin/nologin")
 SYSTEM_USERS = dict.fromkeys(USERS, SYSTEM_USER)
 
 
-def unit(*, configuration: bool = False, optional: bool = False) -> Entry:
+def unit(*, configuration: bool = False, optional: bool = False) -> HostFile:
     """Return an entry whose wanted content is ``new``."""
-    return Entry("/etc/unit", b"new", configuration=configuration, optional=optional)
+    return HostFile("/etc/unit", b"new", configuration=configuration, optional=optional)
 
 
 class InstallTests(SynchronousTestCase):
-    def verb(self, entry: Entry, found: str, *written: str) -> str:
+    def verb(self, entry: HostFile, found: str, *written: str) -> str:
         receipt = Receipt({entry.path: written}) if written else None
-        plan = plan_installation([entry], Observed({entry.path: found}, accounts=SYSTEM_USERS, receipt=receipt))
+        plan = plan_installation([entry], ObservedHost({entry.path: found}, accounts=SYSTEM_USERS, receipt=receipt))
         (change,) = plan.changes
         self.assertEqual(bool(plan.refusals), change.verb == "conflict")
         return change.verb
@@ -72,7 +72,7 @@ class InstallTests(SynchronousTestCase):
     def test_not_ours(self) -> None:
         """What was there before, even if equal to what is wanted, is not in the receipt."""
         plan = plan_installation(
-            [unit()], Observed({"/etc/unit": NEW}, frozenset({"/etc", "/etc/liqod"}), SYSTEM_USERS)
+            [unit()], ObservedHost({"/etc/unit": NEW}, frozenset({"/etc", "/etc/liqod"}), SYSTEM_USERS)
         )
         self.assertEqual((plan.receipt.entries, plan.receipt.directories, plan.receipt.users), ({}, [], []))
 
@@ -86,7 +86,7 @@ class InstallTests(SynchronousTestCase):
             (Account(1000, "/usr/sbin/nologin"), True, []),
             (Account(0, "/usr/sbin/nologin"), True, []),
         ):
-            plan = plan_installation([], Observed({}, accounts=dict.fromkeys(USERS, account) if account else {}))
+            plan = plan_installation([], ObservedHost({}, accounts=dict.fromkeys(USERS, account) if account else {}))
             self.assertEqual((bool(plan.refusals), plan.create_users), (refused, created), account)
 
 
@@ -119,18 +119,18 @@ class LifeTests(SynchronousTestCase):
     def test_removal_restores(self, contents: list[bytes], before: str, stop: list[int]) -> None:
         """Whatever was installed in which order, and wherever it was interrupted: removal leaves what was before."""
         paths = ["/etc/liqod/a", "/etc/liqod/b", "/usr/c"]
-        host = Observed({path: before if path.endswith("b") else ABSENT for path in paths}, frozenset({"/etc"}))
+        host = ObservedHost({path: before if path.endswith("b") else ABSENT for path in paths}, frozenset({"/etc"}))
         start = host
         for content, end in zip(contents, stop, strict=False):
-            entries = [Entry(path, content, optional=True) for path in paths]
+            entries = [HostFile(path, content, optional=True) for path in paths]
             host = carried_out(plan_installation(entries, host), entries, host, end)
         host = removed(plan_removal(host), host)
         self.assertEqual(host, start)
 
     def test_second_run(self) -> None:
         """A second run has nothing to do, and the receipt says the same."""
-        entries = [unit(), Entry("/etc/liqod/liqod.toml", b"new", configuration=True)]
-        host = Observed({entry.path: ABSENT for entry in entries})
+        entries = [unit(), HostFile("/etc/liqod/liqod.toml", b"new", configuration=True)]
+        host = ObservedHost({entry.path: ABSENT for entry in entries})
         host = carried_out(plan_installation(entries, host), entries, host, 9)
         again = plan_installation(entries, host)
         self.assertEqual([change.verb for change in again.changes], ["unchanged", "unchanged"])
@@ -139,19 +139,19 @@ class LifeTests(SynchronousTestCase):
 
     def test_changed_configuration_stays(self) -> None:
         """Removal keeps a configuration that was changed, and says so."""
-        host = Observed({"/etc/unit": THEIRS}, receipt=Receipt({"/etc/unit": [OLD]}))
+        host = ObservedHost({"/etc/unit": THEIRS}, receipt=Receipt({"/etc/unit": [OLD]}))
         (change,) = plan_removal(host).changes
         self.assertEqual((change.verb, change.why), ("keep", "it was changed since it was written"))
 
 
-def carried_out(plan: Plan, entries: list[Entry], host: Observed, end: int) -> Observed:
+def carried_out(plan: HostPlan, entries: list[HostFile], host: ObservedHost, end: int) -> ObservedHost:
     """Return the host after an installation that ended after so many files."""
     digests = dict(host.digests)
     steps = [entry for entry, change in zip(entries, plan.changes, strict=True) if change.verb in ("write", "replace")]
     for entry in steps[:end]:
         digests[entry.path] = entry.digest
     done = end > len(steps)
-    return Observed(
+    return ObservedHost(
         digests,
         host.directories | frozenset(plan.receipt.directories),
         SYSTEM_USERS if plan.create_users and done else host.accounts,
@@ -159,7 +159,7 @@ def carried_out(plan: Plan, entries: list[Entry], host: Observed, end: int) -> O
     )
 
 
-def removed(plan: Plan, host: Observed) -> Observed:
+def removed(plan: HostPlan, host: ObservedHost) -> ObservedHost:
     """Return the host after a removal."""
     gone = {change.path for change in plan.changes if change.verb == "remove"}
     return attrs.evolve(

@@ -29,9 +29,9 @@ from liqod.cli.main import cli
 from liqod.cli.peering.token import listening_port
 from liqod.cli.setup.up.commands import set_up
 from liqod.cli.setup.up.down import take_down
-from liqod.cli.setup.up.observe import Place
-from liqod.cli.setup.up.plan import Service
-from liqod.cli.setup.up.service import Run
+from liqod.cli.setup.up.observe import TargetHost
+from liqod.cli.setup.up.plan import DaemonUnit
+from liqod.cli.setup.up.service import UnitState
 from liqod.config.schema import Settings
 from liqod.demo.access import client_config
 from liqod.demo.side import settings as side_settings
@@ -59,15 +59,15 @@ class DaemonHere:
         self.broken = False
         self._since = 0.0
 
-    def look(self, unit: str) -> Service:
+    def look(self, unit: str) -> DaemonUnit:
         mine = unit == "liqod.service" and self.agent is not None
-        return Service(unit, enabled=mine, running=mine, age=REACTOR.seconds() - self._since)
+        return DaemonUnit(unit, enabled=mine, running=mine, age=REACTOR.seconds() - self._since)
 
-    def run_of(self, unit: str) -> Run:
+    def run_of(self, unit: str) -> UnitState:
         if self.broken:
-            return Run("failed")
+            return UnitState("failed")
         ready = self.agent is not None and self.agent.ready.is_open
-        return Run(
+        return UnitState(
             "active" if ready else "activating", "leading" if ready else str(self.agent and self.agent.state.value)
         )
 
@@ -98,7 +98,7 @@ class World:
     cluster: SandboxCluster
     session: Session
     services: DaemonHere
-    place: Place
+    place: TargetHost
 
     @property
     def root(self) -> Path:
@@ -140,7 +140,7 @@ class UpCase(TestCase):
         filling.clock = REACTOR
         self.addCleanup(filling.stop)
         filling.start(0.1)
-        return World(cluster, session, services, Place(cli, root, OPT, services))
+        return World(cluster, session, services, TargetHost(cli, root, OPT, services))
 
     async def up(self, world: World, token: Token | None = None, **options: Any) -> dict[str, Any]:
         """Run `up -o json --yes`; returns its document."""

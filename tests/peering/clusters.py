@@ -14,11 +14,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import FailTest, TestCase
 
-from liqod.acceptance.stages import Rules
+from liqod.acceptance.stages import AcceptanceRules
 from liqod.audit.events import AuditEvent
-from liqod.config.schema import Acceptance, Settings
-from liqod.config.schema import Network as NetworkSettings
-from liqod.config.schema import Peering as PeeringSettings
+from liqod.config.schema import AcceptanceSettings, NetworkSettings, PeeringSettings, Settings
 from liqod.identity.certs import KeyPair, generate
 from liqod.identity.tls import PeerTLS
 from liqod.kube import manifests
@@ -28,7 +26,7 @@ from liqod.kube.errors import KubeError
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACES, NODES, SECRETS, VIRTUALNODES
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, tenant_namespace
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
 from liqod.peering.borrowing.acceptance_loop import ALL, AcceptanceLoop
@@ -96,7 +94,7 @@ class FakeLender:
         self.dismissed.append(peer)
         return self.tenants.pop(peer, None) is not None
 
-    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+    def permits(self, peer: ClusterID, ask: RequestAttributes) -> bool:
         return peer in self.tenants and ask.namespace == tenant_namespace(peer)
 
     def account_of(self, peer: ClusterID) -> str:
@@ -136,7 +134,7 @@ def context_of(clock: Any, peers: Mapping[ClusterID, Any] | None = None, client:
     return PeeringContext(client=client, clock=clock, peers=known, changes=Changes(), refusals=RefusalLog(clock))
 
 
-def use_rules(loop: AcceptanceLoop, rules: Rules) -> None:
+def use_rules(loop: AcceptanceLoop, rules: AcceptanceRules) -> None:
     """Replace the rules of a loop and have all offers decided again, as a start with other settings does."""
     loop._rules = rules
     loop._touched.update(loop._tracked)
@@ -249,7 +247,7 @@ def config_of(cluster: SandboxCluster) -> Any:
 
 
 def accepting(policy: Any, maximum: int = 5, **peering: Any) -> Settings:
-    return msgspec.structs.replace(settings(**peering), acceptance=Acceptance(policy=policy, maximum=maximum))
+    return msgspec.structs.replace(settings(**peering), acceptance=AcceptanceSettings(policy=policy, maximum=maximum))
 
 
 class PairCase(TestCase):

@@ -17,9 +17,9 @@ from liqod.peering.session.lifecycle import (
     Connected,
     Disconnected,
     Dismissed,
-    Event,
+    LifecycleEvent,
     NoRoom,
-    Peering,
+    PeeringState,
     Pending,
     RecordGone,
     RecordObserved,
@@ -40,7 +40,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "peering.md"
 BEGIN: Final = "<!-- lifecycle: written by tests.peering.lifecycle_drawing -->\n"
 END: Final = "<!-- end of lifecycle -->\n"
 
-SAMPLES: Final[tuple[Peering, ...]] = (
+SAMPLES: Final[tuple[PeeringState, ...]] = (
     Unknown(),
     *(Stranger(recorded) for recorded in (False, True)),
     Pending(),
@@ -64,7 +64,7 @@ SAMPLES: Final[tuple[Peering, ...]] = (
 )
 """States of every kind, with every value of their fields that a transition looks at."""
 
-EVENTS: Final[tuple[tuple[str, Event], ...]] = (
+EVENTS: Final[tuple[tuple[str, LifecycleEvent], ...]] = (
     ("record, pinned", RecordObserved(pinned=True, deleting=False, authenticated=False, lent=False, since=50.0)),
     ("record, pinned and met before", RecordObserved(True, deleting=False, authenticated=True, lent=True, since=50.0)),
     ("record, no pin", RecordObserved(pinned=False, deleting=False, authenticated=False, lent=False, since=50.0)),

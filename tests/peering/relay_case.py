@@ -18,7 +18,7 @@ from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig, over_relay
 from liqod.kube.resources import Resource
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay
 from liqod.peering.session.connection_limits import ConnectionLimits
@@ -97,7 +97,7 @@ class RelayCase(TestCase):
     def record(self, reason: str, source: str, message: str) -> None:
         self.refused[reason] += 1
 
-    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+    def permits(self, peer: ClusterID, ask: RequestAttributes) -> bool:
         return permits(peer, ask, self.granted.get(ask.namespace, ""))
 
     def account_of(self, peer: ClusterID) -> str:

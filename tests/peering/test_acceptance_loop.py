@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.acceptance.pipeline import Ruling
-from liqod.acceptance.stages import Rules
+from liqod.acceptance.stages import AcceptanceRules
 from liqod.kube.errors import Conflict
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID, Fingerprint, Key
@@ -32,7 +32,7 @@ from tests.clocks import HostClock
 from tests.peering.clusters import context_of, use_rules
 
 TTL = 1800
-RULES = Rules(policy="AutoAcceptAll", maximum=5)
+RULES = AcceptanceRules(policy="AutoAcceptAll", maximum=5)
 
 
 class FakeAdvertisements:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Acceptance
+from liqod.config.schema import AcceptanceSettings
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import Offer
 from liqod.peering.borrowing.advertisements import Advertisements
@@ -39,7 +39,7 @@ class OrderTests(SynchronousTestCase):
         """One that is older than what is known, or of another life than the session's, is counted and not taken."""
         context = context_of(Clock())
         stale = context.refusals.counts
-        intake = Advertisements(context, cast(Any, None), cast(Any, None), Acceptance())
+        intake = Advertisements(context, cast(Any, None), cast(Any, None), AcceptanceSettings())
         lender = Lender()
         newest: int | None = None
         for epoch, seq in sent:
@@ -62,7 +62,7 @@ class OrderTests(SynchronousTestCase):
 
     def test_a_peer_that_began_again_counts_from_the_start(self) -> None:
         """Its sequence begins again with each epoch; what it said before does not outrank it."""
-        intake = Advertisements(context_of(Clock()), cast(Any, None), cast(Any, None), Acceptance())
+        intake = Advertisements(context_of(Clock()), cast(Any, None), cast(Any, None), AcceptanceSettings())
         lender = Lender()
         intake.offer_received(cast(Any, lender), Advertise(EPOCH, 9, 1800, Offer(resources={"cpu": "1"})))
         lender.epoch = EPOCH + 1
@@ -75,7 +75,7 @@ class LabelTests(SynchronousTestCase):
     """Which labels a lender sets on a node of this cluster."""
 
     def shown(self, offered: dict[str, str], **settings: Any) -> dict[str, str]:
-        intake = Advertisements(context_of(Clock()), cast(Any, None), cast(Any, None), Acceptance(**settings))
+        intake = Advertisements(context_of(Clock()), cast(Any, None), cast(Any, None), AcceptanceSettings(**settings))
         lender = Lender()
         intake.offer_received(cast(Any, lender), Advertise(EPOCH, 1, 1800, Offer(labels=offered)))
         assert lender.received is not None

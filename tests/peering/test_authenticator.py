@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Discovery, Peer, Peering, Settings
+from liqod.config.schema import DiscoverySettings, PeeringSettings, PeerSettings, Settings
 from liqod.identity.certs import generate
 from liqod.identity.tls import PeerCertificate, PeerTLS
 from liqod.model.ids import ClusterID, Fingerprint
@@ -228,11 +228,11 @@ class AuthenticatorCase(SynchronousTestCase):
         self.peer = Shown()
         self.doubts: list[ConnectionProblem] = []
         self.tombs = Tombs(self.around)
-        by_hand = [Peer(address="192.0.2.1:5872", fingerprint=KEY)] if world.by_hand else []
+        by_hand = [PeerSettings(address="192.0.2.1:5872", fingerprint=KEY)] if world.by_hand else []
         chosen = msgspec.structs.replace(
             Settings(),
-            peering=Peering(autojoin=world.autojoin, autojoin_untrusted=world.untrusted),
-            discovery=Discovery(peers=by_hand),
+            peering=PeeringSettings(autojoin=world.autojoin, autojoin_untrusted=world.untrusted),
+            discovery=DiscoverySettings(peers=by_hand),
         )
         around = cast(Any, self.around)
         self.judge = Authenticator(

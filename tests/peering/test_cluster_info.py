@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Sharing
+from liqod.config.schema import SharingSettings
 from liqod.flow.tasks import Tasks
 from liqod.kube.errors import Unreachable
 from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES
@@ -32,7 +32,7 @@ class ClusterInfoTests(PairCase):
     async def test_an_offer_names_version_and_classes(self) -> None:
         """The first offer is complete, and a class that comes or goes is reported."""
         joining = settings(autojoin_untrusted=True)
-        alpha, beta = await self.pair(joining, msgspec.structs.replace(joining, sharing=Sharing(percentage=30)))
+        alpha, beta = await self.pair(joining, msgspec.structs.replace(joining, sharing=SharingSettings(percentage=30)))
         storage = {"metadata": {"name": "fast"}, "provisioner": "example.com/disk"}
         await beta.admin.create(STORAGECLASSES, storage)
         await beta.admin.create(INGRESSCLASSES, {"metadata": {"name": "nginx"}, "spec": {"controller": "k8s.io/nginx"}})

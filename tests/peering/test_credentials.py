@@ -25,7 +25,7 @@ from liqod.peering.session.peer import Peer
 from liqod.wire.codec import decode, encode
 from liqod.wire.errors import LocalProtocolError
 from liqod.wire.events import Credential, Event, Hello
-from liqod.wire.framing import Limits
+from liqod.wire.framing import FrameLimits
 from tests.peering.clusters import FakeLender, context_of
 
 PEER = ClusterID("beta")
@@ -187,7 +187,7 @@ class RenewalTests(SynchronousTestCase):
 
     def test_a_credential_without_a_url_travels_only_as_one_for_the_relay(self) -> None:
         """Neither URL nor token may be missing alone, nor both where there is no relay."""
-        limits = Limits()
+        limits = FrameLimits()
         for reported in (
             Credential("", "", "", 3600, "tenant", True),
             Credential("https://a:6443", "", "token", 3600, "tenant", True),

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from liqod.config.schema import Discovery, Settings
-from liqod.config.schema import Peer as Named
+from liqod.config.schema import DiscoverySettings, PeerSettings, Settings
 from liqod.flow.clocks import wall_clock
 from liqod.identity.certs import KeyPair
 from liqod.identity.pairing import Token, verifier
@@ -245,7 +244,7 @@ class ReturnTests(DistrustCase):
         """A fingerprint under [discovery] peers is what the administrator said before."""
         beta = await self.side("beta")
         chosen = settings()
-        named = Named(address=f"127.0.0.1:{beta.peering.port}", fingerprint=beta.key.fingerprint)
+        named = PeerSettings(address=f"127.0.0.1:{beta.peering.port}", fingerprint=beta.key.fingerprint)
         alpha = await self.side("alpha", _with_peer(chosen, named))
         await beta.trust(alpha)
         alpha.sees(beta)
@@ -389,6 +388,6 @@ class ClearedPinTests(DistrustCase):
         await self.peered(beta, alpha)
 
 
-def _with_peer(chosen: Settings, named: Named) -> Settings:
+def _with_peer(chosen: Settings, named: PeerSettings) -> Settings:
 
-    return msgspec.structs.replace(chosen, discovery=Discovery(peers=[named]))
+    return msgspec.structs.replace(chosen, discovery=DiscoverySettings(peers=[named]))

@@ -10,7 +10,7 @@ import msgspec
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Peering
+from liqod.config.schema import PeeringSettings
 from liqod.kube.errors import AlreadyExists, Conflict
 from liqod.kube.events import Recorder
 from liqod.model.ids import ClusterID, Fingerprint, Key
@@ -94,7 +94,7 @@ def records_of(server: Server, seen: ForeignCluster | None, max_untrusted: int =
         clusters=cast(Any, Seen(seen)),
         offers=cast(Any, Seen(None)),
         nodes=cast(Any, Seen(None)),
-        settings=Peering(max_untrusted=max_untrusted),
+        settings=PeeringSettings(max_untrusted=max_untrusted),
         directions=DirectionPolicy("Auto", "Auto"),
         recorder=cast(Recorder, None),
     )

@@ -18,7 +18,7 @@ from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import ForeignClusterStatus
 from liqod.wire.events import Advertise, Bye, Event, Hello, Ping, Welcome
-from liqod.wire.session import NEED_DATA, Session, State
+from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 from tests.peering.clusters import FakeSighting, PairCase, PeerCluster, keypair, settings
 
 
@@ -41,7 +41,7 @@ class Speaker(Raw):
 
     def __init__(self, name: str, script: Callable[[Speaker, Event], None] | None = None, epoch: int = 1) -> None:
         super().__init__()
-        self.session = Session("dialer")
+        self.session = SessionProtocol("dialer")
         self.name = name
         self.epoch = epoch
         self.script = script
@@ -160,7 +160,7 @@ class HandshakeTests(HostileCase):
         await stranger.lost
         self.assertEqual([type(event) for event in stranger.events], [Hello, Bye])
         self.assertEqual(cast(Bye, stranger.events[1]).reason, "TrustPending")
-        self.assertIs(stranger.session.state, State.CLOSED)
+        self.assertIs(stranger.session.state, SessionState.CLOSED)
 
     async def test_a_key_is_one_cluster(self) -> None:
         """With autojoin a key takes one ID: under any other one its holder is a stranger, and is not pinned."""
@@ -219,7 +219,7 @@ class SessionTests(HostileCase):
         speaker.hello()
 
         async def established() -> bool:
-            return speaker.session.state is State.ESTABLISHED
+            return speaker.session.state is SessionState.ESTABLISHED
 
         await self.becomes(established, "the session is established")
         return speaker

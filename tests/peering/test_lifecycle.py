@@ -15,9 +15,9 @@ from liqod.peering.session.lifecycle import (
     Connected,
     Disconnected,
     Dismissed,
-    Event,
+    LifecycleEvent,
     NoRoom,
-    Peering,
+    PeeringState,
     Pending,
     RecordGone,
     RecordObserved,
@@ -45,7 +45,7 @@ MET = attrs.evolve(PINNED, authenticated=True)
 UNPINNED = attrs.evolve(PINNED, pinned=False)
 DELETED = attrs.evolve(PINNED, deleting=True)
 
-KINDS: tuple[tuple[Event, tuple[type, ...]], ...] = (
+KINDS: tuple[tuple[LifecycleEvent, tuple[type, ...]], ...] = (
     #                                     U  S  P  C  D  L  W
     (PINNED, (P, P, P, C, D, L, P)),
     (MET, (D, D, D, C, D, L, D)),
@@ -179,7 +179,7 @@ class PredicateTests(SynchronousTestCase):
 
     def test_who_ever_connected(self) -> None:
         """A session counts from when it is there until trust is taken back or the record is gone."""
-        state: Peering = Pending()
+        state: PeeringState = Pending()
         self.assertFalse(ever_connected(state))
         state, _ = next_state(state, SessionOpened())
         self.assertTrue(ever_connected(state))

@@ -11,9 +11,9 @@ from liqod.model.objects import quantity
 from liqod.model.objects.meta import Condition, ObjectMeta
 from liqod.model.objects.node import Node, NodeSpec, NodeStatus
 from liqod.model.objects.pod import Container, PodSpec, Requirements, pod_requests
-from liqod.model.records.unpeering import ORDER, Kind, Order, order_of
+from liqod.model.records.unpeering import ORDER, Kind, UnpeeringOrder, order_of
 from liqod.peering.session.liveness import MISSES, Heartbeat, Liveness, assess_liveness
-from liqod.peering.session.tiebreak import RACE, Opened, newcomer_stays
+from liqod.peering.session.tiebreak import RACE, OpenedSession, newcomer_stays
 
 A, B = ClusterID("a"), ClusterID("b")
 
@@ -79,29 +79,29 @@ class TieBreakTests(SynchronousTestCase):
         """Whichever session either side sees first, both keep the one that the smaller ID opened."""
         kept = []
         for me, peer, order in ((A, B, first_by_a), (B, A, seen_first_by_b)):
-            existing = Opened(by_us=order == (me == A), peer_epoch=1)
-            newcomer = Opened(by_us=not existing.by_us, peer_epoch=1)
+            existing = OpenedSession(by_us=order == (me == A), peer_epoch=1)
+            newcomer = OpenedSession(by_us=not existing.by_us, peer_epoch=1)
             stays = newcomer if newcomer_stays(existing, newcomer, me, peer) else existing
             kept.append(stays.by_us == (me == A))
         self.assertEqual(kept, [True, True])
 
     def test_a_session_in_use_is_not_replaced_after_the_race(self) -> None:
         """Outside the window the existing session stays, unless it is suspect or from an earlier life of the peer."""
-        old = Opened(by_us=False, peer_epoch=5, age=RACE + 1)
-        self.assertFalse(newcomer_stays(old, Opened(by_us=True, peer_epoch=5), A, B))
-        self.assertTrue(newcomer_stays(old, Opened(by_us=True, peer_epoch=6), A, B))
-        self.assertFalse(newcomer_stays(old, Opened(by_us=True, peer_epoch=4), A, B))
-        suspect = Opened(by_us=False, peer_epoch=5, age=RACE + 1, suspect=True)
-        self.assertTrue(newcomer_stays(suspect, Opened(by_us=True, peer_epoch=5), A, B))
+        old = OpenedSession(by_us=False, peer_epoch=5, age=RACE + 1)
+        self.assertFalse(newcomer_stays(old, OpenedSession(by_us=True, peer_epoch=5), A, B))
+        self.assertTrue(newcomer_stays(old, OpenedSession(by_us=True, peer_epoch=6), A, B))
+        self.assertFalse(newcomer_stays(old, OpenedSession(by_us=True, peer_epoch=4), A, B))
+        suspect = OpenedSession(by_us=False, peer_epoch=5, age=RACE + 1, suspect=True)
+        self.assertTrue(newcomer_stays(suspect, OpenedSession(by_us=True, peer_epoch=5), A, B))
 
     def test_one_that_dials_again_has_lost_its_session(self) -> None:
         """A second session from the same side replaces the first, at any age."""
-        old = Opened(by_us=False, peer_epoch=5, age=1000)
-        self.assertTrue(newcomer_stays(old, Opened(by_us=False, peer_epoch=5), A, B))
+        old = OpenedSession(by_us=False, peer_epoch=5, age=1000)
+        self.assertTrue(newcomer_stays(old, OpenedSession(by_us=False, peer_epoch=5), A, B))
 
     def test_the_first_session_always_stays(self) -> None:
         """With nothing to compare there is nothing to break."""
-        self.assertTrue(newcomer_stays(None, Opened(by_us=False, peer_epoch=0), A, B))
+        self.assertTrue(newcomer_stays(None, OpenedSession(by_us=False, peer_epoch=0), A, B))
 
 
 def container(restart_policy: str = "", **requests: str) -> Container:
@@ -159,7 +159,7 @@ class OrderTests(SynchronousTestCase):
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_what_is_ordered_is_what_is_read(self, wanted: float | Kind) -> None:
         """An order survives its annotation, its seconds up to what six digits tell."""
-        order = Order("asked", wanted) if isinstance(wanted, float) else Order(wanted)
+        order = UnpeeringOrder("asked", wanted) if isinstance(wanted, float) else UnpeeringOrder(wanted)
         found = order_of({ORDER: order.render()})
         self.assertEqual(found.kind, order.kind)
         self.assertLess(abs(found.patience - order.patience), 0.01)
@@ -167,10 +167,10 @@ class OrderTests(SynchronousTestCase):
     def test_nonsense_means_the_ordinary_way(self) -> None:
         """Whatever else stands there, the peer has its usual time."""
         for text in ("", "soon", "-1", "nan", "1e9"):
-            self.assertEqual(order_of({ORDER: text}), Order())
+            self.assertEqual(order_of({ORDER: text}), UnpeeringOrder())
 
     def test_only_a_peer_with_a_session_has_all_the_time(self) -> None:
         """One that is away has ten seconds, a dead one none."""
-        self.assertEqual([Order().wait(connected=there) for there in (True, False)], [60.0, 10.0])
-        self.assertEqual(Order("asked", 3).wait(connected=False), 3.0)
-        self.assertEqual(Order("dead").wait(connected=True), 0.0)
+        self.assertEqual([UnpeeringOrder().wait(connected=there) for there in (True, False)], [60.0, 10.0])
+        self.assertEqual(UnpeeringOrder("asked", 3).wait(connected=False), 3.0)
+        self.assertEqual(UnpeeringOrder("dead").wait(connected=True), 0.0)

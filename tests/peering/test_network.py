@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from liqod.config.schema import Network, Settings
+from liqod.config.schema import NetworkSettings, Settings
 from liqod.kube.resources import NETWORKCONFIGS
 from liqod.model.objects.meta import to_dict
-from liqod.model.records.network import NetworkConfig, NetworkConfigSpec, NetworkConfigStatus, Side, Subnets
+from liqod.model.records.network import NetworkConfig, NetworkConfigSpec, NetworkConfigStatus, Subnets, TunnelSide
 from tests.peering.clusters import PairCase, PeerCluster, settings
 
-ALPHA = Side(
+ALPHA = TunnelSide(
     pod_cidrs=["10.201.0.0/16", "fd00:1::/48"],
     external_cidr="10.70.0.0/20",
     endpoints=["192.0.2.1:5871"],
@@ -28,7 +28,7 @@ SEEN = Subnets(pod_cidrs=["10.64.0.0/16", "fd00:1::/48"], external_cidr="10.65.0
 
 def networked(mode: Any = "wireguard") -> Settings:
     """Return settings with a fabric, or without."""
-    return msgspec.structs.replace(settings(), network=Network(mode=mode))
+    return msgspec.structs.replace(settings(), network=NetworkSettings(mode=mode))
 
 
 class ExchangeTests(PairCase):
@@ -47,7 +47,7 @@ class ExchangeTests(PairCase):
         await self.becomes(connected, "a session")
         return alpha, beta
 
-    async def tells(self, side: PeerCluster, other: PeerCluster, local: Side, remap: Subnets) -> None:
+    async def tells(self, side: PeerCluster, other: PeerCluster, local: TunnelSide, remap: Subnets) -> None:
         """Write what a cluster tells another."""
         spec = to_dict(NetworkConfigSpec(cluster_id=other.id, local=local, remap=remap))
         body = {
@@ -58,7 +58,7 @@ class ExchangeTests(PairCase):
         }
         await side.admin.apply(NETWORKCONFIGS, body, manager="fabric")
 
-    async def received(self, side: PeerCluster, other: PeerCluster, remote: Side, ack: Subnets) -> None:
+    async def received(self, side: PeerCluster, other: PeerCluster, remote: TunnelSide, ack: Subnets) -> None:
         """Wait until a cluster's record shows what the other reported."""
 
         async def check() -> bool:

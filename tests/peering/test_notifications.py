@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
 from liqod.peering.changes import ENQUEUED, Change, Changes, Queue
-from liqod.peering.routing.controllers import Borrowing, Controllers, Lending, Trust
+from liqod.peering.routing.controllers import BorrowingControllers, Controllers, LendingControllers, TrustControllers
 
 ROME = ClusterID("rome")
 
@@ -69,15 +69,15 @@ class NotificationTests(SynchronousTestCase):
 
     def test_a_peer_without_a_record_is_forgotten_by_every_controller_with_state(self) -> None:
         """Of offers, rights, credentials, networks and keys nothing outlives the record."""
-        groups = {kind: fakes_of(kind) for kind in (Trust, Lending, Borrowing)}
+        groups = {kind: fakes_of(kind) for kind in (TrustControllers, LendingControllers, BorrowingControllers)}
         made = Controllers(
             **cast(
                 Any,
                 {
                     **fakes_of(Controllers),
-                    "trust": Trust(**cast(Any, groups[Trust])),
-                    "lending": Lending(**cast(Any, groups[Lending])),
-                    "borrowing": Borrowing(**cast(Any, groups[Borrowing])),
+                    "trust": TrustControllers(**cast(Any, groups[TrustControllers])),
+                    "lending": LendingControllers(**cast(Any, groups[LendingControllers])),
+                    "borrowing": BorrowingControllers(**cast(Any, groups[BorrowingControllers])),
                 },
             )
         )

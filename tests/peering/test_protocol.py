@@ -10,17 +10,17 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Peering
+from liqod.config.schema import PeeringSettings
 from liqod.identity.certs import generate
 from liqod.identity.tls import PeerCertificate
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.peering.session.protocol import CLOSING, JOINING, MAX_RATE, MAX_UNREAD, PROBE, SLOW_READER, PeerConnection
 from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Verdict, Welcome
-from liqod.wire.session import NEED_DATA, Session
+from liqod.wire.session import NEED_DATA, SessionProtocol
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 KEY = "sha256:" + "0" * 64
-TIMES = Peering(ping_interval=10.0, handshake_timeout=5.0)
+TIMES = PeeringSettings(ping_interval=10.0, handshake_timeout=5.0)
 
 
 class ReadsCertificates:
@@ -90,7 +90,7 @@ class ConnectionTests(SynchronousTestCase):
             "listener", self.owner, tls=cast(Any, ReadsCertificates()), clock=self.clock, times=TIMES
         )
         self.connection.makeConnection(self.transport)
-        self.peer = Session("dialer")
+        self.peer = SessionProtocol("dialer")
 
     def lose(self) -> None:
         self.connection.connectionLost()
@@ -126,7 +126,7 @@ class ConnectionTests(SynchronousTestCase):
         """It greets only a listener with that key; another one gets not a byte, and without expectation any is met."""
         table = (("", Hello, ""), (KEY, Hello, ""), ("sha256:" + "1" * 64, None, "closed UnexpectedKey"))
         for expected, greeting, end in table:
-            owner, transport, listener = RecordingOwner(), Transport(), Session("listener")
+            owner, transport, listener = RecordingOwner(), Transport(), SessionProtocol("listener")
             connection = PeerConnection(
                 "dialer",
                 owner,
@@ -238,7 +238,7 @@ class ConnectionTests(SynchronousTestCase):
         transport = Transport()
         dialer.makeConnection(transport)
         dialer.handshakeCompleted()
-        listener = Session("listener")
+        listener = SessionProtocol("listener")
 
         def reported() -> list[Event]:
             listener.receive_data(transport.value())

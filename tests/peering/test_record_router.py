@@ -216,7 +216,7 @@ class LifeTests(RouterCase):
         self.assertEqual((self.observed.authenticated, self.observed.lent), (False, False))
 
     def test_who_is_notified_of_what(self) -> None:
-        """A change of the wish, the begin of a deletion, another order in it; a change of the status is none."""
+        """A change of the spec, the begin of a deletion, another order in it; a change of the status is none."""
         date = "2030-01-01T00:00:00Z"
         plain, ending = record(), record(deleted=date)
         ordered = record(deleted=date, annotations={ORDER: "unpeer"})

@@ -13,7 +13,7 @@ from liqod.hosting.tenants.authorizer import permits, user_of
 from liqod.http1.connection import Connection
 from liqod.http1.errors import Malformed
 from liqod.http1.messages import EndOfMessage, Header, Request, Response, make_request
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 from liqod.peering.relay import policy
 from liqod.peering.relay.rejection import Rejected
 from liqod.peering.relay.targets import PAGES, ask_of
@@ -169,28 +169,36 @@ class TargetTests(SynchronousTestCase):
     def test_forms(self) -> None:
         """Verb, group, kind, subresource, namespace and name, as the API server's authorization sees them."""
         for method, target, ask in (
-            ("GET", "/api/v1/namespaces/a/pods", Ask("list", "", "pods", "", "a")),
-            ("GET", "/api/v1/namespaces/a/pods?watch=true", Ask("watch", "", "pods", "", "a")),
-            ("GET", "/api/v1/namespaces/a/pods?limit=1&watch=1", Ask("watch", "", "pods", "", "a")),
-            ("GET", "/api/v1/namespaces/a/pods?watch=false", Ask("list", "", "pods", "", "a")),
-            ("GET", "/api/v1/namespaces/a/pods?watch=%30", Ask("list", "", "pods", "", "a")),
-            ("GET", "/api/v1/namespaces/a/pods?watch=False&watch=true", Ask("list", "", "pods", "", "a")),
-            ("GET", "/api/v1/namespaces/a/pods?watch", Ask("watch", "", "pods", "", "a")),
-            ("GET", "/api/v1/namespaces/a/pods?watch=", Ask("watch", "", "pods", "", "a")),
-            ("GET", "/api/v1/namespaces/a/pods?watch=f&limit=1", Ask("watch", "", "pods", "", "a")),
-            ("GET", "/api/v1/namespaces/a/pods/b", Ask("get", "", "pods", "", "a", name="b")),
-            ("GET", "/api/v1/namespaces/a/pods/b/log?follow=true", Ask("get", "", "pods", "log", "a", name="b")),
-            ("POST", "/api/v1/namespaces/a/pods/b/exec?command=x", Ask("create", "", "pods", "exec", "a", name="b")),
+            ("GET", "/api/v1/namespaces/a/pods", RequestAttributes("list", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods?watch=true", RequestAttributes("watch", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods?limit=1&watch=1", RequestAttributes("watch", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods?watch=false", RequestAttributes("list", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods?watch=%30", RequestAttributes("list", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods?watch=False&watch=true", RequestAttributes("list", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods?watch", RequestAttributes("watch", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods?watch=", RequestAttributes("watch", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods?watch=f&limit=1", RequestAttributes("watch", "", "pods", "", "a")),
+            ("GET", "/api/v1/namespaces/a/pods/b", RequestAttributes("get", "", "pods", "", "a", name="b")),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/b/log?follow=true",
+                RequestAttributes("get", "", "pods", "log", "a", name="b"),
+            ),
+            (
+                "POST",
+                "/api/v1/namespaces/a/pods/b/exec?command=x",
+                RequestAttributes("create", "", "pods", "exec", "a", name="b"),
+            ),
             (
                 "PUT",
                 "/apis/apps/v1/namespaces/a/deployments/b",
-                Ask("update", "apps", "deployments", "", "a", name="b"),
+                RequestAttributes("update", "apps", "deployments", "", "a", name="b"),
             ),
-            ("PATCH", "/api/v1/namespaces/a/secrets/b", Ask("patch", "", "secrets", "", "a", name="b")),
-            ("DELETE", "/api/v1/namespaces/a/secrets", Ask("deletecollection", "", "secrets", "", "a")),
-            ("DELETE", "/api/v1/namespaces/a", Ask("delete", "", "namespaces", "", "", name="a")),
-            ("GET", "/api/v1/nodes", Ask("list", "", "nodes")),
-            ("GET", "/readyz", Ask("get", path="/readyz")),
+            ("PATCH", "/api/v1/namespaces/a/secrets/b", RequestAttributes("patch", "", "secrets", "", "a", name="b")),
+            ("DELETE", "/api/v1/namespaces/a/secrets", RequestAttributes("deletecollection", "", "secrets", "", "a")),
+            ("DELETE", "/api/v1/namespaces/a", RequestAttributes("delete", "", "namespaces", "", "", name="a")),
+            ("GET", "/api/v1/nodes", RequestAttributes("list", "", "nodes")),
+            ("GET", "/readyz", RequestAttributes("get", path="/readyz")),
         ):
             self.assertEqual(ask_of(method.encode(), target.encode()), ask)
 
@@ -261,11 +269,11 @@ class PermissionTests(SynchronousTestCase):
             for what in rule["resources"]:
                 resource, _, subresource = what.partition("/")
                 for verb in rule["verbs"]:
-                    ask = Ask(verb, rule["apiGroups"][0], resource, subresource, "shop-rome", name="x")
+                    ask = RequestAttributes(verb, rule["apiGroups"][0], resource, subresource, "shop-rome", name="x")
                     count += permits("rome", ask, "rome")
                     for tenant in ("", "milan"):
                         self.assertFalse(permits("rome", ask, tenant))
-                    everywhere = Ask(verb, rule["apiGroups"][0], resource, subresource)
+                    everywhere = RequestAttributes(verb, rule["apiGroups"][0], resource, subresource)
                     self.assertFalse(permits("rome", everywhere, ""))
         self.assertGreater(count, 30)
 
@@ -284,12 +292,20 @@ class PermissionTests(SynchronousTestCase):
             ("get", "apps", "secrets", ""),
             ("deletecollection", "", "secrets", ""),
         ):
-            self.assertFalse(permits("rome", Ask(verb, group, resource, subresource, "shop-rome", name="x"), "rome"))
+            self.assertFalse(
+                permits("rome", RequestAttributes(verb, group, resource, subresource, "shop-rome", name="x"), "rome")
+            )
 
     def test_the_tenant_namespace(self) -> None:
         """Of the namespace that its account lies in a borrower sees that account, and nobody else's namespace."""
         namespace = user_of("rome").split(":")[2]
-        self.assertTrue(permits("rome", Ask("get", "", "serviceaccounts", "", namespace, name="borrower"), ""))
-        self.assertFalse(permits("rome", Ask("get", "", "serviceaccounts", "", namespace, name="default"), ""))
-        self.assertFalse(permits("rome", Ask("list", "", "secrets", "", namespace), "rome"))
-        self.assertFalse(permits("milan", Ask("get", "", "serviceaccounts", "", namespace, name="borrower"), ""))
+        self.assertTrue(
+            permits("rome", RequestAttributes("get", "", "serviceaccounts", "", namespace, name="borrower"), "")
+        )
+        self.assertFalse(
+            permits("rome", RequestAttributes("get", "", "serviceaccounts", "", namespace, name="default"), "")
+        )
+        self.assertFalse(permits("rome", RequestAttributes("list", "", "secrets", "", namespace), "rome"))
+        self.assertFalse(
+            permits("milan", RequestAttributes("get", "", "serviceaccounts", "", namespace, name="borrower"), "")
+        )

@@ -15,7 +15,7 @@ from liqod.identity.store import from_secret, to_secret
 from liqod.identity.tls import NEW_KEY, PeerTLS
 from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
 from liqod.model.ids import ClusterID
-from liqod.model.records.rotation import IDENTITY_SECRET, NEXT_KEY, ORDER, PROGRESS, Order
+from liqod.model.records.rotation import IDENTITY_SECRET, NEXT_KEY, ORDER, PROGRESS, RotationOrder
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.trust.rotation import KeyRotation
 from liqod.wire.events import Hello, KeyNoted, NewKey, Welcome
@@ -43,7 +43,7 @@ class RotationCase(PairCase):
         return found
 
     async def order(self, side: PeerCluster, within: float | None = 3600.0) -> None:
-        change = {"metadata": {"annotations": {ORDER: Order(within).render()}}}
+        change = {"metadata": {"annotations": {ORDER: RotationOrder(within).render()}}}
         await side.admin.patch(SECRETS, IDENTITY_SECRET, change, OWN)
 
     async def progress(self, side: PeerCluster) -> str:

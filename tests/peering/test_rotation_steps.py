@@ -18,7 +18,7 @@ from liqod.model.records import rotation as names
 from liqod.model.records.views import ForeignCluster, ForeignClusterSpec, ForeignClusterStatus
 from liqod.model.timestamps import rfc3339
 from liqod.peering.ports import OwnCluster
-from liqod.peering.session.lifecycle import Connected, Disconnected, Peering, Pending, Stranger
+from liqod.peering.session.lifecycle import Connected, Disconnected, PeeringState, Pending, Stranger
 from liqod.peering.trust.pairing import Secret
 from liqod.peering.trust.rotation import SINCE_MINOR, KeyRotation
 from liqod.wire.events import Event, NewKey
@@ -50,7 +50,7 @@ class Known:
     """A peer, as far as a rotation knows it."""
 
     id: ClusterID
-    state: Peering
+    state: PeeringState
     session: Session | None = None
     name: str = ""
     knows_key: str = ""
@@ -119,7 +119,7 @@ class StepTests(SynchronousTestCase):
             within=3600.0,
             in_files=False,
         )
-        self.annotate(**{names.ORDER: names.Order(3600.0).render()})
+        self.annotate(**{names.ORDER: names.RotationOrder(3600.0).render()})
 
     def annotate(self, **annotations: str | None) -> None:
         self.does(self.server.patch(None, "", {"metadata": {"annotations": annotations}}, "", view=None))

@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from liqod.acceptance.stages import Rules
-from liqod.config.schema import Discovery, Sharing
-from liqod.config.schema import Peer as PeerSettings
+from liqod.acceptance.stages import AcceptanceRules
+from liqod.config.schema import DiscoverySettings, PeerSettings, SharingSettings
 from liqod.fabric.control.records import is_peered
 from liqod.kube.errors import ApiError
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
@@ -81,7 +80,7 @@ class TrustTests(PairCase):
     async def test_an_address_without_a_name_is_enough(self) -> None:
         """A peer written by hand with its fingerprint is pinned on contact; the other side needs to trust us itself."""
         beta = await self.side("beta", settings(autojoin_untrusted=True))
-        by_hand = Discovery(peers=[PeerSettings(address="127.0.0.1:1", fingerprint=beta.key.fingerprint)])
+        by_hand = DiscoverySettings(peers=[PeerSettings(address="127.0.0.1:1", fingerprint=beta.key.fingerprint)])
         alpha = await self.side("alpha", msgspec.structs.replace(settings(), discovery=by_hand))
         alpha.peering.update_candidates([beta.seen(nameless=True, fingerprint=beta.key.fingerprint)])
         await self.peered(alpha, beta)
@@ -295,10 +294,10 @@ class OfferTests(PairCase):
 
         await self.becomes(lambda: reason("NoRoom"), "the second is refused for room")
         self.assertEqual((await second.cluster_record(home)).status.lent.reason, "NoRoom")  # type: ignore[union-attr]
-        use_rules(home.peering._acceptance, Rules("AutoAcceptMax", 0))
+        use_rules(home.peering._acceptance, AcceptanceRules("AutoAcceptMax", 0))
         await self.pause(0.2)
         self.assertEqual((await home.offer_record(first)).status.phase, "Accepted")
-        use_rules(home.peering._acceptance, Rules("AutoAcceptMax", 1))
+        use_rules(home.peering._acceptance, AcceptanceRules("AutoAcceptMax", 1))
         await home.admin.patch(ADVERTISEMENTS, advertisement_name(first.id), {"spec": {"decision": "Refuse"}})
         await self.peered(home, second)
 
@@ -487,7 +486,7 @@ class LostTests(PairCase):
 
     async def test_an_offer_that_is_not_renewed_expires_and_comes_back(self) -> None:
         """Lost after the TTL: the offer is Expired, keeps its place, and is Accepted again when the lender returns."""
-        short = msgspec.structs.replace(settings(autojoin_untrusted=True), sharing=Sharing(ttl=1.0))
+        short = msgspec.structs.replace(settings(autojoin_untrusted=True), sharing=SharingSettings(ttl=1.0))
         alpha, beta = await self.pair(settings(autojoin_untrusted=True), short)
         alpha.sees(beta)
         beta.sees(alpha)

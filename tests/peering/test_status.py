@@ -19,14 +19,14 @@ from liqod.model.records.offer import PeerUnreachable
 from liqod.model.records.views import AdvertisementStatus, ForeignCluster, ForeignClusterStatus, Lent
 from liqod.peering.borrowing.virtual_nodes import node_name
 from liqod.peering.records.directions import is_on
-from liqod.peering.records.status import Facts, describe
+from liqod.peering.records.status import PeerFacts, describe
 from liqod.peering.session.dial import STAGGER, Race
 from liqod.peering.session.liveness import Liveness
 from liqod.peering.session.protocol import PeerConnection
 from liqod.peering.session.refusal_log import MAX_SOURCES, QUIET, RefusalLog
 
 NOW = "2030-01-01T00:00:00Z"
-UP = Facts(connected=True, met=True, pinned=True)
+UP = PeerFacts(connected=True, met=True, pinned=True)
 FRESH = ForeignClusterStatus()
 json_values: Any = st.recursive(
     st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
@@ -47,21 +47,21 @@ class PhaseTests(SynchronousTestCase):
         """The furthest step that was reached, or what stands in the way."""
         away = attrs.evolve(UP, connected=False, problem=("ConnectionLost", "it broke"))
         for facts, phase, reason in (
-            (Facts(), "Discovered", "NotContacted"),
-            (Facts(pinned=True), "Connecting", "Dialing"),
-            (Facts(pinned=True, problem=("Unreachable", "no route")), "Connecting", "Unreachable"),
-            (Facts(problem=("TrustPending", "compare"), problem_about_key=True), "TrustPending", "TrustPending"),
+            (PeerFacts(), "Discovered", "NotContacted"),
+            (PeerFacts(pinned=True), "Connecting", "Dialing"),
+            (PeerFacts(pinned=True, problem=("Unreachable", "no route")), "Connecting", "Unreachable"),
+            (PeerFacts(problem=("TrustPending", "compare"), problem_about_key=True), "TrustPending", "TrustPending"),
             (
-                Facts(problem=("WaitingForPeerTrust", "wait"), problem_about_key=True),
+                PeerFacts(problem=("WaitingForPeerTrust", "wait"), problem_about_key=True),
                 "TrustPending",
                 "WaitingForPeerTrust",
             ),
             (
-                Facts(problem=("ClusterIDRepetition", "impostor"), problem_about_key=True),
+                PeerFacts(problem=("ClusterIDRepetition", "impostor"), problem_about_key=True),
                 "Refused",
                 "ClusterIDRepetition",
             ),
-            (Facts(withdrawn=True), "TrustPending", "TrustWithdrawn"),
+            (PeerFacts(withdrawn=True), "TrustPending", "TrustWithdrawn"),
             (attrs.evolve(away, pinned=False, withdrawn=True), "TrustPending", "TrustWithdrawn"),
             (UP, "Authenticated", "SessionEstablished"),
             (attrs.evolve(UP, offer=offer("Pending", "DecisionPending")), "Offered", "DecisionPending"),

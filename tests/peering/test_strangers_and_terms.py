@@ -12,21 +12,21 @@ from twisted.internet.endpoints import TCP4ClientEndpoint, wrapClientTLS
 from twisted.internet.protocol import Factory
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Settings, Sharing
+from liqod.config.schema import Settings, SharingSettings
 from liqod.identity.tls import PeerTLS
 from liqod.kube.resources import FOREIGNCLUSTERS, NODES
 from liqod.model.ids import ClusterID
 from liqod.model.records.views import Advertisement, ForeignClusterStatus
 from liqod.peering.records import record_gc
 from liqod.peering.records.events import transition
-from liqod.peering.records.stranger_places import NAMED, Place, evicted
+from liqod.peering.records.stranger_places import NAMED, StrangerRecord, evicted
 from tests.peering.clusters import FakeSighting, PairCase, PeerCluster, keypair, settings
 from tests.peering.test_hostile import HostileCase, Speaker
 
 
 def lending(**sharing: object) -> Settings:
     joining = settings(autojoin_untrusted=True)
-    return msgspec.structs.replace(joining, sharing=msgspec.structs.replace(Sharing(), **sharing))
+    return msgspec.structs.replace(joining, sharing=msgspec.structs.replace(SharingSettings(), **sharing))
 
 
 def nowhere() -> int:
@@ -79,16 +79,16 @@ class RecordCollectionTests(PairCase):
     """Which records go by themselves."""
 
     async def test_only_a_stranger_that_nobody_wants_is_forgotten(self) -> None:
-        """Long out of sight a stranger's record goes; one written by hand, with a wish, or trusted stays."""
+        """Long out of sight a stranger's record goes; one written by hand, with a spec, or trusted stays."""
         self.patch(record_gc, "FORGET", 1.0)
         alpha = await self.side("alpha")
-        others = [await self.side(name) for name in ("passer-by", "named", "wished", "trusted")]
+        others = [await self.side(name) for name in ("passer-by", "named", "decided", "trusted")]
         alpha.sees(*others)
         for other in others:
             await self.phase(alpha, other, "TrustPending")
-        _, named, wished, trusted = others
+        _, named, decided, trusted = others
         by_hand = {"endpoints": [{"address": f"127.0.0.1:{named.peering.port}"}]}
-        for other, spec in ((named, by_hand), (wished, {"outgoingPeering": "No"})):
+        for other, spec in ((named, by_hand), (decided, {"outgoingPeering": "No"})):
             await alpha.admin.patch(FOREIGNCLUSTERS, other.id, {"spec": spec}, view=None)
         await alpha.trust(trusted)
         await self.pause(2.5)
@@ -99,7 +99,7 @@ class RecordCollectionTests(PairCase):
 
         async def left() -> bool:
             found = {one["metadata"]["name"] for one in (await alpha.admin.list(FOREIGNCLUSTERS)).items}
-            return found == {"named", "wished", "trusted"}
+            return found == {"named", "decided", "trusted"}
 
         await self.becomes(left, "the passer-by is forgotten")
         await self.pause(2.0)
@@ -112,7 +112,7 @@ class PlacesTests(SynchronousTestCase):
     @given(st.lists(st.sampled_from("abcdef"), max_size=12), st.sampled_from(["a", "b", "new", NAMED]))
     def test_places_are_shared_by_network(self, networks: list[str], newcomer: str) -> None:
         """The longest unseen of a network with most places makes way, where that makes the shares more even."""
-        places = {ClusterID(f"c{number}"): Place(one, float(number)) for number, one in enumerate(networks)}
+        places = {ClusterID(f"c{number}"): StrangerRecord(one, float(number)) for number, one in enumerate(networks)}
         victim = evicted(places, newcomer)
         most = max(map(networks.count, networks), default=0)
         if newcomer == NAMED:
@@ -127,7 +127,7 @@ class PlacesTests(SynchronousTestCase):
 
     def test_nobody_takes_the_place_of_the_named(self) -> None:
         """A stranger at an address of the configuration stays."""
-        places = {ClusterID("a"): Place(NAMED, 0.0), ClusterID("b"): Place(NAMED, 1.0)}
+        places = {ClusterID("a"): StrangerRecord(NAMED, 0.0), ClusterID("b"): StrangerRecord(NAMED, 1.0)}
         self.assertIsNone(evicted(places, "new"))
         self.assertIsNone(evicted(places, NAMED))
 

@@ -10,8 +10,8 @@ from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
-from liqod.peering.relay.channel import HEAD, Channel
-from liqod.peering.relay.upstream import MAX_IDLE, Pool, Upstream
+from liqod.peering.relay.channel import HEAD, RelayChannel
+from liqod.peering.relay.upstream import MAX_IDLE, Pool, UpstreamConnection
 
 
 class Transport(StringTransport):
@@ -36,8 +36,8 @@ class Transport(StringTransport):
         self.calls.append("abort")
 
 
-def connected(clock: Clock) -> tuple[Upstream, Transport]:
-    upstream, transport = Upstream(cast(Any, clock)), Transport()
+def connected(clock: Clock) -> tuple[UpstreamConnection, Transport]:
+    upstream, transport = UpstreamConnection(cast(Any, clock)), Transport()
     upstream.makeConnection(cast(Any, transport))
     return upstream, transport
 
@@ -84,7 +84,7 @@ class SlowHeadTests(SynchronousTestCase):
         """The time for a head begins with its first byte, and ends the connection."""
         clock, transport = Clock(), Transport()
         gate = SimpleNamespace(clock=clock, rejected=lambda channel, rejected: None)
-        channel = Channel(cast(Any, gate), ClusterID("rome"), "", "192.0.2.1")
+        channel = RelayChannel(cast(Any, gate), ClusterID("rome"), "", "192.0.2.1")
         channel.makeConnection(cast(Any, transport))
         for _ in range(4):
             channel.dataReceived(b"G")

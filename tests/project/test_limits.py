@@ -100,11 +100,11 @@ class LimitsTests(SynchronousTestCase):
     def test_a_change_is_seen(self) -> None:
         """Another number, another unit, and a constant that is gone are found."""
         for text in (
-            "| frame | 255 KiB <!-- wire.framing:Limits.frame --> |",
-            "| frame | 256 MiB <!-- wire.framing:Limits.frame --> |",
+            "| frame | 255 KiB <!-- wire.framing:FrameLimits.frame --> |",
+            "| frame | 256 MiB <!-- wire.framing:FrameLimits.frame --> |",
             "| peers | 16 385 <!-- model.records.home_policies:MAX_ADDRESSES --> |",
             "| storage | 9 TiB <!-- hosting.tenants.bounds:_OF_TENANT[requests.storage] --> |",
-            "| sessions | 511 <!-- config.schema:Peering.max_sessions --> |",
+            "| sessions | 511 <!-- config.schema:PeeringSettings.max_sessions --> |",
             "| memory | 5 GiB <!-- systemd/liqod:MemoryMax --> |",
         ):
             self.assertEqual(len(wrong(text)), 1, text)

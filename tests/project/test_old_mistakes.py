@@ -7,8 +7,8 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.acceptance.pipeline import rule_all
-from liqod.acceptance.stages import Case, Rules
-from liqod.config.schema import Peering, Settings, Sharing
+from liqod.acceptance.stages import AcceptanceRules, OfferCase
+from liqod.config.schema import PeeringSettings, Settings, SharingSettings
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
 from liqod.kubelet.common.readiness import READY, judge, not_ready
 from liqod.model.ids import ClusterID
@@ -21,21 +21,23 @@ class CountingTests(SynchronousTestCase):
 
     def test_peers_that_came_and_went_take_no_place(self) -> None:
         """With room for two, any number of peers may come one after the other, as long as two leave before."""
-        rules = Rules("AutoAcceptMax", 2)
-        present: list[Case] = []
+        rules = AcceptanceRules("AutoAcceptMax", 2)
+        present: list[OfferCase] = []
         for number in range(0, 40, 2):
-            newcomers = [Case(peer=ClusterID(f"c{number + each}"), first_seen=f"{number + each:03}") for each in (0, 1)]
+            newcomers = [
+                OfferCase(peer=ClusterID(f"c{number + each}"), first_seen=f"{number + each:03}") for each in (0, 1)
+            ]
             rulings = rule_all(newcomers, rules)
             self.assertEqual([rulings[case.peer].phase for case in newcomers], ["Accepted", "Accepted"])
             present = [attrs.evolve(case, seated=True) for case in newcomers]
-        late = Case(peer=ClusterID("late"), first_seen="999")
+        late = OfferCase(peer=ClusterID("late"), first_seen="999")
         self.assertEqual(rule_all([*present, late], rules)[late.peer].reason, "NoRoom")
 
     def test_an_offer_that_is_taken_back_again_and_again_gives_back_one_place(self) -> None:
         """However often a withdrawn offer is looked at, it makes room for one other and no more."""
-        rules = Rules("AutoAcceptMax", 1)
-        leaving = Case(peer=ClusterID("leaving"), first_seen="0", seated=True, withdrawn="Unpeered")
-        waiting = [Case(peer=ClusterID(f"w{number}"), first_seen=str(number)) for number in range(1, 4)]
+        rules = AcceptanceRules("AutoAcceptMax", 1)
+        leaving = OfferCase(peer=ClusterID("leaving"), first_seen="0", seated=True, withdrawn="Unpeered")
+        waiting = [OfferCase(peer=ClusterID(f"w{number}"), first_seen=str(number)) for number in range(1, 4)]
         for _ in range(5):
             rulings = rule_all([leaving, *waiting], rules)
             self.assertEqual(sum(one.seated for one in rulings.values()), 1)
@@ -47,9 +49,9 @@ class DefaultsTests(SynchronousTestCase):
 
     def test_nobody_unknown_is_let_in(self) -> None:
         """Unknown keys wait for a person; five offers are accepted at most; a third of what is free is lent."""
-        self.assertFalse(Peering().autojoin_untrusted)
+        self.assertFalse(PeeringSettings().autojoin_untrusted)
         self.assertEqual((Settings().acceptance.policy, Settings().acceptance.maximum), ("AutoAcceptMax", 5))
-        self.assertEqual(Sharing().percentage, 30)
+        self.assertEqual(SharingSettings().percentage, 30)
 
     def test_names_are_not_cut_until_they_collide(self) -> None:
         """Long names that begin alike stay different in whatever is made of them."""
@@ -79,16 +81,16 @@ class WatchingTests(PairCase):
             return (await home.offer_record(lenders[number])).status.phase == phase
 
         await self.becomes(lambda: is_in(0, "Pending"), "the first waits for a person")
-        use_rules(home.peering._acceptance, Rules("AutoAcceptAll"))
+        use_rules(home.peering._acceptance, AcceptanceRules("AutoAcceptAll"))
         await self.becomes(lambda: is_in(0, "Accepted"), "the first is accepted")
-        use_rules(home.peering._acceptance, Rules("Manual"))
+        use_rules(home.peering._acceptance, AcceptanceRules("Manual"))
         home.sees(*lenders)
         await self.becomes(lambda: is_in(1, "Pending"), "the second waits for a person")
         self.assertTrue(await is_in(0, "Accepted"))
 
     async def test_a_restart_goes_on_watching(self) -> None:
         """A daemon that starts while its peer is dead finds that out by itself: Suspect, then Lost, nothing deleted."""
-        short = msgspec.structs.replace(settings(autojoin_untrusted=True), sharing=Sharing(ttl=4.0))
+        short = msgspec.structs.replace(settings(autojoin_untrusted=True), sharing=SharingSettings(ttl=4.0))
         alpha, beta = await self.pair(settings(autojoin_untrusted=True), short)
         alpha.sees(beta)
         await self.peered(alpha, beta)

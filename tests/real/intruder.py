@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from liqod.identity.certs import KeyPair, generate
 from liqod.model.ids import ClusterID
 from liqod.wire.events import Hello
-from liqod.wire.session import Session
+from liqod.wire.session import SessionProtocol
 
 WITH_KEY = ("oversized", "nonsense", "unknown", "slow")
 
@@ -51,7 +51,7 @@ def said(kind: str) -> bytes:
             return b"\x00\x00\x00\x80half"
         case "unknown":
             hello = Hello("11111111-2222-3333-4444-555555555555", "stranger", epoch=1, min_minor=0, max_minor=0)
-            return Session("dialer").send(hello)
+            return SessionProtocol("dialer").send(hello)
         case _:
             return b""
 

@@ -1,4 +1,4 @@
-"""``liqodctl test`` on two real clusters with containers: all ways when all is well, and one that was broken, named."""
+"""``liqodctl test`` on two real clusters with containers: all paths when all is well, a broken one by name."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def anywhere(name: str, replicas: int, namespace: str) -> dict[str, Any]:
     return body
 
 
-def wish(namespace: str, name: str = "offloading", **spec: Any) -> dict[str, Any]:
+def record(namespace: str, name: str = "offloading", **spec: Any) -> dict[str, Any]:
     """Return a NamespaceOffloading."""
     return {
         "apiVersion": "offloading.liqo.io/v1beta1",
@@ -154,7 +154,7 @@ class NamespaceTests(PairTests):
 
     def test_04_local(self) -> None:
         """With Local pods get no toleration and run here; nothing is made at milan."""
-        self.rome.cluster.apply(enabled_namespace("home"), wish("home", podOffloadingStrategy="Local"))
+        self.rome.cluster.apply(enabled_namespace("home"), record("home", podOffloadingStrategy="Local"))
         self.phase_is("home", "NoClusterSelected", "Local")
         self.rome.cluster.apply(anywhere("home", 1, "home"))
         (pod,) = self.run_here("home", 1).values()
@@ -163,7 +163,7 @@ class NamespaceTests(PairTests):
 
     def test_05_selector(self) -> None:
         """A selector goes by the labels of the virtual node: pods come with the label, and leave when it goes."""
-        self.rome.cluster.apply(enabled_namespace("picky"), wish("picky", clusterSelector=EU))
+        self.rome.cluster.apply(enabled_namespace("picky"), record("picky", clusterSelector=EU))
         self.phase_is("picky", "NoClusterSelected")
         self.rome.cluster.apply(deployment("picky", 1, namespace="picky"))
 
@@ -186,16 +186,16 @@ class NamespaceTests(PairTests):
         self.rome.cluster.apply(enabled_namespace("odd"))
         empty: dict[str, Any] = {"nodeSelectorTerms": [{"matchExpressions": []}]}
         for body, words in (
-            (wish("odd", name="other"), 'its name is "offloading"'),
-            (wish("odd", namespaceMappingStrategy="SelectedName"), "remoteNamespaceName says the name"),
-            (wish("odd", remoteNamespaceName="x"), "SelectedName only"),
-            (wish("odd", podOffloadingStrategy="Elsewhere"), "LocalAndRemote"),
-            (wish("odd", clusterSelector=empty), "selects nothing"),
+            (record("odd", name="other"), 'its name is "offloading"'),
+            (record("odd", namespaceMappingStrategy="SelectedName"), "remoteNamespaceName says the name"),
+            (record("odd", remoteNamespaceName="x"), "SelectedName only"),
+            (record("odd", podOffloadingStrategy="Elsewhere"), "LocalAndRemote"),
+            (record("odd", clusterSelector=empty), "selects nothing"),
         ):
             self.assertIn(words, self.refused(body))
-        self.assertEqual(self.refused(wish("odd", namespaceMappingStrategy="EnforceSameName")), "")
-        self.assertIn("cannot be changed", self.refused(wish("odd", namespaceMappingStrategy="DefaultName")))
-        other = wish("odd", namespaceMappingStrategy="SelectedName", remoteNamespaceName="market")
+        self.assertEqual(self.refused(record("odd", namespaceMappingStrategy="EnforceSameName")), "")
+        self.assertIn("cannot be changed", self.refused(record("odd", namespaceMappingStrategy="DefaultName")))
+        other = record("odd", namespaceMappingStrategy="SelectedName", remoteNamespaceName="market")
         self.assertIn("cannot be changed", self.refused(other))
         (table,) = self.rome.cluster.get("nnt")["items"]
         table["spec"]["clusterID"] = "somebody-else"
@@ -203,7 +203,7 @@ class NamespaceTests(PairTests):
         (node,) = self.rome.cluster.get("vn", "-A")["items"]
         node["spec"]["clusterID"] = "somebody-else"
         self.assertIn("stands for one peer", self.refused(node))
-        changed = wish("odd", namespaceMappingStrategy="EnforceSameName", podOffloadingStrategy="Remote")
+        changed = record("odd", namespaceMappingStrategy="EnforceSameName", podOffloadingStrategy="Remote")
         self.assertEqual(self.refused(changed), "")
 
     def test_07_names(self) -> None:
@@ -213,7 +213,7 @@ class NamespaceTests(PairTests):
         self.assertFalse(exists(self.milan.cluster, "odd"))
         self.rome.cluster.apply(
             enabled_namespace("bazaar"),
-            wish("bazaar", namespaceMappingStrategy="SelectedName", remoteNamespaceName="market"),
+            record("bazaar", namespaceMappingStrategy="SelectedName", remoteNamespaceName="market"),
             deployment("bazaar", 1, namespace="bazaar"),
         )
         self.run_there("bazaar", 1)
@@ -228,7 +228,7 @@ class NamespaceTests(PairTests):
         own = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": remote, "labels": {"mine": "yes"}}}
         self.milan.cluster.apply(own)
         before = self.milan.cluster.get("namespace", remote)["metadata"]["resourceVersion"]
-        self.rome.cluster.apply(enabled_namespace("trap"), wish("trap"), deployment("trap", 1, namespace="trap"))
+        self.rome.cluster.apply(enabled_namespace("trap"), record("trap"), deployment("trap", 1, namespace="trap"))
         self.phase_is("trap", "AllFailed", "NamespaceTaken")
         (pod,) = eventually("its pod", lambda: live_pods(self.rome.cluster, "trap")).values()
         eventually(
@@ -290,7 +290,7 @@ class NamespaceTests(PairTests):
         """While no daemon runs pods are made all the same: with the label alone they are offloadable; where a
         NamespaceOffloading says more they are not, and afterwards an event says what is wrong.
         """
-        self.rome.cluster.apply(enabled_namespace("strict"), wish("strict", podOffloadingStrategy="Remote"))
+        self.rome.cluster.apply(enabled_namespace("strict"), record("strict", podOffloadingStrategy="Remote"))
         self.phase_is("strict", "Ready")
         self.rome.stop()
         try:
@@ -413,7 +413,7 @@ class NamespaceTests(PairTests):
     def test_13_runtime_class(self) -> None:
         """A pod with the RuntimeClass runs at milan, which never learns of it; where it may not, it says why."""
         self.rome.cluster.apply(enabled_namespace("single"), enabled_namespace("stay"))
-        self.rome.cluster.apply(wish("stay", podOffloadingStrategy="Local"))
+        self.rome.cluster.apply(record("stay", podOffloadingStrategy="Local"))
         self.phase_is("stay", "NoClusterSelected", "Local")
         for namespace in ("single", "stay", "default"):
             body = anywhere(f"asks-{namespace}", 1, namespace)

@@ -94,13 +94,13 @@ class SpilloverTests(pair.PairTests):
         filler = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}}
         self.rome.cluster.apply(filler, sized("filler", FILLERS, "own", self.size))
         self.runs("filler", FILLERS, 0)
-        wish = {
+        offloading = {
             "apiVersion": "offloading.liqo.io/v1beta1",
             "kind": "NamespaceOffloading",
             "metadata": {"name": "offloading", "namespace": "shop"},
             "spec": {"spillover": {"peers": [{"cluster": "nobody", "weight": 99}]}},
         }
-        self.rome.cluster.apply(enabled_namespace("shop"), wish)
+        self.rome.cluster.apply(enabled_namespace("shop"), offloading)
         eventually("the condition is there", lambda: self.offloading()["status"]["conditions"])
         self.rome.cluster.apply(sized("web", PARTS - FILLERS, "shop", self.size))
         self.runs("web", PARTS - FILLERS, 0)

@@ -34,7 +34,8 @@ class VariationsOnRealClustersTests(tenant.Tenant):
     async def test_pods(self) -> None:
         """Whatever a ShadowPod asks for, at once or later, its pod is an ordinary one, or there is a reason why not."""
         asked = [
-            with_origin(one, self.peer) for one in varied(Random(SEED), SHADOWPODS, pods.wishes(), 150, strategic=False)
+            with_origin(one, self.peer)
+            for one in varied(Random(SEED), SHADOWPODS, pods.forbidden_objects(), 150, strategic=False)
         ]
         await self.ask_all(asked)
         await self.becomes(self.settled, "each ShadowPod has a pod or a reason")

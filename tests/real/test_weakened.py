@@ -181,5 +181,5 @@ class WeakenedTests(tenant.Tenant):
         await self.becomes(seen_at_last, word)
 
     async def ask_for_pods(self) -> None:
-        made = varied(Random(SEED), SHADOWPODS, pods.wishes(), 150, strategic=False)
+        made = varied(Random(SEED), SHADOWPODS, pods.forbidden_objects(), 150, strategic=False)
         await self.ask_all([with_origin(one, self.peer) for one in made])

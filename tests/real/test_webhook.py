@@ -20,7 +20,7 @@ from liqod.kube.resources import (
     NAMESPACES,
     PODS,
 )
-from liqod.webhook import offloadable, placement
+from liqod.webhook import mutating_policies, placement
 from tests.real.sides import Asked
 from tests.webhook import cases
 
@@ -54,12 +54,12 @@ class PoliciesOnRealClustersTests(Asked):
     async def install(self, prefix: str = "") -> None:
         """Install the policies under names of one order or another."""
         for resource, bodies in (
-            (MUTATINGPOLICIES, offloadable.policies()),
-            (MUTATINGPOLICYBINDINGS, offloadable.bindings()),
+            (MUTATINGPOLICIES, mutating_policies.policies()),
+            (MUTATINGPOLICYBINDINGS, mutating_policies.bindings()),
         ):
             for body in bodies:
                 name = body["metadata"]["name"]
-                if name == offloadable.OFFLOADABLE:
+                if name == mutating_policies.OFFLOADABLE:
                     body["metadata"]["name"] = name = prefix + name
                     if "policyName" in body["spec"]:
                         body["spec"]["policyName"] = name
@@ -90,7 +90,7 @@ class PoliciesOnRealClustersTests(Asked):
         """Wait until pods of an enabled namespace are made tolerant, and those of the refined one are not."""
 
         async def look() -> bool:
-            return await self.pod(self.space) == [offloadable.TOLERATION] and await self.pod(self.refined) == []
+            return await self.pod(self.space) == [mutating_policies.TOLERATION] and await self.pod(self.refined) == []
 
         await self.eventually(look)
 
@@ -128,7 +128,7 @@ class PoliciesOnRealClustersTests(Asked):
             got = await self.pod(self.space, *given)
             wanted = placement.mutations({"spec": {"tolerations": given}})
             self.assertEqual(got[: len(given)], await self.pod(self.plain, *given), "what the user wrote stays")
-            self.assertEqual(got[len(given) :], [offloadable.TOLERATION] * len(wanted), given)
+            self.assertEqual(got[len(given) :], [mutating_policies.TOLERATION] * len(wanted), given)
             self.assertEqual(placement.mutations({"spec": {"tolerations": got}}), [], given)
             self.assertEqual(await self.pod(self.space, *got), got, given)
             if wanted:
@@ -143,7 +143,7 @@ class PoliciesOnRealClustersTests(Asked):
         await self.install()
         await self.in_force()
         mine = {"key": "gpu", "operator": "Exists"}
-        for there in (dict(offloadable.TOLERATION), dict(placement.TOLERATION), None):
+        for there in (dict(mutating_policies.TOLERATION), dict(placement.TOLERATION), None):
             spec = {
                 "containers": [{"name": "main", "image": "localhost/busybox:1"}],
                 "automountServiceAccountToken": False,
@@ -188,6 +188,6 @@ class PoliciesOnRealClustersTests(Asked):
         await self.admin.delete(NAMESPACEOFFLOADINGS, "offloading", self.refined)
 
         async def label_alone() -> bool:
-            return await self.pod(self.refined) == [offloadable.TOLERATION]
+            return await self.pod(self.refined) == [mutating_policies.TOLERATION]
 
         await self.eventually(label_alone)

@@ -16,7 +16,7 @@ from typing import Any, cast
 from twisted.internet import reactor
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from liqod.demo.side import Side
+from liqod.demo.side import DemoCluster
 from liqod.demo.story import Demo, DemoFailed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,19 +44,19 @@ class Silent:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    async def started(self, sides: tuple[Side, Side]) -> None:
+    async def started(self, sides: tuple[DemoCluster, DemoCluster]) -> None:
         pass
 
-    async def discovered(self, side: Side) -> None:
+    async def discovered(self, side: DemoCluster) -> None:
         pass
 
-    async def status(self, side: Side) -> None:
+    async def status(self, side: DemoCluster) -> None:
         pass
 
-    async def pods(self, home: Side, lender: Side) -> None:
+    async def pods(self, home: DemoCluster, lender: DemoCluster) -> None:
         pass
 
-    async def keep_running(self, sides: tuple[Side, Side]) -> None:
+    async def keep_running(self, sides: tuple[DemoCluster, DemoCluster]) -> None:
         pass
 
 
@@ -160,7 +160,7 @@ class InProcessTests(TestCase):
         """Where a step does not come about it says which, what the daemons say, and takes everything down."""
         demo = Demo(cast(Any, reactor), Silent())
 
-        async def never(other: Side) -> None:
+        async def never(other: DemoCluster) -> None:
             """An administrator who compares words and then forgets to trust."""
             demo.patience = 3.0
 

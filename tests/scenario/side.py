@@ -122,16 +122,16 @@ class Side:
         self.address = daemon_address(number)
         self.settings = change(
             Settings(
-                cluster=schema.Cluster(id=self.id, name=name),
-                discovery=schema.Discovery(
-                    mdns=False, peers=[schema.Peer(f"{daemon_address(peer)}:{PEER_PORT}") for peer in peers]
+                cluster=schema.ClusterSettings(id=self.id, name=name),
+                discovery=schema.DiscoverySettings(
+                    mdns=False, peers=[schema.PeerSettings(f"{daemon_address(peer)}:{PEER_PORT}") for peer in peers]
                 ),
-                kubernetes=schema.Kubernetes(api_server_url=f"https://{self.api_address}:{API_PORT}"),
-                peering=schema.Peering(listen=f"tcp:{PEER_PORT}", advertise_addresses=[self.address]),
-                kubelet=schema.Kubelet(listen="", node_address=self.address),
-                webhook=schema.Webhook(listen="tcp:5873"),
-                metrics=schema.Metrics(listen=""),
-                network=schema.Network(mode="none", service_cidrs=["10.96.0.0/16"]),
+                kubernetes=schema.KubernetesSettings(api_server_url=f"https://{self.api_address}:{API_PORT}"),
+                peering=schema.PeeringSettings(listen=f"tcp:{PEER_PORT}", advertise_addresses=[self.address]),
+                kubelet=schema.KubeletSettings(listen="", node_address=self.address),
+                webhook=schema.WebhookSettings(listen="tcp:5873"),
+                metrics=schema.MetricsSettings(listen=""),
+                network=schema.NetworkSettings(mode="none", service_cidrs=["10.96.0.0/16"]),
             )
         )
         self.api = Process(network, self.api_address, f"{name}-api")
@@ -168,7 +168,7 @@ class Side:
         self.starts += 1
         process = self.process = Process(self.network, self.address, f"{self.name}-{self.starts}")
         process.skew = self.api.skew
-        identity = schema.Leader(identity=f"{self.name}-{self.starts}")
+        identity = schema.LeaderSettings(identity=f"{self.name}-{self.starts}")
         settings = msgspec.structs.replace(self.settings, leader=identity)
         # It has no UDP, threads or programs; in mode "none" the daemon uses none of them.
         reactor = cast(Reactor, process)

@@ -49,7 +49,7 @@ FAULTS = (
 
 def short_offers(settings: Settings) -> Settings:
     """Return settings with which an offer that is not renewed soon ends."""
-    return msgspec.structs.replace(settings, sharing=schema.Sharing(ttl=TTL))
+    return msgspec.structs.replace(settings, sharing=schema.SharingSettings(ttl=TTL))
 
 
 class Pair:

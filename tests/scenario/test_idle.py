@@ -27,7 +27,7 @@ before it ends.
 def lasting(settings: Settings) -> Settings:
     """Return settings with which nothing expires within a day."""
     return msgspec.structs.replace(
-        settings, hosting=schema.Hosting(token_lifetime=86400), sharing=schema.Sharing(ttl=86400.0)
+        settings, hosting=schema.HostingSettings(token_lifetime=86400), sharing=schema.SharingSettings(ttl=86400.0)
     )
 
 

@@ -9,7 +9,7 @@ from twisted.web.server import Request
 
 from liqod.kube.resources import CONFIGMAPS, VIRTUALNODES
 from liqod.model.names import tenant_namespace
-from liqod.model.records.unpeering import Order
+from liqod.model.records.unpeering import UnpeeringOrder
 from tests.scenario.case import FOREIGN, SHADOWPODS, ScenarioCase, node_ready, offloaded
 from tests.scenario.test_failures import Pair
 from tests.scenario.test_unpeering import TABLES, end, remains
@@ -42,7 +42,7 @@ class OwedTests(ScenarioCase):
             return render(request)
 
         self.patch(rome.door, "render", refuse)
-        end(pair, 0, Order())
+        end(pair, 0, UnpeeringOrder())
         pair.scene.world.run(300 if restart else 30)
         record = rome.object(FOREIGN, pair.milan.id)
         assert record is not None, "the record with its finalizer is what remembers the end"
@@ -77,7 +77,7 @@ class OwedTests(ScenarioCase):
             pair = Pair(self.scene())
             scene, rome, milan = pair.scene, pair.rome, pair.milan
             milan.stop_api()
-            end(pair, 0, Order())
+            end(pair, 0, UnpeeringOrder())
             scene.world.run(20)
             rome.kill()
             rome.start()
@@ -126,7 +126,7 @@ class OwedTests(ScenarioCase):
 
     def test_an_end_after_a_node_was_deleted(self) -> None:
         """What is owed to a lender that is away does not delay the end of the peering with it."""
-        for order in (Order(), Order("dead")):
+        for order in (UnpeeringOrder(), UnpeeringOrder("dead")):
             pair = Pair(self.scene())
             self.delete_node(pair)
             self.assertFalse(owes_nothing(pair))
@@ -146,7 +146,7 @@ class OwedTests(ScenarioCase):
         name = tenant_namespace(milan.id)
         held = {"metadata": {"name": "held", "namespace": name, "finalizers": ["example.com/held"]}}
         scene.do(rome.client.create(CONFIGMAPS, held))
-        end(pair, 0, Order())
+        end(pair, 0, UnpeeringOrder())
         for _ in range(2):
             scene.world.run(300)
             record = rome.object(FOREIGN, milan.id) or {}

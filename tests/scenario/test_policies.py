@@ -19,7 +19,7 @@ class PolicyTests(ScenarioCase):
         """Have a borrower with a policy that trusts three lenders, and is trusted."""
 
         def change(settings: Settings) -> Settings:
-            acceptance = msgspec.convert({"policy": policy, "maximum": maximum}, schema.Acceptance)
+            acceptance = msgspec.convert({"policy": policy, "maximum": maximum}, schema.AcceptanceSettings)
             return msgspec.structs.replace(settings, acceptance=acceptance)
 
         scene = self.scene()

@@ -37,7 +37,7 @@ NAMES = {"milan-6a1f": "cluster-2", "rome-93c2": "cluster-1"}
 
 def manual(settings: Settings) -> Settings:
     """Let nothing be accepted but by the user's decision."""
-    acceptance = msgspec.convert({"policy": "Manual"}, schema.Acceptance)
+    acceptance = msgspec.convert({"policy": "Manual"}, schema.AcceptanceSettings)
     return msgspec.structs.replace(settings, acceptance=acceptance)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kubesandbox.kinds.kinds import SECRETS, GroupResource, Json
 
 from liqod.kube.resources import SECRETS as SECRET_RECORDS
-from liqod.model.records.rotation import CERTIFICATE, IDENTITY_SECRET, NEXT_KEY, ORDER, Order
+from liqod.model.records.rotation import CERTIFICATE, IDENTITY_SECRET, NEXT_KEY, ORDER, RotationOrder
 from tests.scenario.case import FOREIGN, ScenarioCase, Scene, node_ready, phase
 from tests.scenario.side import Side
 
@@ -26,7 +26,7 @@ class KeyRotationTests(ScenarioCase):
         return found
 
     def order(self, scene: Scene, side: Side, within: float) -> None:
-        change = {"metadata": {"annotations": {ORDER: Order(within).render()}}}
+        change = {"metadata": {"annotations": {ORDER: RotationOrder(within).render()}}}
         scene.do(side.client.patch(SECRET_RECORDS, IDENTITY_SECRET, change, OWN, view=None))
 
     def points(self, rome: Side, milan: Side) -> dict[str, Callable[[], bool]]:

@@ -20,7 +20,7 @@ INTERVAL, AFTER = 20.0, 60.0
 
 def returning(settings: Settings) -> Settings:
     """Have pods of all enabled namespaces come home."""
-    offloading = schema.Offloading(spillover="Return", return_interval=INTERVAL, return_after=AFTER)
+    offloading = schema.OffloadingSettings(spillover="Return", return_interval=INTERVAL, return_after=AFTER)
     return msgspec.structs.replace(settings, offloading=offloading)
 
 

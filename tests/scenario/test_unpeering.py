@@ -13,14 +13,16 @@ from kubesandbox.kinds.kinds import NAMESPACES, NODES, GroupResource
 from liqod.config.schema import Settings
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS
-from liqod.model.records.unpeering import ORDER, Order
+from liqod.model.records.unpeering import ORDER, UnpeeringOrder
 from tests.scenario.case import FOREIGN, OFFERS, SHADOWPODS, ScenarioCase, has_seen, node_ready, unchanged
 from tests.scenario.profile import profile, run_cases
 from tests.scenario.side import Fault, Side
 from tests.scenario.test_failures import SIDE, VIRTUALNODES, Pair, Trouble, short_offers
 
 TABLES = GroupResource("virtualkubelet.liqo.io", "namespacenattingtables")
-ORDERS = st.sampled_from([Order(), Order("asked", 0.0), Order("asked", 5.0), Order("dead")])
+ORDERS = st.sampled_from(
+    [UnpeeringOrder(), UnpeeringOrder("asked", 0.0), UnpeeringOrder("asked", 5.0), UnpeeringOrder("dead")]
+)
 WAITS = st.sampled_from([0.0, 2.0, 30.0, 150.0])
 OWN = ("default", "kube-system", "kube-public", "kube-node-lease", "liqo-system", "shop")
 """The namespaces of a cluster, and of its user."""
@@ -71,23 +73,23 @@ class UnpeeringTests(ScenarioCase):
         """Whichever side asks, both clusters forget each other; trusted again they share pods as before."""
         for which in (0, 1):
             pair = self.pair()
-            end(pair, which, Order())
+            end(pair, which, UnpeeringOrder())
             self.ends_and_begins_again(pair)
 
     def test_both_end_it_at_the_same_time(self) -> None:
         """Two administrators who end it at once do not wait for each other for ever."""
         pair = self.pair()
-        end(pair, 0, Order())
-        end(pair, 1, Order())
+        end(pair, 0, UnpeeringOrder())
+        end(pair, 1, UnpeeringOrder())
         self.ends_and_begins_again(pair)
 
     def test_trusted_again_before_the_watch_tells(self) -> None:
         """A record that is gone, though the watch does not show it yet, does not end what the peer begins again."""
         pair = self.pair(short_offers)
         scene, rome, milan = pair.scene, pair.rome, pair.milan
-        end(pair, 0, Order("asked", 0.0))
+        end(pair, 0, UnpeeringOrder("asked", 0.0))
         scene.network.part(rome.address, milan.address)
-        end(pair, 1, Order("asked", 0.0))
+        end(pair, 1, UnpeeringOrder("asked", 0.0))
         scene.network.part(rome.address, milan.api_address)
         scene.scale(rome, "moving", 1)
         milan.stop_api()
@@ -103,7 +105,7 @@ class UnpeeringTests(ScenarioCase):
         pair = self.pair()
         scene, rome, milan = pair.scene, pair.rome, pair.milan
         scene.network.part(rome.address, milan.address)
-        end(pair, 1, Order("dead"))
+        end(pair, 1, UnpeeringOrder("dead"))
         scene.becomes("milan is through", lambda: not remains(milan), 120)
         scene.network.heal()
         scene.becomes("rome was notified", lambda: not remains(rome) and has_seen(rome, milan), 120)
@@ -127,7 +129,7 @@ class UnpeeringTests(ScenarioCase):
         process = milan.process
         assert process is not None
         process.suspend()
-        end(pair, 0, Order("dead"))
+        end(pair, 0, UnpeeringOrder("dead"))
         scene.becomes("rome is through", lambda: not remains(rome), 120)
         scene.world.run(30)
         process.resume()
@@ -138,7 +140,7 @@ class UnpeeringTests(ScenarioCase):
         pair = self.pair()
         scene, rome, milan = pair.scene, pair.rome, pair.milan
         scene.network.part(rome.address, milan.address)
-        end(pair, 0, Order("dead"))
+        end(pair, 0, UnpeeringOrder("dead"))
         scene.becomes("rome is through", lambda: not remains(rome), 120)
         milan.door.fault = Fault(503, "ServiceUnavailable")
         scene.network.heal()
@@ -153,7 +155,7 @@ class UnpeeringTests(ScenarioCase):
         for seconds in (2.0, 30.0, 300.0):
             pair = self.pair()
             pair.milan.stop_api()
-            end(pair, 0, Order("asked", 5.0))
+            end(pair, 0, UnpeeringOrder("asked", 5.0))
             pair.scene.world.run(seconds)
             pair.milan.start_api()
             self.ends_and_begins_again(pair)
@@ -166,10 +168,10 @@ class UnpeeringTests(ScenarioCase):
             scene.network.part(rome.address, address)
         scene.becomes("the node is not ready", lambda: not node_ready(rome, milan), 90)
         if seconds:
-            end(pair, 0, Order())
+            end(pair, 0, UnpeeringOrder())
             scene.world.run(seconds)
         self.assertTrue(remains(rome))
-        end(pair, 0, Order("dead"))
+        end(pair, 0, UnpeeringOrder("dead"))
         scene.becomes("rome is through", lambda: not remains(rome), 5)
         scene.network.heal()
         self.ends_and_begins_again(pair)
@@ -192,13 +194,13 @@ class UnpeeringTests(ScenarioCase):
         scene.world.run(60)
         # What rome runs there is rome's to take away.
         kept = {what for what in pair.kept if what.startswith("milan") and "pods" not in what}
-        end(pair, 0, Order())
+        end(pair, 0, UnpeeringOrder())
         scene.becomes("rome is through", lambda: not remains(rome), 120)
         scene.becomes("rome sees milan's new key", partial(has_seen, rome, milan), 120)
         scene.becomes("milan waits", lambda: waits(milan, rome), 120)
         scene.world.run(600)
         self.assertEqual({what for what in pair.lost() if what in kept}, set())
-        end(pair, 1, Order())
+        end(pair, 1, UnpeeringOrder())
         self.ends_and_begins_again(pair)
 
     def test_a_record_that_was_replaced_unseen(self) -> None:
@@ -228,7 +230,7 @@ class UnpeeringTests(ScenarioCase):
             side.door.fault = Fault(500, "InternalError")
             for stream in list(side.cluster.server.streams):
                 stream.stop()
-        end(pair, 1, Order(patience=60.0))
+        end(pair, 1, UnpeeringOrder(patience=60.0))
         pair.scene.world.run(150.0)
         pair.scene.network.heal()
         for side in pair.scene.sides:
@@ -251,7 +253,7 @@ def waits(side: Side, other: Side) -> bool:
     return bool(status.get("reason") == "WaitingForPeerTrust")
 
 
-def end(pair: Pair, which: int, order: Order) -> None:
+def end(pair: Pair, which: int, order: UnpeeringOrder) -> None:
     """Let an administrator end the peering on their own cluster; one that has ended already stays so."""
     side, other = pair.scene.sides[which], pair.scene.sides[1 - which]
     patch = {"metadata": {"annotations": {ORDER: order.render()}}}
@@ -275,13 +277,13 @@ class EndingTrouble(Trouble):
         super().__init__(case)  # type: ignore[arg-type]
 
     @initialize(which=SIDE, order=ORDERS, wait=WAITS)
-    def intend(self, which: int, order: Order, wait: float) -> None:
+    def intend(self, which: int, order: UnpeeringOrder, wait: float) -> None:
         """A side that has not ended it before the failures are healed does so then, and they last on for a while."""
         self.last = (which, order, wait)
 
     @precondition(lambda self: not self.closed)
     @rule(which=SIDE, order=ORDERS)
-    def unpeer(self, which: int, order: Order) -> None:
+    def unpeer(self, which: int, order: UnpeeringOrder) -> None:
         self.asked = True
         end(self.pair, which, order)
 

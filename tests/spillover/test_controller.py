@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from liqod.config.schema import Offloading
+from liqod.config.schema import OffloadingSettings
 from liqod.demo.access import client_config
 from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
@@ -80,7 +80,9 @@ class ReturnTests(TestCase):
         controller = ReturnController(
             reactor,
             informers,
-            settings=msgspec.structs.replace(Offloading(), spillover="Return", return_interval=0.02, return_after=0.0),
+            settings=msgspec.structs.replace(
+                OffloadingSettings(), spillover="Return", return_interval=0.02, return_after=0.0
+            ),
             enabled=informers.of(NAMESPACES, Object, fields="metadata.name=shop"),
             recorder=Events(),
         )

@@ -12,11 +12,20 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.objects.node import Node, Taint
 from liqod.model.objects.pod import Pod
-from liqod.spillover.planner import ATTEMPTS, OffloadedPod, Refusal, Room, attempted, requested_on, returnable, rooms
+from liqod.spillover.planner import (
+    ATTEMPTS,
+    OffloadedPod,
+    RefusedEviction,
+    Room,
+    attempted,
+    requested_on,
+    returnable,
+    rooms,
+)
 
 OWNER = {"kind": "ReplicaSet", "name": "web-1", "uid": "u", "controller": True}
 RULE = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
-WISH = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
 
 
 def pod(name: str = "web", cpu: str = "1", *, meta: dict[str, Any] | None = None, **spec: Any) -> OffloadedPod:
@@ -57,8 +66,8 @@ class ReturnableTests(SynchronousTestCase):
             (pod(nodeSelector={"zone": "a"}), True),
             (pod(nodeSelector={"zone": "b"}), False),
             (pod(affinity={"nodeAffinity": required}), True),
-            (pod(affinity={"nodeAffinity": WISH}), True),
-            (pod(affinity={"podAntiAffinity": WISH}), True),
+            (pod(affinity={"nodeAffinity": PREFERRED}), True),
+            (pod(affinity={"podAntiAffinity": PREFERRED}), True),
             (pod(affinity={"podAntiAffinity": RULE}), False),
             (pod(affinity={"podAffinity": RULE}), False),
             (pod(volumes=[{"name": "tmp", "emptyDir": {}}]), True),
@@ -139,7 +148,7 @@ class AttemptedTests(SynchronousTestCase):
             ("abc", {"z": 101}, "abc"),
         ]
         for pods, until, expected in table:
-            refused = {name: Refusal(1, moment) for name, moment in until.items()}
+            refused = {name: RefusedEviction(1, moment) for name, moment in until.items()}
             found = attempted([pod(name, meta={"uid": name}) for name in pods], refused, 100)
             self.assertEqual("".join(names(found)), expected, (pods, until))
 

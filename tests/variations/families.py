@@ -23,7 +23,7 @@ from tests.facts.stated import PODS
 from tests.facts.stated import SERVICES as SERVICE_NETWORKS
 from tests.variations import seen, services, storage
 from tests.variations.seen import Judge
-from tests.variations.variation import AT_ONCE, Variation, Wish, varied
+from tests.variations.variation import AT_ONCE, ForbiddenObject, Variation, varied
 
 SEED: Final = int(os.environ.get("LIQOD_SEED", "14"))
 """Of everything that is left to chance; another one makes other variations."""
@@ -32,13 +32,13 @@ _SET: Final[Mapping[str, Any]] = {"spec": {"policies": []}}
 
 @frozen
 class Family:
-    """Wishes of a kind, how many variations are made of them, and the kind and judge of what comes of it.
+    """Forbidden objects of a kind, how many variations are made of them, and the kind and judge of what comes of it.
 
     ``probe`` is an object that is refused as soon as the policy of the family is in force.
     """
 
     resource: Resource
-    wishes: Callable[[str], Sequence[Wish]]
+    objects: Callable[[str], Sequence[ForbiddenObject]]
     count: int
     shown: Resource
     judge: Callable[[str], Judge]
@@ -47,8 +47,8 @@ class Family:
     def variations(self, node: str) -> list[Variation]:
         """Return the variations at a cluster with a node of an address."""
         strategic = "liqo.io" not in self.resource.group
-        made = list(varied(Random(SEED), self.resource, self.wishes(node), self.count, strategic=strategic))
-        # The name is what is wished: there is no harmless one that could become it.
+        made = list(varied(Random(SEED), self.resource, self.objects(node), self.count, strategic=strategic))
+        # The name is what is forbidden: there is no harmless one that could become it.
         return [one for one in made if self.resource != SHADOWNETWORKPOLICYSETS or one.how in AT_ONCE]
 
 
@@ -114,7 +114,7 @@ FAMILIES: Final = {
     ),
     "sets": Family(
         SHADOWNETWORKPOLICYSETS,
-        lambda node: [Wish("a set of another name", _SET, _SET)],
+        lambda node: [ForbiddenObject("a set of another name", _SET, _SET)],
         10,
         SHADOWNETWORKPOLICYSETS,
         lambda node: _one_set,

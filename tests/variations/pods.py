@@ -1,11 +1,11 @@
-"""What a tenant may not have of a pod: wishes for each place of a pod's spec where it can be asked."""
+"""What a tenant may not have of a pod: forbidden values for each place of a pod's spec where it can be asked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.variations.variation import MARK, Wish
+from tests.variations.variation import MARK, ForbiddenObject
 
 _IMAGE: Final = "localhost/busybox:1"
 _CONTAINER: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
@@ -150,7 +150,7 @@ def _of(spec: dict[str, Any], metadata: dict[str, Any] | None = None) -> dict[st
 
 
 def _specs() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the wished specs with their words."""
+    """Yield the forbidden specs with their words."""
     for words, fields in _CONTAINER:
         evil = {"name": "evil", "image": _IMAGE, **fields}
         yield f"{words}, in a container", _spec(containers=[{"name": "main", "image": _IMAGE, **fields}])
@@ -184,7 +184,7 @@ def _specs() -> Iterator[tuple[str, dict[str, Any]]]:
         yield words, _spec(volumes=[{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}])
 
 
-def wishes() -> list[Wish]:
-    """Return all wishes."""
-    made = [Wish(words, _of(spec), _of(_spec())) for words, spec in _specs()]
-    return [*made, *(Wish(words, _of(_spec(), metadata), _of(_spec())) for words, metadata in _METADATA)]
+def forbidden_objects() -> list[ForbiddenObject]:
+    """Return all forbidden objects."""
+    made = [ForbiddenObject(words, _of(spec), _of(_spec())) for words, spec in _specs()]
+    return [*made, *(ForbiddenObject(words, _of(_spec(), metadata), _of(_spec())) for words, metadata in _METADATA)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.variations.variation import MARK, Wish
+from tests.variations.variation import MARK, ForbiddenObject
 
 HOSTS: Final = "apps.example"
 """The suffix of hosts that is granted to the tenant."""
@@ -73,7 +73,7 @@ _OWN: Final = _rule(f"www.{HOSTS}")
 
 
 def _ingresses() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Return words, spec and metadata of the wished ingresses."""
+    """Return words, spec and metadata of the forbidden ingresses."""
     made: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
     for words, host in _HOSTS:
         made += [
@@ -110,15 +110,18 @@ def _ingresses() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     ]
 
 
-def services() -> list[Wish]:
-    """Return the wishes about Services."""
+def services() -> list[ForbiddenObject]:
+    """Return the forbidden Services."""
     harmless = {"spec": _PORTS}
     return [
-        Wish(words, {"metadata": metadata, "spec": {**_PORTS, **spec}}, harmless) for words, spec, metadata in _SERVICE
+        ForbiddenObject(words, {"metadata": metadata, "spec": {**_PORTS, **spec}}, harmless)
+        for words, spec, metadata in _SERVICE
     ]
 
 
-def ingresses() -> list[Wish]:
-    """Return the wishes about Ingresses."""
+def ingresses() -> list[ForbiddenObject]:
+    """Return the forbidden Ingresses."""
     harmless = {"spec": _ingress(_OWN)}
-    return [Wish(words, {"metadata": metadata, "spec": spec}, harmless) for words, spec, metadata in _ingresses()]
+    return [
+        ForbiddenObject(words, {"metadata": metadata, "spec": spec}, harmless) for words, spec, metadata in _ingresses()
+    ]

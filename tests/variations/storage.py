@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.variations.variation import MARK, Wish
+from tests.variations.variation import MARK, ForbiddenObject
 
 CLASS: Final = "disks"
 """The storage class that is granted to the tenant."""
@@ -95,17 +95,17 @@ _SLICES6: Final = (
 )
 
 
-def claims() -> list[Wish]:
-    """Return the wishes about PersistentVolumeClaims."""
+def claims() -> list[ForbiddenObject]:
+    """Return the forbidden PersistentVolumeClaims."""
     made = []
     for words, fields, metadata in _CLAIMS:
         spec = {key: value for key, value in {**_CLAIM, **fields}.items() if value is not None}
-        made.append(Wish(words, {"metadata": metadata, "spec": spec}, {"spec": _CLAIM}))
+        made.append(ForbiddenObject(words, {"metadata": metadata, "spec": spec}, {"spec": _CLAIM}))
     return made
 
 
-def secrets() -> list[Wish]:
-    """Return the wishes about Secrets: tokens of accounts, and what controllers copy or act on."""
+def secrets() -> list[ForbiddenObject]:
+    """Return the forbidden Secrets: tokens of accounts, and what controllers copy or act on."""
     token = "kubernetes.io/service-account-token"
     account = {"kubernetes.io/service-account.name": "default"}
     known = {"kubernetes.io/service-account.name": "strong", "kubernetes.io/service-account.uid": "0"}
@@ -122,32 +122,35 @@ def secrets() -> list[Wish]:
     harmless = {"type": "Opaque", "metadata": {"labels": own}}
     for _, body in made:
         body["metadata"]["labels"] = {**own, **body["metadata"].get("labels", {})}
-    return [*(Wish(words, body, harmless) for words, body in made), Wish("of nobody", {"metadata": {}}, harmless)]
+    return [
+        *(ForbiddenObject(words, body, harmless) for words, body in made),
+        ForbiddenObject("of nobody", {"metadata": {}}, harmless),
+    ]
 
 
-def slices(node: str) -> list[Wish]:
-    """Return the wishes about ShadowEndpointSlices, of a cluster with a node of this address."""
+def slices(node: str) -> list[ForbiddenObject]:
+    """Return the forbidden ShadowEndpointSlices, of a cluster with a node of this address."""
 
     def template(kind: str, addresses: tuple[str, ...]) -> dict[str, Any]:
         endpoints = [{"addresses": [node if one == "NODE" else one]} for one in addresses]
         return {"spec": {"template": {"addressType": kind, "endpoints": endpoints, "ports": [{"port": 443}]}}}
 
-    def wish(words: str, kind: str, addresses: tuple[str, ...]) -> Wish:
+    def forbidden(words: str, kind: str, addresses: tuple[str, ...]) -> ForbiddenObject:
         of_service = {"metadata": {"labels": {"kubernetes.io/service-name": "web"}}}
         harmless = template("IPv6", ("2001:db8::8",)) if kind == "IPv6" else template("IPv4", ("172.30.0.8",))
-        return Wish(words, {**of_service, **template(kind, addresses)}, {**of_service, **harmless})
+        return ForbiddenObject(words, {**of_service, **template(kind, addresses)}, {**of_service, **harmless})
 
     several = ("172.30.0.9", "10.96.0.1")
     one = {"addresses": list(several), "hostname": "a", "nodeName": "control", "zone": "z"}
     listed = {"spec": {"template": {"addressType": "IPv4", "endpoints": [one], "ports": [{"port": 443}]}}}
     never = {"metadata": {"finalizers": ["example.com/never"]}, **template("IPv4", ("172.30.0.7",))}
     return [
-        *(wish(words, "IPv4", addresses) for words, addresses in _SLICES),
-        *(wish(words, "IPv6", addresses) for words, addresses in _SLICES6),
+        *(forbidden(words, "IPv4", addresses) for words, addresses in _SLICES),
+        *(forbidden(words, "IPv6", addresses) for words, addresses in _SLICES6),
         *(
-            wish(words, "FQDN", (name,))
+            forbidden(words, "FQDN", (name,))
             for words, name in (("a name of the cluster", "vault.vault.svc"), ("a name of the node", "localhost"))
         ),
-        Wish("several addresses of one endpoint", listed, template("IPv4", ("172.30.0.8",))),
-        Wish("to stay for ever", never, template("IPv4", ("172.30.0.7",))),
+        ForbiddenObject("several addresses of one endpoint", listed, template("IPv4", ("172.30.0.8",))),
+        ForbiddenObject("to stay for ever", never, template("IPv4", ("172.30.0.7",))),
     ]

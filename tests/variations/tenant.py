@@ -13,8 +13,7 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred, DeferredList, DeferredSemaphore
 from twisted.internet.task import deferLater
 
-from liqod.config.schema import Hosting as HostingSettings
-from liqod.config.schema import Network, Settings
+from liqod.config.schema import HostingSettings, NetworkSettings, Settings
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError
 from liqod.kube.resources import (
@@ -71,7 +70,7 @@ class Tenant(Asked, HostingSide):
         granted = HostingSettings(
             ingress_hosts=[HOSTS], ingress_classes=["public"], storage_classes=[CLASS], tenant_contents="1Mi"
         )
-        return Settings(network=Network(mode="none"), hosting=granted)
+        return Settings(network=NetworkSettings(mode="none"), hosting=granted)
 
     async def ask_all(self, variations: Iterable[Variation], client: Client | None = None) -> dict[str, str]:
         """Ask for all variations, some at a time; return the refusals, empty ones too, by name."""
@@ -129,13 +128,13 @@ class Tenant(Asked, HostingSide):
 
         return reactor
 
-    async def is_refused(self, resource: Resource, wished: dict[str, Any]) -> bool:
+    async def is_refused(self, resource: Resource, desired: dict[str, Any]) -> bool:
         """Return whether a policy refuses an object of the tenant's; none is kept.
 
         Raises ApiError for another refusal, such as that of a quota that is not counted yet.
         """
         try:
-            made = await self.client.create(resource, {"metadata": {"name": "probe"}, **wished}, self.namespace)
+            made = await self.client.create(resource, {"metadata": {"name": "probe"}, **desired}, self.namespace)
         except ApiError as error:
             if "ValidatingAdmissionPolicy" not in error.message:
                 raise

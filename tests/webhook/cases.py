@@ -18,7 +18,7 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.trial.unittest import FailTest, TestCase
 
-from liqod.config.schema import Kubernetes, Settings, Webhook
+from liqod.config.schema import KubernetesSettings, Settings, WebhookSettings
 from liqod.flow.clocks import installed_reactor
 from liqod.identity.serving import from_data
 from liqod.kube import manifests
@@ -26,7 +26,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACEOFFLOADINGS, NAMESPACES, PODS, SECRETS
-from liqod.model.records.offloading import NamespaceOffloading, Policy
+from liqod.model.records.offloading import NamespaceOffloading, OffloadingPolicy
 from liqod.webhook.backfill import Backfill, PlacedPod
 from liqod.webhook.review import MAX_BODY
 from liqod.webhook.service import AdmissionWebhook
@@ -74,7 +74,9 @@ class WebhookCase(TestCase):
         reactor = installed_reactor()
         self.client = Client(self.admin.config, reactor)
         self.informers = Informers(self.client, reactor)
-        settings = Settings(kubernetes=Kubernetes(namespace=self.system), webhook=Webhook(listen="tcp:0"))
+        settings = Settings(
+            kubernetes=KubernetesSettings(namespace=self.system), webhook=WebhookSettings(listen="tcp:0")
+        )
         self.webhook = AdmissionWebhook(
             reactor,
             self.client,
@@ -175,7 +177,7 @@ class WebhookCase(TestCase):
         await self.pod("moving", self.space, nodeSelector={"no": "where"})
         seen: PlacedPod = await self.admin.get(PODS, "moving", self.space, view=PlacedPod)
         await self.admin.patch(PODS, "moving", {"metadata": {"labels": {"changed": "since"}}}, self.space)
-        await Backfill(self.admin, self.events, lambda _: Policy())._add_toleration(seen)
+        await Backfill(self.admin, self.events, lambda _: OffloadingPolicy())._add_toleration(seen)
         body = await self.admin.get(PODS, "moving", self.space)
         self.assertIn(KEY, [toleration.get("key") for toleration in body["spec"]["tolerations"]])
         self.assertEqual(self.events.seen, [])
@@ -186,7 +188,7 @@ class WebhookCase(TestCase):
         await self.admin.create(NAMESPACEOFFLOADINGS, body, self.space)
 
         async def known() -> bool:
-            return self.webhook.policy(self.space) != Policy()
+            return self.webhook.policy(self.space) != OffloadingPolicy()
 
         await self.eventually(known)
 
@@ -236,7 +238,9 @@ class WebhookCase(TestCase):
         port = self.webhook.port
         await self.stop()
         client = Client(self.admin.config, reactor)
-        settings = Settings(kubernetes=Kubernetes(namespace=self.system), webhook=Webhook(listen=f"tcp:{port}"))
+        settings = Settings(
+            kubernetes=KubernetesSettings(namespace=self.system), webhook=WebhookSettings(listen=f"tcp:{port}")
+        )
         again = AdmissionWebhook(reactor, client, settings, self.host, recorder=self.events)
         again.startService()
         try:

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kube.errors import Invalid, NotFound
 from liqod.kube.resources import PODS
 from liqod.model.objects.meta import Object
-from liqod.model.records.offloading import LOCAL, REMOTE, Policy
+from liqod.model.records.offloading import LOCAL, REMOTE, OffloadingPolicy
 from liqod.webhook import backfill
 from liqod.webhook.backfill import Backfill, PlacedPod
 from liqod.webhook.placement import TOLERATION
@@ -62,7 +62,7 @@ class BackfillTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.server = Server()
         self.reported: list[str] = []
-        self.backfill = Backfill(cast(Any, self.server), cast(Any, self), lambda namespace: Policy(REMOTE))
+        self.backfill = Backfill(cast(Any, self.server), cast(Any, self), lambda namespace: OffloadingPolicy(REMOTE))
 
     def record_event(self, regarding: Any, type: str, reason: str, message: str, source: Any = None) -> None:
         self.reported.append(str(regarding["name"]))
@@ -82,7 +82,7 @@ class BackfillTests(SynchronousTestCase):
 
     def test_a_pod_that_asks_for_a_virtual_node_at_home(self) -> None:
         """Where the namespace stays home, a pod with the RuntimeClass waits at a virtual node."""
-        self.backfill = Backfill(cast(Any, self.server), cast(Any, self), lambda namespace: Policy(LOCAL))
+        self.backfill = Backfill(cast(Any, self.server), cast(Any, self), lambda namespace: OffloadingPolicy(LOCAL))
         spec = {"tolerations": [dict(TOLERATION)], "runtimeClassName": "liqo"}
         for given, missed in ((spec, 0), ({**spec, "runtimeClassName": "gvisor"}, 1)):
             self.has(

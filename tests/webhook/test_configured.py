@@ -11,12 +11,12 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Settings, Webhook
+from liqod.config.schema import Settings, WebhookSettings
 from liqod.identity.serving import generate
 from liqod.kube.errors import NotFound
 from liqod.model.ids import Key
 from liqod.model.objects.meta import ObjectMeta
-from liqod.model.records.offloading import REMOTE, NamespaceOffloading, NamespaceOffloadingSpec, Policy
+from liqod.model.records.offloading import REMOTE, NamespaceOffloading, NamespaceOffloadingSpec, OffloadingPolicy
 from liqod.webhook.configuration import Configuration, forge
 from liqod.webhook.server import PATH, Mutate
 from liqod.webhook.service import AdmissionWebhook, ListenFailed
@@ -150,7 +150,7 @@ class AnswerTests(SynchronousTestCase):
         }
         for prepared, code in ((False, 503), (True, 200)):
             asked = Asked(msgspec.json.encode(body))
-            page = Mutate(lambda namespace: Policy(REMOTE), lambda: prepared, 0.0, lambda namespace: True)  # noqa: B023
+            page = Mutate(lambda namespace: OffloadingPolicy(REMOTE), lambda: prepared, 0.0, lambda namespace: True)  # noqa: B023
             answered = page.render(cast(Any, asked))
             self.assertEqual((asked.code, b"patch" in answered), (code, prepared))
 
@@ -172,7 +172,7 @@ class WriteTests(SynchronousTestCase):
         """The service of the settings, else the URL."""
         for service, where in (("liqod/webhook:443", "liqod/webhook:443"), ("", f"https://192.0.2.1:0{PATH}")):
             webhook = made(Server())
-            webhook._settings = Settings(webhook=Webhook(service=service))
+            webhook._settings = Settings(webhook=WebhookSettings(service=service))
             with capturedLogs() as events:
                 bundle = generate("liqod", ["192.0.2.1"], NOW)
                 self.successResultOf(Deferred.fromCoroutine(webhook._configure(bundle)))
@@ -212,13 +212,13 @@ class KnownTests(SynchronousTestCase):
             ("https://liqod.example/own", "https://liqod.example/own"),
             ("", f"https://192.0.2.1:0{PATH}"),
         ):
-            webhook._settings = Settings(webhook=Webhook(url=url))
+            webhook._settings = Settings(webhook=WebhookSettings(url=url))
             self.assertEqual(webhook.url, called)
 
     def test_why_it_cannot_listen_is_always_said(self) -> None:
         """Also when no error of a socket is the cause."""
         webhook = made(Server())
-        webhook._settings = Settings(webhook=Webhook(listen="nonsense"))
+        webhook._settings = Settings(webhook=WebhookSettings(listen="nonsense"))
         why = str(self.failureResultOf(Deferred.fromCoroutine(webhook._listen()), ListenFailed).value)
         cause = self._cause(webhook)
         self.assertTrue(cause)

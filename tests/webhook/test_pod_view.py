@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.names import TYPE_LABEL
 from liqod.model.objects.tolerations import EVICT_AFTER, HELD
-from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, Policy
-from liqod.webhook.offloadable import withdrawn
+from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, OffloadingPolicy
+from liqod.webhook.mutating_policies import withdrawn
 from liqod.webhook.placement import TOLERATION, hold_tolerations, mutations
 from liqod.webhook.pod_view import MAX_PARTS, TooManyParts, read_pod
 from liqod.webhook.preference import prefer_home
@@ -57,7 +57,7 @@ _METADATA = st.fixed_dictionaries({}, optional={"annotations": _ANNOTATIONS | st
 _PODS = st.fixed_dictionaries({}, optional={"metadata": _METADATA, "spec": _SPEC | _JSON, "status": _JSON})
 
 
-def _patch(pod: dict[str, Any], policy: Policy) -> list[dict[str, Any]]:
+def _patch(pod: dict[str, Any], policy: OffloadingPolicy) -> list[dict[str, Any]]:
     without, bare = withdrawn(pod)
     placed = mutations(bare, policy)
     return [*without, *placed, *hold_tolerations(bare, policy, 30.0), *prefer_home(bare, policy, placed)]
@@ -71,7 +71,7 @@ class ReadPodTests(SynchronousTestCase):
         """What is not decoded decides nothing: the patch of what was read is that of the whole pod."""
         read = read_pod(msgspec.json.encode(pod))
         assert read is not None
-        policy = Policy(placement=placement)
+        policy = OffloadingPolicy(placement=placement)
         self.assertEqual(_patch(read, policy), _patch(pod, policy))
 
     def test_the_rest_is_not_decoded(self) -> None:

@@ -10,8 +10,8 @@ from kubesandbox.store.patch import json_patch as apply
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.pods.affinity import spread_constraints
-from liqod.model.objects.node_selector import Requirement, Term
-from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, Policy
+from liqod.model.objects.node_selector import NodeRequirement, Term
+from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, OffloadingPolicy
 from liqod.model.records.spillover import HOME_FIRST, NO_SPREAD, NONE, RETURN, Spillover, SpilloverPeer, preferences
 from liqod.webhook.placement import mutations
 from liqod.webhook.preference import MAX_PREFERENCES, prefer_home
@@ -19,7 +19,7 @@ from tests.webhook.test_review import patch_of, review
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-EU = Term(match_expressions=[Requirement(key="region", operator="In", values=["eu"])])
+EU = Term(match_expressions=[NodeRequirement(key="region", operator="In", values=["eu"])])
 MINE: dict[str, Any] = {
     "weight": 7,
     "preference": {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]},
@@ -27,15 +27,15 @@ MINE: dict[str, Any] = {
 HOME: dict[str, str] = {"region": "eu"}
 
 
-def policy(*peers: SpilloverPeer, mode: str = HOME_FIRST, placement: str = BOTH, terms: Any = None) -> Policy:
-    return Policy(placement, terms, "", Spillover(mode=mode, peers=list(peers)))
+def policy(*peers: SpilloverPeer, mode: str = HOME_FIRST, placement: str = BOTH, terms: Any = None) -> OffloadingPolicy:
+    return OffloadingPolicy(placement, terms, "", Spillover(mode=mode, peers=list(peers)))
 
 
 def virtual(cluster: str, **labels: str) -> dict[str, str]:
     return {"liqo.io/type": "virtual-node", "liqo.io/remote-cluster-id": cluster, **labels}
 
 
-def admitted(pod: dict[str, Any], wanted: Policy) -> dict[str, Any]:
+def admitted(pod: dict[str, Any], wanted: OffloadingPolicy) -> dict[str, Any]:
     """Return the pod as the webhook lets it in."""
     made = apply(pod, patch_of(review(pod), wanted))
     assert isinstance(made, dict)
@@ -75,7 +75,7 @@ class PreferenceTests(SynchronousTestCase):
             (policy(), True),
             (policy(mode=RETURN), True),
             (policy(mode=NONE), False),
-            (Policy(), False),
+            (OffloadingPolicy(), False),
             (policy(placement=LOCAL), False),
             (policy(placement=REMOTE), False),
         ):
@@ -126,7 +126,7 @@ class PreferenceTests(SynchronousTestCase):
                 wanted = policy(SpilloverPeer(cluster="milan", weight=50), terms=terms)
                 pod: dict[str, Any] = {"spec": {} if affinity is None else {"affinity": affinity}}
                 after = admitted(pod, wanted)
-                plain = admitted(pod, Policy(BOTH, terms))
+                plain = admitted(pod, OffloadingPolicy(BOTH, terms))
                 theirs = ((affinity or {}).get("nodeAffinity") or {}).get(PREFERRED, [])
                 self.assertEqual(preferred(after), [*theirs, *preferences(tuple(wanted.spillover.peers))])
                 rest = {**after["spec"]["affinity"]["nodeAffinity"]}

@@ -13,10 +13,10 @@ from kubesandbox.store.patch import json_patch as apply
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.node.tolerations import original_tolerations
-from liqod.model.objects.node_selector import Requirement, Term, selects
-from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, Policy
+from liqod.model.objects.node_selector import NodeRequirement, Term, selects
+from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, OffloadingPolicy
 from liqod.webhook.placement import MAX_TERMS, TOLERATION, TooManyTerms, hold_tolerations, mutations, tolerates
-from liqod.webhook.review import MAX_BODY, Malformed, answer
+from liqod.webhook.review import MAX_BODY, MalformedReview, answer
 from liqod.webhook.runtime_class import runtime_class
 
 
@@ -31,8 +31,8 @@ def review(pod: Any, **more: Any) -> bytes:
     return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 
 
-def patch_of(body: bytes, policy: Policy | None = None) -> Any:
-    response = msgspec.json.decode(answer(body, lambda _: policy or Policy()))["response"]
+def patch_of(body: bytes, policy: OffloadingPolicy | None = None) -> Any:
+    response = msgspec.json.decode(answer(body, lambda _: policy or OffloadingPolicy()))["response"]
     assert response["allowed"] is True and response["uid"] == "r-1"
     return msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
 
@@ -85,8 +85,8 @@ NODES = {
     "liqo-milan": {"liqo.io/type": "virtual-node", "region": "eu", "zone": "a"},
     "liqo-paris": {"liqo.io/type": "virtual-node", "region": "us"},
 }
-EU = Term(match_expressions=[Requirement(key="region", operator="In", values=["eu"])])
-PARIS = Term(match_fields=[Requirement(key="metadata.name", operator="In", values=["liqo-paris"])])
+EU = Term(match_expressions=[NodeRequirement(key="region", operator="In", values=["eu"])])
+PARIS = Term(match_fields=[NodeRequirement(key="metadata.name", operator="In", values=["liqo-paris"])])
 _REQUIREMENTS = st.sampled_from(
     [
         {"key": "zone", "operator": "In", "values": ["a"]},
@@ -106,7 +106,7 @@ _TERMS = st.lists(
     max_size=3,
 )
 _SELECTORS = st.sampled_from([None, (EU,), (PARIS,), (EU, PARIS), (Term(),)])
-_POLICIES = st.builds(Policy, st.sampled_from([LOCAL, REMOTE, BOTH]), _SELECTORS)
+_POLICIES = st.builds(OffloadingPolicy, st.sampled_from([LOCAL, REMOTE, BOTH]), _SELECTORS)
 
 
 def pod_with(terms: list[Any] | None, tolerations: list[Any] | None = None) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def pod_with(terms: list[Any] | None, tolerations: list[Any] | None = None) -> d
     return {"spec": spec}
 
 
-def patched(pod: dict[str, Any], policy: Policy) -> dict[str, Any]:
+def patched(pod: dict[str, Any], policy: OffloadingPolicy) -> dict[str, Any]:
     changed: dict[str, Any] = apply(pod, mutations(pod, policy))
     return changed
 
@@ -143,31 +143,31 @@ class AffinityTests(SynchronousTestCase):
         """Where a plain pod may run, by placement and selector."""
         virtual = {"liqo-milan", "liqo-paris"}
         for policy, expected in (
-            (Policy(LOCAL), {"here", "there"}),
-            (Policy(LOCAL, (EU,)), {"here", "there"}),
-            (Policy(BOTH), set(NODES)),
-            (Policy(BOTH, (EU,)), {"here", "there", "liqo-milan"}),
-            (Policy(BOTH, (EU, PARIS)), set(NODES)),
-            (Policy(BOTH, (Term(),)), {"here", "there"}),
-            (Policy(REMOTE), virtual),
-            (Policy(REMOTE, (EU,)), {"liqo-milan"}),
-            (Policy(REMOTE, (PARIS,)), {"liqo-paris"}),
-            (Policy(REMOTE, (Term(),)), set()),
+            (OffloadingPolicy(LOCAL), {"here", "there"}),
+            (OffloadingPolicy(LOCAL, (EU,)), {"here", "there"}),
+            (OffloadingPolicy(BOTH), set(NODES)),
+            (OffloadingPolicy(BOTH, (EU,)), {"here", "there", "liqo-milan"}),
+            (OffloadingPolicy(BOTH, (EU, PARIS)), set(NODES)),
+            (OffloadingPolicy(BOTH, (Term(),)), {"here", "there"}),
+            (OffloadingPolicy(REMOTE), virtual),
+            (OffloadingPolicy(REMOTE, (EU,)), {"liqo-milan"}),
+            (OffloadingPolicy(REMOTE, (PARIS,)), {"liqo-paris"}),
+            (OffloadingPolicy(REMOTE, (Term(),)), set()),
         ):
             self.assertEqual(fits(patched(pod_with(None), policy)), expected, policy)
         everything = [{"operator": "Exists"}]
-        self.assertEqual(fits(patched(pod_with(None, everything), Policy(LOCAL))), {"here", "there"})
+        self.assertEqual(fits(patched(pod_with(None, everything), OffloadingPolicy(LOCAL))), {"here", "there"})
 
     def test_a_pod_that_asks_for_a_virtual_node(self) -> None:
         """What its RuntimeClass gives a pod stays, a selector holds beside it, and only Local leaves it as it is."""
         given = runtime_class()["scheduling"]
         asking = {"spec": {"runtimeClassName": "liqo", **given}}
-        for policy in (Policy(LOCAL), Policy(LOCAL, (EU,)), Policy(BOTH)):
+        for policy in (OffloadingPolicy(LOCAL), OffloadingPolicy(LOCAL, (EU,)), OffloadingPolicy(BOTH)):
             self.assertEqual(patch_of(review(asking), policy), [])
         for policy, expected in (
-            (Policy(BOTH, (EU,)), {"liqo-milan"}),
-            (Policy(REMOTE), {"liqo-milan", "liqo-paris"}),
-            (Policy(REMOTE, (PARIS,)), {"liqo-paris"}),
+            (OffloadingPolicy(BOTH, (EU,)), {"liqo-milan"}),
+            (OffloadingPolicy(REMOTE), {"liqo-milan", "liqo-paris"}),
+            (OffloadingPolicy(REMOTE, (PARIS,)), {"liqo-paris"}),
         ):
             made = patched(asking, policy)
             self.assertEqual((made["spec"]["nodeSelector"], made["spec"]["tolerations"]), (*given.values(),))
@@ -175,11 +175,11 @@ class AffinityTests(SynchronousTestCase):
             self.assertEqual(found, expected, policy)
         # Another runtime class, or none, does not excuse a pod that tolerates everything.
         other = {"spec": {"runtimeClassName": "gvisor", "tolerations": [{"operator": "Exists"}]}}
-        self.assertTrue(patch_of(review(other), Policy(LOCAL)))
+        self.assertTrue(patch_of(review(other), OffloadingPolicy(LOCAL)))
 
     @given(_TERMS, _POLICIES, st.sampled_from([None, [{"operator": "Exists"}]]))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    def test_both_hold(self, terms: list[Any], policy: Policy, tolerations: list[Any] | None) -> None:
+    def test_both_hold(self, terms: list[Any], policy: OffloadingPolicy, tolerations: list[Any] | None) -> None:
         """A pod fits where its user's affinity and the policy both let it, and nowhere else; twice is like once."""
         pod = pod_with(terms, tolerations)
         if terms == []:
@@ -193,16 +193,21 @@ class AffinityTests(SynchronousTestCase):
         """Preferences, affinity between pods and the rest of the node affinity are left as they are."""
         node_affinity = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
         pod: dict[str, Any] = {"spec": {"affinity": {"podAffinity": {"x": 1}, "nodeAffinity": node_affinity}}}
-        after = patched(pod, Policy(REMOTE))["spec"]["affinity"]
+        after = patched(pod, OffloadingPolicy(REMOTE))["spec"]["affinity"]
         self.assertEqual(after["podAffinity"], {"x": 1})
         self.assertEqual(
             set(after["nodeAffinity"]) - set(node_affinity), {"requiredDuringSchedulingIgnoredDuringExecution"}
         )
-        self.assertEqual(patched({"spec": {"affinity": {}}}, Policy(REMOTE)), patched({"spec": {}}, Policy(REMOTE)))
+        self.assertEqual(
+            patched({"spec": {"affinity": {}}}, OffloadingPolicy(REMOTE)),
+            patched({"spec": {}}, OffloadingPolicy(REMOTE)),
+        )
 
     @given(_POLICIES, st.sampled_from([None, [{"operator": "Exists"}]]))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    def test_the_policy_holds_whatever_part_is_there(self, policy: Policy, tolerations: list[Any] | None) -> None:
+    def test_the_policy_holds_whatever_part_is_there(
+        self, policy: OffloadingPolicy, tolerations: list[Any] | None
+    ) -> None:
         """A pod whose affinity says something else, or nothing, runs where one without any affinity does."""
         preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
         plain = pod_with(None, tolerations)
@@ -220,12 +225,12 @@ class AffinityTests(SynchronousTestCase):
         virtual = {"matchExpressions": [{"key": "liqo.io/type", "operator": "In", "values": ["virtual-node"]}]}
         zone = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}
         for terms in ([virtual, zone], [zone, virtual]):
-            self.assertEqual(fits(patched(pod_with(terms), Policy(REMOTE))), {"liqo-milan", "liqo-paris"})
+            self.assertEqual(fits(patched(pod_with(terms), OffloadingPolicy(REMOTE))), {"liqo-milan", "liqo-paris"})
 
     def test_a_pod_with_a_node(self) -> None:
         """A pod whose node is chosen gets no affinity: its kubelet would turn it away."""
         pod = {"spec": {"nodeName": "here", "tolerations": [dict(TOLERATION)]}}
-        self.assertEqual(mutations(pod, Policy(REMOTE)), [])
+        self.assertEqual(mutations(pod, OffloadingPolicy(REMOTE)), [])
 
     def test_odd_shapes(self) -> None:
         """What is no affinity is left for the API server to refuse."""
@@ -240,14 +245,14 @@ class AffinityTests(SynchronousTestCase):
         )
         for affinity in odd:
             pod = {"spec": {"tolerations": tolerant, "affinity": affinity}}
-            self.assertEqual(mutations(pod, Policy(REMOTE)), [], affinity)
+            self.assertEqual(mutations(pod, OffloadingPolicy(REMOTE)), [], affinity)
 
     def test_enormous_affinities(self) -> None:
         """A pod whose affinity would become enormous is refused with a sentence; one below the bound is not."""
         terms = [
             {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]} for number in range(MAX_TERMS // 2)
         ]
-        policy = Policy(REMOTE, (EU, PARIS))
+        policy = OffloadingPolicy(REMOTE, (EU, PARIS))
         self.assertTrue(mutations(pod_with(terms), policy))
         with self.assertRaises(TooManyTerms):
             mutations(pod_with([*terms, terms[0]]), policy)
@@ -262,9 +267,9 @@ class ReviewTests(SynchronousTestCase):
         """What is asked for is the policy of the request's own namespace."""
         asked: list[str] = []
 
-        def policies(namespace: str) -> Policy:
+        def policies(namespace: str) -> OffloadingPolicy:
             asked.append(namespace)
-            return Policy(LOCAL)
+            return OffloadingPolicy(LOCAL)
 
         response = msgspec.json.decode(answer(review({"spec": {}}, namespace="shop"), policies))["response"]
         self.assertNotIn("patch", response)
@@ -297,7 +302,7 @@ class ReviewTests(SynchronousTestCase):
             b" " * (MAX_BODY + 1),
             b"[" * 100000,
         ):
-            with self.assertRaises(Malformed) as caught:
+            with self.assertRaises(MalformedReview) as caught:
                 answer(body)
             self.assertGreater(len(str(caught.exception)), 20)
 
@@ -310,7 +315,7 @@ class ReviewTests(SynchronousTestCase):
             ("v" * 99, "k" * 99, f"is {'v' * 60} {'k' * 60}"),
         ):
             body = msgspec.json.encode({"apiVersion": given_version, "kind": given_kind, "request": {"uid": "1"}})
-            with self.assertRaises(Malformed) as caught:
+            with self.assertRaises(MalformedReview) as caught:
                 answer(body)
             self.assertTrue(str(caught.exception).endswith(reported), str(caught.exception))
 
@@ -318,15 +323,15 @@ class ReviewTests(SynchronousTestCase):
         """Text, a number or a list in the place of a pod is refused like any other malformed review."""
         odds: tuple[Any, ...] = ("pod", 7, True, [], [{"spec": {}}])
         for odd in odds:
-            with self.assertRaises(Malformed) as caught:
+            with self.assertRaises(MalformedReview) as caught:
                 answer(review(odd))
             self.assertIn("not a pod", str(caught.exception))
 
     @given(st.binary(max_size=200))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_no_other_failure(self, body: bytes) -> None:
-        """Whatever bytes come, the only failure is Malformed."""
-        with contextlib.suppress(Malformed):
+        """Whatever bytes come, the only failure is MalformedReview."""
+        with contextlib.suppress(MalformedReview):
             answer(body)
 
 
@@ -340,7 +345,7 @@ DEFAULTS = [
 class HoldTolerationsTests(SynchronousTestCase):
     """Pods that can only run on virtual nodes stay there also while no daemon runs to hold them."""
 
-    def made(self, pod: dict[str, Any], policy: Policy, evict_after: float = 0.0) -> Any:
+    def made(self, pod: dict[str, Any], policy: OffloadingPolicy, evict_after: float = 0.0) -> Any:
         first = mutations(pod, policy)
         return apply(pod, [*first, *hold_tolerations(pod, policy, evict_after)])
 
@@ -352,11 +357,11 @@ class HoldTolerationsTests(SynchronousTestCase):
     def test_who_is_held(self) -> None:
         """Held are pods that go to other clusters only, by their namespace or by themselves; no others."""
         for policy, selector, expected in (
-            (Policy(REMOTE), None, {None}),
-            (Policy(), VIRTUAL_ONLY, {None}),
-            (Policy(), None, {300}),
-            (Policy(LOCAL), None, {300}),
-            (Policy(), {"liqo.io/type": "other"}, {300}),
+            (OffloadingPolicy(REMOTE), None, {None}),
+            (OffloadingPolicy(), VIRTUAL_ONLY, {None}),
+            (OffloadingPolicy(), None, {300}),
+            (OffloadingPolicy(LOCAL), None, {300}),
+            (OffloadingPolicy(), {"liqo.io/type": "other"}, {300}),
         ):
             spec: dict[str, Any] = {"tolerations": DEFAULTS, **({"nodeSelector": selector} if selector else {})}
             self.assertEqual(self.seconds(self.made({"spec": spec}, policy)), expected, (policy, selector))
@@ -365,9 +370,9 @@ class HoldTolerationsTests(SynchronousTestCase):
         """A cluster that evicts after a time lets pods stay for just that, and a pod's own word goes first."""
         for said, expected in (({}, {1000}), ({"liqo.io/evict-after": "20"}, {20}), ({"x": "y"}, {1000})):
             pod: dict[str, Any] = {"metadata": {"annotations": said}, "spec": {"tolerations": DEFAULTS}}
-            self.assertEqual(self.seconds(self.made(pod, Policy(REMOTE), 1000.0)), expected)
+            self.assertEqual(self.seconds(self.made(pod, OffloadingPolicy(REMOTE), 1000.0)), expected)
         pod = {"metadata": {"annotations": {"liqo.io/evict-after": "0"}}, "spec": {"tolerations": DEFAULTS}}
-        self.assertEqual(self.seconds(self.made(pod, Policy(REMOTE), 1000.0)), {None})
+        self.assertEqual(self.seconds(self.made(pod, OffloadingPolicy(REMOTE), 1000.0)), {None})
 
     def test_what_it_was_is_known(self) -> None:
         """The lender's pod gets the tolerations as they were, and once is enough."""
@@ -375,19 +380,19 @@ class HoldTolerationsTests(SynchronousTestCase):
         each: list[dict[str, Any]] = [{}, {"annotations": {}}, {"annotations": {"a": "b"}}]
         for metadata in each:
             pod: dict[str, Any] = {"metadata": metadata, "spec": {"tolerations": [user, *DEFAULTS]}}
-            made = self.made(pod, Policy(REMOTE))
+            made = self.made(pod, OffloadingPolicy(REMOTE))
             self.assertEqual(made["spec"]["tolerations"][0], user)
             restored = original_tolerations(made["spec"]["tolerations"], made["metadata"]["annotations"])
             self.assertEqual(restored, [user, *DEFAULTS, TOLERATION])
-            self.assertEqual(hold_tolerations(made, Policy(REMOTE), 0.0), [])
-        self.assertEqual(hold_tolerations({"spec": {"tolerations": [user]}}, Policy(REMOTE), 0.0), [])
+            self.assertEqual(hold_tolerations(made, OffloadingPolicy(REMOTE), 0.0), [])
+        self.assertEqual(hold_tolerations({"spec": {"tolerations": [user]}}, OffloadingPolicy(REMOTE), 0.0), [])
 
     @given(st.recursive(st.none() | st.text(max_size=5) | st.integers(), lambda deeper: st.lists(deeper, max_size=3)))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_odd_shapes(self, odd: Any) -> None:
         """Whatever somebody puts where tolerations or annotations go is left to the API server."""
         for pod in ({"spec": {"tolerations": odd}}, {"metadata": odd, "spec": {}}, {"spec": odd}):
-            self.assertEqual(hold_tolerations(pod, Policy(REMOTE), 0.0), [])
+            self.assertEqual(hold_tolerations(pod, OffloadingPolicy(REMOTE), 0.0), [])
 
 
 class CostTests(SynchronousTestCase):

@@ -29,7 +29,7 @@ from liqod.wire.events import (
     Withdrawn,
 )
 from liqod.wire.framing import frame
-from liqod.wire.session import NEED_DATA, Session, State
+from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 
 ALPHA = Hello("alpha", "turin", 1, 0, 2, ["relay", "network"])
 BETA = Hello("beta", "milan.site", 7, 1, 4, ["network", "probe"])
@@ -56,7 +56,7 @@ ORDINARY: tuple[Event, ...] = (
 )
 
 
-def drain(session: Session) -> list[Event | UnknownEvent]:
+def drain(session: SessionProtocol) -> list[Event | UnknownEvent]:
     """Return all events that have arrived in full."""
     events = []
     while (event := session.next_event()) is not NEED_DATA:
@@ -69,14 +69,14 @@ class ConnectionPair:
     """Two sessions and the network between them; the peer must see exactly what was sent."""
 
     def __init__(self, cut: Callable[[bytes], Sequence[bytes]] = lambda data: [data]) -> None:
-        self.dialer = Session("dialer")
-        self.listener = Session("listener")
+        self.dialer = SessionProtocol("dialer")
+        self.listener = SessionProtocol("listener")
         self._cut = cut
 
-    def other(self, session: Session) -> Session:
+    def other(self, session: SessionProtocol) -> SessionProtocol:
         return self.listener if session is self.dialer else self.dialer
 
-    def say(self, session: Session, *events: Event) -> None:
+    def say(self, session: SessionProtocol, *events: Event) -> None:
         """Send events and check that the other end sees the same."""
         data = b"".join(session.send(event) for event in events)
         other = self.other(session)
@@ -97,7 +97,7 @@ class ConnectionPair:
         return self
 
     @property
-    def states(self) -> tuple[State, State]:
+    def states(self) -> tuple[SessionState, SessionState]:
         return self.dialer.state, self.listener.state
 
 
@@ -106,7 +106,7 @@ def raw(*fields: Any) -> bytes:
     return frame(msgpack.packb(list(fields)))
 
 
-def established(role: str = "listener") -> Session:
+def established(role: str = "listener") -> SessionProtocol:
     """Return one end of an established session."""
     pair = ConnectionPair().establish()
     return pair.listener if role == "listener" else pair.dialer

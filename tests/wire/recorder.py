@@ -12,7 +12,7 @@ from pathlib import Path
 
 from liqod.peering import sessions
 from liqod.wire.events import Bye, Event, Hello, Join
-from liqod.wire.session import NEED_DATA, Session
+from liqod.wire.session import NEED_DATA, SessionProtocol
 from tests.wire.pairs import ORDINARY
 
 PROOF = "5" * 64
@@ -22,7 +22,7 @@ def record() -> dict[str, object]:
     """Return a whole conversation: greeting, joining, every event in both directions, and the end."""
     newest = getattr(sessions, "NEWEST_MINOR", 0)
     said: list[tuple[str, str]] = []
-    ends = {"dialer": Session("dialer"), "listener": Session("listener")}
+    ends = {"dialer": SessionProtocol("dialer"), "listener": SessionProtocol("listener")}
 
     def say(role: str, event: Event) -> None:
         data = ends[role].send(event)

@@ -17,20 +17,20 @@ from liqod.wire.events import (
     Ping,
     Welcome,
 )
-from liqod.wire.framing import Limits, frame
-from liqod.wire.session import NEED_DATA, NEEDS, NEXT, Party, Session, State
+from liqod.wire.framing import FrameLimits, frame
+from liqod.wire.session import NEED_DATA, NEEDS, NEXT, Party, SessionProtocol, SessionState
 from tests.wire.pairs import ALPHA, BETA, KEY, ConnectionPair, drain, established, raw
 
 
 class RefusalTests(SynchronousTestCase):
     """What peers do wrong."""
 
-    def refused(self, session: Session, data: bytes) -> str:
+    def refused(self, session: SessionProtocol, data: bytes) -> str:
         """Feed bytes that must end the session, and return the reason."""
         session.receive_data(data)
         with self.assertRaises(RemoteProtocolError) as caught:
             drain(session)
-        self.assertIs(session.state, State.CLOSED)
+        self.assertIs(session.state, SessionState.CLOSED)
         again: RemoteProtocolError | None = None
         try:
             session.next_event()
@@ -102,33 +102,33 @@ class RefusalTests(SynchronousTestCase):
 
     def test_unknown_number_before_trust_is_refused(self) -> None:
         """Only a trusted peer may try events of a later release."""
-        self.assertEqual(self.refused(Session("listener"), raw(17, "token")), "OutOfOrder")
+        self.assertEqual(self.refused(SessionProtocol("listener"), raw(17, "token")), "OutOfOrder")
 
     def test_lying_lengths_are_refused_on_the_header(self) -> None:
         """A frame that is empty or above the cap is refused before any of it arrives."""
-        for length in (0, Limits().frame + 1, 2**31, 2**32 - 1):
+        for length in (0, FrameLimits().frame + 1, 2**31, 2**32 - 1):
             self.assertEqual(self.refused(established(), length.to_bytes(4, "big")), "FrameLength")
 
     def test_a_stranger_has_small_frames(self) -> None:
         """Until we trust the peer a frame is as large as its Hello may be; a costly one is refused on its header."""
         costly = b"\xdc\x0f\xff" + (b"\xdc\x00\x3d" + b"\x90" * 61) * 4000
-        greeted = Session("listener")
-        greeted.receive_data(Session("dialer").send(ALPHA))
+        greeted = SessionProtocol("listener")
+        greeted.receive_data(SessionProtocol("dialer").send(ALPHA))
         self.assertEqual(drain(greeted), [ALPHA])
         greeted.send(BETA)
-        for session in (Session("listener"), Session("dialer"), greeted):
+        for session in (SessionProtocol("listener"), SessionProtocol("dialer"), greeted):
             self.assertEqual(self.refused(session, frame(costly)[:4]), "FrameLength")
 
     def test_the_largest_hello_is_taken(self) -> None:
         """What a peer may send before it is trusted fits, with every field at its limit."""
         features = [f"f{number:031}" for number in range(MAX_FEATURES)]
         hello = Hello("a" * 63, "b" * 63, 2**53, 0, MAX_MINOR, features)
-        session = Session("listener")
-        session.receive_data(Session("dialer").send(hello))
+        session = SessionProtocol("listener")
+        session.receive_data(SessionProtocol("dialer").send(hello))
         self.assertEqual(drain(session), [hello])
         bye = Bye("R" * 60, "\U0001f600" * MAX_TEXT, 1.0)
-        session = Session("listener")
-        session.receive_data(frame(encode(bye, Limits())))
+        session = SessionProtocol("listener")
+        session.receive_data(frame(encode(bye, FrameLimits())))
         self.assertEqual(drain(session), [bye])
 
     def test_frame_of_exactly_the_cap_is_taken(self) -> None:
@@ -136,16 +136,16 @@ class RefusalTests(SynchronousTestCase):
         session = established()
         chunks = ["x" * 60000] * 4
         payload = msgpack.packb([4, 1, *chunks])
-        payload = msgpack.packb([4, 1, *chunks, "x" * (Limits().frame - len(payload) - 3)])
-        self.assertEqual(len(payload), Limits().frame)
+        payload = msgpack.packb([4, 1, *chunks, "x" * (FrameLimits().frame - len(payload) - 3)])
+        self.assertEqual(len(payload), FrameLimits().frame)
         session.receive_data(frame(payload))
         self.assertEqual(drain(session), [Ping(1)])
 
     def test_truncation_at_every_byte_only_waits(self) -> None:
         """A frame cut off anywhere yields nothing, and the rest completes it."""
-        data = Session("dialer").send(ALPHA)
+        data = SessionProtocol("dialer").send(ALPHA)
         for cut in range(len(data)):
-            session = Session("listener")
+            session = SessionProtocol("listener")
             session.receive_data(data[:cut])
             self.assertIs(session.next_event(), NEED_DATA)
             session.receive_data(data[cut:])
@@ -153,10 +153,10 @@ class RefusalTests(SynchronousTestCase):
 
     def test_truncated_payload_in_a_whole_frame_is_refused(self) -> None:
         """A frame whose msgpack ends too early, or goes on too long, is refused at every cut."""
-        payload = Session("dialer").send(ALPHA)[4:]
+        payload = SessionProtocol("dialer").send(ALPHA)[4:]
         for cut in range(1, len(payload)):
-            self.assertIn(self.refused(Session("listener"), frame(payload[:cut])), ("NotMsgpack", "NotAnEvent"))
-        self.assertEqual(self.refused(Session("listener"), frame(payload + b"\x00")), "NotMsgpack")
+            self.assertIn(self.refused(SessionProtocol("listener"), frame(payload[:cut])), ("NotMsgpack", "NotAnEvent"))
+        self.assertEqual(self.refused(SessionProtocol("listener"), frame(payload + b"\x00")), "NotMsgpack")
 
     def test_limits_of_content(self) -> None:
         """Depth, counts, lengths, foreign types and duplicate keys are refused, each within a frame that is small."""
@@ -262,13 +262,13 @@ class RefusalTests(SynchronousTestCase):
             ("alpha", "turin", 1, 0, 1, [1]),
             ("alpha", "turin", 1, 0),
         ):
-            self.assertEqual(self.refused(Session("listener"), raw(1, *fields)), "BadField", fields)
+            self.assertEqual(self.refused(SessionProtocol("listener"), raw(1, *fields)), "BadField", fields)
 
     def test_unread_events_may_not_pile_up(self) -> None:
         """A peer that sends while we do not read is cut off at the pending limit, and the memory is freed."""
         session = established()
         data = raw(4, 1) * 10000
-        for _ in range(1 + Limits().pending // len(data)):
+        for _ in range(1 + FrameLimits().pending // len(data)):
             session.receive_data(data)
         self.assertEqual(self.refused(session, b""), "TooMuchPending")
         self.assertEqual(len(session._buffer), 0)

@@ -14,8 +14,8 @@ from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.peering.sessions import NEWEST_MINOR, OLDEST_MINOR
 from liqod.wire.codec import decode, encode
 from liqod.wire.events import EVENTS, Bye, Event, Hello, Pong, Unsupported, Welcome, Withdraw
-from liqod.wire.framing import HEADER, FrameBuffer, Limits
-from liqod.wire.session import NEED_DATA, Session, State
+from liqod.wire.framing import HEADER, FrameBuffer, FrameLimits
+from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 from tests.peering.clusters import keypair
 from tests.peering.test_hostile import HostileCase, Raw, Speaker
 from tests.wire.pairs import raw
@@ -53,7 +53,7 @@ class ReleaseTests(SynchronousTestCase):
 
     def play(self, minor: int, role: str) -> list[Event]:
         """Be the other end of a recorded party; returns what it said."""
-        session = Session("listener" if role == "dialer" else "dialer")
+        session = SessionProtocol("listener" if role == "dialer" else "dialer")
         received: list[Event] = []
         if session.role == "dialer":
             session.send(OURS)
@@ -68,16 +68,16 @@ class ReleaseTests(SynchronousTestCase):
                     session.send(session.welcome())
                     self.assertEqual(session.minor, minor)
                 elif isinstance(event, Welcome):
-                    self.assertIs(session.state, State.ESTABLISHED)
+                    self.assertIs(session.state, SessionState.ESTABLISHED)
         return received
 
     def test_fields_are_only_appended(self) -> None:
         """What a release said is said today with the same fields in the same places, and perhaps some more after."""
         for minor in range(OLDEST_MINOR, NEWEST_MINOR + 1):
             for _, data in recording(minor):
-                event = decode(data[HEADER:], Limits())
+                event = decode(data[HEADER:], FrameLimits())
                 assert isinstance(event, Event), event
-                then, now = (msgpack.unpackb(one) for one in (data[HEADER:], encode(event, Limits())))
+                then, now = (msgpack.unpackb(one) for one in (data[HEADER:], encode(event, FrameLimits())))
                 self.assertEqual(now[: len(then)], then, type(event).__name__)
 
 
@@ -143,12 +143,12 @@ class AdjacentReleaseTests(HostileCase):
         stranger = Raw()
         await self.connect(side, stranger, PeerTLS(keypair("tomorrow")).client_creator())
         hello = Hello("tomorrow", "tomorrow", 1, NEWEST_MINOR + 1, NEWEST_MINOR + 3, [])
-        cast(Any, stranger.transport).write(Session("dialer").send(hello))
+        cast(Any, stranger.transport).write(SessionProtocol("dialer").send(hello))
         await stranger.lost
         await self.counted(side, "NoCommonMinor")
-        buffer, reported = FrameBuffer(Limits()), []
+        buffer, reported = FrameBuffer(FrameLimits()), []
         buffer.feed(stranger.data)
         while (payload := buffer.take()) is not None:
-            reported.append(decode(payload, Limits()))
+            reported.append(decode(payload, FrameLimits()))
         self.assertEqual([type(event) for event in reported], [Hello, Bye])
         self.assertEqual(cast(Bye, reported[1]).reason, "NoCommonMinor")

@@ -26,8 +26,8 @@ from liqod.wire.events import (
     Verdict,
     Welcome,
 )
-from liqod.wire.framing import Limits, frame
-from liqod.wire.session import NEED_DATA, Session, State
+from liqod.wire.framing import FrameLimits, frame
+from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 from tests.wire.pairs import ALPHA, BETA, ORDINARY, ConnectionPair, drain, established, raw
 
 
@@ -37,14 +37,14 @@ class OpeningTests(SynchronousTestCase):
     def test_states_advance_on_both_ends_alike(self) -> None:
         """Both Hellos open the judgement, both Welcomes establish."""
         pair = ConnectionPair()
-        self.assertEqual(pair.states, (State.OPENING, State.OPENING))
+        self.assertEqual(pair.states, (SessionState.OPENING, SessionState.OPENING))
         pair.greet()
-        self.assertEqual(pair.states, (State.JUDGING, State.JUDGING))
+        self.assertEqual(pair.states, (SessionState.JUDGING, SessionState.JUDGING))
         self.assertEqual((pair.dialer.peer_hello, pair.listener.peer_hello), (BETA, ALPHA))
         pair.say(pair.dialer, pair.dialer.welcome())
-        self.assertEqual(pair.states, (State.JUDGING, State.JUDGING))
+        self.assertEqual(pair.states, (SessionState.JUDGING, SessionState.JUDGING))
         pair.say(pair.listener, pair.listener.welcome())
-        self.assertEqual(pair.states, (State.ESTABLISHED, State.ESTABLISHED))
+        self.assertEqual(pair.states, (SessionState.ESTABLISHED, SessionState.ESTABLISHED))
 
     def test_highest_common_minor_and_common_features_are_chosen(self) -> None:
         """Peers of different releases work with what both have."""
@@ -64,13 +64,13 @@ class OpeningTests(SynchronousTestCase):
         (farewell,) = drain(pair.listener)
         assert isinstance(farewell, Bye)
         self.assertEqual(farewell.reason, "NoCommonMinor")
-        self.assertEqual(pair.states, (State.CLOSED, State.CLOSED))
+        self.assertEqual(pair.states, (SessionState.CLOSED, SessionState.CLOSED))
 
     def test_listener_does_not_speak_first(self) -> None:
         """What a listener is, it tells only to somebody who said Hello."""
         with self.assertRaises(LocalProtocolError):
-            Session("listener").send(BETA)
-        dialer = Session("dialer")
+            SessionProtocol("listener").send(BETA)
+        dialer = SessionProtocol("dialer")
         dialer.receive_data(frame(msgpack.packb([1, "beta", "milan", 1, 0, 1, []])))
         with self.assertRaises(RemoteProtocolError):
             dialer.next_event()
@@ -79,7 +79,7 @@ class OpeningTests(SynchronousTestCase):
         """A full listener refuses before any Hello, with a time to come back."""
         pair = ConnectionPair()
         pair.say(pair.listener, Bye("Full", "512 sessions are open", 30.0))
-        self.assertEqual(pair.states, (State.CLOSED, State.CLOSED))
+        self.assertEqual(pair.states, (SessionState.CLOSED, SessionState.CLOSED))
 
     def test_welcome_must_be_what_was_agreed(self) -> None:
         """Neither end can establish with a minor or a feature that the other did not name."""
@@ -95,7 +95,7 @@ class OpeningTests(SynchronousTestCase):
 
     def test_welcome_needs_both_hellos(self) -> None:
         """There is no Welcome to make before both greeted."""
-        session = Session("dialer")
+        session = SessionProtocol("dialer")
         with self.assertRaises(LocalProtocolError):
             session.welcome()
         session.send(ALPHA)
@@ -152,7 +152,7 @@ class EstablishedTests(SynchronousTestCase):
         pair = ConnectionPair(lambda data: [data[i : i + 1] for i in range(len(data))]).establish()
         pair.say(pair.dialer, *ORDINARY)
         pair.say(pair.listener, Bye("Shutdown"))
-        self.assertEqual(pair.states, (State.CLOSED, State.CLOSED))
+        self.assertEqual(pair.states, (SessionState.CLOSED, SessionState.CLOSED))
 
     def test_unknown_number_is_surfaced_and_the_session_goes_on(self) -> None:
         """An event of a later release is named to the owner, who answers Unsupported."""
@@ -223,31 +223,31 @@ class LocalErrorTests(SynchronousTestCase):
         ):
             with self.assertRaises(LocalProtocolError):
                 session.send(event)
-        self.assertIs(session.state, State.ESTABLISHED)
+        self.assertIs(session.state, SessionState.ESTABLISHED)
         session.send(Ping(1))
 
 
 class FuzzTests(SynchronousTestCase):
     """Any bytes at all."""
 
-    def feed(self, session: Session, data: bytes) -> None:
+    def feed(self, session: SessionProtocol, data: bytes) -> None:
         started = time.perf_counter()
         session.receive_data(data)
         try:
             drain(session)
         except RemoteProtocolError as error:
-            self.assertIs(session.state, State.CLOSED)
+            self.assertIs(session.state, SessionState.CLOSED)
             self.assertRegex(error.reason, r"^[A-Z][A-Za-z]+$")
-            Session("listener").receive_data(session.final_bye())
+            SessionProtocol("listener").receive_data(session.final_bye())
         self.assertLess(time.perf_counter() - started, 2.0)
 
     @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.binary(max_size=400), st.sampled_from(("dialer", "listener")))
     def test_any_bytes(self, data: bytes, role: str) -> None:
         """Nothing but RemoteProtocolError comes out of any bytes, framed or not, in any state."""
-        for session in (Session("listener"), established(role)):
+        for session in (SessionProtocol("listener"), established(role)):
             self.feed(session, data)
-        for session in (Session("listener"), established(role)):
+        for session in (SessionProtocol("listener"), established(role)):
             self.feed(session, frame(data))
 
     @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -294,7 +294,7 @@ class FuzzTests(SynchronousTestCase):
 
     def test_the_worst_frames_are_cheap(self) -> None:
         """A full frame of what costs most to decode takes a fraction of a second, even byte by byte."""
-        cap = Limits().frame
+        cap = FrameLimits().frame
         nested = b"\x9f" + b"\x90" * 15
         worst = (
             b"\x91" * cap,

@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IReactorCore, IReactorFromThreads
 from twisted.logger import Logger
 
 from liqod.agent.host.sdnotify import Notifier
-from liqod.config.load import ConfigError
+from liqod.config.load import SettingsError
 from liqod.config.schema import Settings
 
 _HANGUP = frozenset({signal.SIGHUP})
@@ -61,7 +61,7 @@ class Reload(Service):
         self._notifier.reloading()
         try:
             settings = self._read()
-        except ConfigError as error:
+        except SettingsError as error:
             for problem in error.problems:
                 self._log.error("the configuration is wrong, the daemon goes on as it was: {error}", error=problem)
             more = f" (and {len(error.problems) - 1} more, see the log)" if len(error.problems) > 1 else ""

@@ -27,7 +27,7 @@ from zope.interface import implementer
 
 from liqod.agent.log.json_lines import json_line
 from liqod.audit.events import LOGGER as AUDIT_LOG
-from liqod.config.schema import Log
+from liqod.config.schema import LogSettings
 
 SYSLOG_LEVELS: Final = {"debug": 7, "info": 6, "warn": 4, "error": 3, "critical": 2}
 """What systemd reads as the priority of a line, see sd-daemon(3), for each level of Twisted."""
@@ -43,7 +43,7 @@ def goes_to_standard_output(twistd: Mapping[str, object]) -> bool:
     return twistd.get("logfile") in (None, "-")
 
 
-def log_observer(settings: Log, stream: TextIO, environ: Mapping[str, str]) -> ILogObserver:
+def log_observer(settings: LogSettings, stream: TextIO, environ: Mapping[str, str]) -> ILogObserver:
     """Return the observer that writes what the settings ask for to a stream."""
     predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(settings.level))
     predicate.setLogLevelForNamespace(AUDIT_LOG, LogLevel.info)

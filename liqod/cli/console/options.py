@@ -41,12 +41,12 @@ class Options:
 
     def settings(self, *, look_at_files: bool = True) -> Settings:
         """Return the settings; without --config, a missing default file means default settings. Raises CliError."""
-        from liqod.config.load import DEFAULT_PATH, ConfigError, load
+        from liqod.config.load import DEFAULT_PATH, SettingsError, load
 
         path = self.config or (DEFAULT_PATH if Path(DEFAULT_PATH).exists() else "")
         try:
             return load(path, os.environ, look_at_files=look_at_files)
-        except ConfigError as error:
+        except SettingsError as error:
             hint = "correct the configuration; etc/liqod.toml documents every setting"
             raise CliError(errors.CONFIGURATION, "\n  ".join(error.problems), hint, errors.USAGE) from None
 

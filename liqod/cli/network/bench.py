@@ -16,7 +16,7 @@ from liqod.cli.network import bench_pods
 from liqod.cli.network.connectivity.space import Space
 from liqod.cli.network.images import image_options
 from liqod.cli.network.preflight import objection
-from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.peers import find, label
 from liqod.kube.resources import PODS
 from liqod.model.ids import Key
@@ -65,7 +65,7 @@ def bench(options: Options, *, peer: str, what: str, megabytes: int, count: int,
 
 async def _found(session: Session, peer: str) -> ForeignCluster:
     """Return the peer. Raises CliError where its records say already that pods cannot reach each other."""
-    facts = await cluster_facts(session)
+    facts = await cluster_records(session)
     cluster = find(peer, facts.peers)
     why = objection(facts, cluster.metadata.name, label(cluster))
     if why is not None:

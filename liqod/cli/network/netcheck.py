@@ -12,19 +12,19 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.findings import Finding, good
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Output, Session, in_cluster
-from liqod.cli.status.facts import as_finding, cluster_facts
+from liqod.cli.status.facts import as_finding, cluster_records
 from liqod.cli.status.peers import find
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, observe
-from liqod.fabric.agent.kernel.model import Observed
+from liqod.fabric.agent.kernel.model import ObservedKernel
 from liqod.fabric.agent.probing.probe_burst import measure_sizes
 from liqod.fabric.control.probe_targets import pod_targets
 from liqod.fabric.state.network import parse_networks
 from liqod.flow.clocks import utc_now
 from liqod.kube.resources import PODS
-from liqod.model.diagnosis.cluster import DAEMON, ClusterFacts
+from liqod.model.diagnosis.cluster import DAEMON, ClusterRecords
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.hops import HOPS
-from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, Ping, SizeProbes, may_send
+from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, PodPings, SizeProbes, may_send
 from liqod.model.diagnosis.problem import Diagnosis
 from liqod.model.objects.pod import Pod
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
@@ -51,7 +51,7 @@ def netcheck(options: Options, peer: str, count: int) -> None:
     """
 
     async def work(session: Session) -> Diagnosis:
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         return await _examined(session, facts, find(peer, facts.peers), count)
 
     found = in_cluster(options, work)
@@ -73,9 +73,9 @@ def findings(found: Diagnosis) -> list[Finding]:
     return sorted(shown, key=lambda finding: order.index(finding.group))
 
 
-def of_peer(facts: ClusterFacts, peer: str) -> ClusterFacts:
+def of_peer(facts: ClusterRecords, peer: str) -> ClusterRecords:
     """Return the records that are about the path to one peer. Pure."""
-    return ClusterFacts(
+    return ClusterRecords(
         leader=facts.leader,
         peers=[one for one in facts.peers if one.metadata.name == peer],
         networks=[one for one in facts.networks if one.metadata.name == peer],
@@ -83,7 +83,7 @@ def of_peer(facts: ClusterFacts, peer: str) -> ClusterFacts:
     )
 
 
-async def _examined(session: Session, facts: ClusterFacts, cluster: ForeignCluster, count: int) -> Diagnosis:
+async def _examined(session: Session, facts: ClusterRecords, cluster: ForeignCluster, count: int) -> Diagnosis:
     """Return what is wrong with the path to a peer, by its records and by what this host sees and is answered."""
     peer = cluster.metadata.name
     facts = of_peer(facts, peer)
@@ -113,7 +113,7 @@ async def _observed(session: Session, kernel: Kernel, tunnel: TunnelEndpoint) ->
     return observation(observed, tunnel.spec.public_key, utc_now().timestamp())
 
 
-def observation(observed: Observed, key: str, now: float) -> HostObservation:
+def observation(observed: ObservedKernel, key: str, now: float) -> HostObservation:
     """Return what the kernel has of the tunnel to the peer with a key. Pure."""
     peer = observed.tunnel.peers.get(key) if observed.tunnel is not None else None
     return HostObservation(
@@ -142,7 +142,7 @@ async def _sizes(
     return [SizeProbes(one.size, one.sent, tuple(one.times)) for one in rounds]
 
 
-async def _pods(session: Session, kernel: Kernel, config: NetworkConfig, count: int) -> list[Ping] | NotObserved:
+async def _pods(session: Session, kernel: Kernel, config: NetworkConfig, count: int) -> list[PodPings] | NotObserved:
     """Ping pods of the peer from this host, one of each IP version."""
     pods = (await session.client.list(PODS, view=Pod)).items
     found = pod_targets(pods, parse_networks(config.spec.remap.pod_cidrs), {})
@@ -153,7 +153,7 @@ async def _pods(session: Session, kernel: Kernel, config: NetworkConfig, count: 
         except KernelError as error:
             return NotObserved(str(error), "the package is iputils-ping")
         summary = next((line for line in ping.out.splitlines() if "packet" in line), ping.err.strip())
-        pings.append(Ping(pod, not ping.code, summary))
+        pings.append(PodPings(pod, not ping.code, summary))
     return pings
 
 

@@ -1,4 +1,4 @@
-"""``ping``: measures the ways to a peer one by one: its address, its API server, the tunnel."""
+"""``ping``: measures the paths to a peer one by one: its address, its API server, the tunnel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from liqod.cli.console.progress import Progress
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.network.netcheck import first_of
 from liqod.cli.network.ping_rows import (
-    Measured,
+    PathTimes,
     addresses_of,
     as_row,
     recorded_tunnel,
@@ -29,13 +29,13 @@ from liqod.cli.network.ping_rows import (
     unanswered,
     without_tunnel,
 )
-from liqod.cli.status.facts import advice_of, cluster_facts
+from liqod.cli.status.facts import advice_of, cluster_records
 from liqod.cli.status.peers import find, label
 from liqod.fabric.agent.probing.probe_burst import measure_sizes
 from liqod.flow.tasks import together
 from liqod.kube.errors import KubeError, ServerError, Throttled, Unreachable
 from liqod.kube.resources import PODS
-from liqod.model.diagnosis.cluster import ClusterFacts, problems_of
+from liqod.model.diagnosis.cluster import ClusterRecords, problems_of
 from liqod.model.host_port import split_address
 from liqod.model.records.views import ForeignCluster
 
@@ -68,7 +68,7 @@ def ping(options: Options, peer: str, count: int) -> None:
     """
 
     async def work(session: Session) -> tuple[dict[str, Any], bool]:
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         cluster = find(peer, facts.peers)
         problems = [one for one in problems_of(facts, cluster.metadata.name) if one.severity != "info"]
         with Progress(session.reactor, f"answers from {label(cluster)}", quiet=options.is_document):
@@ -89,13 +89,13 @@ def ping(options: Options, peer: str, count: int) -> None:
         raise CliError(errors.CHECK, f"not every path to {result['peer']} works", hint)
 
 
-async def _measure(session: Session, facts: ClusterFacts, cluster: ForeignCluster, count: int) -> list[Measured]:
+async def _measure(session: Session, facts: ClusterRecords, cluster: ForeignCluster, count: int) -> list[PathTimes]:
     """Measure one path after the other, so that they do not slow each other down; addresses together."""
     found = [await _own_api(session, count)]
     dialled = [Deferred.fromCoroutine(_dialled(session, one, count)) for one in addresses_of(cluster)]
     found += await together(dialled)
     if not dialled:
-        found.append(Measured("session", note="no address of the peer is known: it connects to this cluster"))
+        found.append(PathTimes("session", note="no address of the peer is known: it connects to this cluster"))
     found.append(await _peer_api(session, facts, cluster.metadata.name, count))
     found.append(await _tunnel(session, facts, cluster.metadata.name, count))
     return found
@@ -130,44 +130,44 @@ def _deferred(attempt: Callable[[], Awaitable[T]]) -> Deferred[T]:
     return Deferred.fromCoroutine(once())
 
 
-async def _own_api(session: Session, count: int) -> Measured:
+async def _own_api(session: Session, count: int) -> PathTimes:
     try:
         times, why = await _repeated(session, count, lambda: session.client.raw("GET", "/version"))
     except KubeError as error:
-        return Measured("own API", note=f"not measured: {error}")
-    return Measured("own API", "", count, times, why)
+        return PathTimes("own API", note=f"not measured: {error}")
+    return PathTimes("own API", "", count, times, why)
 
 
-async def _dialled(session: Session, address: str, count: int) -> Measured:
+async def _dialled(session: Session, address: str, count: int) -> PathTimes:
     try:
         host, port = split_address(address)
         endpoint = HostnameEndpoint(session.reactor, host.encode("idna"), port, PATIENCE)
     except ValueError as error:  # also of the codec
-        return Measured("session", address, note=str(error))
+        return PathTimes("session", address, note=str(error))
 
     async def attempt() -> None:
         connected: Any = await endpoint.connect(Factory.forProtocol(Protocol))
         connected.transport.abortConnection()
 
     times, why = await _repeated(session, count, attempt)
-    return Measured("session", address, count, times, why)
+    return PathTimes("session", address, count, times, why)
 
 
-async def _peer_api(session: Session, facts: ClusterFacts, peer: str, count: int) -> Measured:
+async def _peer_api(session: Session, facts: ClusterRecords, peer: str, count: int) -> PathTimes:
     nodes = facts.node_names_of(peer)
     if not nodes:
-        return Measured("peer API", note="not measured: nothing is borrowed from the peer")
+        return PathTimes("peer API", note="not measured: nothing is borrowed from the peer")
     try:
         pod = await _running(session, nodes)
         if pod is None:
-            return Measured("peer API", note="not measured: no pod runs at the peer")
+            return PathTimes("peer API", note="not measured: no pod runs at the peer")
         meta = pod["metadata"]
         query = urlencode({"container": pod["spec"]["containers"][0]["name"], "tailLines": 0})
         path = f"/api/v1/namespaces/{quote(meta['namespace'])}/pods/{quote(meta['name'])}/log?{query}"
         times, why = await _repeated(session, count, lambda: session.client.raw("GET", path))
     except KubeError as error:
-        return Measured("peer API", note=f"not measured: {error}")
-    return Measured("peer API", f"{meta['namespace']}/{meta['name']}", count, times, why)
+        return PathTimes("peer API", note=f"not measured: {error}")
+    return PathTimes("peer API", f"{meta['namespace']}/{meta['name']}", count, times, why)
 
 
 async def _running(session: Session, nodes: Iterable[str]) -> dict[str, Any] | None:
@@ -180,7 +180,7 @@ async def _running(session: Session, nodes: Iterable[str]) -> dict[str, Any] | N
     return None
 
 
-async def _tunnel(session: Session, facts: ClusterFacts, peer: str, count: int) -> Measured:
+async def _tunnel(session: Session, facts: ClusterRecords, peer: str, count: int) -> PathTimes:
     config = next((one for one in facts.networks if one.metadata.name == peer), None)
     tunnel = next((one for one in facts.tunnels if one.metadata.name == peer), None)
     if config is None or tunnel is None:
@@ -196,4 +196,4 @@ async def _tunnel(session: Session, facts: ClusterFacts, peer: str, count: int) 
     except OSError:
         # The address is the gateway's own end of the tunnel, which no other host can send from.
         return recorded_tunnel(tunnel)
-    return Measured("tunnel", target, burst.sent, burst.times, "" if burst.times else tunnel.status.message)
+    return PathTimes("tunnel", target, burst.sent, burst.times, "" if burst.times else tunnel.status.message)

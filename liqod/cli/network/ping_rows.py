@@ -17,7 +17,7 @@ ADDRESSES: Final = 4
 
 
 @attrs.frozen
-class Measured:
+class PathTimes:
     """The attempts on one path: how many, the seconds that the answered ones took, and what is to say about it.
 
     Without attempts the path was not measured, and ``broken`` says whether the records call it so.
@@ -31,7 +31,7 @@ class Measured:
     broken: bool = attrs.field(default=False, kw_only=True)
 
 
-def as_row(measured: Measured) -> dict[str, Any]:
+def as_row(measured: PathTimes) -> dict[str, Any]:
     """Return a path's row: times in milliseconds, the loss in percent; None where nothing was measured."""
     times = sorted(1000 * one for one in measured.times)
     three = [round(one, 2) for one in (times[0], statistics.median(times), times[-1])] if times else [None] * 3
@@ -56,7 +56,7 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "time": times, "loss": "" if lost is None else f"{lost} %"}
 
 
-def unanswered(measured: Iterable[Measured]) -> bool:
+def unanswered(measured: Iterable[PathTimes]) -> bool:
     """Return whether a path that must work does not.
 
     An address that does not answer is no failure: the session may be one that the peer opened, and this machine need
@@ -71,22 +71,22 @@ def addresses_of(cluster: ForeignCluster) -> list[str]:
     return list(dict.fromkeys(one.address for one in known))[:ADDRESSES]
 
 
-def recorded_tunnel(tunnel: TunnelEndpoint) -> Measured:
+def recorded_tunnel(tunnel: TunnelEndpoint) -> PathTimes:
     """Return what the daemon's own probes found, in steps: what a host other than the gateway's can know."""
     status = tunnel.status
     where = tunnel.spec.gateway.address
     if status.phase != "Connected":
-        return Measured("tunnel", note=join_reason(status.reason, status.message), broken=status.phase == "Error")
+        return PathTimes("tunnel", note=join_reason(status.reason, status.message), broken=status.phase == "Error")
     found = ", ".join(filter(None, (status.rtt, status.loss and f"{status.loss} lost"))) or "no figures yet"
     host = f"the gateway's host{f' ({where})' if where else ''}"
-    return Measured("tunnel", note=f"recorded by the daemon: {found}; on {host} it is measured")
+    return PathTimes("tunnel", note=f"recorded by the daemon: {found}; on {host} it is measured")
 
 
-def without_tunnel(config: NetworkConfig | None) -> Measured:
+def without_tunnel(config: NetworkConfig | None) -> PathTimes:
     """Return why there is no tunnel to measure."""
     if config is not None and config.spec.decision.mode == NO_TUNNEL:
         decision = config.spec.decision
-        return Measured("tunnel", note=f"none: {join_reason(decision.reason, decision.message)}")
+        return PathTimes("tunnel", note=f"none: {join_reason(decision.reason, decision.message)}")
     if config is not None:
-        return Measured("tunnel", note=f"not there yet: {join_reason(config.status.reason, config.status.message)}")
-    return Measured("tunnel", note="none: the clusters have no network in common")
+        return PathTimes("tunnel", note=f"not there yet: {join_reason(config.status.reason, config.status.message)}")
+    return PathTimes("tunnel", note="none: the clusters have no network in common")

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from liqod.cli.console.findings import Finding, good, warning
-from liqod.config.schema import Network as Settings
+from liqod.config.schema import NetworkSettings
 from liqod.fabric.state.network import overlaps, parse_networks
 from liqod.model.addresses import parse_ips
 from liqod.model.records.network import Network
@@ -60,7 +60,7 @@ def api_servers(addresses: Iterable[str]) -> list[Need]:
     return [Need("API server", one) for one in _addresses(addresses)]
 
 
-def judge_pools(settings: Settings, needs: Sequence[Need], known: Sequence[Network]) -> list[Finding]:
+def judge_pools(settings: NetworkSettings, needs: Sequence[Need], known: Sequence[Network]) -> list[Finding]:
     """Return a warning for each need that a peer may be given the network of, or that there is none.
 
     ``known`` are the networks that the daemon avoids by itself, besides those that the settings reserve.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from liqod.cli.status.facts import advice_of
-from liqod.model.diagnosis.cluster import ClusterFacts, problems_of
+from liqod.model.diagnosis.cluster import ClusterRecords, problems_of
 
 
 @attrs.frozen
@@ -17,7 +17,7 @@ class Objection:
     advice: str
 
 
-def objection(facts: ClusterFacts, peer: str, name: str) -> Objection | None:
+def objection(facts: ClusterRecords, peer: str, name: str) -> Objection | None:
     """Return why pods at a peer cannot be tested; None where nothing is known to be in the way.
 
     Without a tunnel another network may connect the pods.

@@ -17,7 +17,7 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import SECRETS
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
-from liqod.model.records.rotation import IDENTITY_SECRET, ORDER, PROGRESS, Order
+from liqod.model.records.rotation import IDENTITY_SECRET, ORDER, PROGRESS, RotationOrder
 
 
 @click.command("rotate-key")
@@ -63,7 +63,9 @@ def rotate_key(options: Options, within: timedelta | None, at_once: bool, cancel
             session.say("no rotation is pending")
             session.publish({"state": "none"})
             return
-        order = None if cancel else Order(0.0 if at_once else within.total_seconds() if within else None).render()
+        order = (
+            None if cancel else RotationOrder(0.0 if at_once else within.total_seconds() if within else None).render()
+        )
         change = {"metadata": {"annotations": {ORDER: order, PROGRESS: None}}}
         await session.client.patch(SECRETS, IDENTITY_SECRET, change, namespace, view=None)
         if cancel:

@@ -15,7 +15,7 @@ from liqod.cli.console.group import Group
 from liqod.cli.console.options import Options, cluster_options, group_options
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.status.peers import find, label
-from liqod.config.schema import Hosting
+from liqod.config.schema import HostingSettings
 from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.tenants import bounds, grants
 from liqod.hosting.tenants.contract import Contract
@@ -156,7 +156,7 @@ def _amounts(of: str, bound: Resources, used: Resources, *, others: bool = True)
 
 def _granted(contract: Contract) -> Iterator[dict[str, Any]]:
     """Yield the contract of a tenant: the settings that differ from nothing, and the lists that they add to."""
-    for field in msgspec.structs.fields(Hosting):
+    for field in msgspec.structs.fields(HostingSettings):
         if field.encode_name not in _OWN:
             yield _row("contract", field.encode_name, bound=_words(getattr(contract.granted, field.name)))
     lists: Mapping[str, Iterable[str]] = {

@@ -20,7 +20,7 @@ from liqod.cli.status.whoami import leader
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import CONFIGMAPS, FOREIGNCLUSTERS
 from liqod.model.ids import ClusterID
-from liqod.model.records.unpeering import FINALIZER, MAX_PATIENCE, ORDER, PATIENCE, TOMBSTONES, Order, read
+from liqod.model.records.unpeering import FINALIZER, MAX_PATIENCE, ORDER, PATIENCE, TOMBSTONES, UnpeeringOrder, read
 from liqod.model.records.views import ForeignCluster
 
 GC_TIMEOUT = 15.0
@@ -62,7 +62,7 @@ def unpeer(options: Options, name: str, dead: bool, timeout: float, yes: bool) -
         if not yes:
             session.confirm(f"End the peering with {label(cluster)} ({peer})? Its pods here and ours there end.")
         before = await objects_of(session, peer)
-        order = Order("dead") if dead else Order("asked", timeout)
+        order = UnpeeringOrder("dead") if dead else UnpeeringOrder("asked", timeout)
         await _order(session, cluster, order)
         session.say(f"ending the peering with {label(cluster)}")
         gone = until(session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, _is_over(cluster))
@@ -94,7 +94,7 @@ async def _report(session: Session, peer: ClusterID, before: list[FoundObject]) 
         await deferLater(session.reactor, 0.5)
 
 
-async def _order(session: Session, cluster: ForeignCluster, order: Order) -> None:
+async def _order(session: Session, cluster: ForeignCluster, order: UnpeeringOrder) -> None:
     patch = {"metadata": {"annotations": {ORDER: order.render()}}}
     await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, patch, view=None)
     await session.client.delete(FOREIGNCLUSTERS, cluster.metadata.name, uid=cluster.metadata.uid)

@@ -36,7 +36,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES
 from liqod.model.diagnosis import examination
-from liqod.model.diagnosis.cluster import DAEMON, ClusterFacts, LeaderFacts
+from liqod.model.diagnosis.cluster import DAEMON, ClusterRecords, LeaderFacts
 from liqod.model.diagnosis.examination import Evidence
 from liqod.model.diagnosis.installation import ClockFacts
 from liqod.model.host_port import join_address
@@ -216,7 +216,7 @@ async def _crds(session: Session) -> AsyncIterator[Finding]:
 async def _daemon(session: Session) -> AsyncIterator[Finding]:
     leads = await leader(session)
     facts = LeaderFacts(leads.holder, leads.alive, leads.age) if leads is not None else None
-    for finding in _shown(Evidence(records=ClusterFacts(leader=facts))):
+    for finding in _shown(Evidence(records=ClusterRecords(leader=facts))):
         if finding.group == DAEMON:
             yield finding
     if leads is None:

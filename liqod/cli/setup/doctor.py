@@ -18,11 +18,11 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.peering.token import row_of
 from liqod.cli.setup.definitions import definitions
-from liqod.cli.status.facts import as_finding, cluster_facts
+from liqod.cli.status.facts import as_finding, cluster_records
 from liqod.identity.certs import read_certificates
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import NAMESPACES, PODS, SECRETS
-from liqod.model.diagnosis.cluster import DAEMON, ClusterFacts
+from liqod.model.diagnosis.cluster import DAEMON, ClusterRecords
 from liqod.model.diagnosis.consistency import CONTRADICTIONS, NETWORKS, ORPHANS, QUOTAS
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.installation import CLOCK, CRDS, KEYS, ClockFacts, SecretFacts, Unread
@@ -96,7 +96,7 @@ async def _evidence(session: Session, fixed: list[Finding] | None) -> Evidence:
             unread.append(Unread(topic, f"{shown.code}: {shown.message}", shown.hint))
             return None
 
-    records = await cluster_facts(session)
+    records = await cluster_records(session)
     return Evidence(
         records=records,
         spaces=await read(ORPHANS, _spaces(session)),
@@ -113,7 +113,7 @@ async def _spaces(session: Session) -> Sequence[Object]:
     return (await session.client.list(NAMESPACES, view=Object, labels=REMOTE_CLUSTER_LABEL)).items
 
 
-async def _used(session: Session, facts: ClusterFacts) -> dict[str, Resources]:
+async def _used(session: Session, facts: ClusterRecords) -> dict[str, Resources]:
     """Return what pods request on each virtual node; a node is absent where that cannot be added up."""
     found: dict[str, Resources] = {}
     for node in facts.nodes:

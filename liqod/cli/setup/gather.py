@@ -24,7 +24,7 @@ from liqod.cli.console.render import join_reason
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.main import own_version
 from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
-from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.peers import status_rows
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import (
@@ -43,7 +43,7 @@ from liqod.kube.resources import (
     VIRTUALNODES,
     Resource,
 )
-from liqod.model.diagnosis.cluster import ClusterFacts, diagnose
+from liqod.model.diagnosis.cluster import ClusterRecords, diagnose
 from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
 
 MOST_OBJECTS: Final = 2000
@@ -121,7 +121,7 @@ def gather(options: Options, path: str) -> None:
         now = datetime.now(UTC)
         archive = Archive(f"liqod-gather-{now:%Y%m%d-%H%M%S}")
         target = Path(path or f"{archive.name}.tar.gz")
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         archive.add("SUMMARY.md", summary(facts, now))
         for resource, namespace, labels in KINDS:
             await _objects(session, archive, resource, namespace, labels)
@@ -150,7 +150,7 @@ HOST: Final = (
 """Commands whose output is kept, scrubbed; ``wg`` is not among them, because its output has keys."""
 
 
-def summary(facts: ClusterFacts, now: datetime) -> str:
+def summary(facts: ClusterRecords, now: datetime) -> str:
     """Return the first page of the archive (Markdown). Pure but for the version of this program."""
     leads = facts.leader
     lines = [
@@ -185,7 +185,7 @@ async def _objects(session: Session, archive: Archive, resource: Resource, names
     _add(archive, resource, found)
 
 
-async def _pods(session: Session, archive: Archive, facts: ClusterFacts) -> None:
+async def _pods(session: Session, archive: Archive, facts: ClusterRecords) -> None:
     found: list[dict[str, Any]] = []
     for node in facts.nodes:
         try:

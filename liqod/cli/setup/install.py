@@ -79,7 +79,7 @@ from liqod.model.names import (
 )
 from liqod.model.objects.meta import Object
 from liqod.model.records.views import VirtualNode
-from liqod.webhook import offloadable
+from liqod.webhook import mutating_policies
 from liqod.webhook.runtime_class import runtime_class
 
 RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS, SEARCHDOMAINS)
@@ -177,7 +177,7 @@ def _print_objects(output: Output, settings: Settings) -> None:
     bounded = [*admission_policies.policies(settings), *admission_policies.bindings(settings)]
     borrowers = tenant_objects(Contract.of(settings))
     spaces = [namespace_object(home), *storage_objects(settings)]
-    pods = [*offloadable.policies(), *offloadable.bindings()] if settings.webhook.enabled else []
+    pods = [*mutating_policies.policies(), *mutating_policies.bindings()] if settings.webhook.enabled else []
     objects = [*manifests.definitions(), *spaces, *own, *bounded, *borrowers, *pods, runtime_class()]
     if output.options.output == "json":
         output.publish(objects)
@@ -211,8 +211,8 @@ async def ensure_offloadable(session: Session) -> AsyncIterator[str]:
             yield f"{line}: removed, the webhook is disabled"
         return
     for resource, bodies in (
-        (MUTATINGPOLICIES, offloadable.policies()),
-        (MUTATINGPOLICYBINDINGS, offloadable.bindings()),
+        (MUTATINGPOLICIES, mutating_policies.policies()),
+        (MUTATINGPOLICYBINDINGS, mutating_policies.bindings()),
     ):
         for body in bodies:
             try:
@@ -405,8 +405,8 @@ async def _remove_policies(session: Session) -> list[str]:
 async def _remove_offloadable(session: Session) -> list[str]:
     receipt: list[str] = []
     for resource, bodies in (
-        (MUTATINGPOLICYBINDINGS, offloadable.bindings()),
-        (MUTATINGPOLICIES, offloadable.policies()),
+        (MUTATINGPOLICYBINDINGS, mutating_policies.bindings()),
+        (MUTATINGPOLICIES, mutating_policies.policies()),
     ):
         for body in bodies:
             receipt += await _remove(session, resource, body["metadata"]["name"])

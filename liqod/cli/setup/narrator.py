@@ -12,11 +12,11 @@ from twisted.internet.interfaces import IListeningPort
 from liqod.cli.console import terminal
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Output, Session
-from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.peers import DISCOVER_COLUMNS, discover_rows, status_rows
 from liqod.cli.status.status import pods_by_node, show_peers
 from liqod.cli.web.command import serve
-from liqod.demo.side import Side
+from liqod.demo.side import DemoCluster
 from liqod.demo.story import shop_pods
 from liqod.flow.clocks import Reactor
 
@@ -51,7 +51,7 @@ class Narrator:
     def note(self, text: str) -> None:
         self._output.say(f"  {text}")
 
-    async def started(self, sides: tuple[Side, Side]) -> None:
+    async def started(self, sides: tuple[DemoCluster, DemoCluster]) -> None:
         if not self._web:
             return
         self._output.say("  each has a page; open one to watch:")
@@ -65,21 +65,21 @@ class Narrator:
         for page in self._pages:
             await maybeDeferred(page.stopListening)
 
-    def _session(self, side: Side) -> Session:
+    def _session(self, side: DemoCluster) -> Session:
         return Session(Options(), reactor=self._reactor, client=side.client, settings=side.settings)
 
-    async def discovered(self, side: Side) -> None:
+    async def discovered(self, side: DemoCluster) -> None:
         self._command(side, "liqodctl discover")
         rows = discover_rows(side.peers.items())
         self._output.table(rows, DISCOVER_COLUMNS, beneath=["words"])
 
-    async def status(self, side: Side) -> None:
+    async def status(self, side: DemoCluster) -> None:
         self._command(side, "liqodctl status")
         session = self._session(side)
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         show_peers(self._output, facts, status_rows(facts, await pods_by_node(session, facts)))
 
-    async def pods(self, home: Side, lender: Side) -> None:
+    async def pods(self, home: DemoCluster, lender: DemoCluster) -> None:
         self._command(home, "kubectl get pods -o wide", lender)
         rows = [
             {
@@ -94,7 +94,7 @@ class Narrator:
         ]
         self._output.table(rows, POD_COLUMNS)
 
-    async def keep_running(self, sides: tuple[Side, Side]) -> None:
+    async def keep_running(self, sides: tuple[DemoCluster, DemoCluster]) -> None:
         self._output.print_line("\nBoth clusters keep running until Ctrl-C. In another terminal:\n")
         for side in sides:
             path = self._directory / f"{side.name}.kubeconfig"
@@ -112,6 +112,6 @@ class Narrator:
         except CancelledError:
             terminal.echo("\nBoth clusters are stopped.", err=self._output.options.is_document)
 
-    def _command(self, side: Side, command: str, other: Side | None = None) -> None:
+    def _command(self, side: DemoCluster, command: str, other: DemoCluster | None = None) -> None:
         where = f"{side.name} and {other.name}" if other is not None else side.name
         self._output.say(f"  {where}$ {command}", "dim")

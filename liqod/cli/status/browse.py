@@ -34,7 +34,7 @@ async def browse(session: Session, seconds: float, known: set[str]) -> list[dict
 
     # Port 0 announces nothing.
     silent = Announcement(cluster_id="", cluster_name="", fingerprint="", port=0)
-    only_mdns = schema.Discovery(mdns=True, interfaces=session.settings.discovery.interfaces)
+    only_mdns = schema.DiscoverySettings(mdns=True, interfaces=session.settings.discovery.interfaces)
     discovery = Discovery(only_mdns, silent, session.reactor, on_candidates)
     discovery.startService()
     try:

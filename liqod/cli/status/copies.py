@@ -12,10 +12,10 @@ from liqod.config.schema import Settings
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import EVENTS, PODS
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld
 from liqod.kubelet.reflection.kinds import KINDS, Kind, listing_of
 from liqod.kubelet.reflection.views import Reflectable
-from liqod.model.diagnosis.cluster import ClusterFacts, name_of
+from liqod.model.diagnosis.cluster import ClusterRecords, name_of
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import Object, find_condition
 
@@ -48,7 +48,7 @@ def kind_named(name: str) -> Kind:
     )
 
 
-def judge(kind: Kind, home: Reflectable, context: Context, settings: Settings) -> Desired | Withheld:
+def judge(kind: Kind, home: Reflectable, context: Context, settings: Settings) -> DesiredObject | Withheld:
     """Return what would be made of an object for one lender, or why nothing. Pure."""
     if not getattr(settings.reflection, kind.setting).workers:
         return Withheld(f"this kind is not reflected (workers = 0 for {kind.setting} under [reflection])")
@@ -57,7 +57,7 @@ def judge(kind: Kind, home: Reflectable, context: Context, settings: Settings) -
     return kind.forge(home, ForgeInputs(context, listing_of(kind, settings.reflection), complete=True))
 
 
-async def copies_of(session: Session, facts: ClusterFacts, kind: Kind, key: Key, home: str) -> list[dict[str, Any]]:
+async def copies_of(session: Session, facts: ClusterRecords, kind: Kind, key: Key, home: str) -> list[dict[str, Any]]:
     """Return a row for each cluster to which the object's namespace goes: copied, withheld or waiting, and why.
 
     Raises CliError when there is no such object.
@@ -105,7 +105,7 @@ async def _pods(session: Session, namespace: str, node: str) -> list[str]:
     return [pod.metadata.name for pod in listing.items]
 
 
-def _since(facts: ClusterFacts, namespace: str, peer: str) -> str:
+def _since(facts: ClusterRecords, namespace: str, peer: str) -> str:
     """Return since when the namespace is at a cluster, as far as its record says."""
     record = next((one for one in facts.offloadings if one.metadata.namespace == namespace), None)
     conditions = record.status.remote_namespaces_conditions.get(peer, []) if record is not None else []

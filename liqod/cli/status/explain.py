@@ -14,14 +14,14 @@ from liqod.cli.console.options import Options, cluster_options, namespace_option
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status import explain_other
 from liqod.cli.status.copies import copies_of, events_of, kind_named
-from liqod.cli.status.explain_pod import COLUMNS, Facts, facts_for, findings
-from liqod.cli.status.facts import advice_of, cluster_facts
+from liqod.cli.status.explain_pod import COLUMNS, PodFacts, facts_for, findings
+from liqod.cli.status.facts import advice_of, cluster_records
 from liqod.cli.status.peers import find
 from liqod.cli.status.reasons import command_codes, reasons
 from liqod.cli.status.whoami import own_cluster
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACES, NODES, PODS
-from liqod.model.diagnosis.cluster import ClusterFacts, problems_of
+from liqod.model.diagnosis.cluster import ClusterRecords, problems_of
 from liqod.model.ids import Key
 from liqod.model.names import ENABLED_LABEL
 from liqod.model.objects.meta import Object
@@ -92,7 +92,7 @@ def _explain_code(options: Options, code: str) -> None:
 
 
 async def _explain(session: Session, kind: str, name: str, namespace: str) -> None:
-    facts = await cluster_facts(session)
+    facts = await cluster_records(session)
     key = Key(namespace, name)
     more: dict[str, Any] = {kind: name}
     if kind == "pod":
@@ -126,7 +126,7 @@ def _print(output: Output, more: dict[str, Any], rows: list[dict[str, str]]) -> 
     output.publish({**more, "answer": rows[-1], "findings": rows[:-1]})
 
 
-async def _node_rows(session: Session, facts: ClusterFacts, name: str) -> list[dict[str, str]]:
+async def _node_rows(session: Session, facts: ClusterRecords, name: str) -> list[dict[str, str]]:
     try:
         node = await session.client.get(NODES, name, view=Node)
     except NotFound:
@@ -136,7 +136,7 @@ async def _node_rows(session: Session, facts: ClusterFacts, name: str) -> list[d
     return explain_other.explain_node(facts, node, record)
 
 
-async def _pod_facts(session: Session, facts: ClusterFacts, key: Key) -> Facts:
+async def _pod_facts(session: Session, facts: ClusterRecords, key: Key) -> PodFacts:
     try:
         pod = await session.client.get(PODS, key.name, key.namespace)
     except NotFound:
@@ -146,11 +146,11 @@ async def _pod_facts(session: Session, facts: ClusterFacts, key: Key) -> Facts:
     return await _facts(session, facts, key.namespace, pod)
 
 
-async def _namespace_facts(session: Session, facts: ClusterFacts, name: str) -> Facts:
+async def _namespace_facts(session: Session, facts: ClusterRecords, name: str) -> PodFacts:
     return await _facts(session, facts, name, {"metadata": {"namespace": name, "name": ""}, "spec": {}})
 
 
-async def _facts(session: Session, facts: ClusterFacts, name: str, pod: dict[str, Any]) -> Facts:
+async def _facts(session: Session, facts: ClusterRecords, name: str, pod: dict[str, Any]) -> PodFacts:
     try:
         namespace = await session.client.get(NAMESPACES, name, view=Object)
     except NotFound:

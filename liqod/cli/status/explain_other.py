@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from liqod.cli.console.render import join_reason
-from liqod.cli.status.explain_pod import REFUSED, Facts, as_row, cluster_row, namespace_rows
+from liqod.cli.status.explain_pod import REFUSED, PodFacts, as_row, cluster_row, namespace_rows
 from liqod.cli.status.peers import label
 from liqod.cli.status.reasons import Reason
-from liqod.model.diagnosis.cluster import ClusterFacts, is_stranger, problems_of, problems_of_node
+from liqod.model.diagnosis.cluster import ClusterRecords, is_stranger, problems_of, problems_of_node
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.objects.meta import is_true
 from liqod.model.objects.node import Node
@@ -21,7 +21,7 @@ from liqod.model.records.views import ForeignCluster, VirtualNode
 Rows = list[dict[str, str]]
 
 
-def explain_namespace(facts: Facts) -> Rows:
+def explain_namespace(facts: PodFacts) -> Rows:
     """Explain to which clusters a namespace goes; ``facts.pod`` is any pod of it, with an empty spec."""
     name = str(facts.pod["metadata"]["namespace"])
     rows = namespace_rows(facts)
@@ -45,7 +45,7 @@ def explain_namespace(facts: Facts) -> Rows:
     return [*rows, as_row("result", "not offloaded yet", "no cluster is selected, or none has answered yet")]
 
 
-def explain_peer(facts: ClusterFacts, peer: ForeignCluster) -> Rows:
+def explain_peer(facts: ClusterRecords, peer: ForeignCluster) -> Rows:
     """Explain the state of a peer, whose turn it is, and what to do next."""
     rows = [
         as_row(one.type, one.status, f"{join_reason(one.reason, one.message)}{_since(one.last_transition_time)}")
@@ -57,11 +57,11 @@ def explain_peer(facts: ClusterFacts, peer: ForeignCluster) -> Rows:
     return [*rows, as_row("result", peer.status.phase or "Unknown", _turn(facts, peer))]
 
 
-def _of(facts: ClusterFacts, peer: ForeignCluster) -> list[Problem]:
+def _of(facts: ClusterRecords, peer: ForeignCluster) -> list[Problem]:
     return problems_of(facts, peer.metadata.name)
 
 
-def _turn(facts: ClusterFacts, peer: ForeignCluster) -> str:
+def _turn(facts: ClusterRecords, peer: ForeignCluster) -> str:
     """Return whose turn it is."""
     name = label(peer)
     if is_stranger(peer):
@@ -78,7 +78,7 @@ def _turn(facts: ClusterFacts, peer: ForeignCluster) -> str:
     return join_reason(problem.code, problem.cause)
 
 
-def explain_node(facts: ClusterFacts, node: Node, record: VirtualNode | None) -> Rows:
+def explain_node(facts: ClusterRecords, node: Node, record: VirtualNode | None) -> Rows:
     """Explain the conditions of a virtual node."""
     rows = [
         as_row(one.type, one.status, f"{join_reason(one.reason, one.message)}{_since(one.last_transition_time)}")
@@ -98,7 +98,7 @@ def explain_node(facts: ClusterFacts, node: Node, record: VirtualNode | None) ->
     return [*rows, as_row("result", state, "cordoned" if node.spec.unschedulable else "")]
 
 
-def explain_object(copies: Sequence[dict[str, Any]], events: Sequence[dict[str, str]], facts: Facts) -> Rows:
+def explain_object(copies: Sequence[dict[str, Any]], events: Sequence[dict[str, str]], facts: PodFacts) -> Rows:
     """Explain to which clusters a service or claim goes; ``copies`` as from ``copies.copies_of``."""
     rows = namespace_rows(facts)
     rows += [as_row(f"cluster {one['cluster']}", one["state"], one["why"]) for one in copies]

@@ -9,7 +9,7 @@ import attrs
 import msgspec
 
 from liqod.cli.console.render import join_reason
-from liqod.model.diagnosis.cluster import ClusterFacts, problems_of_node
+from liqod.model.diagnosis.cluster import ClusterRecords, problems_of_node
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.names import ENABLED_LABEL, RUNTIME_CLASS
 from liqod.model.objects.node_selector import NodeSelector, selects
@@ -28,7 +28,7 @@ REFUSED: Final = "Refused"
 
 
 @attrs.frozen(kw_only=True)
-class Facts:
+class PodFacts:
     """The objects that decide; ``pod`` is the plain object, ``nodes`` the labels of virtual nodes by name.
 
     ``problems`` has the worst problem of each virtual node with which something is wrong, by name.
@@ -43,7 +43,7 @@ class Facts:
     problems: Mapping[str, Problem] = {}
 
 
-def facts_for(known: ClusterFacts, pod: Mapping[str, Any], *, enabled: bool) -> Facts:
+def facts_for(known: ClusterRecords, pod: Mapping[str, Any], *, enabled: bool) -> PodFacts:
     """Return the objects that decide about a pod, whose namespace is ``enabled``, from the records of the cluster."""
     namespace = str(pod["metadata"]["namespace"])
     mine = (one for one in known.offloadings if one.metadata.namespace == namespace and one.metadata.name == NAME)
@@ -52,7 +52,7 @@ def facts_for(known: ClusterFacts, pod: Mapping[str, Any], *, enabled: bool) -> 
         problem = next((one for one in problems_of_node(known, record) if one.failing), None)
         if problem is not None:
             problems[record.spec.node_name] = problem
-    return Facts(
+    return PodFacts(
         pod=pod,
         enabled=enabled,
         offloading=next(mine, None),
@@ -63,7 +63,7 @@ def facts_for(known: ClusterFacts, pod: Mapping[str, Any], *, enabled: bool) -> 
     )
 
 
-def findings(facts: Facts) -> list[dict[str, str]]:
+def findings(facts: PodFacts) -> list[dict[str, str]]:
     """Return the findings as rows of what, state and why; the last row is the result."""
     spec, status = facts.pod.get("spec") or {}, facts.pod.get("status") or {}
     rows = [
@@ -109,7 +109,7 @@ def _scheduler(status: Mapping[str, Any]) -> str:
     return join_reason(scheduled.get("reason", ""), scheduled.get("message", ""))
 
 
-def namespace_rows(facts: Facts) -> list[dict[str, str]]:
+def namespace_rows(facts: PodFacts) -> list[dict[str, str]]:
     """Return the rows of the pod's namespace: whether it is offloaded, and how."""
     name = str(facts.pod["metadata"]["namespace"])
     rows = [as_row(f"namespace {name}", "enabled" if facts.enabled else "not enabled")]
@@ -121,7 +121,7 @@ def namespace_rows(facts: Facts) -> list[dict[str, str]]:
     return rows
 
 
-def _webhook(facts: Facts, spec: Mapping[str, Any]) -> dict[str, str]:
+def _webhook(facts: PodFacts, spec: Mapping[str, Any]) -> dict[str, str]:
     what = "toleration and affinity"
     tolerant = tolerates(spec.get("tolerations") or [])
     if spec.get("runtimeClassName") == RUNTIME_CLASS and tolerant:
@@ -150,7 +150,7 @@ def _unbound(pod: Mapping[str, Any]) -> dict[str, Any]:
     return {"spec": spec}
 
 
-def cluster_row(facts: Facts, record: VirtualNode) -> dict[str, str]:
+def cluster_row(facts: PodFacts, record: VirtualNode) -> dict[str, str]:
     """Return the row of one cluster: whether the pod's namespace goes there, and whether the pod may."""
     name, node, peer = str(facts.pod["metadata"]["namespace"]), record.spec.node_name, record.spec.cluster_id
     what = f"cluster {node}"
@@ -182,14 +182,14 @@ def _is_refused(remote: str | None, mapping: MappingStatus | None) -> bool:
 
 
 def _result(
-    facts: Facts, spec: Mapping[str, Any], status: Mapping[str, Any], offloaded: Mapping[str, str]
+    facts: PodFacts, spec: Mapping[str, Any], status: Mapping[str, Any], offloaded: Mapping[str, str]
 ) -> dict[str, str]:
     node = str(spec.get("nodeName") or "")
     return as_row("result", *_verdict(facts, spec, status, offloaded, node))
 
 
 def _verdict(
-    facts: Facts, spec: Mapping[str, Any], status: Mapping[str, Any], offloaded: Mapping[str, str], node: str
+    facts: PodFacts, spec: Mapping[str, Any], status: Mapping[str, Any], offloaded: Mapping[str, str], node: str
 ) -> tuple[str, str]:
     record = next((one for one in facts.records if one.spec.node_name == node), None)
     if record is not None or node in facts.nodes:
@@ -216,7 +216,7 @@ def _verdict(
 
 
 def _on_virtual(
-    facts: Facts, status: Mapping[str, Any], offloaded: Mapping[str, str], record: VirtualNode | None
+    facts: PodFacts, status: Mapping[str, Any], offloaded: Mapping[str, str], record: VirtualNode | None
 ) -> tuple[str, str]:
     if offloaded.get("status") == "False":
         return "not offloaded", join_reason(offloaded.get("reason", ""), offloaded.get("message", ""))

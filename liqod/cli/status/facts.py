@@ -21,7 +21,7 @@ from liqod.kube.resources import (
     VIRTUALNODES,
     Resource,
 )
-from liqod.model.diagnosis.cluster import DAEMON, ClusterFacts, LeaderFacts, why_not_ready
+from liqod.model.diagnosis.cluster import DAEMON, ClusterRecords, LeaderFacts, why_not_ready
 from liqod.model.diagnosis.problem import PEERINGS, Problem
 from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import Object
@@ -33,14 +33,14 @@ from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNa
 T = TypeVar("T", bound=Object)
 
 
-async def cluster_facts(session: Session) -> ClusterFacts:
+async def cluster_records(session: Session) -> ClusterRecords:
     """Return the records of the own cluster; those of the network are optional, and so are those the user may not see.
 
     Raises NotFound where liqod is not installed.
     """
     client = session.client
     leads = await leader(session)
-    return ClusterFacts(
+    return ClusterRecords(
         leader=LeaderFacts(leads.holder, leads.alive, leads.age) if leads is not None else None,
         peers=(await client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items,
         offers=(await client.list(ADVERTISEMENTS, view=Advertisement)).items,
@@ -76,4 +76,4 @@ def as_finding(problem: Problem, group: str = "") -> Finding:
 
 async def peer_hint(session: Session, peer: str) -> str:
     """Return the reason why a peer is not ready, as the hint of an error."""
-    return why_not_ready(await cluster_facts(session), peer)
+    return why_not_ready(await cluster_records(session), peer)

@@ -10,7 +10,7 @@ from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.group import did_you_mean
 from liqod.cli.console.render import join_reason, printable
-from liqod.model.diagnosis.cluster import ClusterFacts, diagnose, is_stranger
+from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, is_stranger
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import find_condition, is_true
@@ -117,7 +117,7 @@ def why(cluster: ForeignCluster, problems: Sequence[Problem]) -> str:
     return ""
 
 
-def status_rows(facts: ClusterFacts, pods: Mapping[str, int]) -> list[dict[str, Any]]:
+def status_rows(facts: ClusterRecords, pods: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return one row per peer; ``pods`` is by node name."""
     problems: dict[str, list[Problem]] = {}
     for problem in diagnose(facts):
@@ -133,7 +133,7 @@ def _sorted(clusters: Iterable[ForeignCluster]) -> list[ForeignCluster]:
 
 
 def _status_row(
-    cluster: ForeignCluster, facts: ClusterFacts, problems: Sequence[Problem], pods: Mapping[str, int]
+    cluster: ForeignCluster, facts: ClusterRecords, problems: Sequence[Problem], pods: Mapping[str, int]
 ) -> dict[str, Any]:
     peer = cluster.metadata.name
     offer, lent = facts.offer_of(peer), cluster.status.lent
@@ -171,7 +171,7 @@ def _remarks(phase: str, problems: Sequence[Problem]) -> list[str]:
     return ["degraded"] if phase in WELL and any(one.failing for one in problems) else []
 
 
-def _tunnel(peer: str, facts: ClusterFacts) -> str:
+def _tunnel(peer: str, facts: ClusterRecords) -> str:
     """Return the state of the tunnel to a peer, or that there is none, with the reason of that decision."""
     tunnel = next((one.status for one in facts.tunnels if one.metadata.name == peer), None)
     if tunnel is not None:

@@ -14,7 +14,7 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.render import join_reason, plural
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status.browse import browse
-from liqod.cli.status.facts import advice_of, cluster_facts
+from liqod.cli.status.facts import advice_of, cluster_records
 from liqod.cli.status.peers import (
     DISCOVER_COLUMNS,
     DISCOVER_WIDE,
@@ -27,7 +27,7 @@ from liqod.cli.status.peers import (
 )
 from liqod.cli.status.whoami import own_cluster
 from liqod.kube.resources import FOREIGNCLUSTERS, PODS
-from liqod.model.diagnosis.cluster import ClusterFacts, diagnose, problems_of, strangers
+from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, problems_of, strangers
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.objects.meta import Object
 from liqod.model.records.views import ForeignCluster
@@ -63,7 +63,7 @@ def status(options: Options, peer: str, watch: bool) -> None:
         raise click.UsageError("--watch is for people; it goes with -o table and -o wide only")
 
     async def show(session: Session) -> None:
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         if peer:
             _show_peer(session, facts, find(peer, facts.peers))
         else:
@@ -81,7 +81,7 @@ def status(options: Options, peer: str, watch: bool) -> None:
     in_cluster(options, work)
 
 
-async def pods_by_node(session: Session, facts: ClusterFacts) -> dict[str, int]:
+async def pods_by_node(session: Session, facts: ClusterRecords) -> dict[str, int]:
     """Return the number of pods on each virtual node."""
     counts = {}
     for node in facts.nodes:
@@ -91,7 +91,7 @@ async def pods_by_node(session: Session, facts: ClusterFacts) -> dict[str, int]:
     return counts
 
 
-def _show_all(session: Session, facts: ClusterFacts, pods: dict[str, int]) -> None:
+def _show_all(session: Session, facts: ClusterRecords, pods: dict[str, int]) -> None:
     rows = status_rows(facts, pods)
     problems = diagnose(facts)
     session.say(daemon_line(facts))
@@ -107,7 +107,7 @@ def _show_all(session: Session, facts: ClusterFacts, pods: dict[str, int]) -> No
     )
 
 
-def daemon_line(facts: ClusterFacts) -> str:
+def daemon_line(facts: ClusterRecords) -> str:
     """Return who leads, in one line."""
     leads = facts.leader
     if leads is None:
@@ -115,7 +115,7 @@ def daemon_line(facts: ClusterFacts) -> str:
     return f"daemon {leads.holder}" + ("" if leads.alive else f" last renewed its lease {leads.age:.0f} s ago")
 
 
-def show_peers(output: Output, facts: ClusterFacts, rows: Sequence[dict[str, Any]]) -> None:
+def show_peers(output: Output, facts: ClusterRecords, rows: Sequence[dict[str, Any]]) -> None:
     """Print the table of peers, and the clusters that nobody has trusted in one line."""
     peered = [row for row in rows if not row["stranger"]]
     met = strangers(facts.peers)
@@ -150,7 +150,7 @@ def as_row(problem: Problem) -> dict[str, Any]:
     return {**attrs.asdict(problem), "advice": advice_of(problem)}
 
 
-def _show_peer(session: Session, facts: ClusterFacts, cluster: ForeignCluster) -> None:
+def _show_peer(session: Session, facts: ClusterRecords, cluster: ForeignCluster) -> None:
     peer = cluster.metadata.name
     problems = problems_of(facts, peer)
     (row,) = status_rows(attrs.evolve(facts, peers=[cluster]), {})

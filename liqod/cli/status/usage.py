@@ -14,7 +14,7 @@ from twisted.internet.defer import TimeoutError as DeferTimeout
 from liqod.cli.console import complete
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Session, in_cluster
-from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.peers import find, label
 from liqod.cli.status.usage_rows import (
     COLUMNS,
@@ -23,7 +23,7 @@ from liqod.cli.status.usage_rows import (
     Claimed,
     Direction,
     Known,
-    Measured,
+    PodUsage,
     Used,
     lenders_of,
     measured,
@@ -35,7 +35,7 @@ from liqod.flow.tasks import together
 from liqod.hosting.tenants.bounds import NAME
 from liqod.kube.errors import Forbidden, KubeError, NotFound
 from liqod.kube.resources import NAMESPACES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, RESOURCEQUOTAS, Resource
-from liqod.model.diagnosis.cluster import ClusterFacts
+from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.ids import Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects import quantity
@@ -70,7 +70,7 @@ def usage(options: Options, peer: str) -> None:
     """
 
     async def work(session: Session) -> None:
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         only = find(peer, facts.peers).metadata.name if peer else ""
         notes: list[str] = []
         known = await _known(session, facts, notes)
@@ -84,7 +84,7 @@ def usage(options: Options, peer: str) -> None:
     in_cluster(options, work)
 
 
-async def _known(session: Session, facts: ClusterFacts, notes: list[str]) -> Known:
+async def _known(session: Session, facts: ClusterRecords, notes: list[str]) -> Known:
     """Return all that this user may know; ``notes`` gets what is missing, and why."""
     spaces = await _listed(session, NAMESPACES, Object, notes, labels=REMOTE_CLUSTER_LABEL)
     tenants = {one.metadata.name: tenant_of(one) for one in spaces if tenant_of(one)}
@@ -122,7 +122,7 @@ def _whose(pod: Pod, nodes: Mapping[str, str], tenants: Mapping[str, str]) -> tu
     return None
 
 
-def bounds(facts: ClusterFacts) -> dict[tuple[str, Direction], Resources]:
+def bounds(facts: ClusterRecords) -> dict[tuple[str, Direction], Resources]:
     """Return what offers allow in each direction. Pure."""
     found: dict[tuple[str, Direction], Resources] = {}
     for record in facts.virtual_nodes:
@@ -157,9 +157,9 @@ async def _listed(
         return []
 
 
-async def _stats(session: Session, nodes: Iterable[str], notes: list[str]) -> dict[Key, Measured]:
+async def _stats(session: Session, nodes: Iterable[str], notes: list[str]) -> dict[Key, PodUsage]:
     """Return what the kubelets of nodes measure, by pod; those that do not answer are noted."""
-    slots, found = DeferredSemaphore(AT_A_TIME), dict[Key, Measured]()
+    slots, found = DeferredSemaphore(AT_A_TIME), dict[Key, PodUsage]()
     chosen = sorted(filter(None, nodes))
     if len(chosen) > NODES_ASKED:
         notes.append(f"{len(chosen) - NODES_ASKED} nodes are not asked what they measure")
@@ -213,7 +213,7 @@ async def _counted(session: Session, tenants: Mapping[str, str], notes: list[str
     return found
 
 
-async def _carried(session: Session, facts: ClusterFacts, notes: list[str]) -> dict[str, Carried]:
+async def _carried(session: Session, facts: ClusterRecords, notes: list[str]) -> dict[str, Carried]:
     """Return the bytes of the tunnels, if this host has them."""
     if not facts.tunnels:
         return {}

@@ -87,7 +87,7 @@ class Summary(View, frozen=True):
 
 
 @attrs.frozen
-class Measured:
+class PodUsage:
     """What a kubelet measured of a pod; None: not measured."""
 
     cores: Fraction | None = None
@@ -105,7 +105,7 @@ class Used:
     direction: Direction
     namespace: str
     requests: Resources
-    measured: Measured | None = None
+    measured: PodUsage | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -142,7 +142,7 @@ class Known:
     home: Mapping[str, str] = {}
 
 
-def measured(body: bytes) -> dict[Key, Measured]:
+def measured(body: bytes) -> dict[Key, PodUsage]:
     """Return what a summary says of pods; raises ValueError for what is none."""
     try:
         summary = msgspec.json.decode(body, type=Summary)
@@ -151,7 +151,7 @@ def measured(body: bytes) -> dict[Key, Measured]:
     return {Key(one.pod_ref.namespace, one.pod_ref.name): _of_stats(one) for one in summary.pods}
 
 
-def _of_stats(one: PodStats) -> Measured:
+def _of_stats(one: PodStats) -> PodUsage:
     nano = _sane(one.cpu.usage_nano_cores if one.cpu is not None else None)
     net = one.network or NetworkStats()
     volumes = {
@@ -159,7 +159,7 @@ def _of_stats(one: PodStats) -> Measured:
         for each in one.volume
         if each.pvc_ref is not None and (size := _sane(each.used_bytes)) is not None
     }
-    return Measured(
+    return PodUsage(
         cores=Fraction(nano, 10**9) if nano is not None else None,
         memory=_sane(one.memory.working_set_bytes if one.memory is not None else None),
         received=_sane(net.rx_bytes),

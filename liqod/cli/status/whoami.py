@@ -20,7 +20,7 @@ from liqod.model.timestamps import parse_rfc3339
 
 
 @attrs.frozen
-class OwnCluster:
+class ClusterIdentity:
     """The cluster's ID and key; fingerprint and words are empty while there is no key."""
 
     cluster_id: str
@@ -37,7 +37,7 @@ class Leader:
     age: float
 
 
-async def own_cluster(session: Session) -> OwnCluster:
+async def own_cluster(session: Session) -> ClusterIdentity:
     """Return the identity in this cluster's certificate, or the ID that the daemon will put into one."""
     try:
         secret: dict[str, Any] = await session.client.get(
@@ -46,9 +46,9 @@ async def own_cluster(session: Session) -> OwnCluster:
         pem = base64.b64decode((secret.get("data") or {}).get("tls.crt", ""), validate=True)
         certificate = read_certificates(pem)[0]
     except (NotFound, ValueError):
-        return OwnCluster(await _future_id(session))
+        return ClusterIdentity(await _future_id(session))
     fingerprint = fingerprint_of(certificate)
-    return OwnCluster(common_name(certificate) or await _future_id(session), fingerprint, words(fingerprint))
+    return ClusterIdentity(common_name(certificate) or await _future_id(session), fingerprint, words(fingerprint))
 
 
 async def _future_id(session: Session) -> str:

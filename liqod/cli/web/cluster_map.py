@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import quote
 
 from liqod.cli.web.markup import Markup, tag
-from liqod.cli.web.view import TONES, Overview, Peer, Share
+from liqod.cli.web.view import TONES, Overview, PeerRow, ResourceUsage
 from liqod.model.text import clean_text
 
 WIDTH: Final = 960
@@ -58,13 +58,13 @@ def _home(name: str, middle: int) -> Markup:
     )
 
 
-def _line(peer: Peer, start: int, end: int, side: int) -> Markup:
+def _line(peer: PeerRow, start: int, end: int, side: int) -> Markup:
     near, far = WIDTH // 2 + side * HOME[0] // 2, WIDTH // 2 + side * (WIDTH // 2 - BOX[0] - 2)
     bend = (near + far) // 2
     return tag("path", class_=f"line {peer.tone}", d=f"M{near} {start} C{bend} {start} {bend} {end} {far} {end}")
 
 
-def _box(peer: Peer, left: int, top: int) -> Markup:
+def _box(peer: PeerRow, left: int, top: int) -> Markup:
     row = peer.row
     sharing = f"borrowing {row['borrowing'] or 'nothing'}; lending {row['lending'] or 'nothing'}"
     said = f"{peer.name}: {row['state']}, {TONES[peer.tone]}; {sharing}; {peer.traffic or 'no tunnel'}"
@@ -84,7 +84,7 @@ def _box(peer: Peer, left: int, top: int) -> Markup:
     )
 
 
-def _bar(share: Share, left: int, top: int) -> Markup:
+def _bar(share: ResourceUsage, left: int, top: int) -> Markup:
     whole = BOX[0] - 28
     return tag(
         "g",
@@ -102,7 +102,7 @@ def _cut(text: str, letters: int = LETTERS) -> str:
     return clean_text(text, letters, ellipsis=True)
 
 
-def legend(peers: Sequence[Peer]) -> Markup:
+def legend(peers: Sequence[PeerRow]) -> Markup:
     """Return what the lines on the map mean, for the states that are on it."""
     shown = [tone for tone in TONES if any(peer.tone == tone for peer in peers[:SHOWN])]
     samples = [

@@ -10,9 +10,9 @@ from twisted.internet.defer import Deferred
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.session import Session
-from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.whoami import own_cluster
-from liqod.cli.web.view import Records
+from liqod.cli.web.view import Snapshot
 from liqod.flow.clocks import wall_clock
 from liqod.kube.errors import Forbidden, KubeError
 from liqod.kube.resources import EVENTS, PODS
@@ -30,13 +30,13 @@ class ClusterReader:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._records: Records | None = None
+        self._records: Snapshot | None = None
         self._seen = ""
         self._trouble: CliError | None = None
         self._due = float("-inf")
         self._reading: list[Deferred[None]] | None = None
 
-    async def read(self) -> tuple[Records, str]:
+    async def read(self) -> tuple[Snapshot, str]:
         """Return the records, and why they are out of date (empty: they are not).
 
         Raises CliError while they could never be read.
@@ -71,13 +71,13 @@ class ClusterReader:
                 one.callback(None)
 
 
-async def _records(session: Session) -> Records:
-    facts = await cluster_facts(session)
+async def _records(session: Session) -> Snapshot:
+    facts = await cluster_records(session)
     pods: dict[str, Sequence[Pod]] = {}
     for node in facts.nodes:
         name = node.metadata.name
         pods[name] = (await session.client.list(PODS, view=Pod, fields=f"spec.nodeName={name}")).items
-    return Records(home=await _home(session), facts=facts, pods=pods, events=await _events(session))
+    return Snapshot(home=await _home(session), facts=facts, pods=pods, events=await _events(session))
 
 
 async def _home(session: Session) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from liqod.cli.web.cluster_map import SHOWN, cluster_map, legend
 from liqod.cli.web.markup import DOCTYPE, Child, Markup, join, tag
-from liqod.cli.web.view import TONES, Moment, Overview, Peer, PeerPage, Share, Step
+from liqod.cli.web.view import TONES, AdviceRow, Overview, PeerPage, PeerRow, ResourceUsage, TimelineEntry
 
 SEVERITIES = {"error": "broken", "warning": "attention", "info": "quiet"}
 
@@ -104,7 +104,7 @@ def section(name: str, heading: str, *children: Child) -> Markup:
     return tag("section", tag("h2", heading, id=f"{name}-h"), *children, id=name, aria_labelledby=f"{name}-h")
 
 
-def steps_section(steps: Sequence[Step]) -> Markup:
+def steps_section(steps: Sequence[AdviceRow]) -> Markup:
     """Return what is wrong and what to do about it."""
     shown: Child = tag("p", "Nothing is wrong, and nothing is to be done.")
     if steps:
@@ -113,7 +113,7 @@ def steps_section(steps: Sequence[Step]) -> Markup:
     return section("next", "What to do next", shown, more)
 
 
-def _step(step: Step) -> Markup:
+def _step(step: AdviceRow) -> Markup:
     tone = SEVERITIES.get(step.severity, "quiet")
     since: Child = [" (since ", _time(step.since), ")"] if step.since else None
     advice = tag("p", step.advice, class_="advice") if step.advice else None
@@ -121,7 +121,7 @@ def _step(step: Step) -> Markup:
     return tag("li", text, advice, class_=tone)
 
 
-def _badge(peer: Peer) -> Markup:
+def _badge(peer: PeerRow) -> Markup:
     return tag("span", TONES[peer.tone], class_=f"badge {peer.tone}")
 
 
@@ -144,7 +144,7 @@ def _peers_table(page: Overview) -> Markup:
     return section("peers", "Peers", _table("All known clusters", heads, rows, empty), more)
 
 
-def _shares_table(shares: Sequence[Share]) -> Markup | None:
+def _shares_table(shares: Sequence[ResourceUsage]) -> Markup | None:
     if not shares:
         return None
     rows: list[Sequence[Child]] = [
@@ -162,7 +162,7 @@ def _shares_table(shares: Sequence[Share]) -> Markup | None:
     return _table("Capacity of the virtual node", ("Resource", "Requested", "Whole", "Share"), rows, "")
 
 
-def _timeline(moments: Sequence[Moment]) -> Markup:
+def _timeline(moments: Sequence[TimelineEntry]) -> Markup:
     rows = [(_time(one.at), one.what, one.state, one.why) for one in moments]
     heads = ("When", "What", "State", "Why")
     return section(

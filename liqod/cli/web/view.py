@@ -13,7 +13,7 @@ from liqod.cli.status.explain_other import explain_peer
 from liqod.cli.status.facts import advice_of
 from liqod.cli.status.peers import discover_rows, status_rows
 from liqod.cli.status.status import daemon_line
-from liqod.model.diagnosis.cluster import ClusterFacts, diagnose, problems_of
+from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, problems_of
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.names import advertisement_name
 from liqod.model.objects import quantity
@@ -39,17 +39,17 @@ SHOWN_MOMENTS: Final = 60
 
 
 @attrs.frozen(kw_only=True)
-class Records:
+class Snapshot:
     """What was read from the cluster at one moment; ``pods`` by virtual node, ``events`` as the API has them."""
 
     home: str
-    facts: ClusterFacts
+    facts: ClusterRecords
     pods: Mapping[str, Sequence[Pod]] = {}
     events: Sequence[Mapping[str, Any]] = ()
 
 
 @attrs.frozen
-class Step:
+class AdviceRow:
     """Something that is wrong and what to do about it."""
 
     severity: str
@@ -59,7 +59,7 @@ class Step:
 
 
 @attrs.frozen
-class Share:
+class ResourceUsage:
     """How much of a resource of a virtual node is requested by pods."""
 
     resource: str
@@ -69,13 +69,13 @@ class Share:
 
 
 @attrs.frozen(kw_only=True)
-class Peer:
+class PeerRow:
     """One peer as the map and the table show it; ``row`` is the one of ``liqodctl status``."""
 
     row: Mapping[str, Any]
     tone: Tone
     traffic: str
-    shares: Sequence[Share]
+    shares: Sequence[ResourceUsage]
     next: str
 
     @property
@@ -96,13 +96,13 @@ class Overview:
     home: str
     daemon: str
     summary: str
-    peers: Sequence[Peer]
+    peers: Sequence[PeerRow]
     hidden: int
-    steps: Sequence[Step]
+    steps: Sequence[AdviceRow]
 
 
 @attrs.frozen
-class Moment:
+class TimelineEntry:
     """An entry of the timeline; ``at`` is RFC 3339."""
 
     at: str
@@ -116,17 +116,17 @@ class PeerPage:
     """The page of one peer."""
 
     home: str
-    peer: Peer
+    peer: PeerRow
     details: Sequence[tuple[str, str]]
-    steps: Sequence[Step]
+    steps: Sequence[AdviceRow]
     result: str
-    timeline: Sequence[Moment]
+    timeline: Sequence[TimelineEntry]
     offers: Sequence[tuple[str, str, str]]
     pods: Sequence[tuple[str, str, str]]
     hidden_pods: int
 
 
-def overview(records: Records) -> Overview:
+def overview(records: Snapshot) -> Overview:
     """Return the first page."""
     facts = records.facts
     order = list(TONES)
@@ -141,7 +141,7 @@ def overview(records: Records) -> Overview:
     )
 
 
-def peer_page(records: Records, peer_id: str) -> PeerPage | None:
+def peer_page(records: Snapshot, peer_id: str) -> PeerPage | None:
     """Return the page of the peer with a cluster ID, None where there is no such peer."""
     facts = records.facts
     cluster = next((one for one in facts.peers if one.metadata.name == peer_id), None)
@@ -176,13 +176,13 @@ def peer_page(records: Records, peer_id: str) -> PeerPage | None:
     )
 
 
-def step_of(problem: Problem) -> Step:
+def step_of(problem: Problem) -> AdviceRow:
     """Return a problem with the advice that every command gives about it."""
     text = f"{problem.kind} {problem.name}: {join_reason(problem.code, problem.cause)}"
-    return Step(problem.severity, text, advice_of(problem), problem.since)
+    return AdviceRow(problem.severity, text, advice_of(problem), problem.since)
 
 
-def _peers(records: Records, clusters: Sequence[ForeignCluster]) -> list[Peer]:
+def _peers(records: Snapshot, clusters: Sequence[ForeignCluster]) -> list[PeerRow]:
     facts = records.facts
     counts = {node: len(pods) for node, pods in records.pods.items()}
     rows = status_rows(attrs.evolve(facts, peers=clusters), counts)
@@ -190,14 +190,14 @@ def _peers(records: Records, clusters: Sequence[ForeignCluster]) -> list[Peer]:
     return [_peer(records, by_id[row["id"]], row) for row in rows]
 
 
-def _peer(records: Records, cluster: ForeignCluster, row: Mapping[str, Any]) -> Peer:
+def _peer(records: Snapshot, cluster: ForeignCluster, row: Mapping[str, Any]) -> PeerRow:
     facts, peer = records.facts, cluster.metadata.name
     problems = problems_of(facts, peer)
     tunnel = next((one for one in facts.tunnels if one.metadata.name == peer), None)
     first = next((advice for one in problems if (advice := advice_of(one))), "")
     if row["stranger"]:
         first = explain_peer(facts, cluster)[-1]["why"]
-    return Peer(
+    return PeerRow(
         row=row,
         tone=_tone(row, problems),
         traffic=traffic(tunnel),
@@ -231,7 +231,7 @@ def traffic(tunnel: TunnelEndpoint | None) -> str:
     return ", ".join(str(part) for part in parts if part)
 
 
-def _shares(records: Records, name: str) -> list[Share]:
+def _shares(records: Snapshot, name: str) -> list[ResourceUsage]:
     node = records.facts.node(name)
     if node is None:
         return []
@@ -242,7 +242,7 @@ def _shares(records: Records, name: str) -> list[Share]:
     except ValueError:
         return []
     return [
-        Share(
+        ResourceUsage(
             resource,
             quantity.render(used.get(resource, Fraction(0)), resource=resource),
             quantity.render(whole[resource], resource=resource),
@@ -253,7 +253,7 @@ def _shares(records: Records, name: str) -> list[Share]:
     ]
 
 
-def _summary(peers: Sequence[Peer]) -> str:
+def _summary(peers: Sequence[PeerRow]) -> str:
     counts = [(words, sum(peer.tone == tone for peer in peers)) for tone, words in TONES.items()]
     found = ", ".join(f"{count} {words}" for words, count in counts if count)
     return f"{plural(len(peers), 'cluster')}: {found}" if found else "no peers yet"
@@ -267,7 +267,7 @@ def _offers(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [(what, str(resources), verdict) for what, resources, verdict in offers if resources]
 
 
-def _timeline(records: Records, cluster: ForeignCluster) -> list[Moment]:
+def _timeline(records: Snapshot, cluster: ForeignCluster) -> list[TimelineEntry]:
     """Return the changes of a peer's conditions and the events about it, the newest first."""
     facts, peer = records.facts, cluster.metadata.name
     nodes = facts.node_names_of(peer)
@@ -289,12 +289,12 @@ def _timeline(records: Records, cluster: ForeignCluster) -> list[Moment]:
         if about.get("name") == peer:
             at = event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or ""
             why = str(event.get("message") or "")
-            found.append(Moment(str(at), "event", str(event.get("reason") or ""), why))
+            found.append(TimelineEntry(str(at), "event", str(event.get("reason") or ""), why))
     return sorted(found, key=lambda moment: moment.at, reverse=True)
 
 
-def _of_conditions(what: str, conditions: Iterable[Condition]) -> Iterable[Moment]:
+def _of_conditions(what: str, conditions: Iterable[Condition]) -> Iterable[TimelineEntry]:
     for one in conditions:
         if one.last_transition_time:
             why = join_reason(one.reason, one.message)
-            yield Moment(one.last_transition_time, what, f"{one.type} {one.status}", why)
+            yield TimelineEntry(one.last_transition_time, what, f"{one.type} {one.status}", why)

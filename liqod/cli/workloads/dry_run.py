@@ -18,20 +18,20 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection.forge.reflected import Withheld
 from liqod.kubelet.reflection.kinds import KINDS, Kind
 from liqod.kubelet.reflection.views import Reflectable
-from liqod.model.diagnosis.cluster import ClusterFacts, name_of
+from liqod.model.diagnosis.cluster import ClusterRecords, name_of
 from liqod.model.ids import ClusterID
 from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE, remote_namespace
 from liqod.model.objects import quantity
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import PodSpec, pod_requests
-from liqod.model.records.offloading import LOCAL, REMOTE, NamespaceOffloading, Policy, policy_of
+from liqod.model.records.offloading import LOCAL, REMOTE, NamespaceOffloading, OffloadingPolicy, policy_of
 from liqod.webhook.placement import TooManyTerms, mutations
 
 COLUMNS = {"what": "WHAT", "name": "NAME", "then": "THEN", "why": "WHY"}
 
 
 async def preview(
-    session: Session, facts: ClusterFacts, name: str, spec: dict[str, Any], home: str
+    session: Session, facts: ClusterRecords, name: str, spec: dict[str, Any], home: str
 ) -> list[dict[str, str]]:
     """Return a row for each cluster, pod and object of a namespace: what would become of it, and why."""
     before = next((one for one in facts.offloadings if one.metadata.namespace == name), None)
@@ -51,7 +51,7 @@ async def preview(
     return rows
 
 
-def cluster_rows(facts: ClusterFacts, name: str, policy: Policy, home: str) -> list[dict[str, str]]:
+def cluster_rows(facts: ClusterRecords, name: str, policy: OffloadingPolicy, home: str) -> list[dict[str, str]]:
     """Return the row of each cluster that lends: selected or not, and the name of the namespace there. Pure."""
     names = {peer.metadata.name: name_of(peer) for peer in facts.peers}
     rows = []
@@ -73,13 +73,15 @@ def cluster_rows(facts: ClusterFacts, name: str, policy: Policy, home: str) -> l
     return rows or [_row("cluster", "-", "nothing", "nothing is borrowed: no cluster has a virtual node here")]
 
 
-def pod_rows(facts: ClusterFacts, policy: Policy, pods: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def pod_rows(
+    facts: ClusterRecords, policy: OffloadingPolicy, pods: Sequence[Mapping[str, Any]]
+) -> list[dict[str, str]]:
     """Return the row of each pod: where a new one like it could run. Pure."""
     nodes = [node for node in facts.nodes if policy.includes(node.metadata.name, node.metadata.labels)]
     return [_pod_row(pod, policy, nodes) for pod in pods]
 
 
-def _pod_row(pod: Mapping[str, Any], policy: Policy, nodes: Sequence[Node]) -> dict[str, str]:
+def _pod_row(pod: Mapping[str, Any], policy: OffloadingPolicy, nodes: Sequence[Node]) -> dict[str, str]:
     name, spec = str(pod["metadata"]["name"]), dict(pod.get("spec") or {})
     here = spec.pop("nodeName", "")
     if any(one.get("kind") == "DaemonSet" for one in pod["metadata"].get("ownerReferences") or []):

@@ -14,7 +14,7 @@ from liqod.cli.console.group import Group
 from liqod.cli.console.options import Options, group_options, record_options, wait_options
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
-from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.whoami import own_cluster
 from liqod.cli.workloads import dry_run
 from liqod.kube.cache import wait
@@ -125,7 +125,7 @@ async def _preview(session: Session, name: str, spec: dict[str, Any]) -> None:
     await _namespace(session, name)
     _refuse_system(name)
     await _check_name(session, name, spec)
-    facts, me = await cluster_facts(session), await own_cluster(session)
+    facts, me = await cluster_records(session), await own_cluster(session)
     rows = await dry_run.preview(session, facts, name, spec, me.cluster_id)
     session.table(rows, dry_run.COLUMNS, beneath=["why"])
     session.say("nothing was changed; quota, Pod Security and policies of a lender are decided there, when a pod comes")

@@ -9,7 +9,7 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, cluster_options, namespace_option
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.status.copies import COPIES, copies_of, kind_named
-from liqod.cli.status.facts import cluster_facts
+from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.whoami import own_cluster
 from liqod.model.ids import Key
 
@@ -35,7 +35,7 @@ def who_has(options: Options, wanted: str, namespace: str) -> None:
     kind = kind_named(kind_name)
 
     async def work(session: Session) -> None:
-        facts = await cluster_facts(session)
+        facts = await cluster_records(session)
         me = await own_cluster(session)
         rows = await copies_of(session, facts, kind, Key(namespace, name), me.cluster_id)
         empty = f"no other cluster has the namespace {namespace}: the object is in this cluster only"

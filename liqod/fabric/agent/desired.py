@@ -66,7 +66,7 @@ PROTOCOLS: Final = frozenset({"tcp", "udp", "sctp"})
 
 
 @attrs.frozen(kw_only=True)
-class Limits:
+class RecordLimits:
     """What records may say on this host, by its own settings and by what it needs.
 
     A peer's networks lie inside ``given`` (the pools and the accepted networks), ranges for its Services inside
@@ -92,7 +92,7 @@ class Derived:
 
 
 def desired_network(
-    gateway: NetworkGatewaySpec, records: Sequence[TunnelEndpoint], limits: Limits, mtu: int
+    gateway: NetworkGatewaySpec, records: Sequence[TunnelEndpoint], limits: RecordLimits, mtu: int
 ) -> Derived:
     """Return the network that records describe, as far as the limits allow it; ``mtu`` is the tunnel device's.
 
@@ -133,7 +133,7 @@ def desired_network(
     )
 
 
-def link_of(record: TunnelEndpoint, limits: Limits, mtu: int) -> Link:
+def link_of(record: TunnelEndpoint, limits: RecordLimits, mtu: int) -> Link:
     """Return the link that a record describes; raises Refusal where the limits forbid it, or it says nothing sound."""
     spec = record.spec
     if not spec.detailed:
@@ -184,7 +184,7 @@ def link_of(record: TunnelEndpoint, limits: Limits, mtu: int) -> Link:
     )
 
 
-def _peer_services(record: TunnelEndpoint, limits: Limits) -> tuple[ServiceMap, ...]:
+def _peer_services(record: TunnelEndpoint, limits: RecordLimits) -> tuple[ServiceMap, ...]:
     named, seen = record.spec.remote.service_cidrs, record.spec.remote_seen.service_cidrs
     for text in named[:MAX_SERVICE_NETWORKS]:
         network(text, "a network of the peer's Services")
@@ -197,7 +197,7 @@ def _peer_services(record: TunnelEndpoint, limits: Limits) -> tuple[ServiceMap, 
     return service_maps(named, seen)
 
 
-def _services(record: TunnelEndpoint, limits: Limits) -> list[Network]:
+def _services(record: TunnelEndpoint, limits: RecordLimits) -> list[Network]:
     found = [
         network(text, "a network of this cluster's Services")
         for text in record.spec.local.service_cidrs[:MAX_SERVICE_NETWORKS]
@@ -208,7 +208,7 @@ def _services(record: TunnelEndpoint, limits: Limits) -> list[Network]:
     return found
 
 
-def _check_keys(public_key: str, next_key: str, limits: Limits) -> None:
+def _check_keys(public_key: str, next_key: str, limits: RecordLimits) -> None:
     if not is_key(public_key) or (next_key and not is_key(next_key)):
         raise Refusal("BadKey", "the peer's tunnel key is not a WireGuard public key")
     if limits.keys & {public_key, next_key}:
@@ -223,7 +223,7 @@ def _check_apart(one: Link, two: Link) -> None:
             raise Refusal("CIDROverlap", f"the network {network_} overlaps one of {two.peer}")
 
 
-def _remote(record: TunnelEndpoint, limits: Limits) -> tuple[Network, ...]:
+def _remote(record: TunnelEndpoint, limits: RecordLimits) -> tuple[Network, ...]:
     seen = record.spec.remote_seen
     if not seen.pod_cidrs or len(seen.pod_cidrs) > MAX_NETWORKS:
         raise Refusal("NoPodNetwork", f"a peer has from 1 to {MAX_NETWORKS} networks of pods")
@@ -244,7 +244,7 @@ def _remote(record: TunnelEndpoint, limits: Limits) -> tuple[Network, ...]:
     return tuple(found)
 
 
-def _ours(record: TunnelEndpoint, limits: Limits) -> tuple[list[Network], Network | None, Network | None]:
+def _ours(record: TunnelEndpoint, limits: RecordLimits) -> tuple[list[Network], Network | None, Network | None]:
     local = record.spec.local
     if not local.pod_cidrs or len(local.pod_cidrs) > MAX_NETWORKS:
         raise Refusal("NoPodNetwork", f"a cluster has from 1 to {MAX_NETWORKS} networks of pods")
@@ -267,7 +267,9 @@ def _allowed(texts: Iterable[str], ours: Sequence[Network]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _exports(exports: Sequence[SeenExport], seen: Sequence[Network], limits: Limits) -> tuple[ExportedAddress, ...]:
+def _exports(
+    exports: Sequence[SeenExport], seen: Sequence[Network], limits: RecordLimits
+) -> tuple[ExportedAddress, ...]:
     if len(exports) > MOST_EXPORTS:
         raise Refusal("TooMany", f"more than {MOST_EXPORTS} exported addresses")
     found: dict[str, ExportedAddress] = {}
@@ -296,7 +298,7 @@ def _port(text: str) -> tuple[str, int]:
     return protocol.lower(), port
 
 
-def _own_addresses(gateway: NetworkGatewaySpec, limits: Limits) -> tuple[Network, ...]:
+def _own_addresses(gateway: NetworkGatewaySpec, limits: RecordLimits) -> tuple[Network, ...]:
     found: dict[int, Network] = {}
     for one in parse_networks(gateway.addresses[:2]):
         if one.num_addresses == 1 and overlaps(one, limits.externals):
@@ -304,7 +306,7 @@ def _own_addresses(gateway: NetworkGatewaySpec, limits: Limits) -> tuple[Network
     return tuple(found[version] for version in sorted(found))
 
 
-def _vteps(gateway: NetworkGatewaySpec, limits: Limits) -> tuple[Vtep, ...]:
+def _vteps(gateway: NetworkGatewaySpec, limits: RecordLimits) -> tuple[Vtep, ...]:
     """Return the hosts on the overlay; a network that this host needs itself is never routed to one of them."""
     found: dict[str, Vtep] = {}
     for host in gateway.hosts[:MAX_HOSTS]:

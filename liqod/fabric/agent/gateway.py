@@ -17,7 +17,7 @@ from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.address_watch import AddressWatch
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe
 from liqod.fabric.agent.kernel.host_facts import host_addresses, name_servers, tunnel_mtu, uplink_mtu
-from liqod.fabric.agent.kernel.model import INWARD, Desired, Observed, Overlay, Step, TunnelPeer
+from liqod.fabric.agent.kernel.model import INWARD, DesiredKernel, HostCommand, ObservedKernel, Overlay, TunnelPeer
 from liqod.fabric.agent.kernel.plan import plan, removal, show
 from liqod.fabric.agent.kernel.preflight import find_lacks
 from liqod.fabric.agent.kernel.routes import host_networks, next_hops
@@ -66,8 +66,8 @@ class GatewayAgent(MultiService):
         self._uplink = 0
         self._addresses: frozenset[str] = frozenset()
         self._converged_at: frozenset[str] = frozenset()
-        self._observed = Observed()
-        self.last_plan: tuple[Step, ...] = ()
+        self._observed = ObservedKernel()
+        self.last_plan: tuple[HostCommand, ...] = ()
 
     def sources(self) -> Iterable[Source[str]]:
         """Yield what enqueues a pass of the converge loop."""
@@ -148,7 +148,7 @@ class GatewayAgent(MultiService):
         date = rfc3339(from_epoch(peer.handshake)) if peer.handshake else None
         return self._handshakes.at(key, date, past=True)
 
-    async def preview(self, desired: DesiredNetwork) -> tuple[Step, ...]:
+    async def preview(self, desired: DesiredNetwork) -> tuple[HostCommand, ...]:
         """Return what ``converge`` would do now; nothing is changed."""
         await self.observe()
         wanted = self._kernel_state(desired, (await self._keys.keys()).current)
@@ -179,7 +179,7 @@ class GatewayAgent(MultiService):
         await self._apply(await self.preview_removal(), "there is no peer: removing the network")
         await self._keys.keys()
 
-    async def preview_removal(self) -> tuple[Step, ...]:
+    async def preview_removal(self) -> tuple[HostCommand, ...]:
         """Return what ``clear`` would do now; nothing is changed."""
         await self.observe()
         return removal(self._settings.device, self._observed)
@@ -199,9 +199,9 @@ class GatewayAgent(MultiService):
             pods=dict(self._pinger.paths),
         )
 
-    def _kernel_state(self, desired: DesiredNetwork, key: TunnelKey) -> Desired:
+    def _kernel_state(self, desired: DesiredNetwork, key: TunnelKey) -> DesiredKernel:
         network = self._settings
-        return Desired(
+        return DesiredKernel(
             device=network.device,
             create=self._create,
             listen_port=network.listen_port,
@@ -232,7 +232,7 @@ class GatewayAgent(MultiService):
             priority=network.rule_priority - 1,
         )
 
-    async def _apply(self, steps: tuple[Step, ...], what: str) -> None:
+    async def _apply(self, steps: tuple[HostCommand, ...], what: str) -> None:
         self.last_plan = steps
         if steps:
             self._log.info("{task}: {count} steps", task=what, count=len(steps))

@@ -33,7 +33,7 @@ class TunnelKey:
 
 
 @attrs.frozen
-class Keys:
+class TunnelKeys:
     """The key in use, and the next one where a rotation is under way."""
 
     current: TunnelKey
@@ -57,7 +57,7 @@ def generate() -> TunnelKey:
     return from_private(base64.b64encode(raw).decode())
 
 
-async def load_or_create(client: Client, namespace: str) -> Keys:
+async def load_or_create(client: Client, namespace: str) -> TunnelKeys:
     """Return the cluster's keys; creates the first one where there is none."""
     try:
         return _read(await client.get(SECRETS, SECRET, namespace))
@@ -73,7 +73,7 @@ async def load_or_create(client: Client, namespace: str) -> Keys:
     except AlreadyExists:
         # 409: another daemon of this cluster created it first; its key is used.
         return _read(await client.get(SECRETS, SECRET, namespace))
-    return Keys(key)
+    return TunnelKeys(key)
 
 
 async def plan_next(client: Client, namespace: str) -> TunnelKey:
@@ -86,22 +86,22 @@ async def plan_next(client: Client, namespace: str) -> TunnelKey:
     return key
 
 
-async def exchange(client: Client, namespace: str, keys: Keys) -> Keys:
+async def exchange(client: Client, namespace: str, keys: TunnelKeys) -> TunnelKeys:
     """Make the next key the current one."""
     if keys.next is None:
         return keys
     patch = {"data": {FIELD: _encoded(keys.next.private), NEXT: None}}
     await client.patch(SECRETS, SECRET, patch, namespace, view=None)
-    return Keys(keys.next)
+    return TunnelKeys(keys.next)
 
 
 def _encoded(private: str) -> str:
     return base64.b64encode(private.encode()).decode()
 
 
-def _read(secret: dict[str, Any]) -> Keys:
+def _read(secret: dict[str, Any]) -> TunnelKeys:
     current = _field(secret, FIELD)
-    return Keys(current, _field(secret, NEXT) if (secret.get("data") or {}).get(NEXT) else None)
+    return TunnelKeys(current, _field(secret, NEXT) if (secret.get("data") or {}).get(NEXT) else None)
 
 
 def _field(secret: dict[str, Any], name: str) -> TunnelKey:

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from liqod.fabric.agent.key import SECRET, Keys, exchange, load_or_create
+from liqod.fabric.agent.key import SECRET, TunnelKeys, exchange, load_or_create
 from liqod.flow.controller import Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
@@ -37,7 +37,7 @@ class KeyRing:
         self._client = client
         self._clock = clock
         self._namespace = namespace
-        self._keys: Keys | None = None
+        self._keys: TunnelKeys | None = None
         self._since = 0.0
         # The view has no data: the cache must not hold the private key, which is read when it is needed.
         self._watched: Informer[Object] = informers.of(
@@ -62,18 +62,18 @@ class KeyRing:
         """Return a Deferred that fires when the Secret, and what peers have confirmed, was listed."""
         return gatherResults([self._watched.when_synced(), self._configs.when_synced()], consumeErrors=True)
 
-    async def keys(self) -> Keys:
+    async def keys(self) -> TunnelKeys:
         """Return the keys; creates them where there are none."""
         if self._keys is None:
             self._keys = await load_or_create(self._client, self._namespace)
             self._since = self._clock.seconds()
         return self._keys
 
-    async def rotated(self) -> Keys:
+    async def rotated(self) -> TunnelKeys:
         """Return the keys; makes the next one the current one first, where there is one and every peer accepts it."""
         return await self.rotate(self._configs.items())
 
-    async def rotate(self, configs: Iterable[NetworkConfig]) -> Keys:
+    async def rotate(self, configs: Iterable[NetworkConfig]) -> TunnelKeys:
         """Make the next key the current one, where there is one and all peers accept it; return the keys after that."""
         keys = await self.keys()
         if keys.next is None:

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe_node
 from liqod.fabric.agent.kernel.host_facts import uplink_mtu
-from liqod.fabric.agent.kernel.model import NodeDesired, Step
+from liqod.fabric.agent.kernel.model import DesiredNodeKernel, HostCommand
 from liqod.fabric.agent.kernel.plan import node_plan, node_removal, show
 from liqod.fabric.agent.kernel.vxlan import device_name
 from liqod.fabric.agent.node_view import node_desired, own_node
@@ -50,7 +50,7 @@ class NodeFabric(ConvergeLoop):
         """The current state of this host, in one line."""
         self.ready = Gate()
         """Opens when the kernel was configured by the records for the first time."""
-        self.last_plan: tuple[Step, ...] = ()
+        self.last_plan: tuple[HostCommand, ...] = ()
 
     @property
     def converged(self) -> bool:
@@ -66,7 +66,7 @@ class NodeFabric(ConvergeLoop):
         """Return a Deferred that fires when the records are known."""
         return gatherResults([self._tunnels.when_synced(), self._nodes.when_synced()], consumeErrors=True)
 
-    async def preview(self) -> tuple[Step, ...]:
+    async def preview(self) -> tuple[HostCommand, ...]:
         """Return what a pass would change on this host now; nothing is changed."""
         return (await self._plan())[1]
 
@@ -94,7 +94,7 @@ class NodeFabric(ConvergeLoop):
         self._summarize(desired)
         self.ready.open()
 
-    async def _plan(self) -> tuple[NodeDesired | None, tuple[Step, ...]]:
+    async def _plan(self) -> tuple[DesiredNodeKernel | None, tuple[HostCommand, ...]]:
         shown = await checked(self._kernel, ("ip", "-j", "addr", "show"))
         uplink = uplink_mtu(shown.out, self._address)
         network, records = self._settings, self._tunnels.items()
@@ -108,7 +108,7 @@ class NodeFabric(ConvergeLoop):
                 patch = {"metadata": {"annotations": {OVERLAY_ANNOTATION: value or None}}}
                 await self._client.patch(NODES, name, patch, view=None)
 
-    def _summarize(self, desired: NodeDesired | None) -> None:
+    def _summarize(self, desired: DesiredNodeKernel | None) -> None:
         if desired is None:
             summary = "node: no peer is reached through a gateway"
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from liqod.fabric.agent.kernel.model import PRIORITY, TABLE, NodeDesired, Overlay
+from liqod.fabric.agent.kernel.model import PRIORITY, TABLE, DesiredNodeKernel, Overlay
 from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu
 from liqod.fabric.state.guests import Guests, callable_guests
 from liqod.fabric.state.network import Netmap, Vtep, parse_networks
@@ -25,7 +25,7 @@ from liqod.model.records.network import (
 
 def node_desired(
     tunnel: str, local: str, uplink: int, records: Sequence[TunnelEndpoint], *, priority: int = PRIORITY
-) -> NodeDesired | None:
+) -> DesiredNodeKernel | None:
     """Return what connects this host's pods with all peers; None while no record names a gateway on another host.
 
     ``tunnel`` is the name of the gateways' device, ``local`` this host's address, ``uplink`` the MTU of its interface,
@@ -50,7 +50,7 @@ def node_desired(
         priority=priority,
         path_mtu=min((record.status.path_mtu for record in routed if record.status.path_mtu), default=0),
     )
-    return NodeDesired(overlay, pods, remote, _guests(routed, pods))
+    return DesiredNodeKernel(overlay, pods, remote, _guests(routed, pods))
 
 
 def _guests(records: Sequence[TunnelEndpoint], pods: Sequence[Network]) -> tuple[Guests, ...]:

@@ -16,10 +16,10 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
-from liqod.fabric.agent.desired import Derived, Limits, desired_network
+from liqod.fabric.agent.desired import Derived, RecordLimits, desired_network
 from liqod.fabric.agent.gateway import GatewayAgent
-from liqod.fabric.agent.kernel.model import Step
-from liqod.fabric.agent.tunnel_status import Device
+from liqod.fabric.agent.kernel.model import HostCommand
+from liqod.fabric.agent.tunnel_status import TunnelDevice
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.state.network import parse_networks
 from liqod.fabric.state.report import HostReport
@@ -61,7 +61,7 @@ class RecordedFabric(ConvergeLoop):
         self._gateways = MutationCache(informers.of(NETWORKGATEWAYS, NetworkGateway), reactor)
         self._tunnels = MutationCache(informers.of(TUNNELENDPOINTS, TunnelEndpoint), reactor)
         self._status = StatusWriter(client, NETWORKGATEWAYS, NetworkGateway, self._gateways)
-        device = Device(self._settings.device, self._settings.listen_port)
+        device = TunnelDevice(self._settings.device, self._settings.listen_port)
         self._statuses = TunnelStatuses(client, reactor, self._tunnels, host.wall, device)
         self._refused: dict[str, str] = {}
         self._is_crowded = False
@@ -92,7 +92,7 @@ class RecordedFabric(ConvergeLoop):
         parts = (self._gateways.informer, self._tunnels.informer, self._agent)
         return gatherResults([part.when_synced() for part in parts], consumeErrors=True)
 
-    async def preview(self) -> tuple[Step, ...]:
+    async def preview(self) -> tuple[HostCommand, ...]:
         """Return what a pass would change on this host now; nothing is changed."""
         if not self._tunnels.items():
             return await self._agent.preview_removal()
@@ -147,7 +147,7 @@ class RecordedFabric(ConvergeLoop):
         network = self._settings
         record = self._gateways.get(Key("", GATEWAY_NAME))
         spec = (record or NetworkGateway()).spec
-        limits = Limits(
+        limits = RecordLimits(
             given=tuple(parse_networks([*network.pools, *network.accept])),
             needed=(*host.needed, *self._server, *parse_networks([*network.reserved, host.address])),
             externals=tuple(parse_networks(filter(None, (network.external_cidr, network.external_cidr_6)))),

@@ -36,7 +36,7 @@ class Moment:
 
 
 @attrs.frozen
-class Device:
+class TunnelDevice:
     """The tunnel's device on this host: its name, and the UDP port that it listens on."""
 
     name: str
@@ -44,7 +44,7 @@ class Device:
 
 
 def tunnel_status(
-    link: Link, report: NetworkReport, before: TunnelEndpointStatus, device: Device, moment: Moment
+    link: Link, report: NetworkReport, before: TunnelEndpointStatus, device: TunnelDevice, moment: Moment
 ) -> TunnelEndpointStatus:
     """Return the whole status; ``before`` is the one that the record has."""
     peer = link.peer
@@ -131,7 +131,7 @@ def _reachable(probes: ProbeResult | None, paths: Sequence[PodPath], now: float,
     return None
 
 
-def _closed(link: Link, device: Device) -> str:
+def _closed(link: Link, device: TunnelDevice) -> str:
     """Return which port lets no packet in: with either of the two open, the tunnel would have come up."""
     ours = f"UDP port {device.port} of this cluster's gateway"
     if not link.endpoint:

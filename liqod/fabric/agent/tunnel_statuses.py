@@ -9,7 +9,7 @@ import msgspec
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from liqod.fabric.agent.tunnel_status import Device, Moment, same_but_measurements, tunnel_status
+from liqod.fabric.agent.tunnel_status import Moment, TunnelDevice, same_but_measurements, tunnel_status
 from liqod.fabric.state.network import Link
 from liqod.fabric.state.report import NetworkReport
 from liqod.flow.clocks import WallClock
@@ -37,7 +37,7 @@ class TunnelStatuses:
         clock: IReactorTime,
         tunnels: MutationCache[TunnelEndpoint],
         wall: WallClock,
-        device: Device,
+        device: TunnelDevice,
     ) -> None:
         self._clock = clock
         self._wall = wall

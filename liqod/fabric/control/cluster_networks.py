@@ -64,7 +64,7 @@ class ClusterNetworks:
         self,
         client: Client,
         informers: Informers,
-        settings: schema.Network,
+        settings: schema.NetworkSettings,
         advertised: str = "",
         *,
         names: bool = False,

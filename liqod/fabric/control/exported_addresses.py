@@ -47,7 +47,7 @@ class NoUser:
 
 
 class NetworkConfigs(Protocol):
-    """The NetworkConfigs of all peers: ``control.records.Records``."""
+    """The NetworkConfigs of all peers: ``control.records.NetworkRecords``."""
 
     def config(self, peer: ClusterID) -> NetworkConfig | None:
         """Return the exchange with a peer, or None."""

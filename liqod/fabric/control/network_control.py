@@ -18,7 +18,7 @@ from liqod.fabric.control.agreement.mode import decide as decide_mode
 from liqod.fabric.control.agreement.mode import refusal
 from liqod.fabric.control.cluster_networks import ClusterNetworks, NetworksUnknown
 from liqod.fabric.control.exported_addresses import ExportedAddresses
-from liqod.fabric.control.records import Records
+from liqod.fabric.control.records import NetworkRecords
 from liqod.fabric.state.guests import callable_guests
 from liqod.fabric.state.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of
 from liqod.fabric.state.report import HostReport, NetworkReport, find_cut
@@ -38,9 +38,9 @@ from liqod.model.records.network import (
     Gateway,
     Network,
     NetworkConfig,
-    Side,
     Subnets,
     TunnelEndpoint,
+    TunnelSide,
     exported_addresses,
     own_addresses,
     remote_addresses,
@@ -73,7 +73,7 @@ class NetworkControl:
         self._networks = ClusterNetworks(
             client, informers, settings.network, settings.kubernetes.api_server_url, names=settings.names.enabled
         )
-        self._records = Records(client, clock, informers, wall, mode=settings.network.mode, is_detailed=is_split)
+        self._records = NetworkRecords(client, clock, informers, wall, mode=settings.network.mode, is_detailed=is_split)
         self.exports = ExportedAddresses(self._records, closed=settings.network.policy == "closed")
         self._agreed: dict[ClusterID, AgreedPeer] = {}
         self._left_out: set[ClusterID] = set()
@@ -170,7 +170,7 @@ class NetworkControl:
     @property
     def is_deciding(self) -> bool:
         """Whether a peer awaits a decision about its tunnel, and was not notified whether there can be one here."""
-        return any(one.spec.decision.mode == UNDECIDED and one.spec.local == Side() for one in self._tunnelled())
+        return any(one.spec.decision.mode == UNDECIDED and one.spec.local == TunnelSide() for one in self._tunnelled())
 
     async def settle(self, lacking: str) -> None:
         """Decide about peers, as far as that can be done, and tell those without a tunnel that there is none."""
@@ -182,7 +182,7 @@ class NetworkControl:
             config = await self._records.write_decision(config, decide_mode(config, lacking))
             if self._is_without(config):
                 decision = config.spec.decision
-                config = await self._records.write_spec(config, Side(), refusal(decision), ())
+                config = await self._records.write_spec(config, TunnelSide(), refusal(decision), ())
                 await self._records.write_phase(config, "None", decision.reason, decision.message)
 
     def _tunnelled(self) -> list[NetworkConfig]:

@@ -41,10 +41,10 @@ from liqod.model.records.network import (
     Export,
     NetworkConfig,
     NetworkConfigSpec,
-    Side,
     Subnets,
     TunnelEndpoint,
     TunnelEndpointStatus,
+    TunnelSide,
 )
 from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.model.records.views import ForeignCluster
@@ -57,7 +57,7 @@ EXPIRED: Final = ("Expired", ACCEPTED_BEFORE)
 """Reasons of the condition Accepted while an offer is not renewed: nothing follows from that alone."""
 
 
-class Records:
+class NetworkRecords:
     """The NetworkConfigs and TunnelEndpoints of all peers.
 
     ``mode`` is that of the settings. ``is_detailed``: the tunnels' records have all that a network agent in another
@@ -164,7 +164,7 @@ class Records:
         return written
 
     async def write_spec(
-        self, config: NetworkConfig, side: Side, remap: Subnets, exports: Sequence[Export]
+        self, config: NetworkConfig, side: TunnelSide, remap: Subnets, exports: Sequence[Export]
     ) -> NetworkConfig:
         """Write our parameters for the peer and its assignment; returns the record after that."""
         spec = msgspec.structs.replace(

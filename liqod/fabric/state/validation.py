@@ -17,8 +17,8 @@ from liqod.model.records.network import (
     MAX_NETWORKS,
     MAX_SERVICE_NETWORKS,
     Network,
-    Side,
     Subnets,
+    TunnelSide,
 )
 from liqod.model.records.offer import Refusal
 from liqod.model.special_networks import RESERVED, UNUSABLE
@@ -61,7 +61,7 @@ class PeerView:
     services: tuple[ServiceMap, ...] = ()
 
 
-def check_side(side: Side, own_key: str, other_keys: Collection[str]) -> RemoteNetwork:
+def check_side(side: TunnelSide, own_key: str, other_keys: Collection[str]) -> RemoteNetwork:
     """Return what a peer announced, parsed; raises Refusal. ``other_keys`` are those of the other peers."""
     if not side.pod_cidrs:
         raise Refusal("NoPodNetwork", "the peer named no pod network")
@@ -122,7 +122,7 @@ def _services_as_seen(ack: Subnets, services: Sequence[Network], others: Sequenc
     return tuple(ServiceMap(one, two) for one, two in pairs)
 
 
-def usable_services(side: Side) -> tuple[Network, ...]:
+def usable_services(side: TunnelSide) -> tuple[Network, ...]:
     """Return a peer's networks of Services, parsed; none of them where one cannot be used.
 
     A tunnel does not depend on them: what is not sound is no reason to refuse it.

@@ -39,7 +39,7 @@ MAX_SOURCES: Final = 4096
 
 
 @attrs.frozen
-class Limits:
+class PortLimits:
     """Limits of a port: connections, and handshakes per second."""
 
     maximum: int
@@ -51,7 +51,7 @@ class Limits:
     burst_per_address: int = attrs.field(default=HANDSHAKES_BURST_PER_ADDRESS, kw_only=True)
 
 
-OF_API_SERVERS: Final = Limits(
+OF_API_SERVERS: Final = PortLimits(
     512,
     per_address=256,
     waiting=384,
@@ -101,7 +101,7 @@ class Admission:
     def __init__(
         self,
         clock: IReactorTime,
-        limits: Limits,
+        limits: PortLimits,
         refused: Callable[[str, str, str], None],
         *,
         full: str = "TooManyConnections",

@@ -21,13 +21,13 @@ from liqod.flow.observe import Subscribers
 from liqod.hosting.isolation.views import NetworkPolicy, digest_of, in_turn, is_of_home, is_ours, spec_of
 from liqod.hosting.networkpolicies.compiler import CLOSED, Compiled, compiled
 from liqod.hosting.networkpolicies.enforcement import enforcement
-from liqod.hosting.networkpolicies.facts import Bounds, Facts
-from liqod.hosting.networkpolicies.record import UNREADABLE, Seen, read
+from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts
+from liqod.hosting.networkpolicies.record import UNREADABLE, TenantContext, read
 from liqod.hosting.shadowpods.isolation import widened
 from liqod.hosting.tenants import bounds
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
-from liqod.hosting.tenants.networks import Networks
+from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.hosting.views import Pod
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -92,7 +92,7 @@ class NetworkPolicies(Controller[Key]):
         policies: Informer[NetworkPolicy],
         pods: Informer[Pod],
         facts: Informer[ClusterFacts],
-        networks: Networks,
+        networks: TenantNetworks,
         contract: Contract,
         name_servers: NameServers | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
@@ -248,7 +248,7 @@ class NetworkPolicies(Controller[Key]):
 
         Where bounds changed since these were compiled, nobody knows what is left of them: every pod is isolated.
         """
-        nothing = Facts(namespace="")
+        nothing = HomeFacts(namespace="")
         if not self._has_home_policies(namespace) and (known.current is None or not known.current.home):
             await self._write(known, compiled({}, nothing, limits).policies)
             return After(AGAIN)
@@ -263,7 +263,7 @@ class NetworkPolicies(Controller[Key]):
                 break
         return After(AGAIN)
 
-    async def _compiled(self, tenant: str, text: bytes, seen: Seen, limits: Bounds) -> Compiled:
+    async def _compiled(self, tenant: str, text: bytes, seen: TenantContext, limits: Bounds) -> Compiled:
         def work() -> Compiled:
             sent = read(text, seen)
             return compiled(sent.specs, sent.facts, attrs.evolve(limits, withheld=sent.withheld))
@@ -362,18 +362,18 @@ class NetworkPolicies(Controller[Key]):
         keys = () if known is None else known.policies
         return any(is_of_home(key.name) and self._policies.get(key) is not None for key in keys)
 
-    def _around(self, tenant: str) -> bounds.Surroundings:
+    def _around(self, tenant: str) -> bounds.KnownNetworks:
         around = self._networks.around(tenant)
         if self._name_servers is None:
             return around
         return attrs.evolve(around, name_servers=self._name_servers.places(tenant))
 
-    def _seen(self, tenant: str, namespace: Object) -> Seen:
+    def _seen(self, tenant: str, namespace: Object) -> TenantContext:
         granted = granted_to(tenant, self._namespaces.items())
         here = {home_name_of(one): one.metadata.name for one in granted if not one.metadata.deleting}
         tunnel = None if self._networks.tunnels is None else self._networks.tunnels.get(Key("", tenant))
         spec = None if tunnel is None else tunnel.spec
-        return Seen(home=home_name_of(namespace), here=here, tunnel=spec, around=self._around(tenant))
+        return TenantContext(home=home_name_of(namespace), here=here, tunnel=spec, around=self._around(tenant))
 
     # What changed
 
@@ -447,7 +447,7 @@ def _networks_of(tunnel: TunnelEndpoint) -> tuple[object, ...]:
     return spec.local, spec.local_seen, spec.remote, spec.remote_seen
 
 
-def _digest(record: str, egress: Mapping[str, Any] | None, seen: Seen) -> str:
+def _digest(record: str, egress: Mapping[str, Any] | None, seen: TenantContext) -> str:
     tunnel = seen.tunnel
     networks = () if tunnel is None else (tunnel.local, tunnel.local_seen, tunnel.remote, tunnel.remote_seen)
     return long_digest([record, egress, seen.home, dict(seen.here), networks, seen.around.name_servers])

@@ -17,23 +17,23 @@ import msgspec
 
 from liqod.hosting.networkpolicies.blocks import Block, block_of, contains
 from liqod.hosting.networkpolicies.objects import (
-    EgressRule,
-    IngressRule,
+    CheckedPeer,
+    CheckedPolicy,
+    CheckedRule,
+    ClosedField,
     IPBlock,
     LabelSelector,
-    Objection,
-    Peer,
-    Policy,
+    PolicyEgressRule,
+    PolicyIngressRule,
     PolicyPeer,
     PolicyPort,
     PolicySpec,
-    Refused,
-    Rule,
     Terms,
+    UnsupportedField,
 )
-from liqod.hosting.networkpolicies.ports import LAST, PortName, Ports, Range, merged
+from liqod.hosting.networkpolicies.ports import LAST, PortName, Range, RulePorts, merged
 from liqod.model.objects import label_selector
-from liqod.model.objects.label_selector import Requirement
+from liqod.model.objects.label_selector import LabelRequirement
 from liqod.model.objects.portable_metadata import OUR_DOMAINS, is_allowed
 from liqod.model.records.network import Network
 from liqod.model.text import clean_text
@@ -51,9 +51,9 @@ _NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-
 _PORT_NAME: Final = re.compile(r"(?=.{1,15}\Z)(?=[0-9-]*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 
 _SHOWN: Final = 80
-_RULES: Final[Mapping[str, tuple[str, type[IngressRule | EgressRule]]]] = {
-    "ingress": ("from", IngressRule),
-    "egress": ("to", EgressRule),
+_RULES: Final[Mapping[str, tuple[str, type[PolicyIngressRule | PolicyEgressRule]]]] = {
+    "ingress": ("from", PolicyIngressRule),
+    "egress": ("to", PolicyEgressRule),
 }
 
 T = TypeVar("T")
@@ -61,26 +61,26 @@ T = TypeVar("T")
 
 def checked(
     specs: Mapping[str, Any], labels: Sequence[str], withheld: frozenset[str] = frozenset()
-) -> tuple[list[Policy], list[Refused]]:
+) -> tuple[list[CheckedPolicy], list[ClosedField]]:
     """Return policies from their specs by name, in order of the names, and what was refused of them.
 
     ``labels``: those that pods have here as they have them at home, but for those ``withheld``.
     """
-    found: list[Policy] = []
+    found: list[CheckedPolicy] = []
     check = _Check(labels, withheld)
-    unread: list[Refused] = []
+    unread: list[ClosedField] = []
     for name in sorted(specs):
         if len(found) == MAX_POLICIES:
             message = f"a namespace has more than {MAX_POLICIES} NetworkPolicies: merge some"
-            unread.append(Refused(REST, "", "TooManyPolicies", message))
+            unread.append(ClosedField(REST, "", "TooManyPolicies", message))
             break
         if _NAME.fullmatch(name):
             found.append(check.policy(name, specs[name]))
         elif not unread:
             message = f"{clean_text(name, _SHOWN)!r} is no name of a NetworkPolicy"
-            unread.append(Refused(REST, "metadata.name", "InvalidPolicy", message))
+            unread.append(ClosedField(REST, "metadata.name", "InvalidPolicy", message))
     if unread:
-        found.insert(0, Policy(REST, frozenset(), (), ()))
+        found.insert(0, CheckedPolicy(REST, frozenset(), (), ()))
     return found, [*unread, *check.refused]
 
 
@@ -92,21 +92,21 @@ class _Check:
         self._withheld = withheld
         self._left = MAX_TERMS
         self._policy = ""
-        self.refused: list[Refused] = []
+        self.refused: list[ClosedField] = []
 
-    def policy(self, name: str, spec: Any) -> Policy:
+    def policy(self, name: str, spec: Any) -> CheckedPolicy:
         """Return a policy of which what is refused allows nothing."""
         self._policy = name
         try:
             read = _converted(spec, PolicySpec, "spec")
-        except Objection as refused:
+        except UnsupportedField as refused:
             self._note(refused)
-            return Policy(name, frozenset(), (), ())
+            return CheckedPolicy(name, frozenset(), (), ())
         pods, is_exact = self._isolated(read.pod_selector)
         # Ingress is the default, and Egress only where there are rules for it (SetDefaults_NetworkPolicy).
         kinds = read.policy_types or (("Ingress", "Egress") if read.egress else ("Ingress",))
         ingress, egress = (read.ingress, read.egress) if is_exact else ((), ())
-        return Policy(
+        return CheckedPolicy(
             name,
             pods,
             tuple(self._rules(ingress, "ingress")) if "Ingress" in kinds else None,
@@ -118,7 +118,7 @@ class _Check:
         field = "spec.podSelector"
         try:
             terms = self._terms(_converted(selector or {}, LabelSelector, field), field)
-        except Objection as refused:
+        except UnsupportedField as refused:
             self._note(refused)
             return frozenset(), False
         carried = frozenset(one for one in terms if self._is_carried(one))
@@ -126,14 +126,14 @@ class _Check:
             self._note(_not_carried(terms - carried, field))
         return carried, carried == terms
 
-    def _rules(self, rules: Sequence[Any] | None, direction: str) -> Iterator[Rule]:
+    def _rules(self, rules: Sequence[Any] | None, direction: str) -> Iterator[CheckedRule]:
         end, shape = _RULES[direction]
         for index, raw in enumerate(rules or ()):
             field = f"spec.{direction}[{index}]"
             try:
                 self._take(1, field)
                 rule = self._rule(_converted(raw, shape, field), field, end)
-            except Objection as refused:
+            except UnsupportedField as refused:
                 self._note(refused)
                 if refused.reason == "TooManyRules":
                     return
@@ -141,21 +141,21 @@ class _Check:
             if rule is not None:
                 yield rule
 
-    def _rule(self, rule: IngressRule | EgressRule, field: str, end: str) -> Rule | None:
+    def _rule(self, rule: PolicyIngressRule | PolicyEgressRule, field: str, end: str) -> CheckedRule | None:
         given = rule.peers or ()
         self._take(len(given) + len(rule.ports or ()), field)
         peers = [self._peer(one, f"{field}.{end}[{index}]") for index, one in enumerate(given)]
         ports = self._ports(rule.ports or (), field)
         left = tuple(one for one in peers if one is not None)
         # Nobody is left of peers whose exceptions are all they have; a rule without peers would be for everybody.
-        return Rule(field, left, ports) if left or not given else None
+        return CheckedRule(field, left, ports) if left or not given else None
 
-    def _peer(self, peer: PolicyPeer, field: str) -> Peer | None:
+    def _peer(self, peer: PolicyPeer, field: str) -> CheckedPeer | None:
         if peer.ip_block is not None:
             if peer.pod_selector is not None or peer.namespace_selector is not None:
                 raise _invalid(field, "an ipBlock stands alone; use another peer for the selector")
             block = self._block(peer.ip_block, f"{field}.ipBlock")
-            return None if block is None else Peer(field, block=block)
+            return None if block is None else CheckedPeer(field, block=block)
         if peer.pod_selector is None and peer.namespace_selector is None:
             raise _invalid(field, "it needs a selector or an ipBlock")
         namespaces: Terms | None = None
@@ -167,7 +167,7 @@ class _Check:
             missing = frozenset(one for one in pods if not self._is_carried(one))
             if missing:
                 raise _not_carried(missing, f"{field}.podSelector")
-        return Peer(field, namespaces, pods)
+        return CheckedPeer(field, namespaces, pods)
 
     def _block(self, block: IPBlock, field: str) -> Block | None:
         whole = _network(block.cidr, f"{field}.cidr")
@@ -179,7 +179,7 @@ class _Check:
                 raise _invalid(f"{field}.except[{index}]", f"{one} is not inside of {whole}")
         return block_of(whole, excepts)
 
-    def _ports(self, ports: Sequence[PolicyPort], rule: str) -> Ports:
+    def _ports(self, ports: Sequence[PolicyPort], rule: str) -> RulePorts:
         ranges: list[Range] = []
         names: set[PortName] = set()
         for index, one in enumerate(ports):
@@ -195,25 +195,25 @@ class _Check:
             if not 1 <= first <= last <= LAST:
                 raise _invalid(field, f"port {one.port} with endPort {one.end_port}: they are 1 to {LAST}, in order")
             ranges.append((protocol, first, last))
-        return Ports(merged(ranges), frozenset(names)) if ports else Ports()
+        return RulePorts(merged(ranges), frozenset(names)) if ports else RulePorts()
 
     def _terms(self, selector: LabelSelector, field: str) -> Terms:
         equal, listed = selector.match_labels or {}, selector.match_expressions or ()
         self._take(len(equal) + sum(1 + len(one.values or ()) for one in listed), field)
-        found = [Requirement(key, True, frozenset((value,))) for key, value in equal.items()]
+        found = [LabelRequirement(key, True, frozenset((value,))) for key, value in equal.items()]
         for one in listed:
             has_values = one.operator in ("In", "NotIn")
             if has_values is not bool(one.values):
                 raise _invalid(field, f"the operator {one.operator} goes {'with' if has_values else 'without'} values")
             wanted = one.operator in ("In", "Exists")
-            found.append(Requirement(one.key, wanted, frozenset(one.values or ()) if has_values else None))
+            found.append(LabelRequirement(one.key, wanted, frozenset(one.values or ()) if has_values else None))
         for term in found:
             for text in [term.key] if term.values is None else [f"{term.key} in ({value})" for value in term.values]:
                 if not _reads_back(text, term):
                     raise _invalid(field, f"{clean_text(text, _SHOWN)!r} is no label")
         return frozenset(found)
 
-    def _is_carried(self, term: Requirement) -> bool:
+    def _is_carried(self, term: LabelRequirement) -> bool:
         """Return whether pods have a label here as at home: ours are set here, others may stay behind."""
         if term.key.startswith(OUR_DOMAINS) or term.key in self._withheld:
             return False
@@ -223,10 +223,10 @@ class _Check:
         if terms > self._left:
             self._left = 0
             message = f"the policies of a namespace have {MAX_TERMS} rules, peers, ports and terms at most: write fewer"
-            raise Objection(field, "TooManyRules", message)
+            raise UnsupportedField(field, "TooManyRules", message)
         self._left -= terms
 
-    def _note(self, refused: Objection) -> None:
+    def _note(self, refused: UnsupportedField) -> None:
         self.refused.append(refused.of(self._policy))
 
 
@@ -248,7 +248,7 @@ def _network(text: str, field: str) -> Network:
     raise _invalid(field, f"{clean_text(text, _SHOWN)!r} is no network such as 192.0.2.0/24")
 
 
-def _reads_back(text: str, term: Requirement) -> bool:
+def _reads_back(text: str, term: LabelRequirement) -> bool:
     """Return whether a text is a term for one value of a requirement, and no other one."""
     try:
         (found,) = label_selector.parse(text)
@@ -259,11 +259,11 @@ def _reads_back(text: str, term: Requirement) -> bool:
     return found.key == term.key and rest == ("" if values is None else f" in ({values})")
 
 
-def _invalid(field: str, message: str) -> Objection:
-    return Objection(field, "InvalidPolicy", message)
+def _invalid(field: str, message: str) -> UnsupportedField:
+    return UnsupportedField(field, "InvalidPolicy", message)
 
 
-def _not_carried(terms: Terms, field: str) -> Objection:
+def _not_carried(terms: Terms, field: str) -> UnsupportedField:
     keys = ", ".join(sorted({one.key for one in terms}))
     message = f"pods do not have {keys} here as at home; use a plain label, or have it granted in [hosting] labels"
-    return Objection(field, "LabelNotCarried", clean_text(message, 400))
+    return UnsupportedField(field, "LabelNotCarried", clean_text(message, 400))

@@ -17,12 +17,12 @@ import attrs
 
 from liqod.hosting.networkpolicies.blocks import Block
 from liqod.hosting.networkpolicies.checks import REST, checked
-from liqod.hosting.networkpolicies.facts import Bounds, Facts
+from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts
 from liqod.hosting.networkpolicies.home_view import Here, HomeView
-from liqod.hosting.networkpolicies.objects import Objection, Policy, Refused, Rule, matches
-from liqod.hosting.networkpolicies.opened import EVERYTHING, Opened, Target, raw
-from liqod.hosting.networkpolicies.ports import Ports
-from liqod.hosting.networkpolicies.written import Written, entries_in, selector
+from liqod.hosting.networkpolicies.objects import CheckedPolicy, CheckedRule, ClosedField, UnsupportedField, matches
+from liqod.hosting.networkpolicies.opened import EVERYTHING, OpenedRule, Target, raw
+from liqod.hosting.networkpolicies.ports import RulePorts
+from liqod.hosting.networkpolicies.written import WrittenRules, entries_in, selector
 from liqod.hosting.tenants.bounds import NAME
 from liqod.hosting.tenants.rights import tenant_object
 from liqod.model.names import ISOLATED_LABEL
@@ -53,8 +53,8 @@ class Compiled:
     """
 
     policies: tuple[Mapping[str, Any], ...]
-    refused: tuple[Refused, ...]
-    home: tuple[Policy, ...]
+    refused: tuple[ClosedField, ...]
+    home: tuple[CheckedPolicy, ...]
 
     def isolated(self, labels: Mapping[str, str]) -> str:
         """Return the value of ``ISOLATED_LABEL`` for a pod with these labels at home; empty: it has no such label."""
@@ -63,13 +63,13 @@ class Compiled:
         egress = any(one.egress is not None for one in selecting)
         return "both" if ingress and egress else "ingress" if ingress else "egress" if egress else ""
 
-    def refused_of(self, labels: Mapping[str, str]) -> tuple[Refused, ...]:
+    def refused_of(self, labels: Mapping[str, str]) -> tuple[ClosedField, ...]:
         """Return what is closed for a pod with these labels at home though home may allow it."""
         selecting = {one.name for one in self.home if matches(one.pods, labels)}
         return tuple(one for one in self.refused if not one.policy or one.policy in selecting)
 
 
-def compiled(specs: Mapping[str, Any], facts: Facts, bounds: Bounds) -> Compiled:
+def compiled(specs: Mapping[str, Any], facts: HomeFacts, bounds: Bounds) -> Compiled:
     """Return the policies for a namespace of a tenant, from the specs of home's by their names. Never raises.
 
     They allow what both home and the bounds do. What cannot be said here, or goes beyond a bound, they do not allow:
@@ -82,7 +82,7 @@ def compiled(specs: Mapping[str, Any], facts: Facts, bounds: Bounds) -> Compiled
     home, refused = checked(specs, bounds.labels, bounds.withheld)
     if len(facts.pods) > MAX_PODS:
         message = f"home has more than {MAX_PODS} pods elsewhere, so that no rule names them by their labels"
-        refused.append(Refused("", "", "TooManyPods", message))
+        refused.append(ClosedField("", "", "TooManyPods", message))
         facts = attrs.evolve(facts, pods=())
     compiling = _Compiling(facts, bounds)
     made = [*_of_bounds(bounds), *(_policy(bounds, _name(one.name), compiling.spec(one)) for one in home)]
@@ -117,16 +117,16 @@ def _name(home: str) -> str:
 class _Compiling:
     """Compiles the policies of a namespace one after the other; they share one allowance of work and networks."""
 
-    def __init__(self, facts: Facts, bounds: Bounds) -> None:
-        self.refused: list[Refused] = []
+    def __init__(self, facts: HomeFacts, bounds: Bounds) -> None:
+        self.refused: list[ClosedField] = []
         self._tenant = bounds.tenant
         self._view = HomeView(facts)
-        self._egress: Sequence[Opened] = [EVERYTHING]
+        self._egress: Sequence[OpenedRule] = [EVERYTHING]
         if bounds.egress is not None:
-            self._egress = [Opened.of(one, bounds.tenant) for one in bounds.egress["spec"]["egress"]]
+            self._egress = [OpenedRule.of(one, bounds.tenant) for one in bounds.egress["spec"]["egress"]]
         self._room = MAX_ENTRIES
 
-    def spec(self, policy: Policy) -> dict[str, Any]:
+    def spec(self, policy: CheckedPolicy) -> dict[str, Any]:
         """Return the spec of one policy."""
         made: dict[str, Any] = {"podSelector": selector(policy.pods), "policyTypes": []}
         for direction, end, rules in (("ingress", "from", policy.ingress), ("egress", "to", policy.egress)):
@@ -135,36 +135,38 @@ class _Compiling:
                 made[direction] = self._rules(policy.name, rules, direction, end)
         return made
 
-    def _rules(self, policy: str, rules: Sequence[Rule], direction: str, end: str) -> list[dict[str, Any]]:
-        written = Written(self._tenant)
+    def _rules(self, policy: str, rules: Sequence[CheckedRule], direction: str, end: str) -> list[dict[str, Any]]:
+        written = WrittenRules(self._tenant)
         for rule in rules:
             self.refused += [one.of(policy) for one in self._view.left_out(rule)]
             try:
                 self._view.spend(1, rule.field)
                 written.add(self._egress_of(rule) if direction == "egress" else self._ingress_of(rule))
-            except Objection as refused:
+            except UnsupportedField as refused:
                 self.refused.append(refused.of(policy))
         made = written.rendered(end)
         entries = entries_in(made, end)
         if entries > self._room:
             message = f"it comes to {entries} networks and names, a namespace has {MAX_ENTRIES}: use wider networks"
-            self.refused.append(Refused(policy, f"spec.{direction}", "TooManyPeers", message))
+            self.refused.append(ClosedField(policy, f"spec.{direction}", "TooManyPeers", message))
             return []
         self._room -= entries
         return made
 
-    def _ingress_of(self, rule: Rule) -> Iterator[tuple[Ports, Target]]:
+    def _ingress_of(self, rule: CheckedRule) -> Iterator[tuple[RulePorts, Target]]:
         for ports, named in self._view.ingress(rule):
             yield from self._weighed(rule, EVERYTHING.meet(ports, named))
 
-    def _egress_of(self, rule: Rule) -> Iterator[tuple[Ports, Target]]:
+    def _egress_of(self, rule: CheckedRule) -> Iterator[tuple[RulePorts, Target]]:
         for ports, named in self._view.egress(rule):
             for opened in self._egress:
                 yield from self._weighed(rule, opened.meet(ports, named))
         for ports, peers in self._view.stand_ins(rule):
             yield from ((ports, raw(one)) for one in peers)
 
-    def _weighed(self, rule: Rule, targets: Iterable[tuple[Ports, Target]]) -> Iterator[tuple[Ports, Target]]:
+    def _weighed(
+        self, rule: CheckedRule, targets: Iterable[tuple[RulePorts, Target]]
+    ) -> Iterator[tuple[RulePorts, Target]]:
         for ports, target in targets:
             self._view.spend(_WEIGHT * _entries(target), rule.field)
             yield ports, target

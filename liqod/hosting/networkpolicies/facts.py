@@ -15,7 +15,7 @@ _UNTRANSLATED: Final = AddressMap()
 
 
 @attrs.frozen
-class Namespace:
+class KnownNamespace:
     """A namespace of home, its labels there, and its name ``here``; empty where it has none."""
 
     name: str
@@ -24,7 +24,7 @@ class Namespace:
 
 
 @attrs.frozen(kw_only=True)
-class Pod:
+class PodElsewhere:
     """A pod of home that runs elsewhere: at home, or at another lender. None in the network of its host.
 
     ``labels`` are those at home, ``addresses`` as they are seen here, ``ports`` the named ones of its containers: name,
@@ -45,14 +45,14 @@ class StandIn:
     protocol. It is this cluster's own word, and inside of its bounds.
     """
 
-    pod: Pod
+    pod: PodElsewhere
     port: int
     peers: Sequence[Mapping[str, Any]]
     ports: Sequence[int]
 
 
 @attrs.frozen(kw_only=True)
-class Facts:
+class HomeFacts:
     """Home as one of its namespaces sees it, and how that reads here.
 
     ``pods`` are those elsewhere; those here are found by their labels. ``addresses``: how networks of home read here,
@@ -60,8 +60,8 @@ class Facts:
     """
 
     namespace: str
-    namespaces: Sequence[Namespace] = ()
-    pods: Sequence[Pod] = ()
+    namespaces: Sequence[KnownNamespace] = ()
+    pods: Sequence[PodElsewhere] = ()
     addresses: AddressMap = _UNTRANSLATED
     here: Sequence[Network] = ()
     stand_ins: Sequence[StandIn] = ()

@@ -13,9 +13,9 @@ from typing import Any, Final
 import attrs
 
 from liqod.hosting.networkpolicies.blocks import Block, Blocks, block_of, collapsed, contains, moved
-from liqod.hosting.networkpolicies.facts import Facts, Pod
-from liqod.hosting.networkpolicies.objects import Objection, Peer, Rule, Terms, matches
-from liqod.hosting.networkpolicies.ports import Ports
+from liqod.hosting.networkpolicies.facts import HomeFacts, PodElsewhere
+from liqod.hosting.networkpolicies.objects import CheckedPeer, CheckedRule, Terms, UnsupportedField, matches
+from liqod.hosting.networkpolicies.ports import RulePorts
 from liqod.hosting.tenants.bounds import PRIVATE
 from liqod.model.records.network import Network
 from liqod.model.special_networks import SPECIAL
@@ -46,17 +46,17 @@ Named = Everybody | Here | Block
 class _Kind:
     """Pods elsewhere that no rule tells apart, with their addresses."""
 
-    pod: Pod
+    pod: PodElsewhere
     hosts: tuple[Block, ...]
 
 
 class HomeView:
     """Home's endpoints, prepared for all rules of one namespace."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: HomeFacts) -> None:
         self._facts = facts
         self._work = MAX_WORK
-        grouped: dict[tuple[object, ...], tuple[Pod, list[Network]]] = {}
+        grouped: dict[tuple[object, ...], tuple[PodElsewhere, list[Network]]] = {}
         for pod in facts.pods:
             key = (pod.namespace, frozenset(pod.labels.items()), frozenset(pod.ports))
             hosts = grouped.setdefault(key, (pod, []))[1]
@@ -65,14 +65,14 @@ class HomeView:
         for pod, hosts in grouped.values():
             self._kinds.setdefault(pod.namespace, []).append(_Kind(pod, tuple(map(Block, collapsed(hosts)))))
 
-    def egress(self, rule: Rule) -> Iterator[tuple[Ports, Named]]:
+    def egress(self, rule: CheckedRule) -> Iterator[tuple[RulePorts, Named]]:
         """Yield what a rule for traffic out of pods names; named ports are those of the pod at the other end."""
         named = self._named(rule)
         for one in named:
-            yield Ports(rule.ports.ranges), one
+            yield RulePorts(rule.ports.ranges), one
         if not rule.ports.names:
             return
-        by_name = Ports(frozenset(), rule.ports.names)
+        by_name = RulePorts(frozenset(), rule.ports.names)
         for one in named:
             if isinstance(one, Here):
                 yield by_name, one
@@ -87,15 +87,15 @@ class HomeView:
                 if (protocol, name) in rule.ports.names
             }
             if numbers:
-                ports = Ports(frozenset(numbers))
+                ports = RulePorts(frozenset(numbers))
                 yield from ((ports, found) for host in kind.hosts for found in known.meet(host))
 
-    def ingress(self, rule: Rule) -> Iterator[tuple[Ports, Named]]:
+    def ingress(self, rule: CheckedRule) -> Iterator[tuple[RulePorts, Named]]:
         """Yield what a rule for traffic into pods names; named ports are those of the pod here, not the caller's."""
         for one in self._named(rule):
             yield rule.ports, one
 
-    def stand_ins(self, rule: Rule) -> Iterator[tuple[Ports, Sequence[Mapping[str, Any]]]]:
+    def stand_ins(self, rule: CheckedRule) -> Iterator[tuple[RulePorts, Sequence[Mapping[str, Any]]]]:
         """Yield the ports and peers of what stands here for an endpoint of home that a rule for egress allows."""
         by_name = rule.ports.names
         if not self._facts.stand_ins:
@@ -114,9 +114,9 @@ class HomeView:
                     for port in one.ports
                 )
                 if ranges:
-                    yield Ports(ranges), one.peers
+                    yield RulePorts(ranges), one.peers
 
-    def _named(self, rule: Rule) -> list[Named]:
+    def _named(self, rule: CheckedRule) -> list[Named]:
         if not rule.peers:
             return [Everybody()]
         found: list[Named] = []
@@ -129,7 +129,7 @@ class HomeView:
             found.append(Here())
         return found
 
-    def _by_labels(self, peer: Peer) -> Iterator[Named]:
+    def _by_labels(self, peer: CheckedPeer) -> Iterator[Named]:
         self.spend(len(self._facts.namespaces), peer.field)
         selected = [one for one in self._facts.namespaces if self._is_selected(peer, one.name, one.labels)]
         here = frozenset(one.here for one in selected if one.here)
@@ -143,12 +143,12 @@ class HomeView:
                     self.spend(len(kind.hosts), peer.field)
                     yield from kind.hosts
 
-    def _is_selected(self, peer: Peer, name: str, labels: Mapping[str, str]) -> bool:
+    def _is_selected(self, peer: CheckedPeer, name: str, labels: Mapping[str, str]) -> bool:
         if peer.namespaces is None:
             return name == self._facts.namespace
         return matches(peer.namespaces, labels)
 
-    def _selects(self, peer: Peer, pod: Pod) -> bool:
+    def _selects(self, peer: CheckedPeer, pod: PodElsewhere) -> bool:
         if peer.block is not None or not matches(peer.pods, pod.labels):
             return False
         of_it = [one for one in self._facts.namespaces if one.name == pod.namespace]
@@ -179,16 +179,16 @@ class HomeView:
                 )
 
     def spend(self, work: int, field: str) -> None:
-        """Count work for a rule; raises Objection beyond ``MAX_WORK``."""
+        """Count work for a rule; raises UnsupportedField beyond ``MAX_WORK``."""
         self._work -= work
         if self._work < 0:
             message = "the rules of a namespace select among too many pods and networks; use fewer rules"
-            raise Objection(field, "TooManyPeers", message)
+            raise UnsupportedField(field, "TooManyPeers", message)
 
-    def left_out(self, rule: Rule) -> Iterator[Objection]:
+    def left_out(self, rule: CheckedRule) -> Iterator[UnsupportedField]:
         """Yield which of a rule's blocks name somebody at home whom they cannot name here."""
         if self._covers_here(rule) is None:
-            yield Objection(
+            yield UnsupportedField(
                 rule.field,
                 "BlockSplitsPods",
                 "an ipBlock has a part of the addresses of the pods that run here, and so holds for none of them; name "
@@ -197,13 +197,13 @@ class HomeView:
             )
         for peer in rule.peers:
             if peer.block and not any(self._translated(peer.block)) and not self._overlap_here([peer.block]):
-                yield Objection(
+                yield UnsupportedField(
                     f"{peer.field}.ipBlock",
                     "BlockNotKnown",
                     f"{peer.block.network} is neither public nor of the peering, and means something else here",
                 )
 
-    def _covers_here(self, rule: Rule) -> bool | None:
+    def _covers_here(self, rule: CheckedRule) -> bool | None:
         """Return whether a rule's blocks have all or none of the addresses at home of pods here; None for a part.
 
         Labels, by which these pods are named, cannot say a part.

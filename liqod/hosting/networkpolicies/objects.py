@@ -14,11 +14,11 @@ import attrs
 import msgspec
 
 from liqod.hosting.networkpolicies.blocks import Block
-from liqod.hosting.networkpolicies.ports import Ports
-from liqod.model.objects.label_selector import Requirement
+from liqod.hosting.networkpolicies.ports import RulePorts
+from liqod.model.objects.label_selector import LabelRequirement
 from liqod.model.objects.meta import View
 
-Terms = frozenset[Requirement]
+Terms = frozenset[LabelRequirement]
 """The terms of a label selector, which all hold; none: everything."""
 
 
@@ -64,14 +64,14 @@ class PolicyPort(Part, frozen=True):
     end_port: int | None = None
 
 
-class IngressRule(Part, frozen=True):
+class PolicyIngressRule(Part, frozen=True):
     """An entry of ``ingress``."""
 
     ports: list[PolicyPort] | None = None
     peers: list[PolicyPeer] | None = msgspec.field(name="from", default=None)
 
 
-class EgressRule(Part, frozen=True):
+class PolicyEgressRule(Part, frozen=True):
     """An entry of ``egress``."""
 
     ports: list[PolicyPort] | None = None
@@ -88,7 +88,7 @@ class PolicySpec(Part, frozen=True):
 
 
 @attrs.frozen
-class Peer:
+class CheckedPeer:
     """Whom a rule names: a ``block``, or pods by their labels in namespaces (None: the policy's own)."""
 
     field: str
@@ -98,26 +98,26 @@ class Peer:
 
 
 @attrs.frozen
-class Rule:
+class CheckedRule:
     """What a policy allows in one direction; no ``peers``: everybody."""
 
     field: str
-    peers: tuple[Peer, ...]
-    ports: Ports
+    peers: tuple[CheckedPeer, ...]
+    ports: RulePorts
 
 
 @attrs.frozen
-class Policy:
+class CheckedPolicy:
     """A checked policy: the pods it isolates, and its rules for each direction (None: it does not isolate there)."""
 
     name: str
     pods: Terms
-    ingress: tuple[Rule, ...] | None
-    egress: tuple[Rule, ...] | None
+    ingress: tuple[CheckedRule, ...] | None
+    egress: tuple[CheckedRule, ...] | None
 
 
 @attrs.frozen
-class Refused:
+class ClosedField:
     """What is closed here though home may allow it: the policy (empty: all of the namespace), its field, and why.
 
     ``reason`` is one word, ``message`` says what to do.
@@ -133,8 +133,8 @@ class Refused:
         return ": ".join(one for one in parts if one)
 
 
-class Objection(Exception):
-    """A field cannot be said here; arguments as in ``Refused``."""
+class UnsupportedField(Exception):
+    """A field cannot be said here; arguments as in ``ClosedField``."""
 
     def __init__(self, field: str, reason: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -142,9 +142,9 @@ class Objection(Exception):
         self.reason = reason
         self.message = message
 
-    def of(self, policy: str) -> Refused:
+    def of(self, policy: str) -> ClosedField:
         """Return it as the refusal of a policy."""
-        return Refused(policy, self.field, self.reason, self.message)
+        return ClosedField(policy, self.field, self.reason, self.message)
 
 
 def matches(terms: Terms, labels: Mapping[str, str]) -> bool:

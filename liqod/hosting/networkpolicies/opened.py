@@ -11,7 +11,7 @@ import attrs
 
 from liqod.hosting.networkpolicies.blocks import Block, Blocks, block_of
 from liqod.hosting.networkpolicies.home_view import Everybody, Here, Named
-from liqod.hosting.networkpolicies.ports import Ports, Range, common, merged
+from liqod.hosting.networkpolicies.ports import Range, RulePorts, common, merged
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 
 Raw = str
@@ -21,7 +21,7 @@ Target = Raw | Here | Block
 
 
 @attrs.frozen
-class Opened:
+class OpenedRule:
     """A rule of the bounds: its peers as they are, the blocks among them, and whether the tenant's own pods are.
 
     ``ports`` None: all traffic. ``blocks`` None: all addresses.
@@ -33,7 +33,7 @@ class Opened:
     tenant: bool
 
     @classmethod
-    def of(cls, rule: Mapping[str, Any], tenant: str) -> Opened:
+    def of(cls, rule: Mapping[str, Any], tenant: str) -> OpenedRule:
         """Return a NetworkPolicyEgressRule of ``tenants.bounds``; its ports are numbers."""
         ports = rule.get("ports")
         ranges = merged((one["protocol"], one["port"], one["port"]) for one in ports) if ports else None
@@ -50,12 +50,12 @@ class Opened:
             {"namespaceSelector": {"matchLabels": {REMOTE_CLUSTER_LABEL: tenant}}} in rule["to"],
         )
 
-    def meet(self, ports: Ports, named: Named) -> Iterator[tuple[Ports, Target]]:
+    def meet(self, ports: RulePorts, named: Named) -> Iterator[tuple[RulePorts, Target]]:
         """Yield whom both this rule and one of home's name, at the ports that both allow.
 
         Where only some ports are open, a name is of none of them: its number differs by pod.
         """
-        left = Ports(common(ports.ranges, self.ports), ports.names if self.ports is None else frozenset())
+        left = RulePorts(common(ports.ranges, self.ports), ports.names if self.ports is None else frozenset())
         if not left:
             return
         if isinstance(named, Everybody):
@@ -78,5 +78,5 @@ _EVERYBODY: Final[tuple[Mapping[str, Any], ...]] = (
     {"namespaceSelector": {}},
     *({"ipBlock": {"cidr": one}} for one in ("0.0.0.0/0", "::/0")),
 )
-EVERYTHING: Final = Opened(None, tuple(raw(one) for one in _EVERYBODY), None, True)
+EVERYTHING: Final = OpenedRule(None, tuple(raw(one) for one in _EVERYBODY), None, True)
 """Bounds that leave everything open."""

@@ -15,7 +15,7 @@ LAST: Final = 65535
 
 
 @attrs.frozen
-class Ports:
+class RulePorts:
     """The ports of a rule; ``ranges`` None: all traffic, also of protocols without ports."""
 
     ranges: frozenset[Range] | None = None

@@ -13,8 +13,8 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from liqod.hosting.networkpolicies.facts import Facts, Namespace, Pod, StandIn
-from liqod.hosting.tenants.bounds import DNS_PORTS, Surroundings, dns_peers
+from liqod.hosting.networkpolicies.facts import HomeFacts, KnownNamespace, PodElsewhere, StandIn
+from liqod.hosting.tenants.bounds import DNS_PORTS, KnownNetworks, dns_peers
 from liqod.model.addresses import parse_ips
 from liqod.model.records.home_policies import (
     MAX_ADDRESSES,
@@ -35,7 +35,7 @@ _DNS_NUMBERS: Final = (53, 5353)
 
 
 @attrs.frozen(kw_only=True)
-class Seen:
+class TenantContext:
     """What this cluster itself knows of a tenant.
 
     ``home`` is the namespace there, ``here`` the tenant's namespaces by their names there, ``tunnel`` what was agreed
@@ -45,7 +45,7 @@ class Seen:
     home: str
     here: Mapping[str, str] = {}
     tunnel: TunnelEndpointSpec | None = None
-    around: Surroundings = attrs.field(factory=Surroundings)
+    around: KnownNetworks = attrs.field(factory=KnownNetworks)
 
 
 @attrs.frozen
@@ -53,22 +53,22 @@ class Sent:
     """What the compiler takes of a record; ``withheld`` are the labels that pods here do not have as at home."""
 
     specs: Mapping[str, Any]
-    facts: Facts
+    facts: HomeFacts
     withheld: frozenset[str] = frozenset()
 
 
-def read(text: bytes, seen: Seen) -> Sent:
+def read(text: bytes, seen: TenantContext) -> Sent:
     """Return what a record says, its ``spec`` as JSON. Never raises."""
     try:
         if len(text) > MAX_BYTES:
             raise ValueError("too large")
         spec = msgspec.json.decode(text, type=HomePoliciesSpec)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return Sent({UNREADABLE: None}, Facts(namespace=seen.home))
+        return Sent({UNREADABLE: None}, HomeFacts(namespace=seen.home))
     tunnel = seen.tunnel
     return Sent(
         {one.name: one.spec for one in spec.policies},
-        Facts(
+        HomeFacts(
             namespace=seen.home,
             namespaces=_namespaces(spec, seen),
             pods=tuple(_pods(spec.pods)),
@@ -80,21 +80,21 @@ def read(text: bytes, seen: Seen) -> Sent:
     )
 
 
-def _namespaces(spec: HomePoliciesSpec, seen: Seen) -> tuple[Namespace, ...]:
+def _namespaces(spec: HomePoliciesSpec, seen: TenantContext) -> tuple[KnownNamespace, ...]:
     labels = {one.name: one.labels for one in spec.namespaces[:MAX_NAMESPACES]}
-    return tuple(Namespace(name, found, seen.here.get(name, "")) for name, found in labels.items())
+    return tuple(KnownNamespace(name, found, seen.here.get(name, "")) for name, found in labels.items())
 
 
-def _pods(kinds: Sequence[PodKind]) -> Iterator[Pod]:
+def _pods(kinds: Sequence[PodKind]) -> Iterator[PodElsewhere]:
     left = MAX_ADDRESSES
     for one in kinds[:MAX_KINDS]:
         ports = tuple((port.name, port.protocol, port.port) for port in one.ports)
         for address in parse_ips(one.addresses[:left]):
-            yield Pod(namespace=one.namespace, labels=one.labels, addresses=(address,), ports=ports)
+            yield PodElsewhere(namespace=one.namespace, labels=one.labels, addresses=(address,), ports=ports)
         left -= len(one.addresses[:left])
 
 
-def _addresses(spec: HomePoliciesSpec, seen: Seen) -> AddressMap:
+def _addresses(spec: HomePoliciesSpec, seen: TenantContext) -> AddressMap:
     pairs: list[tuple[Network, Network]] = []
     for one in spec.addresses[:MAX_MAPPED]:
         found = list(parse_ips((one.home, one.here)))
@@ -109,11 +109,11 @@ def _paired(before: Subnets, after: Subnets) -> tuple[tuple[Network, Network], .
     return paired(before.pod_cidrs, after.pod_cidrs)
 
 
-def _stand_ins(spec: HomePoliciesSpec, seen: Seen) -> Iterator[StandIn]:
+def _stand_ins(spec: HomePoliciesSpec, seen: TenantContext) -> Iterator[StandIn]:
     """Yield what stands here for home's name servers: those of this cluster, and the tenant's own port of names."""
     for one in spec.name_servers[:MAX_SERVERS]:
         ports = tuple((port.name, port.protocol, port.port) for port in one.ports)
-        pod = Pod(
+        pod = PodElsewhere(
             namespace=one.namespace,
             labels=one.labels,
             addresses=tuple(parse_ips(one.addresses[:MAX_SERVERS])),

@@ -10,18 +10,18 @@ from liqod.hosting.networkpolicies.blocks import Block, collapsed
 from liqod.hosting.networkpolicies.home_view import Here
 from liqod.hosting.networkpolicies.objects import Terms
 from liqod.hosting.networkpolicies.opened import Target, raw
-from liqod.hosting.networkpolicies.ports import Ports
+from liqod.hosting.networkpolicies.ports import RulePorts
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 
 
-class Written:
+class WrittenRules:
     """The rules of one policy in one direction, for a tenant."""
 
     def __init__(self, tenant: str) -> None:
         self._tenant = tenant
-        self._found: dict[Ports, set[Target]] = {}
+        self._found: dict[RulePorts, set[Target]] = {}
 
-    def add(self, targets: Iterable[tuple[Ports, Target]]) -> None:
+    def add(self, targets: Iterable[tuple[RulePorts, Target]]) -> None:
         """Add what a rule allows: all of it, or nothing where the iterable raises."""
         for ports, target in list(targets):
             self._found.setdefault(ports, set()).add(target)

@@ -21,8 +21,8 @@ from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
 from liqod.hosting.shadowpods.decide import (
     Create,
     Delete,
+    FinishedPod,
     NameTaken,
-    Observed,
     Orphan,
     RecordResult,
     Step,
@@ -36,15 +36,15 @@ from liqod.hosting.shadowpods.isolation import Isolation, NoIsolation, PodIsolat
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.shadowpods.pod_update.in_place import InPlaceUpdate, compared
 from liqod.hosting.shadowpods.quota import resource_requests
-from liqod.hosting.shadowpods.quota.capacity import Capacity
-from liqod.hosting.shadowpods.quota.ledger import Waiting
+from liqod.hosting.shadowpods.quota.capacity import TenantCapacity
+from liqod.hosting.shadowpods.quota.ledger import WaitingShadowPod
 from liqod.hosting.shadowpods.status import ShadowPodReports
 from liqod.hosting.tenants.bounds import default_requests, with_limits
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.views import FORGED_ANNOTATION, Pod, controller_of, is_managed, order_of_creation
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -97,7 +97,7 @@ class ShadowPods(Controller[Key]):
         pods: Informer[Pod],
         nodes: Informer[Node],
         namespaces: Namespaces,
-        offers: Offers,
+        offers: TenantOffers,
         recorder: Recorder,
         workers: int,
         contract: Contract = _DEFAULT,
@@ -124,7 +124,7 @@ class ShadowPods(Controller[Key]):
         self._name_servers = name_servers
         refuse = contract.granted.unenforced_policies == "refuse"
         self._isolation = PodIsolation(isolation or NoIsolation(), refuse_unenforced=refuse)
-        self.capacity = Capacity(clock, pods=self._pods, namespaces=namespaces, offers=offers, metrics=metrics)
+        self.capacity = TenantCapacity(clock, pods=self._pods, namespaces=namespaces, offers=offers, metrics=metrics)
         self.capacity.setServiceParent(self)
         self._reports = ShadowPodReports(client, recorder, self._shadows)
         self._updates = InPlaceUpdate(
@@ -298,7 +298,7 @@ class ShadowPods(Controller[Key]):
             requested = resource_requests.of_pod(
                 read_spec(shadow), default_requests(self._contracts.of(tenant), offered)
             )
-            before = self.capacity.wait(tenant, Waiting(created, key, requested, offered))
+            before = self.capacity.wait(tenant, WaitingShadowPod(created, key, requested, offered))
             # The free capacity changes with every pod that finishes; that alone is not worth a write to each of the
             # refused.
             written |= present.reason == refuse.reason and (before is None or before.offered == offered)
@@ -419,7 +419,7 @@ class ShadowPods(Controller[Key]):
         """Remember how a pod finished: it may be deleted before the record shows that."""
         if pod.finished and is_managed(pod) and (result := result_of(pod)) is not None:
             tracked = self._tracked.setdefault(pod.metadata.key, Tracked())
-            tracked.observed = Observed(_owner_uid(pod), result)
+            tracked.observed = FinishedPod(_owner_uid(pod), result)
 
 
 def _owner_uid(pod: Pod) -> str:

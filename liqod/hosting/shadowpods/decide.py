@@ -71,7 +71,7 @@ Step = Nothing | Create | Update | Delete | RecordResult | NameTaken | Terminate
 
 
 @frozen
-class Observed:
+class FinishedPod:
     """The result of a pod that was seen to finish, and the UID of its ShadowPod."""
 
     owner: str
@@ -93,7 +93,7 @@ class Tracked:
     appeared: float | None = None
     """When the ShadowPod appeared, in seconds of the reactor's clock; None for one that was there at the start."""
     creations: Creations = field(factory=Creations)
-    observed: Observed | None = None
+    observed: FinishedPod | None = None
     """How its pod finished, until the informer shows that in the record's status."""
     followed: int | None = None
     """What ``compared`` returned for a ShadowPod and a pod between which there was no difference."""

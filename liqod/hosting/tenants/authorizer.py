@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from liqod.hosting.tenants import rights
 from liqod.model.names import tenant_namespace
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 
 _BORROWER: Final[list[dict[str, Any]]] = rights.borrower_role(services=True)["rules"]
 """With services: where this API server grants borrowers none, its RBAC refuses them."""
@@ -18,7 +18,7 @@ def user_of(peer: str) -> str:
     return f"system:serviceaccount:{tenant_namespace(peer)}:{rights.SERVICE_ACCOUNT}"
 
 
-def permits(peer: str, ask: Ask, tenant: str) -> bool:
+def permits(peer: str, ask: RequestAttributes, tenant: str) -> bool:
     """Return whether a borrower may send a request; ``tenant`` is the cluster ID that the namespace was granted to.
 
     In its tenant namespace a borrower may read its own service account and nothing else.
@@ -30,7 +30,7 @@ def permits(peer: str, ask: Ask, tenant: str) -> bool:
     return tenant == peer and _covered(_BORROWER, ask)
 
 
-def _covered(rules: Iterable[Mapping[str, Any]], ask: Ask) -> bool:
+def _covered(rules: Iterable[Mapping[str, Any]], ask: RequestAttributes) -> bool:
     return any(
         ask.group in rule["apiGroups"]
         and ask.what in rule["resources"]

@@ -67,7 +67,7 @@ _NODE_LOCAL_DNS: Final = "169.254.20.10/32"
 
 
 @attrs.frozen
-class Surroundings:
+class KnownNetworks:
     """The networks around a tenant: this cluster's ``own``, and the ``peer``'s as seen here (None: not known).
 
     ``is_complete``: whether ``own`` has all of this cluster's networks.
@@ -119,7 +119,7 @@ def _with_tokens(amounts: Mapping[str, str], offered: Resources | None) -> dict[
     return found
 
 
-def network_policy(peer: str, namespace: str, contract: Contract, around: Surroundings) -> dict[str, Any] | None:
+def network_policy(peer: str, namespace: str, contract: Contract, around: KnownNetworks) -> dict[str, Any] | None:
     """Return the network policy of a granted namespace; None where its pods may reach everything."""
     level = contract.granted.egress
     if level == "all":

@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from liqod.config.schema import Hosting, Settings
+from liqod.config.schema import HostingSettings, Settings
 from liqod.model.objects.portable_metadata import ANNOTATION_DOMAINS, LABEL_DOMAINS
 from liqod.model.objects.tenant_nodes import TenantNodes
 
@@ -39,7 +39,7 @@ class Contract:
     ``own_namespaces`` are those that the settings give to liqod.
     """
 
-    granted: Hosting = attrs.field(factory=Hosting)
+    granted: HostingSettings = attrs.field(factory=HostingSettings)
     load_balancer_classes: tuple[str, ...] = ()
     own_namespaces: tuple[str, ...] = ()
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from liqod.config.schema import Kubernetes, Storage
+from liqod.config.schema import KubernetesSettings, StorageSettings
 from liqod.model.ids import is_dns_label
 from liqod.model.names import (
     ORIGINAL_NAME_ANNOTATION,
@@ -25,7 +25,7 @@ from liqod.model.records.offer import Refusal
 MAX_NAMESPACES: Final = 1000
 """Namespaces that are granted to one borrower at most."""
 _RESERVED: Final = ("kube-", "openshift-", tenant_namespace(""))
-_OWN: Final = frozenset({"default", SYSTEM_NAMESPACE, Kubernetes().namespace, Storage().namespace})
+_OWN: Final = frozenset({"default", SYSTEM_NAMESPACE, KubernetesSettings().namespace, StorageSettings().namespace})
 # Add-ons' namespaces are named so, such as istio-system: a cluster chooses its ID, and all of them end with this one.
 _RESERVED_ID: Final = "system"
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"

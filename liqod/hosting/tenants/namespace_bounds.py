@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.hosting.tenants import bounds
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.resources import LIMITRANGES
@@ -36,7 +36,7 @@ class NamespaceBounds(Controller[Key]):
         clock: IReactorTime,
         *,
         namespaces: Informer[Object],
-        offers: Offers,
+        offers: TenantOffers,
         contracts: Contracts,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from liqod.config import schema
 from liqod.flow.observe import Latest
-from liqod.hosting.tenants.bounds import Surroundings
+from liqod.hosting.tenants.bounds import KnownNetworks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -47,13 +47,13 @@ def _is_without(config: NetworkConfig | None) -> bool:
     return config is not None and config.spec.decision.mode == NO_TUNNEL
 
 
-class Networks:
+class TenantNetworks:
     """This cluster's networks and those of its tenants, from the facts of this cluster, settings, nodes and tunnels.
 
     Where there is no tunnel to a tenant others connect the clusters, and its networks are not known.
     """
 
-    def __init__(self, client: Client, informers: Informers, settings: schema.Network) -> None:
+    def __init__(self, client: Client, informers: Informers, settings: schema.NetworkSettings) -> None:
         server = urlsplit(client.config.server).hostname or ""
         self._servers = parse_networks([server])
         self._settings = settings
@@ -91,10 +91,10 @@ class Networks:
         """Return whether there is a tunnel to a tenant, or may be one: its endpoints are then where was agreed on."""
         return self._of(tenant) is not None
 
-    def around(self, tenant: str) -> Surroundings:
+    def around(self, tenant: str) -> KnownNetworks:
         """Return this cluster's networks, and those of a tenant."""
         own, unknown = self._own()
-        return Surroundings(own, self._of(tenant), is_complete=not unknown)
+        return KnownNetworks(own, self._of(tenant), is_complete=not unknown)
 
     @staticmethod
     def is_same(old: Node | None, new: Node | None) -> bool:

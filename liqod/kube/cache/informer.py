@@ -20,10 +20,10 @@ from liqod.flow.timer import Timer
 from liqod.kube.cache.listwatch import Command, List, ListWatch, Wait, Watch, is_warming
 from liqod.kube.cache.sizes import Sizes
 from liqod.kube.cache.store import Delta, Store, V
-from liqod.kube.cache.watch_decoder import Bookmark, Change, Decoder, Failure, Unreadable, object_size
-from liqod.kube.cache.watch_stream import TURN, Stream, Watchdog
+from liqod.kube.cache.watch_decoder import Bookmark, Decoder, Failure, Unreadable, WatchEvent, object_size
+from liqod.kube.cache.watch_stream import TURN, WatchStream, WatchTimeout
 from liqod.kube.client import Client
-from liqod.kube.connection.cache_quota import Held
+from liqod.kube.connection.cache_quota import CacheUsage
 from liqod.kube.errors import Gone, KubeError, Undecodable
 from liqod.kube.resources import Resource
 from liqod.model.ids import Key
@@ -78,7 +78,7 @@ class Informer(Service, Generic[V]):
         self.live: Latest[bool] = Latest(False)
         self._in_trouble = False
         self._known_undecodable: set[Key | None] = set()
-        self._held: Held | None = None
+        self._held: CacheUsage | None = None
         self._sizes = Sizes() if sizes else None
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class Informer(Service, Generic[V]):
         # Before anything is asked for: what a list shows then is never older.
         self._machine.newest = max(self._machine.newest, self._client.seen.newest(self.resource))
         if self._client.allowance is not None:
-            self._held = Held(self._client.allowance)
+            self._held = CacheUsage(self._client.allowance)
         self._unsubscribe_path = self._client.path_since.subscribe(self._path_is_new)
         self._run = Deferred.fromCoroutine(self._follow())
         self._run.addErrback(self._crashed)
@@ -291,7 +291,7 @@ class Informer(Service, Generic[V]):
         return True
 
     async def _watch(self, command: Watch) -> Command:
-        stream = Stream(self._clock, self._line)
+        stream = WatchStream(self._clock, self._line)
         parameters = {
             **self._selectors,
             # Without bookmarks the version of a quiet kind grows old, until the server answers 410 to the next watch.
@@ -312,7 +312,7 @@ class Informer(Service, Generic[V]):
             return self._ended(refusal)
         self._machine.connected(self._clock.seconds())
         self._recovered()
-        watchdog = Watchdog(self._clock, lambda: self._machine.deadline, stream.closed)
+        watchdog = WatchTimeout(self._clock, lambda: self._machine.deadline, stream.closed)
         try:
             error = await stream.closed
         finally:
@@ -322,10 +322,10 @@ class Informer(Service, Generic[V]):
         return self._ended(error)
 
     def _line(self, line: bytes) -> bool:
-        event: Change[V] | Bookmark | Failure | Unreadable = self._decoder.line(line)
+        event: WatchEvent[V] | Bookmark | Failure | Unreadable = self._decoder.line(line)
         if isinstance(event, Unreadable):
             self._log_undecodable(event)
-        if self._sizes is not None and isinstance(event, Bookmark | Change | Unreadable):
+        if self._sizes is not None and isinstance(event, Bookmark | WatchEvent | Unreadable):
             self._count(self._sizes, event, object_size(line, event))
         if self._held is not None and not self._count(self._held, event, len(line)):
             event = Failure(self._quota_exceeded())
@@ -341,16 +341,18 @@ class Informer(Service, Generic[V]):
         if self._sizes is not None:
             self._sizes.begin()
 
-    def _count(self, table: Held | Sizes, event: Change[V] | Bookmark | Failure | Unreadable, size: int) -> bool:
+    def _count(
+        self, table: CacheUsage | Sizes, event: WatchEvent[V] | Bookmark | Failure | Unreadable, size: int
+    ) -> bool:
         """Count the object of an event; return whether it may be kept."""
         if isinstance(event, Bookmark):
             if event.initial_end:
                 table.complete()
             return True
-        key = event.object.metadata.key if isinstance(event, Change) else getattr(event, "key", None)
+        key = event.object.metadata.key if isinstance(event, WatchEvent) else getattr(event, "key", None)
         if key is None:
             return True
-        if isinstance(event, Change | Unreadable) and event.type == "DELETED":
+        if isinstance(event, WatchEvent | Unreadable) and event.type == "DELETED":
             table.drop(key)
             return True
         return table.note(key, size)

@@ -14,7 +14,7 @@ import attrs
 
 from liqod.flow.backoff import Backoff
 from liqod.kube.cache.store import Delta, Store, V
-from liqod.kube.cache.watch_decoder import Bookmark, Change, Failure, Unreadable
+from liqod.kube.cache.watch_decoder import Bookmark, Failure, Unreadable, WatchEvent
 from liqod.kube.errors import Forbidden, Gone, Invalid, KubeError, NotFound, ServerError, Throttled
 from liqod.model.ids import Key
 
@@ -135,10 +135,10 @@ class ListWatch(Generic[V]):
         if not self._initial:
             self._live()
 
-    def received(self, event: Change[V] | Bookmark | Failure | Unreadable, now: float) -> Iterable[Delta[V]]:
+    def received(self, event: WatchEvent[V] | Bookmark | Failure | Unreadable, now: float) -> Iterable[Delta[V]]:
         """Apply an event; return the changes of the store."""
         self._last_activity = now
-        if isinstance(event, Change):
+        if isinstance(event, WatchEvent):
             return self._initial_change(event) if self._initial else self._change(event)
         if isinstance(event, Bookmark):
             return self._bookmark(event, now)
@@ -241,7 +241,7 @@ class ListWatch(Generic[V]):
         self.refused_since = None
         self.stale_since = None
 
-    def _initial_change(self, event: Change[V]) -> Iterable[Delta[V]]:
+    def _initial_change(self, event: WatchEvent[V]) -> Iterable[Delta[V]]:
         key = event.object.metadata.key
         if event.type == "DELETED":
             self._incoming.pop(key, None)
@@ -251,7 +251,7 @@ class ListWatch(Generic[V]):
             self._incoming[key] = event.object
         return ()
 
-    def _change(self, event: Change[V]) -> Iterable[Delta[V]]:
+    def _change(self, event: WatchEvent[V]) -> Iterable[Delta[V]]:
         metadata = event.object.metadata
         self._fruitful = True
         if metadata.resource_version:

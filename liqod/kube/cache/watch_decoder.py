@@ -22,7 +22,7 @@ LONGEST: Final = 8 << 20
 INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
-class Change(msgspec.Struct, Generic[V]):
+class WatchEvent(msgspec.Struct, Generic[V]):
     """An object was ADDED, MODIFIED or DELETED."""
 
     type: str
@@ -54,7 +54,7 @@ class Unreadable:
     why: str
 
 
-def object_size(line: bytes, event: Change[Any] | Bookmark | Unreadable) -> int:
+def object_size(line: bytes, event: WatchEvent[Any] | Bookmark | Unreadable) -> int:
     """Return the bytes of the object in the line of an event: as many as it has as an item of a list."""
     kind = "BOOKMARK" if isinstance(event, Bookmark) else event.type
     return max(0, len(line) - len('{"type":"","object":}') - len(kind))
@@ -105,9 +105,9 @@ class Decoder(Generic[V]):
 
     def __init__(self, view: type[V]) -> None:
         self._view = msgspec.json.Decoder(view)
-        self._change: msgspec.json.Decoder[Change[V]] = msgspec.json.Decoder(Change[view])  # type: ignore[valid-type]
+        self._change: msgspec.json.Decoder[WatchEvent[V]] = msgspec.json.Decoder(WatchEvent[view])  # type: ignore[valid-type]
 
-    def line(self, line: bytes) -> Change[V] | Bookmark | Failure | Unreadable:
+    def line(self, line: bytes) -> WatchEvent[V] | Bookmark | Failure | Unreadable:
         """Return the event of a line; malformed input is returned as Unreadable, not raised."""
         try:
             # The API server writes ``type`` first (metav1.WatchEvent): most lines are changes, decoded in one pass.

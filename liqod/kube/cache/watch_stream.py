@@ -23,7 +23,7 @@ TURN: Final = 0.02
 """Maximum seconds of decoding or notifying in one turn of the reactor."""
 
 
-class Stream(Protocol):
+class WatchStream(Protocol):
     """Passes the lines of a watch to ``take`` in turns of bounded length; pauses the connection in between.
 
     ``closed`` fires after the last line: with None at a regular end, else with the error.
@@ -103,7 +103,7 @@ class Stream(Protocol):
             method()
 
 
-class Watchdog:
+class WatchTimeout:
     """Aborts a watch that receives no line before its deadline; one timer, rescheduled only when it fires."""
 
     def __init__(self, clock: IReactorTime, deadline: Callable[[], float], closed: Deferred[Any]) -> None:

@@ -25,7 +25,7 @@ class Allowance:
         self.taken = 0
 
 
-class Held:
+class CacheUsage:
     """Counts the bytes of one cache.
 
     During a new list the larger of the current contents and the new list counts: a server that shrinks to an allowed

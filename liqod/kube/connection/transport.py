@@ -70,7 +70,7 @@ def tls_creator(config: ClientConfig, host: str) -> IOpenSSLClientConnectionCrea
 
 
 @implementer(IStreamClientEndpoint)
-class Endpoint:
+class ApiServerEndpoint:
     """Connects to the API server with TCP keep-alive; ``connection`` is the latest transport, for aborting it.
 
     ``made`` is called with the protocol of each connection.
@@ -135,15 +135,15 @@ class Connections:
         self._pool.cachedConnectionTimeout = CACHED_FOR
         # Retries are the client's decision: only it knows whether a verb is idempotent (a create is not).
         self._pool.retryAutomatically = False
-        endpoint = Endpoint(self._way(), self._remember)
+        endpoint = ApiServerEndpoint(self._way(), self._remember)
         self.agent = Agent.usingEndpointFactory(self._reactor, _Fixed(endpoint), self._pool)
 
     def _remember(self, connection: Any) -> None:
         self._made[connection] = self._reactor.seconds()
 
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> ApiServerEndpoint:
         """Return an endpoint for connections outside the pool (TLS included)."""
-        return Endpoint(self._way())
+        return ApiServerEndpoint(self._way())
 
     def _way(self) -> IStreamClientEndpoint:
         if self._config.dial is not None:

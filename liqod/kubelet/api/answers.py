@@ -16,12 +16,12 @@ from liqod.flow.connections.handshake import serve
 from liqod.http1.responses import switching
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, Unauthorized
-from liqod.kubelet.api.callers import Callers, User, user_of
-from liqod.kubelet.api.nodes import Nodes, NoPorts, Ports, Route
-from liqod.kubelet.api.server import TEXT, ApiRequest, Rejected
+from liqod.kubelet.api.callers import Callers, UserInfo, user_of
+from liqod.kubelet.api.nodes import Nodes, NoPorts, PodRoute, Ports
+from liqod.kubelet.api.server import TEXT, ApiRequest, RequestRejected
 from liqod.kubelet.api.targets import Logs, Page, Stream, Target, lender_path, parse, rights
 from liqod.kubelet.api.tls import client_certificate
-from liqod.kubelet.api.tunnel import Tunnel, open_at_lender, upgrade_headers
+from liqod.kubelet.api.tunnel import StreamProxy, open_at_lender, upgrade_headers
 from liqod.kubelet.api.usage import Usage
 from liqod.kubelet.common.messages import clean_message
 
@@ -47,7 +47,7 @@ class Answers:
         self.ports: Ports = NoPorts()
         """The ports of the nodes, by which pages know which node they are of."""
         self._streams = 0
-        self._tunnels: set[Tunnel] = set()
+        self._tunnels: set[StreamProxy] = set()
 
     def abort(self) -> None:
         """Close all tunnels at once, on both sides."""
@@ -55,38 +55,40 @@ class Answers:
             tunnel.abort()
 
     async def answer(self, request: ApiRequest) -> None:
-        """Answer one request, or raise Rejected."""
+        """Answer one request, or raise RequestRejected."""
         user = await self._identify(request)
         uri = bytes(request.uri)
         if not uri.isascii():
-            raise Rejected(400, "the path is not ASCII")
+            raise RequestRejected(400, "the path is not ASCII")
         target = parse(uri.decode("ascii"))
         route = self._nodes.route(target.pod) if isinstance(target, Logs | Stream) else None
         node = self._asked_node(request) if isinstance(target, Page) else route.node if route is not None else ""
         await self._authorize(user, target, bytes(request.method).decode("ascii", "replace"), node)
         serve(request.channel.transport)
         if target is None:
-            raise Rejected(404, "virtual nodes do not serve this")
+            raise RequestRejected(404, "virtual nodes do not serve this")
         allowed = (b"GET", b"POST") if isinstance(target, Stream) else (b"GET", b"HEAD")
         if request.method not in allowed:
-            raise Rejected(405, f"this takes {' or '.join(method.decode() for method in allowed)}")
+            raise RequestRejected(405, f"this takes {' or '.join(method.decode() for method in allowed)}")
         if isinstance(target, Page):
             await self._page(request, target, node)
         else:
             await self._pass_on(request, target, route)
 
-    async def _pass_on(self, request: ApiRequest, target: Logs | Stream, route: Route | None) -> None:
+    async def _pass_on(self, request: ApiRequest, target: Logs | Stream, route: PodRoute | None) -> None:
         if route is None:
-            raise Rejected(404, f"the pod {target.pod} is on none of the virtual nodes of this daemon")
+            raise RequestRejected(404, f"the pod {target.pod} is on none of the virtual nodes of this daemon")
         if not route.namespace:
-            raise Rejected(
+            raise RequestRejected(
                 404, f"the pod {target.pod} is not offloaded: its namespace has no counterpart at the lender"
             )
         if route.client is None:
-            raise Rejected(503, f"the pod {target.pod} cannot be reached: {route.node} has no access to its lender")
+            raise RequestRejected(
+                503, f"the pod {target.pod} cannot be reached: {route.node} has no access to its lender"
+            )
         _check_pod(target, route.there)
         if self._streams >= MAX_STREAMS:
-            raise Rejected(503, f"{MAX_STREAMS} logs and streams are open, which is the limit; close some")
+            raise RequestRejected(503, f"{MAX_STREAMS} logs and streams are open, which is the limit; close some")
         path = lender_path(target, route.namespace)
         self._streams += 1
         try:
@@ -97,15 +99,15 @@ class Answers:
         except Unauthorized as error:
             # Passed on, 401 would tell the caller that its own credential is invalid.
             message = f"the lender does not accept the credential that it gave us: {error.message}"
-            raise Rejected(502, clean_message(message)) from error
+            raise RequestRejected(502, clean_message(message)) from error
         except ApiError as error:
-            raise Rejected(error.code, clean_message(error.message)) from error
+            raise RequestRejected(error.code, clean_message(error.message)) from error
         except KubeError as error:
-            raise Rejected(502, clean_message(str(error))) from error
+            raise RequestRejected(502, clean_message(str(error))) from error
         finally:
             self._streams -= 1
 
-    async def _identify(self, request: ApiRequest) -> User:
+    async def _identify(self, request: ApiRequest) -> UserInfo:
         certificate = client_certificate(request.channel.transport)
         user = user_of(certificate) if certificate is not None else None
         scheme, _, token = request.header(b"authorization").partition(b" ")
@@ -113,23 +115,23 @@ class Answers:
             try:
                 user = await self._callers.by_token(token.strip().decode("ascii", "replace"))
             except KubeError as error:
-                raise Rejected(503, f"who calls could not be found out: {clean_message(str(error))}") from error
+                raise RequestRejected(503, f"who calls could not be found out: {clean_message(str(error))}") from error
         if user is None:
-            raise Rejected(
+            raise RequestRejected(
                 401,
                 "unauthorized: show a client certificate that this cluster's client CA signed, or a token it knows",
             )
         return user
 
-    async def _authorize(self, user: User, target: Target | None, method: str, node: str) -> None:
+    async def _authorize(self, user: UserInfo, target: Target | None, method: str, node: str) -> None:
         needed = rights(target, method)
         try:
             allowed = await self._callers.may(user, needed, node)
         except KubeError as error:
-            raise Rejected(503, f"what {user.username} may do could not be found out: {error}") from error
+            raise RequestRejected(503, f"what {user.username} may do could not be found out: {error}") from error
         if not allowed:
             words = " or ".join(f"{right.verb} nodes/{right.subresource}" for right in needed)
-            raise Rejected(403, f"forbidden: {clean_message(user.username)} may not {words} {node}".rstrip())
+            raise RequestRejected(403, f"forbidden: {clean_message(user.username)} may not {words} {node}".rstrip())
 
     def _asked_node(self, request: ApiRequest) -> str:
         """Return the node whose port a request came in by; empty if that is no node's own."""
@@ -161,18 +163,18 @@ class Answers:
 
     async def _tunnel(self, request: ApiRequest, client: Client, path: str) -> None:
         if not request.header(b"upgrade"):
-            raise Rejected(400, "this takes a connection that is upgraded (Connection: Upgrade)")
+            raise RequestRejected(400, "this takes a connection that is upgraded (Connection: Upgrade)")
         passed = upgrade_headers(
             (name, value) for name, values in request.requestHeaders.getAllRawHeaders() for value in values
         )
         try:
             lender, passed_back = await open_at_lender(client, bytes(request.method), path, passed)
         except ValueError as error:
-            raise Rejected(400, "a header of the upgrade holds what no header may hold") from error
+            raise RequestRejected(400, "a header of the upgrade holds what no header may hold") from error
         home = request.channel.transport
         # The channel is the producer of its transport; from here the two transports are producers of each other.
         home.unregisterProducer()
-        tunnel = Tunnel(home, lender.transport, self._clock)
+        tunnel = StreamProxy(home, lender.transport, self._clock)
         self._tunnels.add(tunnel)
         try:
             request.upgrade(switching(passed_back), tunnel.from_home, tunnel.home_lost)
@@ -184,17 +186,17 @@ class Answers:
 
 
 def _check_pod(target: Logs | Stream, there: bool | None) -> None:
-    """Raise Rejected unless the pod at the lender, which knows it by its name alone, is the one that is asked for.
+    """Raise RequestRejected unless the pod at the lender, known there by its name alone, is the one that is asked for.
 
     While that is unknown (before the first list, or while its watch is interrupted) a log is passed on: it changes
     nothing, and is asked for in such times above all. What acts in a pod waits, because it might act in another one.
     """
     if there is False:
-        raise Rejected(
+        raise RequestRejected(
             404, f"the pod {target.pod} is not at the lender: it is waiting to start there, or has gone from there"
         )
     if there is None and isinstance(target, Stream):
-        raise Rejected(
+        raise RequestRejected(
             503, f"it is not known yet whether the lender runs the pod {target.pod} or a namesake; try again shortly"
         )
 

@@ -19,7 +19,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from liqod.kube.client import Client
 from liqod.kube.resources import Resource
-from liqod.kubelet.api.targets import Right
+from liqod.kubelet.api.targets import NodeRight
 from liqod.model.objects.meta import View
 
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
@@ -36,7 +36,7 @@ REVIEWS: Final = 4
 V = TypeVar("V")
 
 
-class User(View, frozen=True):
+class UserInfo(View, frozen=True):
     """A user as in TokenReview and SubjectAccessReview."""
 
     username: str = ""
@@ -47,7 +47,7 @@ class User(View, frozen=True):
 
 class _TokenStatus(View, frozen=True):
     authenticated: bool = False
-    user: User = User()
+    user: UserInfo = UserInfo()
 
 
 class _TokenReview(View, frozen=True):
@@ -62,14 +62,14 @@ class _AccessReview(View, frozen=True):
     status: _AccessStatus = _AccessStatus()
 
 
-def user_of(certificate: x509.Certificate) -> User | None:
+def user_of(certificate: x509.Certificate) -> UserInfo | None:
     """Return the user of a verified client certificate; None without a common name."""
     names = _texts(certificate, NameOID.COMMON_NAME)
     if not names or not names[0]:
         return None
     # The API server adds this group to every authenticated request (NewAuthenticatedGroupAdder); a certificate does not
     # carry it, the answer to a TokenReview does.
-    return User(username=names[0], groups=[*_texts(certificate, NameOID.ORGANIZATION_NAME), "system:authenticated"])
+    return UserInfo(username=names[0], groups=[*_texts(certificate, NameOID.ORGANIZATION_NAME), "system:authenticated"])
 
 
 def _texts(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> list[str]:
@@ -106,11 +106,11 @@ class Callers:
 
     def __init__(self, client: Client, clock: IReactorTime) -> None:
         self._client = client
-        self._users: _Recent[User] = _Recent(clock)
+        self._users: _Recent[UserInfo] = _Recent(clock)
         self._rights: _Recent[bool] = _Recent(clock)
         self._slots = DeferredSemaphore(REVIEWS)
 
-    async def by_token(self, token: str) -> User | None:
+    async def by_token(self, token: str) -> UserInfo | None:
         """Return the user of a token; None for an invalid token."""
         if not token or len(token) > MAX_TOKEN:
             return None
@@ -124,11 +124,11 @@ class Callers:
                 status = (await self._client.create(TOKEN_REVIEWS, body, view=_TokenReview)).status
             finally:
                 self._slots.release()
-            known = status.user if status.authenticated else User()
+            known = status.user if status.authenticated else UserInfo()
             self._users.put(key, known)
         return known if known.username else None
 
-    async def may(self, user: User, rights: Sequence[Right], node: str) -> bool:
+    async def may(self, user: UserInfo, rights: Sequence[NodeRight], node: str) -> bool:
         """Return whether a user has one of these rights on a node (empty ``node``: on all nodes)."""
         for right in rights:
             key = (user.username, user.uid, tuple(user.groups), repr(sorted(user.extra.items())), right, node)
@@ -140,7 +140,7 @@ class Callers:
                 return True
         return False
 
-    async def _ask(self, user: User, right: Right, node: str) -> bool:
+    async def _ask(self, user: UserInfo, right: NodeRight, node: str) -> bool:
         spec: dict[str, Any] = {
             "user": user.username,
             "uid": user.uid,

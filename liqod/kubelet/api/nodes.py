@@ -14,7 +14,7 @@ from liqod.model.ids import Key
 
 
 @frozen
-class Route:
+class PodRoute:
     """The route to a pod.
 
     ``node``: its virtual node. ``client``: a client of the lender's API server (None: no access). ``namespace``: the
@@ -71,7 +71,7 @@ class NoPorts:
 class Nodes(Protocol):
     """The virtual nodes of this daemon."""
 
-    def route(self, pod: Key) -> Route | None:
+    def route(self, pod: Key) -> PodRoute | None:
         """Return the route to a pod; None if it is on none of our nodes."""
         ...
 

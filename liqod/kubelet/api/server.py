@@ -28,7 +28,7 @@ TEXT: Final = b"text/plain; charset=utf-8"
 
 
 @define
-class Rejected(Exception):
+class RequestRejected(Exception):
     """A request is answered with an error: status code and message."""
 
     code: int
@@ -38,7 +38,7 @@ class Rejected(Exception):
         return f"{self.message} (HTTP {self.code})"
 
 
-class Channel(HTTPChannel):
+class KubeletChannel(HTTPChannel):
     """One connection; once ``receive`` is set, all data goes there instead of being parsed as HTTP."""
 
     totalHeadersSize = MAX_HEAD
@@ -134,11 +134,11 @@ class ApiRequest(Request):
     async def _work(self) -> None:
         try:
             if self._has_body:
-                raise Rejected(413, "requests to a virtual kubelet have no body")
+                raise RequestRejected(413, "requests to a virtual kubelet have no body")
             await self.answered_by(self)
         except CancelledError:
             return
-        except Rejected as refusal:
+        except RequestRejected as refusal:
             self._send_error(refusal.code, refusal.message)
         except Exception:
             self._log.failure(
@@ -173,19 +173,19 @@ class Channels(Factory):
         self._answer = answer
         self._clock = clock
 
-    def buildProtocol(self, addr: IAddress | None) -> Channel:
-        channel: Any = Channel()
+    def buildProtocol(self, addr: IAddress | None) -> KubeletChannel:
+        channel: Any = KubeletChannel()
         channel.factory = self
         channel.timeOut = IDLE
         channel.callLater = self._clock.callLater
         channel.requestFactory = self._request
-        made: Channel = channel
+        made: KubeletChannel = channel
         return made
 
     def log(self, request: Request) -> None:
         """Write no access log: requests through the API server are in its audit log."""
 
-    def _request(self, channel: Channel, queued: object = None) -> ApiRequest:
+    def _request(self, channel: KubeletChannel, queued: object = None) -> ApiRequest:
         request = ApiRequest(channel)
         request.answered_by = self._answer
         return request

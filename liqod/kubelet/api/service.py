@@ -25,7 +25,7 @@ from liqod.kubelet.api.certificate import Certificate, Shown, self_signed
 from liqod.kubelet.api.nodes import Nodes
 from liqod.kubelet.api.ports import NodePorts
 from liqod.kubelet.api.server import Channels
-from liqod.kubelet.api.tls import Serving
+from liqod.kubelet.api.tls import ServingTls
 from liqod.kubelet.api.usage import Usage
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
@@ -63,7 +63,7 @@ class NodeAPI(MultiService):
         self._reactor = reactor
         self.refused = RefusedConnections(reactor, listen)
         self._answers = Answers(reactor, nodes, Callers(client, reactor), Usage(reactor, nodes))
-        self._serving = Serving(*_pair(self_signed(address, utc_now())))
+        self._serving = ServingTls(*_pair(self_signed(address, utc_now())))
         self._listener = https(self._serving, Channels(self._answers.answer, reactor), reactor, self.refused.record)
         self._certificate = Certificate(
             reactor, client, address, lambda shown: self._serving.show(*_pair(shown)), signer=signer

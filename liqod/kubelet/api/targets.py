@@ -118,14 +118,14 @@ def lender_path(target: Logs | Stream, namespace: str) -> str:
 
 
 @frozen
-class Right:
+class NodeRight:
     """A verb on a subresource of nodes; the caller needs one of several."""
 
     verb: str
     subresource: str
 
 
-def rights(target: Target | None, method: str) -> tuple[Right, ...]:
+def rights(target: Target | None, method: str) -> tuple[NodeRight, ...]:
     """Return the rights of which a caller needs one (Kubernetes, "Kubelet authentication/authorization").
 
     Streams need ``create`` even if they are opened by GET, as WebSockets are (RFC 6455): a caller with read-only rights
@@ -133,5 +133,5 @@ def rights(target: Target | None, method: str) -> tuple[Right, ...]:
     """
     verb = "create" if isinstance(target, Stream) or method not in ("GET", "HEAD") else "get"
     if isinstance(target, Page):
-        return (Right(verb, _PAGES[target.name]), Right(verb, "proxy"))
-    return (Right(verb, "proxy"),)
+        return (NodeRight(verb, _PAGES[target.name]), NodeRight(verb, "proxy"))
+    return (NodeRight(verb, "proxy"),)

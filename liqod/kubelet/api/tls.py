@@ -18,7 +18,7 @@ _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE--
 
 
 @implementer(IOpenSSLContextFactory)
-class Serving:
+class ServingTls:
     """The TLS options of new connections; certificate and client CAs can be replaced at any time."""
 
     def __init__(self, certificate_pem: bytes, key_pem: bytes) -> None:

@@ -16,7 +16,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from liqod.flow.timer import Timer
-from liqod.http1.connection import Connection, Limits
+from liqod.http1.connection import Connection, MessageLimits
 from liqod.http1.errors import Malformed
 from liqod.http1.messages import (
     STREAM_HEADERS,
@@ -34,7 +34,7 @@ from liqod.kube.errors import ApiError, Unreachable, from_status
 
 IDLE: Final = 4 * 3600.0
 """Seconds; the default of the kubelet's ``streamingConnectionIdleTimeout``."""
-LIMITS: Final = Limits(head=32 << 10)
+LIMITS: Final = MessageLimits(head=32 << 10)
 MAX_BODY: Final = 64 << 10
 """Maximum bytes that are read of a refusal; a Status of the API has about 300."""
 UPGRADE_HEADERS: Final = STREAM_HEADERS | {b"upgrade"}
@@ -61,7 +61,7 @@ class LenderConnection(Protocol):
         self._http = Connection("client", LIMITS)
         self._refusal = 0
         self._body = b""
-        self._tunnel: Tunnel | None = None
+        self._tunnel: StreamProxy | None = None
 
     def ask(self, request: Request) -> None:
         """Send a request for an upgrade, which has no body."""
@@ -106,7 +106,7 @@ class LenderConnection(Protocol):
         else:
             self.answer.errback(reason)
 
-    def attach(self, tunnel: Tunnel) -> None:
+    def attach(self, tunnel: StreamProxy) -> None:
         """Deliver all bytes to a tunnel, starting with those that arrived with the response head."""
         self._tunnel = tunnel
         early = self._http.unread
@@ -178,7 +178,7 @@ def _abort(side: Any) -> None:
         side.abortConnection()
 
 
-class Tunnel:
+class StreamProxy:
     """Joins two connections; ``home`` and ``lender`` are their transports, ``idle`` is the timeout in seconds."""
 
     def __init__(self, home: Any, lender: Any, clock: IReactorTime, idle: float = IDLE) -> None:

@@ -64,7 +64,7 @@ class LenderNetwork(Protocol):
         ...
 
 
-class OwnNetworks(Protocol):
+class OwnNetworkCheck(Protocol):
     """This cluster's own networks: where no tunnel translates addresses, a lender could claim theirs."""
 
     @property
@@ -77,7 +77,7 @@ class OwnNetworks(Protocol):
         ...
 
 
-class Networks(Protocol):
+class LenderNetworks(Protocol):
     """The networks to all lenders."""
 
     def to(self, lender: ClusterID) -> LenderNetwork:
@@ -103,7 +103,7 @@ class NoNetwork:
     ``own`` judges the addresses of the lender's pods; without it none is refused.
     """
 
-    def __init__(self, own: OwnNetworks | None = None) -> None:
+    def __init__(self, own: OwnNetworkCheck | None = None) -> None:
         self._own = own
         self.status: Latest[Readiness] = Latest(READY)
         self.translation: Latest[int] = Latest(0) if own is None else own.revision
@@ -143,7 +143,7 @@ class NoNetwork:
 class NoNetworks:
     """Null object: no tunnel to any lender."""
 
-    def __init__(self, own: OwnNetworks) -> None:
+    def __init__(self, own: OwnNetworkCheck) -> None:
         self._own = own
 
     def to(self, lender: ClusterID) -> LenderNetwork:

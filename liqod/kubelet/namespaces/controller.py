@@ -30,19 +30,19 @@ from liqod.kubelet.common.refusals import Attempts, Meaning
 from liqod.kubelet.common.views import HomePod, Namespace, decoded
 from liqod.kubelet.namespaces import plan
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
-from liqod.kubelet.namespaces.deletion_judge import Evidence
+from liqod.kubelet.namespaces.deletion_judge import LossEvidence
 from liqod.kubelet.namespaces.natting_table import NattingTable
 from liqod.kubelet.namespaces.ports import NoPodQueue, OtherNodes, PodQueue
 from liqod.kubelet.namespaces.remote_namespace import (
+    NamespacePending,
+    NamespaceRefused,
     NamespaceState,
     NotOffloaded,
     Offloaded,
-    Pending,
-    Refused,
     RemoteNamespace,
     TrackedNamespace,
 )
-from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, Unknown, select
+from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, UnknownNode, select
 from liqod.kubelet.ports import NamespaceGrants
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, eviction_of, label_selector
@@ -150,10 +150,10 @@ class NamespaceController(Controller[str]):
         return self._tables.synced
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> LossEvidence:
         """What speaks for lost state of the home cluster."""
         went_back = max((informer.went_back for informer in self._informers), default=0)
-        return Evidence(went_back=went_back, other_cluster=self._table.is_of_other_cluster)
+        return LossEvidence(went_back=went_back, other_cluster=self._table.is_of_other_cluster)
 
     @property
     def _informers(self) -> tuple[Informer[Any], ...]:
@@ -173,10 +173,10 @@ class NamespaceController(Controller[str]):
             # It is not granted, or other nodes alone use it: there is nothing at the lender to wait for.
             return NotOffloaded(selection.message)
         if status is not None and status.phase == plan.REFUSED:
-            return Refused(status.reason, status.message)
+            return NamespaceRefused(status.reason, status.message)
         if status is not None and status.reason == "PeerUnreachable" and tracked.unanswered > TOLERATED:
-            return Refused(status.reason, status.message)
-        return Pending(asked=True)
+            return NamespaceRefused(status.reason, status.message)
+        return NamespacePending(asked=True)
 
     def _state_without_entry(self, local: str, selection: Selection) -> NamespaceState:
         if isinstance(selection, Excluded):
@@ -184,12 +184,12 @@ class NamespaceController(Controller[str]):
         wanted = selection.remote_name if isinstance(selection, Included) else ""
         if choose_remote(local, self._context.home, self._table.reverse, wanted) is None:
             other = self._table.reverse[wanted]
-            return Refused(
+            return NamespaceRefused(
                 "RemoteNameInUse",
                 f"the namespace {wanted} at the lender is mapped to the namespace {other} of this cluster; choose "
                 "another remoteNamespaceName in the NamespaceOffloading",
             )
-        return Pending(asked=False)
+        return NamespacePending(asked=False)
 
     def request_again(self, local: str) -> None:
         """Request a granted namespace again, because the lender refused a write in it."""
@@ -343,7 +343,7 @@ class NamespaceController(Controller[str]):
 
     async def reconcile(self, local: str) -> After | None:
         selection = self._selection(local)
-        if isinstance(selection, Unknown):
+        if isinstance(selection, UnknownNode):
             return None
         tracked = self._tracked.get(local)
         step = plan.plan(

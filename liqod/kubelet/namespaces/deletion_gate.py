@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from liqod.flow.observe import Latest
 from liqod.flow.timer import Timer
-from liqod.kubelet.namespaces.deletion_judge import WENT_BACK, Evidence, Held, Item, Surge, judge
+from liqod.kubelet.namespaces.deletion_judge import WENT_BACK, HeldDeletions, Item, LossEvidence, Surge, judge
 from liqod.model.ids import Key
 
 SETTLE: Final = 2.0
@@ -51,8 +51,10 @@ class DeletionGate:
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, lender: str, evidence: Callable[[], Evidence], *, shown: str = "") -> None:
-        self.state: Latest[Held | None] = Latest(None)
+    def __init__(
+        self, clock: IReactorTime, lender: str, evidence: Callable[[], LossEvidence], *, shown: str = ""
+    ) -> None:
+        self.state: Latest[HeldDeletions | None] = Latest(None)
         self._clock = clock
         self._lender = lender
         self._home_evidence = evidence
@@ -62,7 +64,7 @@ class DeletionGate:
         self._allowed: set[Item] = set()
         self._recent: deque[tuple[float, Counter[str]]] = deque()
         self._confirmed = ""
-        self._accepted = Evidence()
+        self._accepted = LossEvidence()
         self._went_back_before = shown == WENT_BACK
         self._timer = Timer(clock)
         self._since: float | None = None
@@ -148,7 +150,7 @@ class DeletionGate:
             if before is None:
                 self._log.warn("nothing is deleted at {peer}: {detail}", peer=self._lender, detail=held.message)
 
-    def _evidence(self) -> Evidence:
+    def _evidence(self) -> LossEvidence:
         found = self._home_evidence().beyond(self._accepted)
         return evolve(found, went_back=max(found.went_back, 1)) if self._went_back_before else found
 

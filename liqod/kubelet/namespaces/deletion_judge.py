@@ -41,15 +41,15 @@ class Surge:
 
 
 @frozen
-class Evidence:
+class LossEvidence:
     """What speaks for lost state at home: how often versions went back; the records are those of another cluster."""
 
     went_back: int = 0
     other_cluster: bool = False
 
-    def beyond(self, accepted: Evidence) -> Evidence:
+    def beyond(self, accepted: LossEvidence) -> LossEvidence:
         """Return what of it was not accepted already; a cache that is gone takes nothing back."""
-        return Evidence(
+        return LossEvidence(
             went_back=self.went_back if self.went_back > accepted.went_back else 0,
             other_cluster=self.other_cluster and not accepted.other_cluster,
         )
@@ -61,7 +61,7 @@ class Evidence:
 
 
 @frozen
-class Held:
+class HeldDeletions:
     """Nothing is deleted until somebody confirms ``observation``, which names the reason and the missing objects."""
 
     reason: str
@@ -76,14 +76,14 @@ _CAUSES: Final = {
 }
 
 
-def judge(missing: Iterable[Item], surges: Mapping[str, Surge], evidence: Evidence) -> Held | None:
+def judge(missing: Iterable[Item], surges: Mapping[str, Surge], evidence: LossEvidence) -> HeldDeletions | None:
     """Return why the missing objects must not be deleted now; None if they may be."""
     items = sorted(missing)
     reason = evidence.reason or (MISSING if any(surge.is_large for surge in surges.values()) else "")
     if not items or not reason:
         return None
     counts = ", ".join(f"{surge.missing} of {surge.total} {kind}" for kind, surge in sorted(surges.items()))
-    return Held(reason, f"missing at home: {counts}; {_CAUSES[reason]}", observation_of(reason, items))
+    return HeldDeletions(reason, f"missing at home: {counts}; {_CAUSES[reason]}", observation_of(reason, items))
 
 
 def observation_of(reason: str, items: Iterable[Item]) -> str:

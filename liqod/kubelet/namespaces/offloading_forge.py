@@ -9,7 +9,7 @@ from attrs import frozen
 
 from liqod.kubelet.common.naming import choose_remote
 from liqod.kubelet.namespaces.plan import READY, REFUSED, RELEASING
-from liqod.kubelet.namespaces.selection import Excluded, Unknown, select
+from liqod.kubelet.namespaces.selection import Excluded, UnknownNode, select
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import MAX_MESSAGE, Condition, set_condition
 from liqod.model.records.offloading import (
@@ -131,7 +131,7 @@ def _conditions(
 ) -> tuple[Condition, Condition]:
     namespace = offloading.metadata.namespace
     selection = select(namespace, enabled=enabled, offloading=offloading, node=lender.node, labels=lender.labels)
-    if isinstance(selection, Unknown):
+    if isinstance(selection, UnknownNode):
         message = f"the node {lender.node} is not there; what is there stays as it is"
         return _condition(REQUIRED, "Unknown", "NodeMissing", message), _state(lender)
     if isinstance(selection, Excluded):

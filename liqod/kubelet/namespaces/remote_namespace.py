@@ -161,14 +161,14 @@ class NotOffloaded:
 
 
 @frozen
-class Pending:
+class NamespacePending:
     """The namespace must be offloaded but cannot be used yet; ``asked``: it may have been requested already."""
 
     asked: bool
 
 
 @frozen
-class Refused:
+class NamespaceRefused:
     """The lender refuses the namespace at present."""
 
     reason: str
@@ -183,7 +183,7 @@ class Offloaded:
     draining: bool
 
 
-NamespaceState = NotOffloaded | Pending | Refused | Offloaded
+NamespaceState = NotOffloaded | NamespacePending | NamespaceRefused | Offloaded
 
 
 @define

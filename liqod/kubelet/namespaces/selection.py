@@ -41,11 +41,11 @@ class Excluded:
 
 
 @frozen
-class Unknown:
+class UnknownNode:
     """The node does not exist, so its labels are unknown: nothing is changed."""
 
 
-Selection = Included | Excluded | Unknown
+Selection = Included | Excluded | UnknownNode
 
 
 def select(
@@ -63,7 +63,7 @@ def select(
     if policy.placement == LOCAL:
         return Excluded(KEPT_HOME.format(namespace=namespace))
     if policy.terms is not None and labels is None:
-        return Unknown()
+        return UnknownNode()
     if policy.includes(node, labels or {}):
         return Included(policy.remote_name)
     return Excluded(NOT_SELECTED.format(namespace=namespace, node=node))

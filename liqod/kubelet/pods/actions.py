@@ -130,7 +130,7 @@ class Grants(Protocol):
 
 
 @frozen
-class Seen:
+class ObservedPod:
     """A home pod as observed in one step, its remote namespace and its record."""
 
     key: Key
@@ -166,7 +166,9 @@ class PodActions:
         # any time; a 409 for those helps nobody. The UID in the patch protects a successor of the same name.
         self._status = StatusWriter(client, PODS, HomePod, self.mutations, versioned=False)
 
-    async def create(self, pod: Seen, home: HomePod, remote: RemoteNamespace, body: dict[str, Any]) -> float | None:
+    async def create(
+        self, pod: ObservedPod, home: HomePod, remote: RemoteNamespace, body: dict[str, Any]
+    ) -> float | None:
         """Create the ShadowPod."""
         name, tracked = home.metadata.name, pod.tracked
         left = tracked.retry_at - self._clock.seconds()
@@ -184,7 +186,9 @@ class PodActions:
         remote.mutations.wrote(name, None, created)
         return None
 
-    async def _find(self, pod: Seen, home: HomePod, remote: RemoteNamespace, conflict: AlreadyExists) -> float | None:
+    async def _find(
+        self, pod: ObservedPod, home: HomePod, remote: RemoteNamespace, conflict: AlreadyExists
+    ) -> float | None:
         """Look at the object that has a ShadowPod's name: ours, which the cache shows late, or a stranger's."""
         name = home.metadata.name
         try:
@@ -198,7 +202,9 @@ class PodActions:
         remote.mutations.wrote(name, None, found)
         return 0.0
 
-    async def patch(self, pod: Seen, home: HomePod, remote: RemoteNamespace, patch: dict[str, Any]) -> float | None:
+    async def patch(
+        self, pod: ObservedPod, home: HomePod, remote: RemoteNamespace, patch: dict[str, Any]
+    ) -> float | None:
         """Update the ShadowPod.
 
         A patch that the lender refuses, or whose annotations it drops (a webhook may), is sent again ever more rarely,
@@ -238,7 +244,7 @@ class PodActions:
         self._recorder.record_event(reference_to("v1", "Pod", home.metadata), "Warning", "NotKept", NOT_KEPT)
         return delay
 
-    async def delete_shadow(self, pod: Seen, remote: RemoteNamespace, uid: str) -> float | None:
+    async def delete_shadow(self, pod: ObservedPod, remote: RemoteNamespace, uid: str) -> float | None:
         """Delete the ShadowPod, once; the watch reports when it is gone.
 
         Raises the error of a failed request, so that the controller backs off.
@@ -330,7 +336,7 @@ class PodActions:
         return NAME_TAKEN_RETRY
 
     async def _not_created(
-        self, pod: Seen, home: HomePod, remote: RemoteNamespace, error: ApiError | Unreachable
+        self, pod: ObservedPod, home: HomePod, remote: RemoteNamespace, error: ApiError | Unreachable
     ) -> float | None:
         """Handle a failed creation; return the seconds until the next attempt."""
         failed = self._failed(pod, home, remote, error, creating=True)
@@ -340,7 +346,12 @@ class PodActions:
         return failed.delay
 
     async def _not_patched(
-        self, pod: Seen, home: HomePod, remote: RemoteNamespace, patch: dict[str, Any], error: ApiError | Unreachable
+        self,
+        pod: ObservedPod,
+        home: HomePod,
+        remote: RemoteNamespace,
+        patch: dict[str, Any],
+        error: ApiError | Unreachable,
     ) -> float | None:
         """Handle a failed patch; return the seconds until the next attempt.
 
@@ -363,7 +374,7 @@ class PodActions:
         return await self.delete_shadow(pod, remote, patch["metadata"]["uid"]) if deleting else failed.delay
 
     def _failed(
-        self, pod: Seen, home: HomePod, remote: RemoteNamespace, error: ApiError | Unreachable, *, creating: bool
+        self, pod: ObservedPod, home: HomePod, remote: RemoteNamespace, error: ApiError | Unreachable, *, creating: bool
     ) -> FailedWrite:
         """Return what a failed write at the lender means; count it, and request the namespace again for a refusal.
 

@@ -27,8 +27,14 @@ from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded, is_w
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
-from liqod.kubelet.namespaces.remote_namespace import NotOffloaded, Offloaded, Pending, Refused, RemoteNamespace
-from liqod.kubelet.pods.actions import PodActions, Postponed, Seen, TrackedPod
+from liqod.kubelet.namespaces.remote_namespace import (
+    NamespacePending,
+    NamespaceRefused,
+    NotOffloaded,
+    Offloaded,
+    RemoteNamespace,
+)
+from liqod.kubelet.pods.actions import ObservedPod, PodActions, Postponed, TrackedPod
 from liqod.kubelet.pods.decide import (
     GRACE_DEADLINE,
     Create,
@@ -250,7 +256,7 @@ class PodController(Controller[Key]):
         decision, remote = self._decide(key, home, tracked)
         if home is None:
             tracked = self._forget_home(key, tracked, remote)
-        pod = Seen(key, home, remote, tracked)
+        pod = ObservedPod(key, home, remote, tracked)
         if isinstance(decision, WriteStatus) and home is not None:
             again = await self._write_status(home, tracked, decision)
             self._note_caught_up(tracked)
@@ -326,9 +332,9 @@ class PodController(Controller[Key]):
         match self._namespaces.state_of(key.namespace):
             case NotOffloaded(message):
                 return decide_not_offloaded(home, message, rfc3339(date)), None
-            case Refused(reason, message):
+            case NamespaceRefused(reason, message):
                 return decide_refused(home, reason, message, rfc3339(date)), None
-            case Pending(asked):
+            case NamespacePending(asked):
                 if home is not None and home.metadata.deleting and (not asked or self._is_given_up(home)):
                     return delete_home(home), None
                 return Keep("the namespace is not ready at the lender yet"), None
@@ -411,7 +417,7 @@ class PodController(Controller[Key]):
         await self._actions.write_status(home, decision)
         return self._until_given_up(home)
 
-    async def _carry_out(self, pod: Seen, decision: Decision) -> float | None:
+    async def _carry_out(self, pod: ObservedPod, decision: Decision) -> float | None:
         actions, home, remote = self._actions, pod.home, pod.remote
         match decision:
             case Create(body) if home is not None and remote is not None:

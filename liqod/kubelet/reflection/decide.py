@@ -13,7 +13,7 @@ from attrs import field, frozen
 from liqod.kube.writing.merge_patch import merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import is_ours
-from liqod.kubelet.reflection.forge.reflected import Desired, Withheld, metadata_patch
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, Withheld, metadata_patch
 from liqod.kubelet.reflection.kinds import Kind
 from liqod.kubelet.reflection.views import Reflectable
 
@@ -59,7 +59,7 @@ Decision = Create | Patch | Delete | Keep | Skip
 
 def decide(
     kind: Kind,
-    desired: Desired | Withheld | None,
+    desired: DesiredObject | Withheld | None,
     there: Reflectable | None,
     *,
     name: str,
@@ -74,7 +74,7 @@ def decide(
         return Skip(f"an object {name} that is not ours is in the remote namespace {namespace}; it is left alone")
     if there is not None and there.metadata.deleting:
         return Keep("the object at the lender is being deleted")
-    if not isinstance(desired, Desired):
+    if not isinstance(desired, DesiredObject):
         if there is not None and not kind.lasting:
             return Delete(there.metadata.uid)
         return Keep("there is no such object" if desired is None else desired.why)
@@ -87,7 +87,7 @@ def decide(
     return _follow(kind, desired, there)
 
 
-def _follow(kind: Kind, desired: Desired, there: Reflectable) -> Decision:
+def _follow(kind: Kind, desired: DesiredObject, there: Reflectable) -> Decision:
     if why := kind.objection(there, desired):
         return Skip(why)
     observed = kind.observe(there, desired)
@@ -105,6 +105,6 @@ def _follow(kind: Kind, desired: Desired, there: Reflectable) -> Decision:
     return Patch(patch)
 
 
-def _body(desired: Desired, name: str, namespace: str) -> dict[str, Any]:
+def _body(desired: DesiredObject, name: str, namespace: str) -> dict[str, Any]:
     metadata = {"name": name, "namespace": namespace, "labels": desired.labels, "annotations": desired.annotations}
     return {"metadata": metadata, **desired.content}

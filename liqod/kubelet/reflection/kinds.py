@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from liqod.config.schema import Reflection as Settings
+from liqod.config.schema import ReflectionSettings
 from liqod.kube.resources import (
     CONFIGMAPS,
     ENDPOINTSLICES,
@@ -20,7 +20,7 @@ from liqod.kube.resources import (
 )
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection.forge import claim, configmap, endpointslice, ingress, secret, service
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld
 from liqod.kubelet.reflection.policy import Listing
 from liqod.kubelet.reflection.views import ConfigMap, EndpointSlice, Reflectable, Secret, WithSpec
 from liqod.kubelet.tokens.secret import ACCOUNT_LABEL
@@ -34,11 +34,11 @@ def _same(name: str, context: Context) -> str:
     return name
 
 
-def _never(observed: dict[str, Any], desired: Desired) -> bool:
+def _never(observed: dict[str, Any], desired: DesiredObject) -> bool:
     return False
 
 
-def _no_objection(there: Reflectable, desired: Desired) -> str:
+def _no_objection(there: Reflectable, desired: DesiredObject) -> str:
     return ""
 
 
@@ -59,14 +59,14 @@ class Kind:
     there: Resource
     home_view: type[Reflectable]
     there_view: type[Reflectable]
-    forge: Callable[[Any, ForgeInputs], Desired | Withheld]
-    observe: Callable[[Any, Desired], dict[str, Any]]
-    is_fixed: Callable[[dict[str, Any], Desired], bool] = _never
+    forge: Callable[[Any, ForgeInputs], DesiredObject | Withheld]
+    observe: Callable[[Any, DesiredObject], dict[str, Any]]
+    is_fixed: Callable[[dict[str, Any], DesiredObject], bool] = _never
     name_there: Callable[[str, Context], str] = _same
     name_at_home: Callable[[str, Context], str] = _same
     pause: float = 0.0
     unless: str = ""
-    objection: Callable[[Reflectable, Desired], str] = _no_objection
+    objection: Callable[[Reflectable, DesiredObject], str] = _no_objection
     lasting: bool = False
     has_claims: bool = False
 
@@ -132,7 +132,7 @@ CLAIM: Final = Kind(
 KINDS: Final = (CONFIGMAP, SECRET, SERVICE, ENDPOINTSLICE, INGRESS, CLAIM)
 
 
-def listing_of(kind: Kind, settings: Settings) -> Listing:
+def listing_of(kind: Kind, settings: ReflectionSettings) -> Listing:
     """Return the list type of a kind; slices go by that of services, claims go unless annotated."""
     if kind is CLAIM:
         return "DenyList"

@@ -28,7 +28,7 @@ from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.decide import Create, Decision, Delete, Keep, Patch, Skip, decide
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, portable_only
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, portable_only
 from liqod.kubelet.reflection.kinds import Kind
 from liqod.kubelet.reflection.namespace_pair import NamespacePair, TrackedObject
 from liqod.kubelet.reflection.views import Reflectable
@@ -45,7 +45,7 @@ MAX_OBJECTIONS: Final = 500
 """Maximum length in characters of an event about parts that are not reflected (the API allows 1024)."""
 
 
-class Surroundings(Protocol):
+class ReflectorContext(Protocol):
     """What a reflector needs from its virtual kubelet."""
 
     def inputs(self, kind: Kind, local: str) -> ForgeInputs:
@@ -71,7 +71,7 @@ class _Object:
     home: Reflectable | None
     name: str
     """The name at the lender."""
-    desired: Desired | Withheld | None
+    desired: DesiredObject | Withheld | None
 
 
 class Reflector(Controller[Key]):
@@ -83,7 +83,7 @@ class Reflector(Controller[Key]):
         kind: Kind,
         *,
         context: Context,
-        surroundings: Surroundings,
+        surroundings: ReflectorContext,
         informers: NamespacedInformers,
         health: LenderHealth,
         gate: DeletionGate,
@@ -177,7 +177,7 @@ class Reflector(Controller[Key]):
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._report(home, "UnreadableObject", f"what it holds cannot be read: {clean_message(str(error))}")
             return After(tracked.attempts.delay(Meaning.REFUSED))
-        if tracked.portable_only and isinstance(desired, Desired):
+        if tracked.portable_only and isinstance(desired, DesiredObject):
             desired = portable_only(desired)
         seen = _Object(key, pair, tracked, home, self.kind.name_there(key.name, self._context), desired)
         self._note_claims(seen)
@@ -191,7 +191,7 @@ class Reflector(Controller[Key]):
                 return None
         else:
             self._gate.forget(self.kind.home.plural, key, gone=home is not None or there is None)
-        again = After(INCOMPLETE_RETRY) if isinstance(desired, Desired) and desired.incomplete else None
+        again = After(INCOMPLETE_RETRY) if isinstance(desired, DesiredObject) and desired.incomplete else None
         match decision:
             case Keep():
                 return again
@@ -281,7 +281,7 @@ class Reflector(Controller[Key]):
     def _note_claims(self, seen: _Object) -> None:
         if not self.kind.has_claims:
             return
-        claims = seen.desired.claims if isinstance(seen.desired, Desired) else frozenset()
+        claims = seen.desired.claims if isinstance(seen.desired, DesiredObject) else frozenset()
         before = seen.tracked.claims or frozenset()
         seen.tracked.claims = None if seen.home is None else claims
         if claims != before:
@@ -290,7 +290,7 @@ class Reflector(Controller[Key]):
     def _note_objections(self, seen: _Object) -> None:
         """Record an event, once, when the object or a part of it is permanently not reflected."""
         desired, home = seen.desired, seen.home
-        reason, objections = "EndpointNotExported", desired.objections if isinstance(desired, Desired) else ()
+        reason, objections = "EndpointNotExported", desired.objections if isinstance(desired, DesiredObject) else ()
         if isinstance(desired, Withheld) and desired.recorded:
             reason, objections = "NotReflected", (desired.why,)
         news = objections != seen.tracked.objections
@@ -318,9 +318,9 @@ class Reflector(Controller[Key]):
         self._recorder.record_event(regarding, "Warning", reason, f"not reflected to {self._context.lender}: {message}")
 
 
-def _write_digest(decision: Decision, desired: Desired | Withheld | None) -> Any:
+def _write_digest(decision: Decision, desired: DesiredObject | Withheld | None) -> Any:
     """Return the content by which the write limiter recognises a repeated write."""
-    if isinstance(desired, Desired) and not isinstance(decision, Delete):
+    if isinstance(desired, DesiredObject) and not isinstance(decision, Delete):
         return [desired.labels, desired.annotations, desired.content]
     return type(decision).__name__
 

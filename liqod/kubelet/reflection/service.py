@@ -11,7 +11,7 @@ from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
-from liqod.config.schema import Reflection as Settings
+from liqod.config.schema import ReflectionSettings
 from liqod.flow.controller import NO_METRICS, ReconcileMetrics
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
@@ -91,7 +91,7 @@ class Reflection(MultiService):
     def __init__(
         self,
         clock: IReactorTime,
-        settings: Settings,
+        settings: ReflectionSettings,
         context: Context,
         *,
         informers: NamespacedInformers,
@@ -275,7 +275,7 @@ class Reflection(MultiService):
         """Return the storage class for claims at the lender; empty: its default."""
         return "" if self._locations is None else self._locations.storage_class(self._context.lender)
 
-    # Interface for the reflectors (``Surroundings``)
+    # Interface for the reflectors (``ReflectorContext``)
 
     def inputs(self, kind: Kind, local: str) -> ForgeInputs:
         """Return the inputs for forging objects of a kind in a namespace."""

@@ -36,7 +36,7 @@ class LeaderFacts:
 
 
 @attrs.frozen(kw_only=True)
-class ClusterFacts:
+class ClusterRecords:
     """The records of one cluster at one moment; ``leader`` None: no daemon ever led, or it released the lease."""
 
     leader: LeaderFacts | None = None
@@ -93,7 +93,7 @@ class _Records:
     nodes: Mapping[str, Node]
 
 
-def _by_peer(facts: ClusterFacts) -> _Records:
+def _by_peer(facts: ClusterRecords) -> _Records:
     virtual_nodes: dict[str, list[VirtualNode]] = {}
     for record in facts.virtual_nodes:
         virtual_nodes.setdefault(record.spec.cluster_id, []).append(record)
@@ -105,7 +105,7 @@ def _by_peer(facts: ClusterFacts) -> _Records:
     )
 
 
-def diagnose(facts: ClusterFacts) -> list[Problem]:
+def diagnose(facts: ClusterRecords) -> list[Problem]:
     """Return what is wrong by the records, the worst first, causes instead of what they cause."""
     found = [*daemon_problems(facts.leader)]
     records = _by_peer(facts)
@@ -115,24 +115,24 @@ def diagnose(facts: ClusterFacts) -> list[Problem]:
     return sorted(found, key=lambda problem: problem.rank)
 
 
-def problems_of(facts: ClusterFacts, peer: str) -> list[Problem]:
+def problems_of(facts: ClusterRecords, peer: str) -> list[Problem]:
     """Return what is wrong with one peer, with what concerns every peer."""
     mine = [one for one in facts.peers if one.metadata.name == peer]
     return diagnose(attrs.evolve(facts, peers=mine, tables=(), offloadings=()))
 
 
-def problems_of_node(facts: ClusterFacts, record: VirtualNode) -> list[Problem]:
+def problems_of_node(facts: ClusterRecords, record: VirtualNode) -> list[Problem]:
     """Return what is wrong with one virtual node: that of its peer, but for what concerns another node of it."""
     found = problems_of(facts, record.spec.cluster_id)
     return [one for one in found if one.kind != "node" or one.name == record.spec.node_name]
 
 
-def network_problems(facts: ClusterFacts, peer: ForeignCluster) -> list[Problem]:
+def network_problems(facts: ClusterRecords, peer: ForeignCluster) -> list[Problem]:
     """Return what is wrong with the network to a peer, even if a lost session explains it."""
     return list(_network(peer, _by_peer(facts)))
 
 
-def why_not_ready(facts: ClusterFacts, peer: str) -> str:
+def why_not_ready(facts: ClusterRecords, peer: str) -> str:
     """Return the first error or warning about a peer as "reason: sentence"; empty where there is none."""
     found = [one for one in problems_of(facts, peer) if one.severity != "info"]
     return f"{found[0].code}: {found[0].cause}" if found else ""
@@ -342,7 +342,7 @@ def _node(peer: ForeignCluster, records: _Records) -> Iterator[Problem]:
             yield attrs.evolve(found, name=name)
 
 
-def _namespaces(facts: ClusterFacts) -> Iterator[Problem]:
+def _namespaces(facts: ClusterRecords) -> Iterator[Problem]:
     names = {peer.metadata.name: name_of(peer) for peer in facts.peers}
     for table in facts.tables:
         for namespace, mapping in sorted(table.status.mappings.items()):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
-from liqod.model.diagnosis.cluster import ClusterFacts, name_of
+from liqod.model.diagnosis.cluster import ClusterRecords, name_of
 from liqod.model.diagnosis.problem import Kind, Passed, Problem
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects import quantity
@@ -25,7 +25,7 @@ FULL: Final = Fraction(9, 10)
 """The share of what is borrowed from which on a virtual node is nearly full."""
 
 
-def contradictions(facts: ClusterFacts) -> Iterator[Problem]:
+def contradictions(facts: ClusterRecords) -> Iterator[Problem]:
     """Yield records that contradict one another."""
     names = Counter(name_of(peer) for peer in facts.peers)
     for name, count in sorted(names.items()):
@@ -51,7 +51,7 @@ def contradictions(facts: ClusterFacts) -> Iterator[Problem]:
             yield _warning(CONTRADICTIONS, "Ignored", ("namespace", one.metadata.namespace), text, advice)
 
 
-def overlaps(facts: ClusterFacts) -> Iterator[Problem]:
+def overlaps(facts: ClusterRecords) -> Iterator[Problem]:
     """Yield networks of peers that overlap, as they are mapped here."""
     known = _networks(facts)
     for number, (owner, network) in enumerate(known):
@@ -67,13 +67,13 @@ def overlaps(facts: ClusterFacts) -> Iterator[Problem]:
                 )
 
 
-def overlaps_passed(facts: ClusterFacts) -> Iterator[Passed]:
+def overlaps_passed(facts: ClusterRecords) -> Iterator[Passed]:
     """Yield how many networks were compared."""
     if known := _networks(facts):
         yield Passed(NETWORKS, f"{len(known)} networks, none overlaps another")
 
 
-def _networks(facts: ClusterFacts) -> list[tuple[str, Network]]:
+def _networks(facts: ClusterRecords) -> list[tuple[str, Network]]:
     """Return the networks in use here with their owners, each once."""
     found: dict[tuple[str, Network], None] = {}
     for config in facts.networks:
@@ -86,7 +86,7 @@ def _networks(facts: ClusterFacts) -> list[tuple[str, Network]]:
     return list(found)
 
 
-def orphans(facts: ClusterFacts, spaces: Sequence[Object]) -> Iterator[Problem]:
+def orphans(facts: ClusterRecords, spaces: Sequence[Object]) -> Iterator[Problem]:
     """Yield objects of peers that have no ForeignCluster, and what peers have not released, which is kept for them.
 
     ``spaces`` are the namespaces of remote clusters.
@@ -119,7 +119,7 @@ def orphans(facts: ClusterFacts, spaces: Sequence[Object]) -> Iterator[Problem]:
                 yield _warning(ORPHANS, "Orphaned", ("object", name), f"{kind} {name} is of an unknown peer", advice)
 
 
-def full_nodes(facts: ClusterFacts, used: Mapping[str, Resources]) -> Iterator[Problem]:
+def full_nodes(facts: ClusterRecords, used: Mapping[str, Resources]) -> Iterator[Problem]:
     """Yield virtual nodes of which nearly all is requested; ``used`` is by node, absent where it is not known."""
     for name, full in _full(facts, used):
         if full:
@@ -127,13 +127,13 @@ def full_nodes(facts: ClusterFacts, used: Mapping[str, Resources]) -> Iterator[P
             yield _warning(QUOTAS, "NearlyFull", ("node", name), text, "")
 
 
-def full_nodes_passed(facts: ClusterFacts, used: Mapping[str, Resources]) -> Iterator[Passed]:
+def full_nodes_passed(facts: ClusterRecords, used: Mapping[str, Resources]) -> Iterator[Passed]:
     """Yield the virtual nodes with room."""
     for name, _ in _full(facts, used):
         yield Passed(QUOTAS, f"{name}: there is room for more pods", name=name)
 
 
-def _full(facts: ClusterFacts, used: Mapping[str, Resources]) -> Iterator[tuple[str, list[str]]]:
+def _full(facts: ClusterRecords, used: Mapping[str, Resources]) -> Iterator[tuple[str, list[str]]]:
     for node in facts.nodes:
         taken = used.get(node.metadata.name)
         if taken is None:

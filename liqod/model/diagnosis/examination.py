@@ -12,7 +12,7 @@ from datetime import datetime
 import attrs
 
 from liqod.model.diagnosis import consistency, installation
-from liqod.model.diagnosis.cluster import DAEMON, ClusterFacts, daemon_problems, diagnose
+from liqod.model.diagnosis.cluster import DAEMON, ClusterRecords, daemon_problems, diagnose
 from liqod.model.diagnosis.installation import ClockFacts, DefinitionFacts, SecretFacts, Unmet, Unread
 from liqod.model.diagnosis.path import PathProbes, path_passed, path_problems
 from liqod.model.diagnosis.problem import PEERINGS, Diagnosis, Passed, Problem, diagnosis
@@ -28,7 +28,7 @@ class Evidence:
     on virtual nodes by name, ``now`` the date by which certificates are judged.
     """
 
-    records: ClusterFacts | None = None
+    records: ClusterRecords | None = None
     unmet: Sequence[Unmet] | None = None
     path: PathProbes | None = None
     spaces: Sequence[Object] | None = None

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from liqod.model.diagnosis import hops
-from liqod.model.diagnosis.cluster import ClusterFacts, local_route_missing, name_of, network_problems
+from liqod.model.diagnosis.cluster import ClusterRecords, local_route_missing, name_of, network_problems
 from liqod.model.diagnosis.problem import Passed, Problem, Severity
 from liqod.model.host_port import split_address
 from liqod.model.records.network import SESSION_LIFETIME, NetworkConfig, TunnelEndpoint
@@ -60,7 +60,7 @@ class SizeProbes:
 
 
 @attrs.frozen
-class Ping:
+class PodPings:
     """The pings of one pod: what the program said of them, and whether any was answered."""
 
     pod: str
@@ -78,10 +78,10 @@ class PathProbes:
     peer: str
     host: HostObservation | NotObserved | None = None
     sizes: Sequence[SizeProbes] | NotObserved | None = None
-    pods: Sequence[Ping] | NotObserved | None = None
+    pods: Sequence[PodPings] | NotObserved | None = None
 
 
-def path_problems(facts: ClusterFacts, probes: PathProbes) -> list[Problem]:
+def path_problems(facts: ClusterRecords, probes: PathProbes) -> list[Problem]:
     """Return what is wrong on the path to a peer, by its records and by probes."""
     peer = next((one for one in facts.peers if one.metadata.name == probes.peer), None)
     if peer is None:
@@ -99,7 +99,7 @@ def path_problems(facts: ClusterFacts, probes: PathProbes) -> list[Problem]:
     return [*found, *_of_pods(peer, probes.pods)]
 
 
-def path_passed(facts: ClusterFacts, probes: PathProbes) -> Iterator[Passed]:
+def path_passed(facts: ClusterRecords, probes: PathProbes) -> Iterator[Passed]:
     """Yield what was seen on the path to a peer, hop by hop; a problem of a hop takes precedence."""
     if not any(one.metadata.name == probes.peer for one in facts.peers):
         return
@@ -108,7 +108,7 @@ def path_passed(facts: ClusterFacts, probes: PathProbes) -> Iterator[Passed]:
         yield Passed(hop, text, peer=probes.peer)
 
 
-def may_send(facts: ClusterFacts, probes: PathProbes) -> bool:
+def may_send(facts: ClusterRecords, probes: PathProbes) -> bool:
     """Return whether probes through the tunnel can tell more: host and tunnel are in order, as far as it was seen."""
     before = (hops.HOST, hops.ROUTE, hops.TUNNEL)
     config, tunnel = _records(facts, probes.peer)
@@ -118,7 +118,7 @@ def may_send(facts: ClusterFacts, probes: PathProbes) -> bool:
     return not any(one.hop in before and one.failing for one in _of_host(peer, tunnel, probes.host))
 
 
-def _records(facts: ClusterFacts, peer: str) -> tuple[NetworkConfig | None, TunnelEndpoint | None]:
+def _records(facts: ClusterRecords, peer: str) -> tuple[NetworkConfig | None, TunnelEndpoint | None]:
     config = next((one for one in facts.networks if one.metadata.name == peer), None)
     tunnel = next((one for one in facts.tunnels if one.metadata.name == peer), None)
     return config, tunnel
@@ -176,7 +176,7 @@ def _of_sizes(
         yield _on(peer, hops.SIZES, "SizesLost", text)
 
 
-def _of_pods(peer: ForeignCluster, pods: Sequence[Ping] | NotObserved | None) -> Iterator[Problem]:
+def _of_pods(peer: ForeignCluster, pods: Sequence[PodPings] | NotObserved | None) -> Iterator[Problem]:
     if pods is None:
         return
     if isinstance(pods, NotObserved):

@@ -6,7 +6,7 @@ import attrs
 
 
 @attrs.frozen
-class Ask:
+class RequestAttributes:
     """One request: the RBAC verb and its resource (Kubernetes: "Authorization", request attributes).
 
     ``path`` is set instead of the resource for a non-resource request (``/readyz``).

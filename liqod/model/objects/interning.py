@@ -14,7 +14,7 @@ MOST: Final = 1024
 """Maximum number of interned values; above it the table is cleared, values in use are not affected."""
 
 
-class Sharing(Generic[T]):
+class Interner(Generic[T]):
     """Returns the first of equal values; values with equal ``key`` are equal."""
 
     def __init__(self, key: Callable[[T], Hashable], most: int = MOST) -> None:

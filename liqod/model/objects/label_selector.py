@@ -20,7 +20,7 @@ _COMMA = re.compile(r",(?![^(]*\))")
 
 
 @attrs.frozen
-class Requirement:
+class LabelRequirement:
     """One term: the label's value must, or must not, be among ``values``; None asks for the label alone."""
 
     key: str
@@ -41,7 +41,7 @@ class Requirement:
         return (self.key in labels and labels[self.key] in self.values) is self.wanted
 
 
-def parse(text: str) -> tuple[Requirement, ...]:
+def parse(text: str) -> tuple[LabelRequirement, ...]:
     """Return the terms of a selector, none for an empty one; raises ValueError naming the term that is wrong."""
     if len(text) > MAX_LENGTH:
         raise ValueError(f"a label selector of {len(text)} characters; {MAX_LENGTH} are allowed")
@@ -50,17 +50,17 @@ def parse(text: str) -> tuple[Requirement, ...]:
     return tuple(_term(term.strip()) for term in _COMMA.split(text))
 
 
-def matches(terms: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
+def matches(terms: tuple[LabelRequirement, ...], labels: Mapping[str, str]) -> bool:
     """Return whether labels fulfil all terms."""
     return all(term.matches(labels) for term in terms)
 
 
-def _term(text: str) -> Requirement:
+def _term(text: str) -> LabelRequirement:
     if found := _EQUALITY.fullmatch(text):
-        return Requirement(found[1], found[2] != "!=", frozenset((found[3],)))
+        return LabelRequirement(found[1], found[2] != "!=", frozenset((found[3],)))
     if found := _SET.fullmatch(text):
         values = frozenset(value.strip() for value in found[3].split(","))
-        return Requirement(found[1], found[2] == "in", values)
+        return LabelRequirement(found[1], found[2] == "in", values)
     if found := _EXISTS.fullmatch(text):
-        return Requirement(found[2], not found[1], None)
+        return LabelRequirement(found[2], not found[1], None)
     raise ValueError(f"{text[:80]!r} is not a label selector such as 'region=eu', 'tier in (gold, silver)' or '!spot'")

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from liqod.model.ids import Key
-from liqod.model.objects.interning import Sharing
+from liqod.model.objects.interning import Interner
 
 MAX_MESSAGE: Final = 1024
 """Most characters of a message in a condition, a status or an event (events.k8s.io/v1, NoteLengthLimit)."""
@@ -23,7 +23,7 @@ def _entries(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(labels.items())
 
 
-_labels: Final[Sharing[dict[str, str]]] = Sharing(_entries)
+_labels: Final[Interner[dict[str, str]]] = Interner(_entries)
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):

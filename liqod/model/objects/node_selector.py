@@ -13,7 +13,7 @@ from liqod.model.objects.meta import View
 NAME_FIELD: Final = "metadata.name"
 
 
-class Requirement(View, frozen=True):
+class NodeRequirement(View, frozen=True):
     """One requirement on a label (or on the field ``metadata.name``)."""
 
     key: str = ""
@@ -24,8 +24,8 @@ class Requirement(View, frozen=True):
 class Term(View, frozen=True):
     """Requirements that all hold for a node; a term without any selects nothing."""
 
-    match_expressions: list[Requirement] | None = None
-    match_fields: list[Requirement] | None = None
+    match_expressions: list[NodeRequirement] | None = None
+    match_fields: list[NodeRequirement] | None = None
 
     @property
     def empty(self) -> bool:
@@ -59,7 +59,7 @@ def _holds(term: Term, name: str, labels: Mapping[str, str]) -> bool:
     )
 
 
-def _fulfils(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def _fulfils(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
     value, values = labels.get(requirement.key), requirement.values or ()
     match requirement.operator:
         case "In":

@@ -13,7 +13,7 @@ import msgspec
 
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects import quantity
-from liqod.model.objects.interning import Sharing
+from liqod.model.objects.interning import Interner
 from liqod.model.objects.meta import Object, ObjectMeta, View
 from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.objects.quantity import Resources
@@ -61,7 +61,7 @@ class PodStatus(View, frozen=True):
     pod_ips: list[PodAddress] = msgspec.field(name="podIPs", default=[])
 
 
-_specs: Final[Sharing[PodSpec]] = Sharing(msgspec.json.Encoder().encode)
+_specs: Final[Interner[PodSpec]] = Interner(msgspec.json.Encoder().encode)
 
 
 class Pod(Object, frozen=True):

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from liqod.model.objects.interning import Sharing
+from liqod.model.objects.interning import Interner
 
 Resources = Mapping[str, Fraction]
 
@@ -21,7 +21,7 @@ def _parts(resources: Resources) -> tuple[tuple[str, int, int], ...]:
     return tuple((name, value.numerator, value.denominator) for name, value in resources.items())
 
 
-shared: Final[Sharing[Resources]] = Sharing(_parts)
+shared: Final[Interner[Resources]] = Interner(_parts)
 """Interned, because all pods of one owner request the same resources."""
 """Quantities by resource name, such as ``cpu``, ``memory``, ``pods``, ``nvidia.com/gpu``."""
 

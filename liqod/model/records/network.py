@@ -48,7 +48,7 @@ class Subnets(View, frozen=True):
     service_cidrs: list[str] = msgspec.field(name="serviceCIDRs", default=[])
 
 
-class Side(View, frozen=True):
+class TunnelSide(View, frozen=True):
     """A cluster's report: its networks and its tunnel end; without an endpoint it cannot be dialled.
 
     ``next_key`` is the key that its end will have next, empty while that is not planned.
@@ -97,7 +97,7 @@ class NetworkConfigSpec(View, frozen=True):
     """Written by the fabric: what is sent to the peer about both clusters' networks, and the exported addresses."""
 
     cluster_id: str = msgspec.field(name="clusterID", default="")
-    local: Side = Side()
+    local: TunnelSide = TunnelSide()
     remap: Subnets = Subnets()
     exports: list[Export] = []
     decision: Decision = Decision()
@@ -109,7 +109,7 @@ class NetworkConfigStatus(View, frozen=True):
     ``silent``: the peer announced no network in the time that it has while ``mode = "auto"`` decides.
     """
 
-    remote: Side = Side()
+    remote: TunnelSide = TunnelSide()
     ack: Subnets = Subnets()
     silent: bool = False
     phase: str = ""

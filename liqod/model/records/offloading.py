@@ -57,7 +57,7 @@ class NamespaceOffloading(Object, frozen=True):
 
 
 @attrs.frozen
-class Policy:
+class OffloadingPolicy:
     """What holds for a namespace that is enabled; ``terms`` None: all clusters.
 
     ``remote_name`` is what the namespace is called elsewhere, empty for the default name.
@@ -75,21 +75,21 @@ class Policy:
         return self.terms is None or selects(self.terms, node, labels)
 
 
-def policy_of(namespace: str, offloading: NamespaceOffloading | None, spillover: str = NONE) -> Policy:
+def policy_of(namespace: str, offloading: NamespaceOffloading | None, spillover: str = NONE) -> OffloadingPolicy:
     """Return what holds for an enabled namespace; None is one without such an object.
 
     An unknown placement keeps pods local, the safer choice. ``spillover`` is the mode of namespaces that name none; it
     has a meaning only where pods may run here and elsewhere.
     """
     if offloading is None or offloading.metadata.deleting:
-        return Policy(spillover=effective(None, spillover))
+        return OffloadingPolicy(spillover=effective(None, spillover))
     spec = offloading.spec
     placement = spec.pod_offloading_strategy
     if placement not in (LOCAL, REMOTE, BOTH):
         placement = LOCAL
     terms = None if spec.cluster_selector is None else spec.cluster_selector.node_selector_terms
     wanted = effective(spec.spillover, spillover) if placement == BOTH else NO_SPILLOVER
-    return Policy(placement, tuple(terms) if terms else None, remote_name_of(namespace, spec), wanted)
+    return OffloadingPolicy(placement, tuple(terms) if terms else None, remote_name_of(namespace, spec), wanted)
 
 
 def remote_name_of(namespace: str, spec: NamespaceOffloadingSpec) -> str:

@@ -31,7 +31,7 @@ MAX_WITHIN: Final = 365 * 86400.0
 
 
 @attrs.frozen
-class Order:
+class RotationOrder:
     """``within``: seconds in which disconnected peers must connect and receive the key; None: as configured."""
 
     within: float | None = None
@@ -45,7 +45,7 @@ class _Written(View, frozen=True):
     within: float | None = None
 
 
-def order_of(annotations: Mapping[str, str]) -> Order | None:
+def order_of(annotations: Mapping[str, str]) -> RotationOrder | None:
     """Return the order that the Secret carries, None when there is none; one that cannot be read is an ordinary one."""
     text = annotations.get(ORDER)
     if text is None:
@@ -53,5 +53,5 @@ def order_of(annotations: Mapping[str, str]) -> Order | None:
     try:
         within = msgspec.json.decode(text, type=_Written).within
     except msgspec.MsgspecError:
-        return Order()
-    return Order(within if within is not None and 0 <= within <= MAX_WITHIN else None)
+        return RotationOrder()
+    return RotationOrder(within if within is not None and 0 <= within <= MAX_WITHIN else None)

@@ -35,7 +35,7 @@ Kind = Literal["asked", "dead", "by-peer", "ended"]
 
 
 @attrs.frozen
-class Order:
+class UnpeeringOrder:
     """The order to end a peering.
 
     ``asked``: by this cluster's admin; ``dead``: the same, and the peer is not waited for; ``by-peer``: the peer ends
@@ -56,21 +56,21 @@ class Order:
         return f"{self.patience:g}" if self.kind == "asked" else self.kind
 
 
-def order_of(annotations: Mapping[str, str]) -> Order:
+def order_of(annotations: Mapping[str, str]) -> UnpeeringOrder:
     """Return the order of a record; an unreadable one means the default order."""
     match annotations.get(ORDER, ""):
         case "dead":
-            return Order("dead")
+            return UnpeeringOrder("dead")
         case "by-peer":
-            return Order("by-peer")
+            return UnpeeringOrder("by-peer")
         case "ended":
-            return Order("ended")
+            return UnpeeringOrder("ended")
         case text:
             try:
                 seconds = float(text)
             except ValueError:
-                return Order()
-            return Order("asked", seconds) if 0 <= seconds <= MAX_PATIENCE else Order()
+                return UnpeeringOrder()
+            return UnpeeringOrder("asked", seconds) if 0 <= seconds <= MAX_PATIENCE else UnpeeringOrder()
 
 
 class Tombstone(View, frozen=True):

@@ -16,8 +16,8 @@ import attrs
 import msgspec
 
 from liqod.acceptance.pipeline import Ruling, rule_all
-from liqod.acceptance.stages import Case, Rules
-from liqod.config.schema import Acceptance
+from liqod.acceptance.stages import AcceptanceRules, OfferCase
+from liqod.config.schema import AcceptanceSettings
 from liqod.flow.clocks import reactor_time, wall_clock
 from liqod.flow.controller import After, Controller, Source, always
 from liqod.kube.errors import KubeError
@@ -86,7 +86,7 @@ class AcceptanceLoop(Controller[str]):
         *,
         records: ForeignClusters,
         offers: MutationCache[Advertisement],
-        rules: Rules,
+        rules: AcceptanceRules,
         directions: DirectionPolicy,
         subscriber: DecisionSubscriber,
     ) -> None:
@@ -169,11 +169,11 @@ class AcceptanceLoop(Controller[str]):
             known.demand = _Demand(version, _quantities(offer.resources), _quantities(offer.prices))
         return known.demand
 
-    def _case(self, peer: ClusterID, record: Advertisement, expired: bool) -> Case:
+    def _case(self, peer: ClusterID, record: Advertisement, expired: bool) -> OfferCase:
         cluster = self._records.get(peer)
         demand, seated = self._demand(peer, record), is_seated(record)
         annotations = record.metadata.annotations
-        return Case(
+        return OfferCase(
             peer=peer,
             first_seen=record.metadata.creation_timestamp or "",
             seated=seated,
@@ -239,9 +239,9 @@ class AcceptanceLoop(Controller[str]):
         return rfc3339(date)
 
 
-def rules_of(settings: Acceptance) -> Rules:
+def rules_of(settings: AcceptanceSettings) -> AcceptanceRules:
     """Return the acceptance rules of the settings, which were validated when they were read."""
-    return Rules(
+    return AcceptanceRules(
         policy=settings.policy,
         maximum=settings.maximum,
         quota=_quantities(settings.quota),

@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 from liqod.acceptance.check import check, check_ttl
-from liqod.config.schema import Acceptance
+from liqod.config.schema import AcceptanceSettings
 from liqod.flow.controller import After
 from liqod.kube.errors import AlreadyExists, Conflict
 from liqod.kube.resources import ADVERTISEMENTS
@@ -73,7 +73,7 @@ class Advertisements(PeerController):
         context: PeeringContext,
         offers: MutationCache[Advertisement],
         leftovers: Leftovers,
-        settings: Acceptance,
+        settings: AcceptanceSettings,
     ) -> None:
         super().__init__(context)
         # What the selector names it has to see: "!spot" would hold for any offer without it.

@@ -18,7 +18,7 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import NETWORKCONFIGS
 from liqod.kube.writing.merge_patch import all_fields
 from liqod.model.ids import ClusterID, Key
-from liqod.model.records.network import NO_TUNNEL_HERE, UNDECIDED, NetworkConfig, Side, Subnets
+from liqod.model.records.network import NO_TUNNEL_HERE, UNDECIDED, NetworkConfig, Subnets, TunnelSide
 from liqod.peering.changes import Queue
 from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.session.peer import Peer
@@ -41,7 +41,7 @@ class _Exchange:
     ``answered_in``: the session of the last answer; ``waits``: the one in which we wait for it, and since when.
     """
 
-    remote: Side | None = None
+    remote: TunnelSide | None = None
     ack: Subnets | None = None
     answered_in: PeerConnection | None = None
     sent: tuple[PeerConnection, Network | None, NetworkAck | None] | None = None
@@ -80,7 +80,7 @@ class NetworkExchange(PeerController):
         """Store the parameters that a peer sent; newer ones replace older ones."""
         exchange = self._exchanges.setdefault(peer.id, _Exchange())
         if isinstance(event, Network):
-            exchange.remote = Side(
+            exchange.remote = TunnelSide(
                 pod_cidrs=event.pod_cidrs,
                 external_cidr=event.external_cidr,
                 endpoints=event.endpoints,
@@ -150,7 +150,7 @@ class NetworkExchange(PeerController):
     def _send(self, peer_id: ClusterID, config: NetworkConfig, exchange: _Exchange) -> None:
         peer = self._peers.get(peer_id)
         session = peer.session if peer is not None else None
-        network = _network(config.spec.local) if config.spec.local != Side() else None
+        network = _network(config.spec.local) if config.spec.local != TunnelSide() else None
         ack = _ack(config.spec.remap)
         if session is None or (network is None and (ack is None or ack.reason != NO_TUNNEL_HERE)):
             return
@@ -184,7 +184,7 @@ class NoTunnels(PeerController):
             )
 
 
-def _network(side: Side) -> Network:
+def _network(side: TunnelSide) -> Network:
     return Network(
         side.pod_cidrs,
         side.external_cidr,

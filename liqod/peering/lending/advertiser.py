@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from liqod.config.schema import Sharing
+from liqod.config.schema import SharingSettings
 from liqod.flow.controller import After, Source, observe
 from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
@@ -22,7 +22,7 @@ from liqod.model.records.views import PeerSharing
 from liqod.peering.changes import Queue
 from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.lending import advert
-from liqod.peering.lending.capacity import Capacity
+from liqod.peering.lending.capacity import FreeCapacity
 from liqod.peering.lending.cluster_info import ClusterInfo
 from liqod.peering.ports import Tenants
 from liqod.peering.records.directions import DirectionPolicy
@@ -61,9 +61,9 @@ class Advertiser(PeerController):
         context: PeeringContext,
         *,
         records: ForeignClusters,
-        capacity: Capacity,
+        capacity: FreeCapacity,
         cluster_info: ClusterInfo,
-        sharing: Sharing,
+        sharing: SharingSettings,
         tenants: Tenants,
         epoch: int,
         directions: DirectionPolicy,

@@ -32,7 +32,7 @@ SPACING: Final = 1.0
 """Minimum seconds between two notifications: offers are not sent more often either."""
 
 
-class Capacity:
+class FreeCapacity:
     """The free resources of the nodes that tenants can use; ``revision`` changes, coalesced, when they may have."""
 
     _log = Logger()

@@ -36,7 +36,7 @@ ASK_AGAIN: Final = Backoff(initial=5.0, cap=300.0)
 
 
 @attrs.frozen
-class ClusterFacts:
+class OfferFacts:
     """The facts of an offer; empty where unknown."""
 
     version: str = ""
@@ -68,9 +68,9 @@ class ClusterInfo:
         """Whether the first offer need not wait any longer."""
         return self._waited or (self._asked and self._storage.synced and self._ingress.synced)
 
-    def about(self) -> ClusterFacts:
+    def about(self) -> OfferFacts:
         """Return the facts known now."""
-        return ClusterFacts(self._version, _storage_classes(self._storage.items()), _names(self._ingress.items()))
+        return OfferFacts(self._version, _storage_classes(self._storage.items()), _names(self._ingress.items()))
 
     def start(self) -> None:
         """Subscribe to the informers, and request the version."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from liqod.config.schema import Peering as PeeringSettings
+from liqod.config.schema import PeeringSettings
 from liqod.flow.clocks import wall_clock
 from liqod.flow.connections.admission import source_of
 from liqod.flow.controller import After
@@ -37,8 +37,8 @@ from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.events import reference, transition
 from liqod.peering.records.record_gc import collected_at, is_wanted
-from liqod.peering.records.status import MAX_ENDPOINTS, Facts, describe
-from liqod.peering.records.stranger_places import Place, evicted
+from liqod.peering.records.status import MAX_ENDPOINTS, PeerFacts, describe
+from liqod.peering.records.stranger_places import StrangerRecord, evicted
 from liqod.peering.session.lifecycle import Disconnected, NoRoom, Stranger, Unknown, Withdrawing, ever_connected
 from liqod.peering.session.liveness import assess_liveness
 from liqod.peering.session.peer import Peer, addresses
@@ -107,13 +107,13 @@ class ForeignClusters(PeerController):
             return True
         return len(awaited) < self._max_strangers and evicted(self._places(), network) is not None
 
-    def _places(self) -> dict[ClusterID, Place]:
+    def _places(self) -> dict[ClusterID, StrangerRecord]:
         """Return the records of strangers that nobody configured."""
         places = {}
         for record in self.clusters.items():
             peer = self._peers.get(ClusterID(record.metadata.name))
             if peer is not None and not is_wanted(record) and not record.metadata.deleting:
-                places[peer.id] = Place(_network_of(peer), _last_sign(peer))
+                places[peer.id] = StrangerRecord(_network_of(peer), _last_sign(peer))
         return places
 
     def _fits(self, peer: ClusterID, awaited: Collection[ClusterID]) -> bool:
@@ -321,7 +321,7 @@ class ForeignClusters(PeerController):
             self._recorder.record_event(reference(record), *event)
         return again
 
-    def _facts(self, peer: Peer, record: ForeignCluster, now: float) -> tuple[Facts, float | None]:
+    def _facts(self, peer: Peer, record: ForeignCluster, now: float) -> tuple[PeerFacts, float | None]:
         offer = self.offer_of(peer.id)
         connected = peer.session is not None
         suspect = isinstance(peer.state, Disconnected) and peer.state.suspect
@@ -337,7 +337,7 @@ class ForeignClusters(PeerController):
         node = self._nodes.get(Key(tenant_namespace(peer.id), peer.id))
         known = addresses(peer, record)
         by_hand = {endpoint.address for endpoint in record.spec.endpoints}
-        facts = Facts(
+        facts = PeerFacts(
             name=peer.name,
             seen_fingerprint=peer.seen or "",
             words=_words(peer.seen or record.status.seen_fingerprint),

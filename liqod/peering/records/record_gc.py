@@ -16,8 +16,8 @@ FORGET: Final = 3600.0
 def is_wanted(record: ForeignCluster) -> bool:
     """Return whether a record was configured by a user or belongs to a peering: then only a user deletes it."""
     spec, meta = record.spec, record.metadata
-    wishes = spec.outgoing_peering != "Auto" or spec.incoming_peering != "Auto" or spec.sharing != PeerSharing()
-    return bool(spec.fingerprint or spec.endpoints or wishes or meta.finalizers or meta.labels or meta.annotations)
+    is_decided = spec.outgoing_peering != "Auto" or spec.incoming_peering != "Auto" or spec.sharing != PeerSharing()
+    return bool(spec.fingerprint or spec.endpoints or is_decided or meta.finalizers or meta.labels or meta.annotations)
 
 
 def collected_at(record: ForeignCluster, *, in_sight: bool, last: float) -> float | None:

@@ -17,7 +17,7 @@ MAX_ENDPOINTS = 8
 
 
 @attrs.frozen(kw_only=True)
-class Facts:
+class PeerFacts:
     """The facts about one peer at this time.
 
     ``problem`` is (reason, message) of why there is no session; ``problem_about_key``: whether the key is the cause.
@@ -52,7 +52,7 @@ class Facts:
     withdrawn: bool = False
 
 
-def describe(facts: Facts, before: ForeignClusterStatus, now: str) -> ForeignClusterStatus:
+def describe(facts: PeerFacts, before: ForeignClusterStatus, now: str) -> ForeignClusterStatus:
     """Return the whole status; conditions of other writers are preserved, ``now`` is RFC 3339."""
     conditions: list[Condition] = list(before.conditions)
     for condition in _conditions(facts, before.conditions):
@@ -73,7 +73,7 @@ def describe(facts: Facts, before: ForeignClusterStatus, now: str) -> ForeignClu
     )
 
 
-def phase_of(facts: Facts, before: ForeignClusterStatus) -> tuple[str, str, str]:
+def phase_of(facts: PeerFacts, before: ForeignClusterStatus) -> tuple[str, str, str]:
     """Return phase, reason and message: the furthest step that was reached, or what prevents the next one."""
     if facts.ending:
         return "Withdrawing", "Unpeering", facts.ending
@@ -96,7 +96,7 @@ def phase_of(facts: Facts, before: ForeignClusterStatus) -> tuple[str, str, str]
     return "Authenticated", "SessionEstablished", "the peer is connected; no offer is accepted yet"
 
 
-def _phase_without_session(facts: Facts, before: ForeignClusterStatus) -> tuple[str, str, str]:
+def _phase_without_session(facts: PeerFacts, before: ForeignClusterStatus) -> tuple[str, str, str]:
     if facts.problem is not None and facts.problem_about_key:
         reason, message = facts.problem
         if facts.retry_within:
@@ -123,7 +123,7 @@ def _phase_without_session(facts: Facts, before: ForeignClusterStatus) -> tuple[
     return "Connecting", "Dialing", "the peer is being contacted"
 
 
-def _again(facts: Facts) -> str:
+def _again(facts: PeerFacts) -> str:
     if facts.retry_within:
         return f"it is dialled again within {facts.retry_within} s"
     return "it is dialled again when something changes"
@@ -136,12 +136,12 @@ _WITHDRAWN = (
 _ESTABLISHED = ("Authenticated", "Offered", "Accepted", "Ready", "Suspect", "Lost")
 
 
-def _conditions(facts: Facts, before: Sequence[Condition]) -> list[Condition]:
+def _conditions(facts: PeerFacts, before: Sequence[Condition]) -> list[Condition]:
     found = [_discovered(facts), _authenticated(facts, before), _advertised(facts), _accepted(facts), _lending(facts)]
     return [condition for condition in found if condition is not None]
 
 
-def _discovered(facts: Facts) -> Condition:
+def _discovered(facts: PeerFacts) -> Condition:
     if facts.sources:
         return _yes("Discovered", "Found", f"found by {', '.join(facts.sources)}")
     if facts.connected:
@@ -149,7 +149,7 @@ def _discovered(facts: Facts) -> Condition:
     return _unknown("Discovered", "OutOfSight", "no source shows the peer now; nothing is removed for that")
 
 
-def _authenticated(facts: Facts, before: Sequence[Condition]) -> Condition | None:
+def _authenticated(facts: PeerFacts, before: Sequence[Condition]) -> Condition | None:
     if facts.connected and not facts.withdrawn:
         return _yes("Authenticated", "KeyPinned", "both sides trust each other's key")
     if facts.problem is not None and facts.problem_about_key:
@@ -161,7 +161,7 @@ def _authenticated(facts: Facts, before: Sequence[Condition]) -> Condition | Non
     return _unknown("Authenticated", "NotContacted", "no session was established yet")
 
 
-def _advertised(facts: Facts) -> Condition:
+def _advertised(facts: PeerFacts) -> Condition:
     offer = facts.offer
     if offer is None:
         return _no("Advertised", "NoOffer", "the peer has not offered anything to us")
@@ -172,7 +172,7 @@ def _advertised(facts: Facts) -> Condition:
     return _yes("Advertised", "OfferReceived", "the peer offers resources to us")
 
 
-def _accepted(facts: Facts) -> Condition:
+def _accepted(facts: PeerFacts) -> Condition:
     offer = facts.offer
     is_open = offer is None or offer.phase in ("", "Pending")
     if is_open and facts.has_node:
@@ -188,7 +188,7 @@ def _accepted(facts: Facts) -> Condition:
     return _no("Accepted", offer.reason or offer.phase, offer.message)
 
 
-def _lending(facts: Facts) -> Condition:
+def _lending(facts: PeerFacts) -> Condition:
     lent = facts.lent
     if facts.withdrawn:
         return _no("Lending", *_WITHDRAWN)

@@ -20,14 +20,14 @@ NAMED: Final = ""
 
 
 @attrs.frozen
-class Place:
+class StrangerRecord:
     """A stranger's record: the network that it comes from, and when there was a sign of it last."""
 
     network: str
     last: float
 
 
-def evicted(places: Mapping[ClusterID, Place], network: str) -> ClusterID | None:
+def evicted(places: Mapping[ClusterID, StrangerRecord], network: str) -> ClusterID | None:
     """Return the stranger whose record makes way for one from a network; None if all places are fairly shared.
 
     Two fewer, so that two networks do not take one place from each other again and again.

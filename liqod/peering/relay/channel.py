@@ -24,7 +24,7 @@ from liqod.model.ids import ClusterID
 from liqod.peering.relay import policy
 from liqod.peering.relay.policy import Answer, Call
 from liqod.peering.relay.rejection import Rejected, status
-from liqod.peering.relay.upstream import LINGER, Upstream
+from liqod.peering.relay.upstream import LINGER, UpstreamConnection
 
 IDLE: Final = 120.0
 """Seconds for which an idle connection is kept; borrowers close theirs after 60."""
@@ -39,20 +39,20 @@ MAX_AHEAD: Final = 64 << 10
 """Bytes that are buffered beyond the current request."""
 
 
-class Gate(Protocol):
+class RequestGate(Protocol):
     """Admits requests, and owns the connections to the API server."""
 
     @property
     def clock(self) -> IReactorTime: ...
 
-    def admit(self, channel: Channel, call: Call) -> str:
+    def admit(self, channel: RelayChannel, call: Call) -> str:
         """Return the user to impersonate; raises Rejected for a request that is not forwarded."""
         ...
 
-    def rejected(self, channel: Channel, rejected: Rejected) -> None:
+    def rejected(self, channel: RelayChannel, rejected: Rejected) -> None:
         """Count and log a request that was not forwarded."""
 
-    def answered(self, channel: Channel, call: Call, code: int) -> None:
+    def answered(self, channel: RelayChannel, call: Call, code: int) -> None:
         """Handle the status code of the API server's response."""
 
     def own_headers(self, user: str) -> list[Header]:
@@ -64,28 +64,28 @@ class Gate(Protocol):
         """The path of the API server's URL, without a trailing ``/``."""
         ...
 
-    def idle(self) -> Upstream | None:
+    def idle(self) -> UpstreamConnection | None:
         """Return an open idle connection, or None."""
         ...
 
-    def open(self) -> Deferred[Upstream]:
+    def open(self) -> Deferred[UpstreamConnection]:
         """Open a connection."""
         ...
 
-    def release(self, upstream: Upstream) -> None:
+    def release(self, upstream: UpstreamConnection) -> None:
         """Return a connection to the pool."""
 
-    def channel_lost(self, channel: Channel) -> None:
+    def channel_lost(self, channel: RelayChannel) -> None:
         """Drop a borrower's connection that was closed."""
 
 
 @implementer(IPushProducer)
-class Channel(TwistedProtocol):
+class RelayChannel(TwistedProtocol):
     """The borrower's connection; ``caller`` was authenticated by its key before the first byte was read."""
 
     transport: Any
 
-    def __init__(self, gate: Gate, caller: ClusterID, fingerprint: str, address: str) -> None:
+    def __init__(self, gate: RequestGate, caller: ClusterID, fingerprint: str, address: str) -> None:
         self.caller = caller
         self.fingerprint = fingerprint
         self.address = address
@@ -97,8 +97,8 @@ class Channel(TwistedProtocol):
         self._request_complete = False
         self._answer: Answer | None = None
         self._close = False
-        self._upstream: Upstream | None = None
-        self._opening: Deferred[Upstream] | None = None
+        self._upstream: UpstreamConnection | None = None
+        self._opening: Deferred[UpstreamConnection] | None = None
         self._tunnel = False
         self._over = False
         self._slow = False
@@ -178,7 +178,7 @@ class Channel(TwistedProtocol):
         self._opening = self._gate.open()
         self._opening.addCallbacks(self._opened, self._not_opened)
 
-    def _opened(self, upstream: Upstream) -> None:
+    def _opened(self, upstream: UpstreamConnection) -> None:
         self._opening = None
         if self._over or self._forwarded is None:
             upstream.abort()
@@ -192,7 +192,7 @@ class Channel(TwistedProtocol):
             # The error may contain addresses of this cluster: it goes to the daemon's log, not to the borrower.
             self._reject(Rejected(502, "RelayApiUnreachable", "the lender's API server does not answer its own daemon"))
 
-    def _use(self, upstream: Upstream, request: Request) -> None:
+    def _use(self, upstream: UpstreamConnection, request: Request) -> None:
         self._upstream = upstream
         upstream.user = self
         upstream.pause(self._slow)
@@ -213,7 +213,7 @@ class Channel(TwistedProtocol):
             upstream.http.receive(data)
             self._read_answer(upstream)
 
-    def _read_answer(self, upstream: Upstream) -> None:
+    def _read_answer(self, upstream: UpstreamConnection) -> None:
         # One write for all events: a TLS record and a system call cost more than the copy.
         out: list[bytes] = []
         ended = False
@@ -257,7 +257,7 @@ class Channel(TwistedProtocol):
             raise Rejected(502, "RelayApiUnauthorized", "the API server does not know the lender's own daemon")
         return call
 
-    def _finish(self, upstream: Upstream) -> None:
+    def _finish(self, upstream: UpstreamConnection) -> None:
         """Complete a response: continue with the next request, or close."""
         self._upstream = upstream.user = None
         # Bytes after the response belong to no request (response smuggling): such a connection is not reused.
@@ -279,7 +279,7 @@ class Channel(TwistedProtocol):
         self._wait(TUNNEL)
         self._hold("ahead", False)
 
-    def _send_ahead(self, upstream: Upstream) -> None:
+    def _send_ahead(self, upstream: UpstreamConnection) -> None:
         ahead = self._http.unread
         if ahead:
             upstream.write(ahead)

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from liqod.http1.connection import Limits
+from liqod.http1.connection import MessageLimits
 from liqod.http1.messages import (
     STREAM_HEADERS,
     Header,
@@ -27,7 +27,7 @@ from liqod.http1.messages import (
 )
 from liqod.peering.relay.rejection import Rejected
 
-LIMITS: Final = Limits()
+LIMITS: Final = MessageLimits()
 """The defaults suffice: the command of an exec is in the query (64 KiB); API servers accept bodies up to 3 MiB
 (k8s.io/apiserver, MaxRequestBodyBytes)."""
 

@@ -25,13 +25,13 @@ from liqod.http1.responses import whole_response
 from liqod.identity.tls import HTTP, PeerTLS
 from liqod.kube.client import Client
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.records.offer import Refusal
-from liqod.peering.relay.channel import HEAD, Channel
+from liqod.peering.relay.channel import HEAD, RelayChannel
 from liqod.peering.relay.policy import Call
 from liqod.peering.relay.rejection import Rejected, status
 from liqod.peering.relay.targets import ask_of
-from liqod.peering.relay.upstream import LINGER, Pool, Upstream
+from liqod.peering.relay.upstream import LINGER, Pool, UpstreamConnection
 
 MAX_CONNECTIONS: Final = 1024
 """Connections of one borrower at most: each carries one request at a time, and each watch occupies one."""
@@ -44,7 +44,7 @@ MAX_TURNED_AWAY: Final = 64
 class Rights(Protocol):
     """The rights of borrowers, as the lender granted them."""
 
-    def permits(self, peer: ClusterID, ask: Ask) -> bool:
+    def permits(self, peer: ClusterID, ask: RequestAttributes) -> bool:
         """Return whether a borrower may send a request."""
         ...
 
@@ -53,7 +53,7 @@ class Rights(Protocol):
         ...
 
 
-class Callers(Protocol):
+class CallerLookup(Protocol):
     """Which borrower a key belongs to: ``relay.callers.PinnedCallers``."""
 
     def caller(self, key: Fingerprint) -> ClusterID | None:
@@ -82,7 +82,7 @@ class Relay:
         clock: IReactorTime,
         tls: PeerTLS,
         rights: Rights,
-        callers: Callers,
+        callers: CallerLookup,
         refusals: RejectionLog,
         tasks: Tasks,
     ) -> None:
@@ -95,7 +95,7 @@ class Relay:
         self._refusals = refusals
         self._tasks = tasks
         self._pool = Pool(client, clock)
-        self._channels: dict[ClusterID, set[Channel]] = {}
+        self._channels: dict[ClusterID, set[RelayChannel]] = {}
         self._turned_away: set[TurnedAway] = set()
 
     @property
@@ -121,7 +121,7 @@ class Relay:
             message = f"{MAX_CONNECTIONS} connections of the cluster are open"
             rejected = Rejected(429, "RelayTooManyConnections", message)
             return self._turn_away(caller, rejected)
-        channel = Channel(self, caller, certificate.fingerprint, address)
+        channel = RelayChannel(self, caller, certificate.fingerprint, address)
         channels.add(channel)
         return channel
 
@@ -149,9 +149,9 @@ class Relay:
             turned_away.cut()
         self._pool.close()
 
-    # channel.Gate
+    # channel.RequestGate
 
-    def admit(self, channel: Channel, call: Call) -> str:
+    def admit(self, channel: RelayChannel, call: Call) -> str:
         caller = channel.caller
         if self._callers.caller(Fingerprint(channel.fingerprint)) != caller:
             raise _unknown()
@@ -161,10 +161,10 @@ class Relay:
         self.requests[caller] += 1
         return self._rights.account_of(caller)
 
-    def rejected(self, channel: Channel, rejected: Rejected) -> None:
+    def rejected(self, channel: RelayChannel, rejected: Rejected) -> None:
         self._refusals.record(rejected.reason, channel.caller, rejected.message)
 
-    def answered(self, channel: Channel, call: Call, code: int) -> None:
+    def answered(self, channel: RelayChannel, call: Call, code: int) -> None:
         if code == 401:
             self._tasks.spawn(self._renew(), "reading the daemon's own token again")
         elif code == 403:
@@ -181,16 +181,16 @@ class Relay:
         headers = [(name, value) for name, values in own.getAllRawHeaders() for value in values]
         return [*headers, (b"Impersonate-User", user.encode("ascii"))]
 
-    def idle(self) -> Upstream | None:
+    def idle(self) -> UpstreamConnection | None:
         return self._pool.idle()
 
-    def open(self) -> Deferred[Upstream]:
+    def open(self) -> Deferred[UpstreamConnection]:
         return self._pool.open()
 
-    def release(self, upstream: Upstream) -> None:
+    def release(self, upstream: UpstreamConnection) -> None:
         self._pool.release(upstream)
 
-    def channel_lost(self, channel: Channel) -> None:
+    def channel_lost(self, channel: RelayChannel) -> None:
         channels = self._channels.get(channel.caller)
         if channels is not None:
             channels.discard(channel)

@@ -1,9 +1,9 @@
-"""Parses the path of a request into an ``Ask``; only the forms that a borrower needs are accepted. Pure.
+"""Parses the path of a request into an ``RequestAttributes``; only the forms that a borrower needs are accepted. Pure.
 
 A rejection here is never "not found", which would reveal whether an object exists.
 
 Percent-encoding in a path is rejected: names of all kinds that borrowers use are DNS names. So nothing can be decoded
-twice, and ``..`` is not a name. The lender decides whether the ``Ask`` is permitted.
+twice, and ``..`` is not a name. The lender decides whether the ``RequestAttributes`` is permitted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from typing import Final
 from urllib.parse import unquote_plus
 
-from liqod.model.objects.api_request import Ask
+from liqod.model.objects.api_request import RequestAttributes
 from liqod.peering.relay.rejection import Rejected
 
 PAGES: Final = frozenset(("/readyz", "/livez", "/healthz", "/version"))
@@ -25,14 +25,14 @@ _MUTATED: Final = {"GET": "get", **_VERBS}
 _FALSE: Final = ("0", "false")
 
 
-def ask_of(method: bytes, target: bytes) -> Ask:
+def ask_of(method: bytes, target: bytes) -> RequestAttributes:
     """Parse method and path of a request; raises Rejected for a path of another form."""
     path, _, query = target.decode("ascii").partition("?")
     verb = method.decode("ascii")
     if path in PAGES:
         if verb != "GET":
             raise Rejected(405, "RelayBadRequest", f"{path} is read and nothing else")
-        return Ask("get", path=path)
+        return RequestAttributes("get", path=path)
     parts = path[1:].split("/")
     if not all(_SEGMENT.fullmatch(part) and ".." not in part for part in parts):
         raise Rejected(400, "RelayBadRequest", "a path is made of DNS names; nothing in it is encoded")
@@ -50,7 +50,7 @@ def ask_of(method: bytes, target: bytes) -> Ask:
     if not 1 <= len(rest) <= 3 or rest[0] == "watch":
         raise Rejected(403, "RelayBadRequest", "a path names a kind, an object, or one subresource of an object")
     resource, name, subresource = (*rest, "", "")[:3]
-    return Ask(_verb(verb, name, query), group, resource, subresource, namespace, name=name)
+    return RequestAttributes(_verb(verb, name, query), group, resource, subresource, namespace, name=name)
 
 
 def _verb(method: str, name: str, query: str) -> str:

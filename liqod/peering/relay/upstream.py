@@ -25,7 +25,7 @@ LINGER: Final = 15.0
 """Seconds that a closing connection has to flush its buffer."""
 
 
-class User(Protocol):
+class UpstreamUser(Protocol):
     """The current user of an upstream connection."""
 
     def from_upstream(self, data: bytes) -> None:
@@ -39,14 +39,14 @@ class User(Protocol):
 
 
 @implementer(IPushProducer)
-class Upstream(TwistedProtocol):
+class UpstreamConnection(TwistedProtocol):
     """One connection; ``fresh`` until its first answer is complete."""
 
     transport: Any
 
     def __init__(self, clock: IReactorTime) -> None:
         self.http = Connection("client", policy.LIMITS)
-        self.user: User | None = None
+        self.user: UpstreamUser | None = None
         self.fresh = True
         self.lost = False
         self.idle_since = 0.0
@@ -124,11 +124,11 @@ class Pool:
     def __init__(self, client: Client, clock: IReactorTime) -> None:
         self._client = client
         self._clock = clock
-        self._idle: list[Upstream] = []
+        self._idle: list[UpstreamConnection] = []
         self._timer = Timer(clock)
         self._closed = False
 
-    def idle(self) -> Upstream | None:
+    def idle(self) -> UpstreamConnection | None:
         """Return an idle open connection, or None."""
         while self._idle:
             upstream = self._idle.pop()
@@ -136,14 +136,14 @@ class Pool:
                 return upstream
         return None
 
-    def open(self) -> Deferred[Upstream]:
+    def open(self) -> Deferred[UpstreamConnection]:
         """Open a connection, TLS included."""
-        return cast("Deferred[Upstream]", self._client.endpoint().connect(quiet(self._make)))
+        return cast("Deferred[UpstreamConnection]", self._client.endpoint().connect(quiet(self._make)))
 
-    def _make(self) -> Upstream:
-        return Upstream(self._clock)
+    def _make(self) -> UpstreamConnection:
+        return UpstreamConnection(self._clock)
 
-    def release(self, upstream: Upstream) -> None:
+    def release(self, upstream: UpstreamConnection) -> None:
         """Return a connection to the pool after its response is complete."""
         upstream.user, upstream.fresh = None, False
         upstream.pause(False)

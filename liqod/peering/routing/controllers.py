@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 from twisted.application.service import IService
@@ -30,14 +30,13 @@ from liqod.peering.exchange.credentials import CredentialIssuer, CredentialStore
 from liqod.peering.exchange.namespaces import NamespaceRequests, NamespaceResponses
 from liqod.peering.exchange.network import NetworkExchange, NoTunnels
 from liqod.peering.lending.advertiser import Advertiser
-from liqod.peering.lending.capacity import Capacity
+from liqod.peering.lending.capacity import FreeCapacity
 from liqod.peering.lending.cluster_info import ClusterInfo
 from liqod.peering.ports import OwnCluster, Tenants
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.records.leftovers import Leftovers
 from liqod.peering.records.tombstones import Tombstones
-from liqod.peering.session.peer import Peer
 from liqod.peering.trust.distrust import DistrustRecorder
 from liqod.peering.trust.invitation_expiry import InvitationExpiry
 from liqod.peering.trust.issued_tokens import IssuedTokens
@@ -46,17 +45,6 @@ from liqod.peering.trust.pairing import Invitations, PairingTokens
 from liqod.peering.trust.records import TrustRecords
 from liqod.peering.trust.rotation import KeyRotation
 from liqod.peering.unpeering import UnpeeringController
-from liqod.wire.events import Network, NetworkAck
-
-
-class Networks(Protocol):
-    """The exchange of networks with peers: ``exchange.network.NetworkExchange``."""
-
-    def event_received(self, peer: Peer, event: Network | NetworkAck) -> None:
-        """Store what a peer sent about its network."""
-
-    def forget(self, peer: ClusterID) -> None:
-        """Drop the state of a peer."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -75,10 +63,10 @@ class Watches:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Lending:
+class LendingControllers:
     """The lender's side: our offer, the rights that it grants, and the answers to requests of borrowers."""
 
-    capacity: Capacity
+    capacity: FreeCapacity
     cluster_info: ClusterInfo
     advertiser: Advertiser
     credential_issuer: CredentialIssuer
@@ -86,7 +74,7 @@ class Lending:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Borrowing:
+class BorrowingControllers:
     """The borrower's side besides the decision: offers, credentials, virtual nodes, and requests to lenders."""
 
     advertisements: Advertisements
@@ -96,7 +84,7 @@ class Borrowing:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Trust:
+class TrustControllers:
     """Who is trusted: records, distrusted keys, and changes of keys on both sides."""
 
     records: TrustRecords
@@ -115,11 +103,11 @@ class Controllers:
     offers: MutationCache[Advertisement]
     directions: DirectionPolicy
     leftovers: Leftovers
-    trust: Trust
-    lending: Lending
-    borrowing: Borrowing
+    trust: TrustControllers
+    lending: LendingControllers
+    borrowing: BorrowingControllers
     unpeering: UnpeeringController
-    networks: Networks
+    networks: NetworkExchange | NoTunnels
 
     def forget(self, peer: ClusterID) -> None:
         """Drop the controllers' state of a peer whose record is gone."""
@@ -211,13 +199,13 @@ def make_lending(
     directions: DirectionPolicy,
     epoch: int,
     tasks: Tasks,
-) -> Lending:
+) -> LendingControllers:
     """Return the parts of the lender's side."""
     # A field selector leaves out pods that are not bound or have finished: they occupy nothing, and would cost an event
     # for each change.
     occupying = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
     tenant_nodes = TenantNodes.of(settings.hosting.control_plane_nodes, settings.hosting.tolerations)
-    capacity = Capacity(informers.of(NODES, Node), occupying, context.clock, tenant_nodes)
+    capacity = FreeCapacity(informers.of(NODES, Node), occupying, context.clock, tenant_nodes)
     cluster_info = ClusterInfo(context.client, informers, context.clock, tasks)
     advertiser = Advertiser(
         context,
@@ -229,7 +217,7 @@ def make_lending(
         epoch=epoch,
         directions=directions,
     )
-    return Lending(
+    return LendingControllers(
         capacity=capacity,
         cluster_info=cluster_info,
         advertiser=advertiser,
@@ -246,9 +234,9 @@ def make_borrowing(
     *,
     advertisements: Advertisements,
     credential_store: CredentialStore,
-) -> Borrowing:
+) -> BorrowingControllers:
     """Return the parts of the borrower's side."""
-    return Borrowing(
+    return BorrowingControllers(
         advertisements=advertisements,
         credential_store=credential_store,
         virtual_nodes=VirtualNodes(
@@ -265,7 +253,7 @@ def make_borrowing(
 
 def make_trust(
     context: PeeringContext, informers: Informers, settings: Settings, cluster: OwnCluster, records: ForeignClusters
-) -> Trust:
+) -> TrustControllers:
     """Return the parts that decide who is trusted."""
     namespace = settings.kubernetes.namespace
     kept = TrustRecords(
@@ -282,7 +270,7 @@ def make_trust(
         within=settings.identity.rotation_grace,
         in_files=bool(settings.identity.key),
     )
-    return Trust(
+    return TrustControllers(
         records=kept,
         distrust=DistrustRecorder(context, records, kept),
         issued_tokens=IssuedTokens(informers, context.clock, namespace, context.audit),
@@ -292,7 +280,7 @@ def make_trust(
     )
 
 
-def make_networks(context: PeeringContext, informers: Informers, settings: Settings) -> Networks:
+def make_networks(context: PeeringContext, informers: Informers, settings: Settings) -> NetworkExchange | NoTunnels:
     """Return the exchange of networks, or what tells peers that this cluster has none to exchange."""
     if settings.network.mode == "none":
         return NoTunnels(context)

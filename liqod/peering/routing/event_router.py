@@ -13,6 +13,7 @@ from liqod.peering.records.events import reference
 from liqod.peering.routing.controllers import Controllers
 from liqod.peering.session.lifecycle import (
     Action,
+    LifecycleEvent,
     SessionClosed,
     SessionOpened,
     Unpeered,
@@ -20,7 +21,6 @@ from liqod.peering.session.lifecycle import (
     WithdrawReceived,
     ever_connected,
 )
-from liqod.peering.session.lifecycle import Event as LifecycleEvent
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import (

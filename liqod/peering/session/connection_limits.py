@@ -22,7 +22,7 @@ class ConnectionLimits(admission.Admission):
         clock: IReactorTime,
     ) -> None:
         super().__init__(
-            clock, admission.Limits(maximum), refused, full="TooManySessions", setting="peering.max-sessions"
+            clock, admission.PortLimits(maximum), refused, full="TooManySessions", setting="peering.max-sessions"
         )
         self._make = make
 

@@ -53,7 +53,7 @@ class Disconnected:
 class Unpeered:
     """The peer ended the peering, and our ForeignCluster must still be deleted.
 
-    ``kind``: the kind of the deletion (``model.records.unpeering.Order``); ``finished``: the peer has removed
+    ``kind``: the kind of the deletion (``model.records.unpeering.UnpeeringOrder``); ``finished``: the peer has removed
     everything on its side.
     """
 
@@ -80,7 +80,7 @@ class Withdrawing:
     waiting_for: str = ""
 
 
-Peering = Unknown | Stranger | Pending | Connected | Disconnected | Unpeered | Withdrawing
+PeeringState = Unknown | Stranger | Pending | Connected | Disconnected | Unpeered | Withdrawing
 STATES: Final = (Unknown, Stranger, Pending, Connected, Disconnected, Unpeered, Withdrawing)
 
 
@@ -162,7 +162,7 @@ class WaitingFor:
     sentence: str
 
 
-Event = (
+LifecycleEvent = (
     RecordObserved
     | RecordGone
     | UntrustedKeyShown
@@ -200,28 +200,28 @@ class Action(Enum):
     FOLLOW = "delete our ForeignCluster"
 
 
-Step = tuple[Peering, frozenset[Action]]
+Step = tuple[PeeringState, frozenset[Action]]
 _NOTHING: Final[frozenset[Action]] = frozenset()
 
 
-def next_state(state: Peering, event: Event) -> Step:
+def next_state(state: PeeringState, event: LifecycleEvent) -> Step:
     """Return the state after an event, and the actions to take."""
     return TABLE[type(event)][type(state)](state, event)
 
 
-def ever_connected(state: Peering) -> bool:
+def ever_connected(state: PeeringState) -> bool:
     """Return whether there was a session with the pinned key: the peer may rely on the peering."""
     return isinstance(state, Connected | Disconnected | Unpeered) or (
         isinstance(state, Withdrawing) and state.ever_connected
     )
 
 
-def owed_acknowledgement(state: Peering) -> int | None:
+def owed_acknowledgement(state: PeeringState) -> int | None:
     """Return the epoch of the peer's withdrawal that is not acknowledged yet, None without one."""
     return state.owed if isinstance(state, Connected | Disconnected | Unpeered | Withdrawing) else None
 
 
-def has_finished(state: Peering) -> bool:
+def has_finished(state: PeeringState) -> bool:
     """Return whether the peer has removed everything of the peering on its side."""
     return isinstance(state, Unpeered | Withdrawing) and state.finished
 
@@ -229,11 +229,11 @@ def has_finished(state: Peering) -> bool:
 # The transitions. Each takes the state and the event of its cell in the table.
 
 
-def _stay(state: Peering, event: Any) -> Step:
+def _stay(state: PeeringState, event: Any) -> Step:
     return state, _NOTHING
 
 
-def _observe(state: Peering, event: RecordObserved) -> Step:
+def _observe(state: PeeringState, event: RecordObserved) -> Step:
     """Observe a record in a state without one, or with a pin that may have changed."""
     if event.deleting:
         return _withdraw(state, event)
@@ -242,7 +242,7 @@ def _observe(state: Peering, event: RecordObserved) -> Step:
     return (Disconnected() if event.authenticated else Pending()), _NOTHING
 
 
-def _observe_trusted(state: Peering, event: RecordObserved) -> Step:
+def _observe_trusted(state: PeeringState, event: RecordObserved) -> Step:
     """Observe a record in a state with a pinned key: without a pin it is a stranger; deletion ends the peering."""
     if event.deleting:
         return _withdraw(state, event)
@@ -261,7 +261,7 @@ def _observe_withdrawing(state: Withdrawing, event: RecordObserved) -> Step:
     return (state, _NOTHING) if event.deleting else _observe(Unknown(), event)
 
 
-def _withdraw(state: Peering, event: RecordObserved) -> Step:
+def _withdraw(state: PeeringState, event: RecordObserved) -> Step:
     ending = Withdrawing(
         since=event.since,
         ever_connected=ever_connected(state) or event.authenticated,
@@ -275,7 +275,7 @@ def _withdraw(state: Peering, event: RecordObserved) -> Step:
     return ending, _NOTHING
 
 
-def _forget(state: Peering, event: RecordGone) -> Step:
+def _forget(state: PeeringState, event: RecordGone) -> Step:
     return Unknown(), frozenset({Action.FORGET_PEERING})
 
 
@@ -287,7 +287,7 @@ def _give_up_showing(state: Stranger, event: NoRoom) -> Step:
     return (state if state.recorded or event.sighted else Unknown()), _NOTHING
 
 
-def _connect(state: Peering, event: SessionOpened) -> Step:
+def _connect(state: PeeringState, event: SessionOpened) -> Step:
     return Connected(owed_acknowledgement(state)), _NOTHING
 
 
@@ -318,7 +318,7 @@ def _settle(state: Connected | Disconnected | Unpeered | Withdrawing, event: Ack
     return attrs.evolve(state, owed=None), _NOTHING
 
 
-def _follow(state: Peering, event: UnpeeredByPeer) -> Step:
+def _follow(state: PeeringState, event: UnpeeredByPeer) -> Step:
     return Unpeered("ended", finished=True, owed=owed_acknowledgement(state)), frozenset({Action.FOLLOW})
 
 

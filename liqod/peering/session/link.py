@@ -17,7 +17,7 @@ SPACING: Final = 0.2
 """Minimum seconds between the starts of two attempts, for any number of hints: hints may be forged."""
 
 
-class Link(Protocol):
+class DialLink(Protocol):
     """The events of a link."""
 
     def wake(self) -> None:
@@ -49,14 +49,14 @@ class LinkCore:
     began: float = -1e9
 
 
-def _make() -> Callable[[LinkCore], Link]:
-    builder = TypeMachineBuilder(Link, LinkCore)
+def _make() -> Callable[[LinkCore], DialLink]:
+    builder = TypeMachineBuilder(DialLink, LinkCore)
 
-    def soon(link: Link, core: LinkCore) -> IDelayedCall:
+    def soon(link: DialLink, core: LinkCore) -> IDelayedCall:
         spaced = max(0.0, core.began + SPACING - core.clock.seconds())
         return core.clock.callLater(spaced, link.due)
 
-    def later(link: Link, core: LinkCore, delay: float) -> IDelayedCall:
+    def later(link: DialLink, core: LinkCore, delay: float) -> IDelayedCall:
         return core.clock.callLater(max(delay, 0.0), link.due)
 
     idle = builder.state("Idle")
@@ -67,64 +67,64 @@ def _make() -> Callable[[LinkCore], Link]:
     up = builder.state("Up")
     stopped = builder.state("Stopped")
 
-    @pep614(poised.upon(Link.due).to(dialing))
-    @pep614(waiting.upon(Link.due).to(dialing))
-    def start(link: Link, core: LinkCore, spent: IDelayedCall) -> None:
+    @pep614(poised.upon(DialLink.due).to(dialing))
+    @pep614(waiting.upon(DialLink.due).to(dialing))
+    def start(link: DialLink, core: LinkCore, spent: IDelayedCall) -> None:
         core.began = core.clock.seconds()
         core.attempt()
 
-    @pep614(waiting.upon(Link.wake).to(poised))
-    @pep614(poised.upon(Link.connected).to(up))
-    @pep614(waiting.upon(Link.connected).to(up))
-    def no_longer_wait(link: Link, core: LinkCore, pending: IDelayedCall) -> None:
+    @pep614(waiting.upon(DialLink.wake).to(poised))
+    @pep614(poised.upon(DialLink.connected).to(up))
+    @pep614(waiting.upon(DialLink.connected).to(up))
+    def no_longer_wait(link: DialLink, core: LinkCore, pending: IDelayedCall) -> None:
         pending.cancel()
 
     # An attempt may outlive the session that was faster, so it is cancelled in every state.
-    @pep614(poised.upon(Link.stop).to(stopped))
-    @pep614(waiting.upon(Link.stop).to(stopped))
-    def give_up_waiting(link: Link, core: LinkCore, pending: IDelayedCall) -> None:
+    @pep614(poised.upon(DialLink.stop).to(stopped))
+    @pep614(waiting.upon(DialLink.stop).to(stopped))
+    def give_up_waiting(link: DialLink, core: LinkCore, pending: IDelayedCall) -> None:
         pending.cancel()
         core.abandon()
 
-    @pep614(idle.upon(Link.stop).to(stopped))
-    @pep614(dialing.upon(Link.stop).to(stopped))
-    @pep614(eager.upon(Link.stop).to(stopped))
-    @pep614(up.upon(Link.stop).to(stopped))
-    def give_up(link: Link, core: LinkCore) -> None:
+    @pep614(idle.upon(DialLink.stop).to(stopped))
+    @pep614(dialing.upon(DialLink.stop).to(stopped))
+    @pep614(eager.upon(DialLink.stop).to(stopped))
+    @pep614(up.upon(DialLink.stop).to(stopped))
+    def give_up(link: DialLink, core: LinkCore) -> None:
         core.abandon()
 
     # A hint during an attempt may concern the cause of its failure: the next attempt follows at once.
-    dialing.upon(Link.wake).to(eager).returns(None)
-    eager.upon(Link.wake).loop().returns(None)
+    dialing.upon(DialLink.wake).to(eager).returns(None)
+    eager.upon(DialLink.wake).loop().returns(None)
 
-    @pep614(eager.upon(Link.retry).to(idle))
-    def again_at_once(link: Link, core: LinkCore, delay: float) -> None:
+    @pep614(eager.upon(DialLink.retry).to(idle))
+    def again_at_once(link: DialLink, core: LinkCore, delay: float) -> None:
         core.clock.callLater(0, link.wake)
 
-    @pep614(eager.upon(Link.rest).to(idle))
-    def again_after_all(link: Link, core: LinkCore) -> None:
+    @pep614(eager.upon(DialLink.rest).to(idle))
+    def again_after_all(link: DialLink, core: LinkCore) -> None:
         core.clock.callLater(0, link.wake)
 
-    idle.upon(Link.wake).to(poised).returns(None)
-    idle.upon(Link.retry).to(waiting).returns(None)
-    dialing.upon(Link.retry).to(waiting).returns(None)
-    dialing.upon(Link.rest).to(idle).returns(None)
-    up.upon(Link.retry).to(waiting).returns(None)
-    up.upon(Link.rest).to(idle).returns(None)
+    idle.upon(DialLink.wake).to(poised).returns(None)
+    idle.upon(DialLink.retry).to(waiting).returns(None)
+    dialing.upon(DialLink.retry).to(waiting).returns(None)
+    dialing.upon(DialLink.rest).to(idle).returns(None)
+    up.upon(DialLink.retry).to(waiting).returns(None)
+    up.upon(DialLink.rest).to(idle).returns(None)
     for state in (idle, dialing, eager):
-        state.upon(Link.connected).to(up).returns(None)
+        state.upon(DialLink.connected).to(up).returns(None)
 
     # Events without an effect.
-    up.upon(Link.wake).loop().returns(None)
-    up.upon(Link.connected).loop().returns(None)
-    idle.upon(Link.rest).loop().returns(None)
-    poised.upon(Link.wake, nodata=True).loop().returns(None)
+    up.upon(DialLink.wake).loop().returns(None)
+    up.upon(DialLink.connected).loop().returns(None)
+    idle.upon(DialLink.rest).loop().returns(None)
+    poised.upon(DialLink.wake, nodata=True).loop().returns(None)
     for timed in (poised, waiting):
-        timed.upon(Link.retry, nodata=True).loop().returns(None)
-        timed.upon(Link.rest, nodata=True).loop().returns(None)
-    for outcome in (Link.wake, Link.connected, Link.rest, Link.stop, Link.due):
+        timed.upon(DialLink.retry, nodata=True).loop().returns(None)
+        timed.upon(DialLink.rest, nodata=True).loop().returns(None)
+    for outcome in (DialLink.wake, DialLink.connected, DialLink.rest, DialLink.stop, DialLink.due):
         stopped.upon(outcome).loop().returns(None)
-    stopped.upon(Link.retry).loop().returns(None)
+    stopped.upon(DialLink.retry).loop().returns(None)
     return builder.build()
 
 

@@ -12,7 +12,7 @@ from liqod.model.records.offer import Offer
 from liqod.model.records.views import Endpoint, ForeignCluster, Lent
 from liqod.peering.session.dialer import Dialer
 from liqod.peering.session.lending import Lending
-from liqod.peering.session.lifecycle import Action, Event, Peering, Unknown, next_state
+from liqod.peering.session.lifecycle import Action, LifecycleEvent, PeeringState, Unknown, next_state
 from liqod.peering.session.protocol import PeerConnection
 
 
@@ -63,7 +63,7 @@ class Peer:
     name: str = ""
     sightings: tuple[Endpoint, ...] = ()
     session: PeerConnection | None = None
-    state: Peering = attrs.field(factory=Unknown)
+    state: PeeringState = attrs.field(factory=Unknown)
     seen: Fingerprint | None = None
     status_written_at: float = 0.0
     called_at: float = 0.0
@@ -76,7 +76,7 @@ class Peer:
     credential: bool | None = None
     writing: DeferredLock = attrs.field(factory=DeferredLock)
 
-    def advance(self, event: Event) -> frozenset[Action]:
+    def advance(self, event: LifecycleEvent) -> frozenset[Action]:
         """Change the state by an event; returns the actions that the caller must take."""
         self.state, actions = next_state(self.state, event)
         if Action.FORGET_PEERING in actions:

@@ -26,7 +26,7 @@ from liqod.wire.check import plain
 from liqod.wire.codec import UnknownEvent
 from liqod.wire.errors import RemoteProtocolError
 from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Unsupported
-from liqod.wire.session import NEED_DATA, Session, State
+from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 
 JOINING: Final = "joining"
 """The feature in a dialer's Hello that announces a Join: authentication waits for it."""
@@ -114,7 +114,7 @@ class PeerConnection(TwistedProtocol):
         self._tls = tls
         self._clock = clock
         self._times = times
-        self._session = Session(role)
+        self._session = SessionProtocol(role)
         self._deadline = Timer(clock)
         """By when the session must be established, a probe be answered or the connection be closed."""
         self._unread_until = Timer(clock)
@@ -139,7 +139,7 @@ class PeerConnection(TwistedProtocol):
 
     @property
     def established(self) -> bool:
-        return self._session.state is State.ESTABLISHED and not self._over
+        return self._session.state is SessionState.ESTABLISHED and not self._over
 
     # Called by the transport.
 
@@ -228,7 +228,7 @@ class PeerConnection(TwistedProtocol):
         """Send a Bye, and close."""
         if self._over:
             return
-        if self.certificate is not None and self._session.state is not State.CLOSED:
+        if self.certificate is not None and self._session.state is not SessionState.CLOSED:
             # liqod/1 allows Bye at any time, also before Hello.
             self._write(self._session.send(bye))
         self._cut(bye, gently=True)
@@ -283,7 +283,7 @@ class PeerConnection(TwistedProtocol):
             case Ping(payload=payload):
                 self.send(Pong(payload))
             case _:
-                if self._session.state is not State.ESTABLISHED:
+                if self._session.state is not SessionState.ESTABLISHED:
                     return  # a Welcome that waits for our own authentication of the peer
                 if self.established_at is None:
                     self._establish()

@@ -13,7 +13,7 @@ RACE: Final = 5.0
 
 
 @attrs.frozen
-class Opened:
+class OpenedSession:
     """A session: who dialled, the epoch in the peer's Hello, and its health (``suspect``: pings were not answered)."""
 
     by_us: bool
@@ -22,7 +22,7 @@ class Opened:
     suspect: bool = False
 
 
-def newcomer_stays(existing: Opened | None, newcomer: Opened, me: ClusterID, peer: ClusterID) -> bool:
+def newcomer_stays(existing: OpenedSession | None, newcomer: OpenedSession, me: ClusterID, peer: ClusterID) -> bool:
     """Return whether a new authenticated session replaces the existing one.
 
     * A dead or suspect session is always replaced, and so is one from before a restart of the peer (a smaller epoch).

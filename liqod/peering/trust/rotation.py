@@ -19,12 +19,12 @@ from liqod.flow.observe import Latest
 from liqod.identity.certs import IdentityError, KeyPair, generate
 from liqod.identity.fingerprint_words import words
 from liqod.identity.rotation import (
-    Audience,
     Drop,
     Kept,
     Make,
     Promote,
     Rest,
+    TrustingPeer,
     Wait,
     announce,
     decide,
@@ -149,7 +149,7 @@ class KeyRotation(Controller[str]):
             case Rest():
                 return None
             case Make():
-                return await self._make(secret, order or names.Order(), now)
+                return await self._make(secret, order or names.RotationOrder(), now)
             case Drop():
                 return await self._drop(secret)
             case Wait(missing, wake):
@@ -178,7 +178,7 @@ class KeyRotation(Controller[str]):
             self.own_key.set(kept.fingerprint)
         return True
 
-    def _audience(self, following: KeyPair | None) -> list[Audience]:
+    def _audience(self, following: KeyPair | None) -> list[TrustingPeer]:
         found = []
         wanted = following.fingerprint if following is not None else ""
         for record in self._records.clusters.items():
@@ -191,7 +191,7 @@ class KeyRotation(Controller[str]):
             session = peer.session
             knows = peer.knows_key or record.status.knows_key
             found.append(
-                Audience(
+                TrustingPeer(
                     peer.name or peer.id,
                     connected=session is not None,
                     able=session is not None and session.minor >= SINCE_MINOR,
@@ -215,7 +215,7 @@ class KeyRotation(Controller[str]):
             if session.send(NewKey(public_key, proof)):
                 self._announced[peer.id] = (session, following.fingerprint)
 
-    async def _make(self, secret: Secret, order: names.Order, now: float) -> After | None:
+    async def _make(self, secret: Secret, order: names.RotationOrder, now: float) -> After | None:
         made = generate(self._me, from_epoch(now))
         data = to_secret(made)
         within = order.within if order.within is not None else self._within

@@ -20,7 +20,7 @@ from liqod.agent.log.observers import (
     json_observer,
     log_observer,
 )
-from liqod.config.schema import Log
+from liqod.config.schema import LogSettings
 
 
 def event(text: str, level: NamedConstant = LogLevel.info, namespace: str = "liqod.n") -> LogEvent:
@@ -31,7 +31,7 @@ def event(text: str, level: NamedConstant = LogLevel.info, namespace: str = "liq
 class SettingsTests(SynchronousTestCase):
     """[log], and twistd's own options."""
 
-    def written(self, settings: Log, *events: LogEvent) -> list[str]:
+    def written(self, settings: LogSettings, *events: LogEvent) -> list[str]:
         stream = StringIO()
         observer = log_observer(settings, stream, {})
         for one in events:
@@ -40,15 +40,15 @@ class SettingsTests(SynchronousTestCase):
 
     def test_format(self) -> None:
         """Text has the logger in brackets, JSON is one object a line."""
-        (text,) = self.written(Log(), event("all\nis well").copy() | {"log_format": "well"})
+        (text,) = self.written(LogSettings(), event("all\nis well").copy() | {"log_format": "well"})
         self.assertTrue(text.endswith(" [liqod.n#info] well"), text)
-        (line,) = self.written(Log(format="json"), event("all\nis well"))
+        (line,) = self.written(LogSettings(format="json"), event("all\nis well"))
         self.assertEqual(json.loads(line)["message"], "all\nis well")
 
     def test_level(self) -> None:
         """Less important lines are left out in both forms, security events never."""
         for form in ("text", "json"):
-            settings = Log(level="warn", format=form)
+            settings = LogSettings(level="warn", format=form)
             lines = self.written(
                 settings, event("no"), event("yes", LogLevel.warn), event("audit", namespace="liqod.audit")
             )
@@ -63,8 +63,8 @@ class SettingsTests(SynchronousTestCase):
             "(UDP Port 54321 Closed)",
             "(TCP Port 5875 Closed)",
         ):
-            self.assertEqual(self.written(Log(), {**event(text), "log_text": text}), [], text)
-        self.assertEqual(len(self.written(Log(), event("a lender is starting on its own"))), 1)
+            self.assertEqual(self.written(LogSettings(), {**event(text), "log_text": text}), [], text)
+        self.assertEqual(len(self.written(LogSettings(), event("a lender is starting on its own"))), 1)
 
     def test_options_of_twistd(self) -> None:
         """Where twistd's own options name a log, it is theirs."""

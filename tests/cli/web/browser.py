@@ -20,7 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
 from liqod.cli.web.command import serve
-from liqod.config.schema import Cluster, Settings
+from liqod.config.schema import ClusterSettings, Settings
 from liqod.kube.resources import FOREIGNCLUSTERS
 from tests.cli.test_every_command import REACTOR, EveryCase
 from tests.cli.web.webdriver import Browser, lacking
@@ -159,7 +159,7 @@ class HostileTests(EveryCase):
         await self.client.patch(
             FOREIGNCLUSTERS, "c2", {"status": {"clusterName": NAME, "message": MESSAGE}}, subresource="status"
         )
-        settings = Settings(cluster=Cluster(name="rome"))
+        settings = Settings(cluster=ClusterSettings(name="rome"))
         listening, url = serve(Session(Options(), reactor=REACTOR, client=self.client, settings=settings))
         try:
             browser: Browser = await deferToThread(Browser, Path(self.mktemp()).absolute())

@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.web.cluster_map import SHOWN
 from liqod.cli.web.markup import join, tag
 from liqod.cli.web.pages import error_page, overview_page, peer_html
-from liqod.cli.web.view import SHOWN_PEERS, SHOWN_PODS, TONES, Records, overview, peer_page
-from liqod.model.diagnosis.cluster import ClusterFacts, LeaderFacts
+from liqod.cli.web.view import SHOWN_PEERS, SHOWN_PODS, TONES, Snapshot, overview, peer_page
+from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.objects.meta import Condition, ObjectMeta
 from liqod.model.objects.node import Node, NodeStatus
 from liqod.model.objects.pod import Container, Pod, PodSpec, PodStatus, Requirements
@@ -63,7 +63,7 @@ def peer(number: int, phase: str = "Ready", name: str = "", message: str = "") -
     )
 
 
-def records(*peers: ForeignCluster, text: str = "", pods: int = 3, home: str = "rome") -> Records:
+def records(*peers: ForeignCluster, text: str = "", pods: int = 3, home: str = "rome") -> Snapshot:
     """Return the records of a cluster that borrows two cores of ``c0``; ``text`` is in what a peer may write."""
     node = Node(
         metadata=ObjectMeta(name="liqo-c0"),
@@ -87,7 +87,7 @@ def records(*peers: ForeignCluster, text: str = "", pods: int = 3, home: str = "
     )
     event = {"involvedObject": {"name": "c0"}, "reason": text or "KeyRotated", "message": text, "lastTimestamp": NOW}
     record = VirtualNode(metadata=ObjectMeta(name="c0"), spec=VirtualNodeSpec(cluster_id="c0", node_name="liqo-c0"))
-    facts = ClusterFacts(
+    facts = ClusterRecords(
         leader=LeaderFacts("rome-1", alive=True, age=1.0),
         peers=peers,
         offers=[offer],
@@ -95,7 +95,7 @@ def records(*peers: ForeignCluster, text: str = "", pods: int = 3, home: str = "
         nodes=[node],
         tunnels=[tunnel],
     )
-    return Records(home=home, facts=facts, pods={"liqo-c0": listed}, events=[event])
+    return Snapshot(home=home, facts=facts, pods={"liqo-c0": listed}, events=[event])
 
 
 def shape(page: Any) -> list[tuple[str, tuple[str, ...]]]:
@@ -192,7 +192,7 @@ class PageTests(SynchronousTestCase):
         self.assertIsNone(peer_page(records(peer(0)), "c9"))
 
 
-def _page(known: Records, name: str) -> Any:
+def _page(known: Snapshot, name: str) -> Any:
     page = peer_page(known, name)
     assert page is not None
     return page

@@ -19,7 +19,7 @@ from liqod.cli.console.session import Session
 from liqod.cli.web import server
 from liqod.cli.web.cluster_reader import ClusterReader
 from liqod.cli.web.command import serve
-from liqod.config.schema import Cluster, Settings
+from liqod.config.schema import ClusterSettings, Settings
 from liqod.demo.access import client_config
 from liqod.kube.client import Client
 from liqod.kube.resources import CRDS, FOREIGNCLUSTERS, Resource
@@ -61,7 +61,7 @@ class ServerTests(EveryCase):
 
     async def serve(self, client: Client) -> None:
         """Serve the page of what a client reads."""
-        settings = Settings(cluster=Cluster(name="rome"))
+        settings = Settings(cluster=ClusterSettings(name="rome"))
         session = Session(Options(), reactor=REACTOR, client=client, settings=settings)
         listening, self.url = serve(session)
         self.addCleanup(lambda: maybeDeferred(listening.stopListening))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from liqod.config.load import ConfigError, parse
+from liqod.config.load import SettingsError, parse
 from liqod.config.schema import Settings
 from tests.fuzz.cost import Target
 
@@ -20,7 +20,7 @@ def toml(data: bytes) -> None:
     for source, environment in ((text, {}), ("", dict.fromkeys(VARIABLES, text))):
         try:
             assert isinstance(parse(source, environment), Settings)
-        except ConfigError as error:
+        except SettingsError as error:
             assert error.problems
             for problem in error.problems:
                 assert problem

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from liqod.fabric.agent.desired import Limits, desired_network
+from liqod.fabric.agent.desired import RecordLimits, desired_network
 from liqod.fabric.agent.kernel import plan
-from liqod.fabric.agent.kernel.model import Desired, NodeDesired, Observed, Overlay
+from liqod.fabric.agent.kernel.model import DesiredKernel, DesiredNodeKernel, ObservedKernel, Overlay
 from liqod.fabric.agent.kernel.rules import nftables
 from liqod.fabric.agent.kernel.vxlan import device_name
 from liqod.fabric.agent.node_view import node_desired
@@ -27,17 +27,17 @@ from liqod.model.records.network import (
     NetworkGatewaySpec,
     OverlayHost,
     SeenExport,
-    Side,
     Subnets,
     TunnelEndpoint,
     TunnelEndpointSpec,
+    TunnelSide,
 )
 from liqod.model.records.offer import Refusal
 from tests.fuzz.cost import Target
 
 OWN: Final = "A" * 43 + "="
 KEY: Final = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg="
-LIMITS: Final = Limits(
+LIMITS: Final = RecordLimits(
     given=tuple(parse_networks(["10.64.0.0/10", "fd4c:6971:6f00::/40"])),
     needed=tuple(parse_networks(["10.64.0.53/32", "192.0.2.1/32"])),
     externals=tuple(parse_networks(["10.70.0.0/20", "fd4c:6971:6e00::/112"])),
@@ -96,7 +96,7 @@ def tunnels(data: bytes) -> None:
         assert refusal.message
     network = derived.network
     overlay = Overlay(device_name("liqod"), 18952, 4790, "192.0.2.1", 1370, network.vteps, 18952, source="liqod")
-    wanted = Desired(
+    wanted = DesiredKernel(
         device="liqod",
         create=("ip", "link"),
         listen_port=5871,
@@ -108,7 +108,7 @@ def tunnels(data: bytes) -> None:
         links=network.links,
         overlay=overlay,
     )
-    for step in plan.plan(wanted, Observed(), 0.0):
+    for step in plan.plan(wanted, ObservedKernel(), 0.0):
         if not step.secret:
             _check(step.stdin)
         for word in step.argv[1:]:
@@ -127,7 +127,7 @@ def node(data: bytes) -> None:
         return
     wanted = node_desired("liqod", "192.0.2.9", 1500, records.tunnels)
     if wanted is not None:
-        assert isinstance(wanted, NodeDesired)
+        assert isinstance(wanted, DesiredNodeKernel)
         _check(nftables.render(wanted))
 
 
@@ -201,7 +201,7 @@ _SIX: Final = {
     "next_key": "B" * 42 + "A=",
     "public_key": "C" * 42 + "A=",
 }
-_SIDE: Final = Side(
+_SIDE: Final = TunnelSide(
     pod_cidrs=["10.201.0.0/16", "fd00:201::/48"],
     external_cidr="10.70.0.0/20",
     endpoints=["192.0.2.7:5871", "[2001:db8::7]:5871"],

@@ -14,8 +14,8 @@ import msgspec
 from liqod.config.load import parse
 from liqod.hosting.endpointslice_forge import EndpointSlice, body_of, decide, refused_addresses, template_of, unready
 from liqod.hosting.networkpolicies.checks import REST, checked
-from liqod.hosting.networkpolicies.objects import Policy
-from liqod.hosting.networkpolicies.record import UNREADABLE, Seen, read
+from liqod.hosting.networkpolicies.objects import CheckedPolicy
+from liqod.hosting.networkpolicies.record import UNREADABLE, TenantContext, read
 from liqod.hosting.shadowpods import dns, forge
 from liqod.hosting.shadowpods.admission import Refuse, admit
 from liqod.hosting.shadowpods.pod_contract import restrict
@@ -123,7 +123,7 @@ def policy_record(data: bytes) -> None:
     assert len(sent.facts.pods) <= MAX_ADDRESSES
     assert len(sent.facts.addresses.pairs) <= MAX_MAPPED + 1
     if UNREADABLE in sent.specs:
-        assert checked(sent.specs, ())[0][0] == Policy(REST, frozenset(), (), ())
+        assert checked(sent.specs, ())[0][0] == CheckedPolicy(REST, frozenset(), (), ())
 
 
 def _shadows(data: bytes) -> Iterator[ShadowPod]:
@@ -259,7 +259,7 @@ _RECORD: Final = {
     "addresses": [{"home": "192.0.2.1", "here": "10.70.0.1"}],
     "withheld": ["zone"],
 }
-SEEN: Final = Seen(
+SEEN: Final = TenantContext(
     home="shop",
     here={"shop": "shop-rome"},
     tunnel=TunnelEndpointSpec(

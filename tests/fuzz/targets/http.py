@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 from urllib.parse import unquote
 
-from liqod.http1.connection import Connection, Limits
+from liqod.http1.connection import Connection, MessageLimits
 from liqod.http1.errors import Malformed
 from liqod.http1.messages import Data, EndOfMessage, Request, make_request
 from liqod.peering.relay import policy, targets
@@ -14,7 +14,7 @@ from liqod.peering.relay.rejection import Rejected
 from tests.fuzz.cost import Target
 from tests.http1 import oracle
 
-LIMITS: Final = Limits(head=2048, body=1 << 20)
+LIMITS: Final = MessageLimits(head=2048, body=1 << 20)
 GET: Final = b"GET /api/v1/namespaces/shop-rome/pods HTTP/1.1\r\nHost: x\r\n"
 CHUNKED: Final = GET + b"Transfer-Encoding: chunked\r\n\r\n"
 PATHS: Final = (

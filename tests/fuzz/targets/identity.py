@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from liqod.identity import certs, serving, tls
-from liqod.identity.pins import Mismatch, Trusted, Unknown, judge
+from liqod.identity.pins import Mismatch, Trusted, UnknownKey, judge
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
 from tests.fuzz.cost import Target
@@ -45,7 +45,7 @@ def certificate(data: bytes) -> None:
             verdict = judge(ClusterID("beta"), shown.fingerprint, {ClusterID("beta"): PINNED}, chains_to_ca=True)
             assert isinstance(verdict, Mismatch)
             verdict = judge(ClusterID(shown.subject_cn), shown.fingerprint, {}, chains_to_ca=shown.chains_to_ca)
-            assert isinstance(verdict, Unknown) and not isinstance(verdict, Trusted)
+            assert isinstance(verdict, UnknownKey) and not isinstance(verdict, Trusted)
 
 
 def pem(data: bytes) -> None:

@@ -12,32 +12,34 @@ import msgspec
 from liqod.kube.cache.watch_decoder import (
     INITIAL_END,
     Bookmark,
-    Change,
     Decoder,
     Failure,
     Lines,
     LineTooLong,
     Unreadable,
+    WatchEvent,
 )
 from liqod.kube.connection.config import ConfigError, from_grant
 from liqod.kube.connection.transport import tls_creator
 from liqod.kubelet.common.views import Secret
 from liqod.kubelet.lender.access import read
 from liqod.model.api_url import OwnAddresses, api_url_problem
-from liqod.model.objects.node_selector import Requirement, Term
-from liqod.model.records.offloading import LOCAL, REMOTE, Policy
+from liqod.model.objects.node_selector import NodeRequirement, Term
+from liqod.model.records.offloading import LOCAL, REMOTE, OffloadingPolicy
 from liqod.model.records.spillover import HOME_FIRST, Spillover, SpilloverPeer
 from liqod.model.records.views import ShadowPod
-from liqod.webhook.review import Malformed, answer
+from liqod.webhook.review import MalformedReview, answer
 from tests.fuzz.cost import Target
 
 OWN: Final = OwnAddresses("https://192.0.2.1:6443", ("10.0.0.0/8", "fd00::/16"))
 DECODER: Final = Decoder(ShadowPod)
 POLICIES: Final = (
-    Policy(),
-    Policy(placement=LOCAL),
-    Policy(placement=REMOTE, terms=(Term(match_expressions=[Requirement(key="zone", operator="In", values=["a"])]),)),
-    Policy(spillover=Spillover(mode=HOME_FIRST, peers=[SpilloverPeer(cluster="milan")])),
+    OffloadingPolicy(),
+    OffloadingPolicy(placement=LOCAL),
+    OffloadingPolicy(
+        placement=REMOTE, terms=(Term(match_expressions=[NodeRequirement(key="zone", operator="In", values=["a"])]),)
+    ),
+    OffloadingPolicy(spillover=Spillover(mode=HOME_FIRST, peers=[SpilloverPeer(cluster="milan")])),
 )
 
 
@@ -55,22 +57,22 @@ def watch_line(data: bytes) -> None:
         assert lines == [line for line in rest.split(b"\n")[:-1] if line]
     for line in (*lines, rest):
         event = DECODER.line(line)
-        assert isinstance(event, Change | Bookmark | Failure | Unreadable)
-        if isinstance(event, Change):
+        assert isinstance(event, WatchEvent | Bookmark | Failure | Unreadable)
+        if isinstance(event, WatchEvent):
             assert event.object.metadata.name
         known = DECODER.object(line)
         assert isinstance(known, ShadowPod | Unreadable)
 
 
 def review(data: bytes) -> None:
-    """An AdmissionReview, or a pod in one: Malformed, or an answer whose patch fits the pod and adds nothing again."""
+    """A review, or a pod in one: MalformedReview, or an answer whose patch fits the pod and adds nothing again."""
     policy = POLICIES[(data[0] if data else 0) % len(POLICIES)]
     pod = data[1:]
     request = b'{"uid":"u","operation":"CREATE","kind":{"version":"v1","kind":"Pod"},"object":%s}'
     for body in (pod, _review(request % pod)):
         try:
             answered = json.loads(answer(body, lambda _: policy, 30.0))
-        except Malformed as error:
+        except MalformedReview as error:
             assert str(error)
             continue
         response = answered["response"]

@@ -13,22 +13,22 @@ from zeroconf._cache import DNSCache
 from zeroconf._protocol.incoming import DNSIncoming
 
 from liqod.discovery.candidate import Announcement, BadRecord
-from liqod.discovery.interfaces import Choice
+from liqod.discovery.interfaces import InterfaceChoice
 from liqod.discovery.mdns import MAX_INSTANCE, TYPE, Responder
-from liqod.discovery.merge import MAX_CANDIDATES, Lost, Seen, candidates, fold
-from liqod.discovery.unicast import Found, SearchFailed, search
+from liqod.discovery.merge import MAX_CANDIDATES, Lost, Resolved, candidates, fold
+from liqod.discovery.unicast import SearchFailed, SearchResult, search
 from liqod.names import answers, question
-from liqod.names.translation import Empty, Forward, Reverse, Translate, View, plan
+from liqod.names.translation import Empty, Forward, Reverse, TenantView, Translate, plan
 from tests.fuzz.cost import Target
 
-VIEW: Final = View("home.example", "cluster.local", {"shop": "shop-rome", "db": "db-rome"})
+VIEW: Final = TenantView("home.example", "cluster.local", {"shop": "shop-rome", "db": "db-rome"})
 OWN: Final = ("shop-rome", "db-rome")
 
 
 def asked(data: bytes) -> None:
     """A question: read, or refused in one message; what is asked on the tenant's behalf is in its own namespaces."""
     found = question.read(data)
-    if isinstance(found, question.Rejected):
+    if isinstance(found, question.RejectedQuestion):
         assert len(found.reply) <= len(data) + question.HEADER.size
         return
     assert found.section in data
@@ -38,7 +38,7 @@ def asked(data: bytes) -> None:
     if isinstance(todo, Translate):
         labels = todo.name.removesuffix(".cluster.local").split(".")
         assert labels[-2] in OWN, todo
-        assert question.read(found.asked(7, todo.name)) != question.Rejected(b"")
+        assert question.read(found.asked(7, todo.name)) != question.RejectedQuestion(b"")
         again = question.read(found.asked(7, todo.name))
         assert isinstance(again, question.Question)
         assert again.name == todo.name
@@ -74,9 +74,9 @@ def announced(data: bytes) -> None:
     cache.async_add_records(packet.answers())
     responder = Responder.__new__(Responder)
     responder._me = Announcement("alpha", "turin", "sha256:" + "0" * 64, 5872)
-    responder.choice = Choice((), (), (), loopback=False)
+    responder.choice = InterfaceChoice((), (), (), loopback=False)
     responder._zeroconf = SimpleNamespace(cache=cache)  # type: ignore[assignment]
-    seen: list[Seen | Lost] = []
+    seen: list[Resolved | Lost] = []
     # Of what a stranger says, these reach the part that reads them (``Mdns._changed``).
     aliases = {str(record.alias) for record in packet.answers() if hasattr(record, "alias")}
     for name in sorted(one for one in aliases if one.endswith(f".{TYPE}") and len(one) <= MAX_INSTANCE):
@@ -104,7 +104,7 @@ def searched(data: bytes) -> None:
     work = Deferred.fromCoroutine(search(_Server(parts), "example.org"))
     work.addBoth(outcome.append)
     (found,) = outcome
-    if not isinstance(found, Found):
+    if not isinstance(found, SearchResult):
         assert isinstance(found.value, SearchFailed), found
         return
     for one in found.seen:

@@ -19,12 +19,12 @@ from liqod.model.records.offer import Offer, Refusal
 from liqod.wire.codec import UnknownEvent, decode, encode
 from liqod.wire.errors import LocalProtocolError, RemoteProtocolError
 from liqod.wire.events import Advertise, Bye, Event, Hello, Join
-from liqod.wire.framing import Limits, frame
-from liqod.wire.session import NEED_DATA, Session, State
+from liqod.wire.framing import FrameLimits, frame
+from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 from tests.fuzz.cost import Target
 from tests.wire.pairs import ALPHA, BETA, ORDINARY, established
 
-LIMITS: Final = Limits()
+LIMITS: Final = FrameLimits()
 
 
 def payload(data: bytes) -> None:
@@ -41,7 +41,7 @@ def payload(data: bytes) -> None:
 def stream(data: bytes) -> None:
     """Bytes on a connection, cut as the first one says, in each state that a session can be in."""
     step = (data[0] if data else 0) + 1
-    for session in (Session("listener"), _greeted("listener"), _greeted("dialer"), established("listener")):
+    for session in (SessionProtocol("listener"), _greeted("listener"), _greeted("dialer"), established("listener")):
         for start in range(1, len(data), step):
             session.receive_data(data[start : start + step])
             if not _drained(session):
@@ -53,7 +53,7 @@ def conversation(data: bytes) -> None:
     """Well-formed events in any order, replayed and unsolicited, from either party: the tables decide, nothing else."""
     events: tuple[Event, ...] = (ALPHA, BETA, *ORDINARY)
     for role in ("listener", "dialer"):
-        session = Session("listener" if role == "listener" else "dialer")
+        session = SessionProtocol("listener" if role == "listener" else "dialer")
         if role == "dialer":
             session.send(ALPHA)
         for byte in data[:64]:
@@ -164,9 +164,9 @@ def _txt(*strings: bytes) -> bytes:
     return b"".join(bytes((len(string),)) + string for string in strings)
 
 
-def _greeted(role: str) -> Session:
+def _greeted(role: str) -> SessionProtocol:
     """Return a session that waits for the other's Welcome."""
-    session = Session("listener" if role == "listener" else "dialer")
+    session = SessionProtocol("listener" if role == "listener" else "dialer")
     own, theirs = (BETA, ALPHA) if role == "listener" else (ALPHA, BETA)
     if role == "dialer":
         session.send(own)
@@ -178,18 +178,18 @@ def _greeted(role: str) -> Session:
     return session
 
 
-def _drained(session: Session) -> bool:
+def _drained(session: SessionProtocol) -> bool:
     """Take all events out; False when the session ended."""
     try:
         while (event := session.next_event()) is not NEED_DATA:
             assert isinstance(event, Event | UnknownEvent)
     except RemoteProtocolError as error:
         _has_reason(error)
-        assert session.state is State.CLOSED
+        assert session.state is SessionState.CLOSED
         assert len(session._buffer) == 0
         session.final_bye()
         return False
-    return session.state is not State.CLOSED
+    return session.state is not SessionState.CLOSED
 
 
 def _has_reason(error: RemoteProtocolError) -> None:

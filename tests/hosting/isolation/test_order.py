@@ -16,7 +16,7 @@ from liqod.hosting.isolation.controller import LONGEST_PAUSE, PUT_RIGHT, Network
 from liqod.hosting.isolation.views import NetworkPolicy, digest_of
 from liqod.hosting.networkpolicies.enforcement import enforcement
 from liqod.hosting.shadowpods.isolation import widened
-from liqod.hosting.tenants.bounds import Surroundings
+from liqod.hosting.tenants.bounds import KnownNetworks
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.views import Pod
 from liqod.kube.errors import KubeError, from_status
@@ -47,8 +47,8 @@ class Surrounding:
     async def prepare(self) -> None:
         """Nothing is to be found out."""
 
-    def around(self, tenant: str) -> Surroundings:
-        return Surroundings(self.own)
+    def around(self, tenant: str) -> KnownNetworks:
+        return KnownNetworks(self.own)
 
     def is_same(self, old: Node | None, new: Node | None) -> bool:
         return True

@@ -8,11 +8,11 @@ from typing import Any, Final
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Hosting
+from liqod.config.schema import HostingSettings
 from liqod.hosting.networkpolicies.checks import MAX_POLICIES, MAX_TERMS
 from liqod.hosting.networkpolicies.compiler import MAX_ENTRIES, Compiled, compiled
-from liqod.hosting.networkpolicies.facts import Bounds, Facts, Namespace, Pod
-from liqod.hosting.tenants.bounds import Surroundings, network_policy
+from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts, KnownNamespace, PodElsewhere
+from liqod.hosting.tenants.bounds import KnownNetworks, network_policy
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.names import ISOLATED_LABEL
 from liqod.model.records.network import MAX_PODS
@@ -53,10 +53,12 @@ LATER: Final = {"namespaceSelector": {"matchNames": ["a"]}}
 """A peer with a field of a later version."""
 
 
-def many(count: int) -> Facts:
+def many(count: int) -> HomeFacts:
     """Return home with many pods elsewhere that are at no adjacent addresses."""
     first = int(ip_address("10.64.0.0"))
-    pods = [Pod(namespace="shop", labels={}, addresses=[ip_address(first + 2 * number)]) for number in range(count)]
+    pods = [
+        PodElsewhere(namespace="shop", labels={}, addresses=[ip_address(first + 2 * number)]) for number in range(count)
+    ]
     return attrs.evolve(facts(()), pods=pods)
 
 
@@ -69,7 +71,7 @@ def spec_of(made: Compiled, name: str) -> Any:
 class RefusalTests(SynchronousTestCase):
     """Whatever is refused allows nothing and names its policy and its field; its pods stay isolated."""
 
-    def refused(self, reason: str, field: str, spec: Any, known: Facts | None = None) -> Compiled:
+    def refused(self, reason: str, field: str, spec: Any, known: HomeFacts | None = None) -> Compiled:
         """Check the one refusal of a policy ``x``, and that another policy stays as it is."""
         made = compile_all([OPEN, policy("x", spec)], "internet", known or facts(ENDS.values()))
         self.assertEqual([(one.policy, one.field, one.reason) for one in made.refused], [("x", field, reason)], spec)
@@ -192,7 +194,7 @@ class RefusalTests(SynchronousTestCase):
         known = attrs.evolve(
             facts(()),
             pods=[
-                Pod(namespace="shop", labels={"n": f"{number}"}, addresses=[ip_address("10.64.0.1")])
+                PodElsewhere(namespace="shop", labels={"n": f"{number}"}, addresses=[ip_address("10.64.0.1")])
                 for number in range(2000)
             ],
         )
@@ -205,8 +207,8 @@ class RefusalTests(SynchronousTestCase):
         """They weigh as networks do: each rule for the internet has all networks of the lender as exceptions."""
         first = int(ip_address("198.18.0.0"))
         own = [ip_network(first + 2 * number) for number in range(900)]
-        around = Surroundings(own, [ip_network("10.64.0.0/16")])
-        egress = network_policy("rome", "shop-rome", Contract(Hosting(egress="internet")), around)
+        around = KnownNetworks(own, [ip_network("10.64.0.0/16")])
+        egress = network_policy("rome", "shop-rome", Contract(HostingSettings(egress="internet")), around)
         internet = [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"]}}]
         rules = [{"to": internet, "ports": [{"port": number + 1}]} for number in range(30)]
         limits = Bounds(tenant="rome", namespace="shop-rome", egress=egress)
@@ -217,7 +219,7 @@ class RefusalTests(SynchronousTestCase):
 
     def test_too_many_names_of_namespaces(self) -> None:
         """They weigh as networks do."""
-        spaces = [Namespace(f"n{number}", {"team": "a"}, f"n{number}-rome") for number in range(1000)]
+        spaces = [KnownNamespace(f"n{number}", {"team": "a"}, f"n{number}-rome") for number in range(1000)]
         team = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
         rules = [{"to": [{**team, "podSelector": {"matchLabels": {"n": str(number)}}}]} for number in range(25)]
         known = attrs.evolve(facts(()), namespaces=spaces)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.networkpolicies.blocks import Block, Blocks, block_of, moved
-from liqod.hosting.networkpolicies.ports import Ports, Range, common, merged
+from liqod.hosting.networkpolicies.ports import Range, RulePorts, common, merged
 from liqod.model.records.network import Network
 from tests import properties
 
@@ -57,7 +57,7 @@ class PortsTests(SynchronousTestCase):
         for protocol, _, last in found:
             self.assertNotIn((protocol, last + 1), ports(found))
         every = ports([("TCP", 1, 20), ("UDP", 1, 20)])
-        self.assertEqual({one for one in every if Ports(found).has(*one)}, ports(found))
+        self.assertEqual({one for one in every if RulePorts(found).has(*one)}, ports(found))
 
     @given(RANGES, RANGES)
     def test_common(self, one: list[Range], other: list[Range]) -> None:

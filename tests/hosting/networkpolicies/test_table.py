@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from liqod.hosting.networkpolicies.compiler import FLOOR
-from liqod.hosting.networkpolicies.facts import Pod, StandIn
+from liqod.hosting.networkpolicies.facts import PodElsewhere, StandIn
 from liqod.hosting.tenants.bounds import NAME
 from liqod.model.names import ISOLATED_LABEL
 from tests.hosting.networkpolicies.equation import DIRECTIONS, PORTS, EquationCase
@@ -167,7 +167,8 @@ class TableTests(EquationCase):
     def test_adjacent_addresses(self) -> None:
         """They are written as one network."""
         pods = [
-            Pod(namespace="shop", labels={"n": str(one)}, addresses=[ip_address(f"10.64.0.{one}")]) for one in (6, 7)
+            PodElsewhere(namespace="shop", labels={"n": str(one)}, addresses=[ip_address(f"10.64.0.{one}")])
+            for one in (6, 7)
         ]
         spec = {"policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": {}}]}]}
         made = compile_all([policy("x", spec)], "all", attrs.evolve(facts(()), pods=pods))
@@ -196,7 +197,7 @@ class TableTests(EquationCase):
         """Who may ask home's name server may ask the one here, at its port; nobody else may."""
         both_versions = [ip_address("10.64.0.53"), ip_address("fd64::53")]
         ports = [("dns", "UDP", 53)]
-        dns = Pod(namespace="away", labels={"k8s-app": "kube-dns"}, addresses=both_versions, ports=ports)
+        dns = PodElsewhere(namespace="away", labels={"k8s-app": "kube-dns"}, addresses=both_versions, ports=ports)
         place = {"ipBlock": {"cidr": "10.201.0.53/32"}}
         known = attrs.evolve(facts(()), stand_ins=[StandIn(dns, 53, [place], [7053])])
         pods = {"podSelector": {"matchLabels": dns.labels}}

@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from liqod.config.schema import Hosting
+from liqod.config.schema import HostingSettings
 from liqod.hosting.networkpolicies.compiler import Compiled, compiled
-from liqod.hosting.networkpolicies.facts import Bounds, Facts, Namespace, Pod
-from liqod.hosting.tenants.bounds import Surroundings, network_policy
+from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts, KnownNamespace, PodElsewhere
+from liqod.hosting.tenants.bounds import KnownNetworks, network_policy
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.names import ISOLATED_LABEL, REMOTE_CLUSTER_LABEL
 from liqod.model.records.network import AddressMap, paired, parse_networks
@@ -163,19 +163,19 @@ def is_open(direction: str, level: Level, end: str, port: tuple[str, int]) -> bo
 
 def bounds(level: Level) -> Bounds:
     """Return the bounds of a level."""
-    made = network_policy("rome", "shop-rome", Contract(Hosting(egress=level)), Surroundings(OWN, PEER))
+    made = network_policy("rome", "shop-rome", Contract(HostingSettings(egress=level)), KnownNetworks(OWN, PEER))
     return Bounds(tenant="rome", namespace="shop-rome", egress=made)
 
 
-def facts(ends: Iterable[End], *, six: bool = True) -> Facts:
+def facts(ends: Iterable[End], *, six: bool = True) -> HomeFacts:
     """Return what the lender knows of home."""
     elsewhere = [one for one in ends if one.namespace and not one.here]
     count = 2 if six else 1
-    return Facts(
+    return HomeFacts(
         namespace="shop",
-        namespaces=[Namespace(name, labels, AT_LENDER.get(name, "")) for name, labels in NAMESPACES.items()],
+        namespaces=[KnownNamespace(name, labels, AT_LENDER.get(name, "")) for name, labels in NAMESPACES.items()],
         pods=[
-            Pod(
+            PodElsewhere(
                 namespace=one.namespace,
                 labels=one.labels,
                 addresses=[ip_address(text) for text in one.lender[:count]],
@@ -200,7 +200,7 @@ def both(peers: Any, ports: Any = None, **more: Any) -> dict[str, Any]:
     return {"podSelector": {}, "policyTypes": ["Ingress", "Egress"], **rules, **more}
 
 
-def compile_all(policies: Sequence[Mapping[str, Any]], level: Level, known: Facts) -> Compiled:
+def compile_all(policies: Sequence[Mapping[str, Any]], level: Level, known: HomeFacts) -> Compiled:
     """Return the policies of the lender."""
     return compiled({one["metadata"]["name"]: one["spec"] for one in policies}, known, bounds(level))
 

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.api.callers import KEPT, MAX_TOKEN, REVIEWS, Callers, User, _TokenReview
+from liqod.kubelet.api.callers import KEPT, MAX_TOKEN, REVIEWS, Callers, UserInfo, _TokenReview
 
 
 class Reviews:
@@ -35,7 +35,7 @@ class CallersTests(SynchronousTestCase):
         client: Any = self.home
         self.callers = Callers(client, Clock())
 
-    def call(self, token: str) -> Deferred[User | None]:
+    def call(self, token: str) -> Deferred[UserInfo | None]:
         return Deferred.fromCoroutine(self.callers.by_token(token))
 
     def test_a_flood_of_tokens(self) -> None:

@@ -22,9 +22,9 @@ from liqod.flow.clocks import installed_reactor
 from liqod.kube.client import Client
 from liqod.kube.connection.config import from_grant
 from liqod.kubelet.api import answers, tunnel
-from liqod.kubelet.api.nodes import NodeAccess, Route
+from liqod.kubelet.api.nodes import NodeAccess, PodRoute
 from liqod.kubelet.api.service import NodeAPI
-from liqod.kubelet.api.tunnel import Tunnel
+from liqod.kubelet.api.tunnel import StreamProxy
 from liqod.kubelet.common.views import HomePod
 from liqod.model.ids import Key
 from liqod.model.objects.meta import ObjectMeta
@@ -196,10 +196,10 @@ class SomeNodes:
         self.nodes = {"liqo-milan": POD}
         self.there: bool | None = True
 
-    def route(self, pod: Key) -> Route | None:
+    def route(self, pod: Key) -> PodRoute | None:
         node = next((node for node, its in self.nodes.items() if its == pod), None)
         uid = "uid" if pod == POD else pod.name
-        return Route(node, self.lender, "shop-rome", uid, there=self.there) if node is not None else None
+        return PodRoute(node, self.lender, "shop-rome", uid, there=self.there) if node is not None else None
 
     def pods(self, node: str = "") -> Iterable[HomePod]:
         keys = [pod for name, pod in self.nodes.items() if node in ("", name)]
@@ -564,7 +564,7 @@ class TunnelTests(SynchronousTestCase):
         """A tunnel through which nothing passes is closed at both ends; one that is used is not."""
         clock = Clock()
         home, lender = Side(), Side()
-        joined = Tunnel(home, lender, clock)
+        joined = StreamProxy(home, lender, clock)
         clock.advance(tunnel.IDLE - 1)
         joined.from_home(b"x")
         clock.advance(tunnel.IDLE - 1)
@@ -577,7 +577,7 @@ class TunnelTests(SynchronousTestCase):
         """A side that is left gets time for what is under way, and then no more."""
         clock = Clock()
         home, lender = Side(), Side()
-        joined = Tunnel(home, lender, clock)
+        joined = StreamProxy(home, lender, clock)
         joined.from_lender(b"last words")
         joined.lender_lost()
         self.assertEqual(home.value(), b"last words")

@@ -15,8 +15,8 @@ from liqod.http1.messages import make_request
 from liqod.http1.responses import switching
 from liqod.kube.errors import ServerError
 from liqod.kubelet.api import tunnel
-from liqod.kubelet.api.targets import Logs, Page, Right, Stream, lender_path, parse, rights
-from liqod.kubelet.api.tunnel import BadAnswer, LenderConnection, Tunnel
+from liqod.kubelet.api.targets import Logs, NodeRight, Page, Stream, lender_path, parse, rights
+from liqod.kubelet.api.tunnel import BadAnswer, LenderConnection, StreamProxy
 from liqod.model.ids import Key
 
 POD = Key("shop", "web-0")
@@ -95,11 +95,11 @@ class TargetTests(SynchronousTestCase):
     def test_rights(self) -> None:
         """Streams take the right to create, however they are opened; pages take their own right or that of all."""
         stream, page = parse("/exec/shop/web-0/main"), parse("/metrics/resource")
-        self.assertEqual(rights(stream, "GET"), (Right("create", "proxy"),))
-        self.assertEqual(rights(parse("/containerLogs/shop/web-0/main"), "GET"), (Right("get", "proxy"),))
-        self.assertEqual(rights(page, "GET"), (Right("get", "metrics"), Right("get", "proxy")))
-        self.assertEqual(rights(parse("/runningpods/"), "GET"), (Right("get", "pods"), Right("get", "proxy")))
-        self.assertEqual(rights(None, "DELETE"), (Right("create", "proxy"),))
+        self.assertEqual(rights(stream, "GET"), (NodeRight("create", "proxy"),))
+        self.assertEqual(rights(parse("/containerLogs/shop/web-0/main"), "GET"), (NodeRight("get", "proxy"),))
+        self.assertEqual(rights(page, "GET"), (NodeRight("get", "metrics"), NodeRight("get", "proxy")))
+        self.assertEqual(rights(parse("/runningpods/"), "GET"), (NodeRight("get", "pods"), NodeRight("get", "proxy")))
+        self.assertEqual(rights(None, "DELETE"), (NodeRight("create", "proxy"),))
         self.assertEqual(parse("/runningpods/"), Page("pods"))
 
 
@@ -144,7 +144,7 @@ class AnswerTests(SynchronousTestCase):
         connection.dataReceived(data[-1:] + b"rest")
         self.assertEqual(fired, [[(b"upgrade", b"SPDY/3.1")]])
         home = StringTransport()
-        connection.attach(Tunnel(home, self.wire, Clock()))
+        connection.attach(StreamProxy(home, self.wire, Clock()))
         self.assertEqual(home.value(), b"rest")
 
     def test_bad_heads(self) -> None:

@@ -7,7 +7,7 @@ from unittest import TestCase
 from twisted.internet.task import Clock
 
 from liqod.kubelet.namespaces.deletion_gate import LONGEST, RECENT, SETTLE, DeletionGate
-from liqod.kubelet.namespaces.deletion_judge import MISSING, WENT_BACK, Evidence
+from liqod.kubelet.namespaces.deletion_judge import MISSING, WENT_BACK, LossEvidence
 from liqod.model.ids import Key
 
 PODS = "shadowpods"
@@ -22,7 +22,7 @@ class GateTests(TestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.evidence = Evidence()
+        self.evidence = LossEvidence()
         self.gate = DeletionGate(self.clock, "milan", lambda: self.evidence)
         self.enqueued: list[Key] = []
         self.gate.register(PODS, lambda: 200, self.enqueued.append)
@@ -115,7 +115,7 @@ class GateTests(TestCase):
 
     def test_evidence_holds_a_single_one(self) -> None:
         """When home went back one missing object is held; once that was confirmed, ordinary rules hold again."""
-        self.evidence = Evidence(went_back=1)
+        self.evidence = LossEvidence(went_back=1)
         self.ask(range(1))
         self.clock.advance(SETTLE)
         self.gate.confirm(self.observation())
@@ -123,7 +123,7 @@ class GateTests(TestCase):
         self.ask(range(1, 2))
         self.clock.advance(SETTLE)
         self.assertEqual(self.ask(range(1, 2)), 1)
-        self.evidence = Evidence(went_back=2)
+        self.evidence = LossEvidence(went_back=2)
         self.ask(range(2, 3))
         self.clock.advance(SETTLE)
         self.assertEqual(self.ask(range(2, 3)), 0)

@@ -11,18 +11,18 @@ from liqod.kubelet.namespaces.deletion_judge import (
     MISSING,
     OTHER_CLUSTER,
     WENT_BACK,
-    Evidence,
     Item,
+    LossEvidence,
     Surge,
     judge,
     observation_of,
 )
 from liqod.model.ids import Key
 
-SAME = Evidence()
-BACK = Evidence(went_back=True)
-OTHER = Evidence(other_cluster=True)
-BOTH = Evidence(went_back=True, other_cluster=True)
+SAME = LossEvidence()
+BACK = LossEvidence(went_back=True)
+OTHER = LossEvidence(other_cluster=True)
+BOTH = LossEvidence(went_back=True, other_cluster=True)
 
 
 def items(count: int) -> list[Item]:
@@ -64,7 +64,7 @@ class JudgeTests(TestCase):
     @given(st.integers(0, 300), st.integers(0, 3000), st.booleans(), st.booleans())
     def test_more_missing_is_never_less_held(self, missing: int, others: int, back: bool, other: bool) -> None:
         """What is held stays held when one more object of the same ones is missing."""
-        evidence = Evidence(went_back=back, other_cluster=other)
+        evidence = LossEvidence(went_back=back, other_cluster=other)
         total = missing + others
         held = judge(items(missing), {"shadowpods": Surge(missing, total)}, evidence)
         if held is not None and others:

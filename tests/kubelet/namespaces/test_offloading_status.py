@@ -107,7 +107,7 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual(status(offloading(podOffloadingStrategy="Local")).get("remoteNamespaceName", ""), "")
 
     def test_spillover(self) -> None:
-        """The condition says whether own nodes come first, and what is wrong; without a wish there is none."""
+        """The condition says whether own nodes come first, and what is wrong; without spillover there is none."""
         milan = {"cluster": "milan", "weight": 9}
         eu, us = ({"matchLabels": {"region": region}, "weight": 9} for region in ("eu", "us"))
         table: list[tuple[dict[str, Any], str, str, str]] = [
@@ -137,9 +137,9 @@ class StatusTests(SynchronousTestCase):
         first = status(offloading(), lender("milan", "shop-rome", "Ready"))
         again = status(offloading(first), lender("milan", "shop-rome", "Ready"), now="t2")
         self.assertEqual(first, again)
-        wish: dict[str, Any] = {"spillover": {"peers": [{"cluster": "oslo", "weight": 1}]}}
-        first = status(offloading(**wish), lender("milan"))
-        self.assertEqual(first, status(offloading(first, **wish), lender("milan"), now="t2"))
+        spec: dict[str, Any] = {"spillover": {"peers": [{"cluster": "oslo", "weight": 1}]}}
+        first = status(offloading(**spec), lender("milan"))
+        self.assertEqual(first, status(offloading(first, **spec), lender("milan"), now="t2"))
 
 
 class OffloadingStatusTests(cases.KubeletSides):
@@ -214,7 +214,7 @@ class OffloadingStatusTests(cases.KubeletSides):
         await self.gone(self.lender, NAMESPACES, self.remote)
 
     async def test_a_name_that_the_lender_refuses(self) -> None:
-        """A name that the lender will not give is said with its words; without the wish the default name is used."""
+        """A name that the lender will not give is said with its words; without that the default name is used."""
         await self.want(namespaceMappingStrategy="EnforceSameName")
         await self.pod("web")
 

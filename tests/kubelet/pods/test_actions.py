@@ -23,7 +23,7 @@ from liqod.kube.errors import (
 from liqod.kube.resources import PODS
 from liqod.kubelet.common.meta import FORGED_ANNOTATION
 from liqod.kubelet.common.views import HomePod, Shadow
-from liqod.kubelet.pods.actions import AGAIN_AFTER, DELETION_TIMEOUT, PodActions, Postponed, Seen, TrackedPod
+from liqod.kubelet.pods.actions import AGAIN_AFTER, DELETION_TIMEOUT, ObservedPod, PodActions, Postponed, TrackedPod
 from liqod.kubelet.pods.controller import _count_restarts
 from liqod.model.ids import Key
 from liqod.model.names import DELETION_GRACE_ANNOTATION, HOME_POD_UID_ANNOTATION
@@ -129,7 +129,7 @@ class AgainTests(SynchronousTestCase):
             there: Any = Lender(Shadow(metadata=ObjectMeta(name="web", uid="s1", annotations=annotations)))
             actions = PodActions(clock, unused, context=unused, grants=unused, health=there, recorder=unused)
             home = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1"))
-            seen = Seen(WEB, home, there, TrackedPod())
+            seen = ObservedPod(WEB, home, there, TrackedPod())
             self.successResultOf(Deferred.fromCoroutine(actions.delete_shadow(seen, there, "s1")))
             if pause:
                 left = self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, {})))
@@ -176,7 +176,7 @@ class NotKeptTests(SynchronousTestCase):
         metadata = ObjectMeta(name="web", namespace="shop", uid="u1", deletion_timestamp=deleting)
         home = HomePod(metadata=metadata)
         patch = {"metadata": {"uid": "s1", "annotations": {FORGED_ANNOTATION: "digest"}}}
-        seen = Seen(WEB, home, self.lender, self.tracked)
+        seen = ObservedPod(WEB, home, self.lender, self.tracked)
         return self.successResultOf(Deferred.fromCoroutine(self.actions.patch(seen, home, self.lender, patch)))
 
     def test_it_is_patched_ever_more_rarely(self) -> None:
@@ -244,7 +244,7 @@ class RefusedPatchTests(SynchronousTestCase):
         home = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1", deletion_timestamp=deleting))
         annotations = {FORGED_ANNOTATION: digest} if digest else {DELETION_GRACE_ANNOTATION: "7"}
         patch = {"metadata": {"uid": "s1", "annotations": annotations}}
-        seen = Seen(WEB, home, self.lender, self.tracked)
+        seen = ObservedPod(WEB, home, self.lender, self.tracked)
         return Deferred.fromCoroutine(self.actions.patch(seen, home, self.lender, patch))
 
     def test_a_refused_patch_waits(self) -> None:
@@ -323,7 +323,9 @@ class TakenNameTests(SynchronousTestCase):
             events: Any = Events()
             actions = PodActions(HostClock(), lender, context=unused, grants=lender, health=lender, recorder=events)
             home = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1"))
-            created = Deferred.fromCoroutine(actions.create(Seen(WEB, home, lender, TrackedPod()), home, lender, {}))
+            created = Deferred.fromCoroutine(
+                actions.create(ObservedPod(WEB, home, lender, TrackedPod()), home, lender, {})
+            )
             if raised is not None:
                 self.failureResultOf(created, raised)
             else:

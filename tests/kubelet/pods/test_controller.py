@@ -16,7 +16,7 @@ from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.readiness import Readiness, not_ready
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.lender.health import ANSWERS
-from liqod.kubelet.namespaces.remote_namespace import NamespaceState, Offloaded, Pending
+from liqod.kubelet.namespaces.remote_namespace import NamespacePending, NamespaceState, Offloaded
 from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import GIVE_UP_AFTER, UNREADY_AFTER, PodController
 from liqod.kubelet.pods.decide import GRACE_DEADLINE
@@ -280,7 +280,7 @@ class LostLenderTests(Case):
         """Neither is it deleted again and again where its namespace was never asked for."""
         held = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]}
         self.begin(home(RUNNING, **held), None, None)
-        self.home.state = Pending(asked=False)
+        self.home.state = NamespacePending(asked=False)
         self.assertEqual((self.step(), self.home.requests), (None, []))
 
 

@@ -489,11 +489,11 @@ class NamespacePlanTests(SynchronousTestCase):
         st.dictionaries(st.sampled_from(["shop-home", "market"]), st.sampled_from(["Ready", "Refused"])),
     )
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    def test_any_change_of_mind(self, wishes: list[tuple[bool, bool, str]], answers: dict[str, str]) -> None:
+    def test_any_change_of_mind(self, changes: list[tuple[bool, bool, str]], answers: dict[str, str]) -> None:
         """Whatever users change: what was granted keeps its name, nothing goes under pods, and it comes to rest."""
         entry: str | None = None
         status: MappingStatus | None = None
-        for included, pods, wanted in wishes:
+        for included, pods, wanted in changes:
             for _ in range(6):
                 step = self.plan(
                     enabled=included,

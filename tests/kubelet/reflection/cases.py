@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from liqod.config.schema import Inherited, Reflected, Reflection
+from liqod.config.schema import Inherited, Reflected, ReflectionSettings
 from liqod.kube.errors import NotFound
 from liqod.kube.events import EventSource
 from liqod.kube.resources import (
@@ -165,7 +165,7 @@ class ReflectionCase(KubeletSides):
             await self.home.create(CONFIGMAPS, {"metadata": body}, self.space)
             await self.there(CONFIGMAPS, body["name"])
         await self.stop()
-        self.reflection = Reflection(configmap=Reflected(type="AllowList"))
+        self.reflection = ReflectionSettings(configmap=Reflected(type="AllowList"))
         await self.start()
         await self.gone(self.lender, CONFIGMAPS, "plain", self.remote)
         await self.there(CONFIGMAPS, "asked")
@@ -182,7 +182,7 @@ class ReflectionCase(KubeletSides):
         """A kind without workers is not reflected at all, and not watched; the others are."""
         await self.stop()
         off = Reflected(workers=0)
-        self.reflection = Reflection(secret=off, service=off, ingress=off, endpointslice=Inherited(workers=0))
+        self.reflection = ReflectionSettings(secret=off, service=off, ingress=off, endpointslice=Inherited(workers=0))
         await self.start()
         await self.served()
         await self.home.create(SECRETS, {"metadata": {"name": "key"}}, self.space)
@@ -202,7 +202,7 @@ class ReflectionCase(KubeletSides):
         await self.home.create(CONFIGMAPS, {"metadata": metadata}, self.space)
         await self.there(CONFIGMAPS, "conf")
         await self.stop()
-        self.reflection = Reflection(skip_labels=["bad"], skip_annotations=["worse"])
+        self.reflection = ReflectionSettings(skip_labels=["bad"], skip_annotations=["worse"])
         await self.start()
 
         async def gone() -> bool:

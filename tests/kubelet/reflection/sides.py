@@ -17,7 +17,7 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
-from liqod.kubelet.namespaces.deletion_judge import Evidence
+from liqod.kubelet.namespaces.deletion_judge import LossEvidence
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.reflection.forge.reflected import ForgeInputs
 from liqod.kubelet.reflection.kinds import Kind
@@ -151,7 +151,7 @@ class Sides:
             surroundings=Surroundings(self),
             informers=NamespacedInformers(self.informers),
             health=health,
-            gate=DeletionGate(self.clock, "milan", Evidence),
+            gate=DeletionGate(self.clock, "milan", LossEvidence),
             recorder=self.recorder,
             workers=4,
         )

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.network import NoNetwork
 from liqod.kubelet.reflection.forge.endpointslice import forge
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld
 from liqod.kubelet.reflection.kinds import ENDPOINTSLICE
 from liqod.kubelet.reflection.views import EndpointSlice
 from liqod.model.names import ALLOW_REFLECTION
@@ -56,11 +56,11 @@ class Network(NoNetwork):
         return not address.startswith("10.1.")
 
 
-def wanted(body: dict[str, Any], network: Network) -> Desired:
+def wanted(body: dict[str, Any], network: Network) -> DesiredObject:
     """Return what the lender should have of a slice."""
     inputs = ForgeInputs(network.context(), home=LenderObjects(nodes=("liqo-lender",)))
     desired = forge(msgspec.json.decode(msgspec.json.encode(body), type=EndpointSlice), inputs)
-    assert isinstance(desired, Desired)
+    assert isinstance(desired, DesiredObject)
     return desired
 
 
@@ -95,7 +95,7 @@ class ForgeTests(SynchronousTestCase):
         for body, waits in ((labelled, True), (loose, False), (allowed, False)):
             seen = msgspec.json.decode(msgspec.json.encode(body), type=EndpointSlice)
             self.assertEqual(isinstance(forge(seen, inputs), Withheld), waits, body)
-            self.assertIsInstance(forge(seen, ForgeInputs(CONTEXT)), Desired)
+            self.assertIsInstance(forge(seen, ForgeInputs(CONTEXT)), DesiredObject)
 
     def test_what_never_goes_is_reported_and_the_rest_goes(self) -> None:
         """One endpoint that may not be exported does not keep the others back."""

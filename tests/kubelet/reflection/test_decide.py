@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import Reflected, Reflection
+from liqod.config.schema import Reflected, ReflectionSettings
 from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.write_limiter import SETTLED, WriteLimiter
 from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.decide import Create, Delete, Keep, Patch, Skip, decide
 from liqod.kubelet.reflection.forge.claim import REMOTE_MODES
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld
 from liqod.kubelet.reflection.kinds import (
     CLAIM,
     CONFIGMAP,
@@ -46,12 +46,12 @@ def home(kind: Kind, **fields: Any) -> Reflectable:
     return thing(kind.home_view, {"metadata": metadata, **fields})
 
 
-def goal_of(kind: Kind, seen: Reflectable, context: Context = CONTEXT) -> Desired | Withheld:
+def goal_of(kind: Kind, seen: Reflectable, context: Context = CONTEXT) -> DesiredObject | Withheld:
     inputs = ForgeInputs(context)
     return kind.forge(seen, inputs)
 
 
-def step(kind: Kind, desired: Desired | Withheld | None, there: Reflectable | None) -> Any:
+def step(kind: Kind, desired: DesiredObject | Withheld | None, there: Reflectable | None) -> Any:
     return decide(kind, desired, there, name="x", namespace="shop-home", context=CONTEXT)
 
 
@@ -173,13 +173,13 @@ class DecideTests(SynchronousTestCase):
 class ClaimTests(SynchronousTestCase):
     """Claims at the lender hold data: they are made and may grow, and nothing else is ever done about them here."""
 
-    def desired(self, size: str = "1Gi", uid: str = "h1", **annotations: str) -> Desired:
+    def desired(self, size: str = "1Gi", uid: str = "h1", **annotations: str) -> DesiredObject:
         spec = {"volumeName": "pvc-1", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
         metadata = {"name": "data", "namespace": "shop", "uid": uid, "annotations": annotations}
         body = {"metadata": metadata, "spec": spec}
         inputs = ForgeInputs(CONTEXT, home=LenderObjects(volumes=("pvc-1",), storage_class="x"))
         desired = CLAIM.forge(thing(CLAIM.home_view, body), inputs)
-        assert isinstance(desired, Desired)
+        assert isinstance(desired, DesiredObject)
         return desired
 
     def there(self) -> Reflectable:
@@ -246,7 +246,7 @@ class ConvergenceTests(SynchronousTestCase):
                     there = apply_merge_patch(there, msgspec.json.decode(msgspec.json.encode(found.patch)))
             else:
                 self.fail(f"it is written again and again: {found}")
-            if there is not None and isinstance(desired, Desired):
+            if there is not None and isinstance(desired, DesiredObject):
                 fresh = step(kind, desired, None)
                 if isinstance(fresh, Create):
                     self.assertEqual(there, made(kind, fresh))
@@ -340,10 +340,10 @@ class PolicyTests(SynchronousTestCase):
         """Each kind goes by its own setting; slices by that of services, claims by none."""
         allow = Reflected("AllowList")
         goes_by = {
-            "configmap": Reflection(configmap=allow),
-            "secret": Reflection(secret=allow),
-            "service": Reflection(service=allow),
-            "ingress": Reflection(ingress=allow),
+            "configmap": ReflectionSettings(configmap=allow),
+            "secret": ReflectionSettings(secret=allow),
+            "service": ReflectionSettings(service=allow),
+            "ingress": ReflectionSettings(ingress=allow),
         }
         listed = {
             name: [kind.setting for kind in KINDS if listing_of(kind, one) == "AllowList"]

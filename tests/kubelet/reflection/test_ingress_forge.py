@@ -8,14 +8,14 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.reflection.forge.ingress import forge
-from liqod.kubelet.reflection.forge.reflected import Desired, Withheld
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, Withheld
 from liqod.kubelet.reflection.views import WithSpec
 from tests.kubelet.reflection.test_service_forge import CONTEXT
 
 BACKEND = {"service": {"name": "web", "port": {"number": 80}}}
 
 
-def made(*paths: dict[str, Any]) -> Desired | Withheld:
+def made(*paths: dict[str, Any]) -> DesiredObject | Withheld:
     rules = [{"host": "other.example"}, {"host": "shop.example", "http": {"paths": list(paths)}}]
     body = {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"rules": rules}}
     return forge(msgspec.json.decode(msgspec.json.encode(body), type=WithSpec), CONTEXT)
@@ -39,7 +39,7 @@ class PathTests(SynchronousTestCase):
             {"pathType": "ImplementationSpecific", "backend": BACKEND},
             {"path": "/b", "pathType": "ImplementationSpecific", "backend": BACKEND},
         )
-        assert isinstance(found, Desired)
+        assert isinstance(found, DesiredObject)
         first, second = found.content["spec"]["rules"]
         self.assertEqual(first, {"host": "other.example"})
         self.assertEqual(

@@ -137,7 +137,7 @@ class RefusalTests(SynchronousTestCase):
         both.crash()
 
     def test_a_token_that_stays(self) -> None:
-        """That a token of a service account stays at home is said once with what to do, unless that is wished."""
+        """That a token of a service account stays at home is said once with what to do, unless that is wanted."""
         both, lender, reported = sides(SECRET)
         put(both.home, "token", type=TOKEN_TYPE)
         both.pass_time(0.1)

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection.forge import service
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs
 from liqod.kubelet.reflection.views import WithSpec
 from liqod.model.ids import ClusterID
 from liqod.model.names import FORCE_NODE_PORT
@@ -43,7 +43,7 @@ class NodePortTests(SynchronousTestCase):
         """By the annotation; all else of a port goes anyhow, and what the lender chose itself is no difference."""
         home = thing({"type": kind, "ports": given_ports}, forced)
         desired = service.forge(home, CONTEXT)
-        assert isinstance(desired, Desired)
+        assert isinstance(desired, DesiredObject)
         sent = desired.content["spec"].get("ports", [])
         wanted = [each.get("nodePort") or None if forced == "true" else None for each in given_ports]
         self.assertEqual([each.get("nodePort") for each in sent], wanted)

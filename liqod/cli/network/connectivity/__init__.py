@@ -1,1 +1,1 @@
-"""``test``: which ways there are, the pods that try them, and what their answers mean."""
+"""``test``: which paths there are, the pods that try them, and what their answers mean."""

@@ -1,4 +1,4 @@
-"""The ways that ``test`` tries: from where to where, by what, and whether an answer is right. Pure.
+"""The paths that ``test`` tries: from where to where, by what, and whether an answer is right. Pure.
 
 Each case is one container of a client pod. Home is this cluster; a peer is known by its number in the run, which is in
 the names of its objects.
@@ -35,7 +35,7 @@ HOME: Final = ""
 
 
 @attrs.frozen
-class Peer:
+class TestedPeer:
     """A peer in a run: cluster ID, its name for people, its number, and whether a tunnel leads there."""
 
     id: str
@@ -71,7 +71,7 @@ class Peer:
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """One attempt: the ``client`` pod calls the ``server`` in a way; ``source`` and ``target`` are cluster IDs.
+    """One attempt: the ``client`` pod calls the ``server`` by a path; ``source`` and ``target`` are cluster IDs.
 
     ``peer`` is the one that it is about, ``name`` the container's, ``silence`` whether no answer is right. ``by`` says
     what leads to the server, ``subject`` which object of the run that is.
@@ -96,7 +96,7 @@ class Case:
         return {"headless": f"{self.server}-each", "nodeport": f"{self.server}-node"}.get(self.way, self.server)
 
 
-def cases(peers: Sequence[Peer], ways: Collection[Way], *, node: bool, ingress: bool) -> list[Case]:
+def cases(peers: Sequence[TestedPeer], ways: Collection[Way], *, node: bool, ingress: bool) -> list[Case]:
     """Return the cases of a run, in the order in which they are shown.
 
     ``node``: whether an address of a node of this cluster is known; ``ingress``: whether a class of ingresses is.
@@ -111,7 +111,7 @@ def cases(peers: Sequence[Peer], ways: Collection[Way], *, node: bool, ingress: 
     return [one for one in found if one.way in ways and not (one.way in lacking and one.source == HOME)]
 
 
-def _of_peer(peer: Peer, following: Peer | None) -> Iterator[Case]:
+def _of_peer(peer: TestedPeer, following: TestedPeer | None) -> Iterator[Case]:
     for way, by in _BOTH:
         large = way == "large"
         yield _out(peer, way, by, large=large)
@@ -127,7 +127,7 @@ def _of_peer(peer: Peer, following: Peer | None) -> Iterator[Case]:
     yield from _policies(peer)
 
 
-def _policies(peer: Peer) -> Iterator[Case]:
+def _policies(peer: TestedPeer) -> Iterator[Case]:
     """Yield who is admitted and who is not, at the closed server here and at the one at the peer."""
     here = Case(
         peer=peer.id,
@@ -157,22 +157,22 @@ _BOTH: Final[tuple[tuple[Way, By], ...]] = (
     ("nodeport", "node"),
     ("large", "address"),
 )
-"""The ways that are tried in both directions."""
+"""The paths that are tried in both directions."""
 
 
-def _out(peer: Peer, way: Way, by: By, *, large: bool = False) -> Case:
+def _out(peer: TestedPeer, way: Way, by: By, *, large: bool = False) -> Case:
     return Case(
         peer=peer.id, way=way, name=way, client=peer.from_here, server=peer.there, by=by, target=peer.id, large=large
     )
 
 
-def _back(peer: Peer, way: Way, by: By, *, large: bool = False) -> Case:
+def _back(peer: TestedPeer, way: Way, by: By, *, large: bool = False) -> Case:
     return Case(
         peer=peer.id, way=way, name=way, client=peer.from_there, server=HERE, by=by, source=peer.id, large=large
     )
 
 
-def servers(peers: Sequence[Peer], wanted: Sequence[Case]) -> list[tuple[str, str]]:
+def servers(peers: Sequence[TestedPeer], wanted: Sequence[Case]) -> list[tuple[str, str]]:
     """Return the servers that cases need: names and clusters, those of this cluster first."""
     known = [(HERE, HOME), (CLOSED_HERE, HOME)]
     known += [(name, peer.id) for peer in peers for name in (peer.there, peer.closed_there)]

@@ -1,4 +1,4 @@
-"""``test``: asks the diagnosis, then runs pods in this cluster and at peers that call each other in all ways."""
+"""``test``: asks the diagnosis, then runs pods in this cluster and at peers that call each other by all paths."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.progress import Progress
 from liqod.cli.console.render import plural
 from liqod.cli.console.session import Output, Session, in_cluster
-from liqod.cli.network.connectivity.cases import WAYS, Peer, Way, cases
+from liqod.cli.network.connectivity.cases import WAYS, TestedPeer, Way, cases
 from liqod.cli.network.connectivity.junit import junit
-from liqod.cli.network.connectivity.run import Plan, TestRun
+from liqod.cli.network.connectivity.run import TestPlan, TestRun
 from liqod.cli.network.connectivity.space import Space
 from liqod.cli.network.connectivity.verdicts import Result, results
 from liqod.cli.network.images import image_options
 from liqod.cli.network.preflight import objection
-from liqod.cli.status.facts import advice_of, cluster_facts
+from liqod.cli.status.facts import advice_of, cluster_records
 from liqod.cli.status.peers import find, label
 from liqod.flow.clocks import utc_now
 from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import INGRESSCLASSES, NODES
-from liqod.model.diagnosis.cluster import ClusterFacts, problems_of
+from liqod.model.diagnosis.cluster import ClusterRecords, problems_of
 from liqod.model.names import HOME_API, HOME_SERVICES, INTERNAL_ADDRESS
 from liqod.model.objects.meta import find_condition, is_true
 from liqod.model.objects.node import Node
@@ -37,19 +37,19 @@ from liqod.model.records.network import NO_TUNNEL
 from liqod.model.records.views import VirtualNode
 from liqod.model.timestamps import rfc3339
 
-COLUMNS: Final = {"peer": "PEER", "way": "WAY", "from": "FROM", "to": "TO", "result": "RESULT"}
+COLUMNS: Final = {"peer": "PEER", "way": "PATH", "from": "FROM", "to": "TO", "result": "RESULT"}
 WIDE: Final = {**COLUMNS, "object": "OBJECT", "why": "WHY", "next": "NEXT"}
 LONGEST_RUN: Final = 3000.0
 """Seconds after which a run is ended: a later run takes what is older than an hour for left over."""
 SHOWN_BY: Final[Mapping[Way, str]] = {"api": HOME_API, "clusterip": HOME_SERVICES}
-"""The conditions of a virtual node that say whether its pods have a way."""
+"""The conditions of a virtual node that say whether its pods have a path."""
 EXPORTED_LATER: Final = "NotExportedYet"
-"""The reason of a way that is made with the first offloaded namespace, which that of the test may be."""
+"""The reason of a path that is made with the first offloaded namespace, which that of the test may be."""
 DEFAULT_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
 
 
 @attrs.frozen(kw_only=True)
-class Choice:
+class TestOptions:
     """The command line."""
 
     peers: tuple[str, ...]
@@ -62,7 +62,7 @@ class Choice:
 
 
 @attrs.frozen
-class Report:
+class TestReport:
     """The results, and what the diagnosis knows of the peers when some failed."""
 
     results: Sequence[Result]
@@ -71,7 +71,7 @@ class Report:
     seconds: float
 
     def count(self, outcome: str) -> int:
-        """Return how many ways have an outcome."""
+        """Return how many paths have an outcome."""
         return sum(one.outcome == outcome for one in self.results)
 
     def as_document(self) -> dict[str, Any]:
@@ -88,7 +88,12 @@ class Report:
 @click.command()
 @click.argument("peers", metavar="[PEER]...", nargs=-1, shell_complete=complete.peers)
 @click.option(
-    "--only", "ways", multiple=True, type=click.Choice(WAYS), metavar="WAY", help=f"Only these ways: {', '.join(WAYS)}."
+    "--only",
+    "ways",
+    multiple=True,
+    type=click.Choice(WAYS),
+    metavar="PATH",
+    help=f"Only these paths: {', '.join(WAYS)}.",
 )
 @click.option("--junit", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write JUnit's XML to a file.")
 @click.option(
@@ -99,7 +104,7 @@ class Report:
 @image_options
 @cluster_options
 def test(options: Options, *, file: Path | None, **choice: Any) -> None:
-    """Test all ways between pods in this cluster and pods at peers; without PEER, at all peers.
+    """Test all paths between pods in this cluster and pods at peers; without PEER, at all peers.
 
     Asks the diagnosis first, and runs no pods at a peer that it knows to be broken. Then pods call each other in both
     directions: by address, service, name, headless service, port of a node, ingress, with large packets; pods at a
@@ -112,7 +117,7 @@ def test(options: Options, *, file: Path | None, **choice: Any) -> None:
       liqodctl test milan --junit report.xml
       liqodctl test milan --only dns --image registry.example/busybox
     """
-    asked = Choice(**{**choice, "ways": cast("tuple[Way, ...]", choice["ways"] or WAYS)})
+    asked = TestOptions(**{**choice, "ways": cast("tuple[Way, ...]", choice["ways"] or WAYS)})
     report = in_cluster(options, lambda session: _report(session, asked))
     _show(Output(options), report, wide=options.output == "wide")
     if file is not None:
@@ -122,13 +127,13 @@ def test(options: Options, *, file: Path | None, **choice: Any) -> None:
             raise CliError(errors.FILE, f"{file} cannot be written: {error.strerror}", "name another file") from None
     failed = [one for one in report.results if one.outcome == "failed"]
     if failed:
-        # A way that follows from another is no news.
+        # A path that follows from another is no news.
         first = next((one for one in failed if not one.cause.startswith("follows from")), failed[0])
-        text = f"{len(failed)} of {plural(len(report.results), 'way')} failed; first: {first.subject}: {first.cause}"
+        text = f"{len(failed)} of {plural(len(report.results), 'path')} failed; first: {first.subject}: {first.cause}"
         raise CliError(errors.TEST_FAILED, text, first.next)
 
 
-def _show(output: Output, report: Report, *, wide: bool) -> None:
+def _show(output: Output, report: TestReport, *, wide: bool) -> None:
     rows = [one.as_row() for one in report.results]
     output.table(rows, WIDE if wide else COLUMNS)
     for one in report.results:
@@ -144,9 +149,9 @@ def _show(output: Output, report: Report, *, wide: bool) -> None:
     output.publish(report.as_document())
 
 
-async def _report(session: Session, choice: Choice) -> Report:
+async def _report(session: Session, choice: TestOptions) -> TestReport:
     began, started = session.reactor.seconds(), rfc3339(utc_now())
-    facts = await cluster_facts(session)
+    facts = await cluster_records(session)
     borrowed = {one.spec.cluster_id for one in facts.virtual_nodes}
     chosen = [find(name, facts.peers) for name in dict.fromkeys(choice.peers)] or [
         one for one in facts.peers if one.metadata.name in borrowed
@@ -174,27 +179,27 @@ async def _report(session: Session, choice: Choice) -> Report:
     problems: list[dict[str, str]] = []
     if sound and any(one.outcome == "failed" for one in found):
         # What was not known at the start may be known now.
-        after = await cluster_facts(session)
+        after = await cluster_records(session)
         problems = [
             {"peer": names[peer], "code": one.code, "cause": one.cause, "advice": advice_of(one)}
             for peer in sound
             for one in problems_of(after, peer)
             if one.failing
         ]
-    return Report(found, problems, started, session.reactor.seconds() - began)
+    return TestReport(found, problems, started, session.reactor.seconds() - began)
 
 
-async def _tried(session: Session, facts: ClusterFacts, choice: Choice, names: dict[str, str]) -> list[Result]:
+async def _tried(session: Session, facts: ClusterRecords, choice: TestOptions, names: dict[str, str]) -> list[Result]:
     """Run the pods, and return the results."""
     networks = {one.metadata.name: one for one in facts.networks}
     peers = [
-        Peer(peer, name, number, tunnel=peer in networks and networks[peer].spec.decision.mode != NO_TUNNEL)
+        TestedPeer(peer, name, number, tunnel=peer in networks and networks[peer].spec.decision.mode != NO_TUNNEL)
         for number, (peer, name) in enumerate(names.items())
     ]
     node = await _node(session)
     ingress_class = choice.ingress_class or await _ingress_class(session)
     wanted = cases(peers, choice.ways, node=bool(node[1]), ingress=bool(ingress_class))
-    plan = Plan(
+    plan = TestPlan(
         peers=peers,
         wanted=wanted,
         networks=networks,
@@ -212,15 +217,15 @@ async def _tried(session: Session, facts: ClusterFacts, choice: Choice, names: d
                 run = await trial.addTimeout(LONGEST_RUN, session.reactor)
             except DeferTimeout:
                 text = f"the run was ended after {LONGEST_RUN / 60:g} min"
-                hint = "name fewer peers, --only some ways, or more pods at a time with --parallel"
+                hint = "name fewer peers, --only some paths, or more pods at a time with --parallel"
                 raise CliError(errors.TIMED_OUT, text, hint) from None
     return results(run, wanted)
 
 
-def withheld(facts: ClusterFacts) -> dict[tuple[Way, str], str]:
-    """Return the ways that pods at a peer do not have, as the records say, by way and cluster ID. Pure.
+def withheld(facts: ClusterRecords) -> dict[tuple[Way, str], str]:
+    """Return the paths that pods at a peer do not have, as the records say, by path and cluster ID. Pure.
 
-    With several virtual nodes a way is left out when none of those that a pod of the test can be scheduled on has it.
+    With several virtual nodes a path is left out when none of those that a pod of the test can be scheduled on has it.
     """
     found: dict[tuple[Way, str], str] = {}
     for peer in dict.fromkeys(record.spec.cluster_id for record in facts.virtual_nodes):
@@ -241,7 +246,7 @@ def _takes_pods(record: VirtualNode, node: Node | None) -> bool:
 
 
 def _lacking(record: VirtualNode, kind: str) -> str:
-    """Return why the pods of a virtual node do not have a way, empty where they have it or it is not known."""
+    """Return why the pods of a virtual node do not have a path, empty where they have it or it is not known."""
     condition = find_condition(record.status.conditions, kind)
     if condition is None or condition.status != "False" or condition.reason == EXPORTED_LATER:
         return ""

@@ -22,7 +22,7 @@ OWN_REASONS: Final = ("NotReflected", "RemoteNameTaken")
 _IMAGE: Final = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable")
 
 
-class Ended(View, frozen=True):
+class ContainerStateTerminated(View, frozen=True):
     """The end of a container."""
 
     exit_code: int = 0
@@ -32,25 +32,25 @@ class Ended(View, frozen=True):
     finished_at: str = ""
 
 
-class Waiting(View, frozen=True):
+class ContainerStateWaiting(View, frozen=True):
     """Why a container does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
-class State(View, frozen=True):
+class ContainerState(View, frozen=True):
     """The state of a container, one of three."""
 
-    terminated: Ended | None = None
-    waiting: Waiting | None = None
+    terminated: ContainerStateTerminated | None = None
+    waiting: ContainerStateWaiting | None = None
 
 
 class ContainerStatus(View, frozen=True):
     """A container's name and state."""
 
     name: str = ""
-    state: State = State()
+    state: ContainerState = ContainerState()
 
 
 class ProbePodStatus(View, frozen=True):
@@ -83,7 +83,7 @@ class ProbeIngress(Object, frozen=True):
 
 
 @attrs.frozen
-class Observed:
+class CaseOutcome:
     """What a case came to: whether there was an answer (None: it could not be tried), the words, the seconds."""
 
     answered: bool | None
@@ -108,22 +108,24 @@ class Stopped:
         return self.cause.partition(":")[0] in TERMS
 
 
-def observed(pod: ProbePod, wanted: Iterable[Case]) -> dict[Case, Observed]:
+def observed(pod: ProbePod, wanted: Iterable[Case]) -> dict[Case, CaseOutcome]:
     """Return what the containers of a client that have ended came to."""
     ended = {one.name: one.state.terminated for one in pod.status.container_statuses}
     return {one: of_end(end) for one in wanted if (end := ended.get(one.name)) is not None}
 
 
-def of_end(ended: Ended) -> Observed:
+def of_end(ended: ContainerStateTerminated) -> CaseOutcome:
     """Return what the end of a container means; only 0 and 1 say whether there was an answer."""
     said = printable(" ".join(ended.message.split()))[:LONGEST]
     took = _seconds(ended)
     if ended.exit_code in (0, 1):
-        return Observed(not ended.exit_code, said, took)
-    return Observed(None, said or f"the container ended with {ended.exit_code} {printable(ended.reason)}".strip(), took)
+        return CaseOutcome(not ended.exit_code, said, took)
+    return CaseOutcome(
+        None, said or f"the container ended with {ended.exit_code} {printable(ended.reason)}".strip(), took
+    )
 
 
-def _seconds(ended: Ended) -> float | None:
+def _seconds(ended: ContainerStateTerminated) -> float | None:
     began, over = parse_rfc3339(ended.started_at), parse_rfc3339(ended.finished_at)
     return max(0.0, (over - began).total_seconds()) if began is not None and over is not None else None
 

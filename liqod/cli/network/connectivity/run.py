@@ -15,9 +15,9 @@ from liqod.cli.console.progress import Progress
 from liqod.cli.console.session import Session
 from liqod.cli.console.wait import until
 from liqod.cli.network.connectivity import objects, scripts
-from liqod.cli.network.connectivity.cases import HOME, Case, Peer, Way, clients, servers
+from liqod.cli.network.connectivity.cases import HOME, Case, TestedPeer, Way, clients, servers
 from liqod.cli.network.connectivity.observations import (
-    Observed,
+    CaseOutcome,
     ProbeIngress,
     ProbePod,
     Stopped,
@@ -29,7 +29,7 @@ from liqod.cli.network.connectivity.observations import (
     shown,
     why_stopped,
 )
-from liqod.cli.network.connectivity.verdicts import Run
+from liqod.cli.network.connectivity.verdicts import TestFindings
 from liqod.flow.tasks import together
 from liqod.kube.cache import wait
 from liqod.kube.cache.informer import Informer
@@ -45,10 +45,10 @@ INGRESS: Final = 30.0
 
 
 @attrs.frozen(kw_only=True)
-class Plan:
+class TestPlan:
     """What is to be tried, and how; ``node`` is name and address of a node of this cluster, if one is known."""
 
-    peers: Sequence[Peer]
+    peers: Sequence[TestedPeer]
     wanted: Sequence[Case]
     networks: Mapping[str, NetworkConfig]
     withheld: Mapping[tuple[Way, str], str]
@@ -64,18 +64,18 @@ class TestRun:
     """One run in a namespace that is there; ``carry_out`` does it once."""
 
     session: Session
-    plan: Plan
+    plan: TestPlan
     space: str
     progress: Progress
     _pods: Informer[ProbePod] = attrs.field(init=False)
     _slots: DeferredSemaphore = attrs.field(init=False)
-    _seen: dict[Case, Observed] = attrs.field(init=False, factory=dict)
+    _seen: dict[Case, CaseOutcome] = attrs.field(init=False, factory=dict)
     _stopped: dict[str, Stopped] = attrs.field(init=False, factory=dict)
     _services: dict[str, dict[str, Any]] = attrs.field(init=False, factory=dict)
     _addresses: dict[str, str] = attrs.field(init=False, factory=dict)
     _ingresses: dict[str, str] = attrs.field(init=False, factory=dict)
 
-    async def carry_out(self) -> Run:
+    async def carry_out(self) -> TestFindings:
         """Start servers and clients and return what is known at the end. Raises KubeError where little can be made."""
         session, plan = self.session, self.plan
         self._pods = Informer(session.client, PODS, ProbePod, session.reactor, namespace=self.space)
@@ -91,7 +91,7 @@ class TestRun:
                 await self._together(partial(self._ingress, one.there) for one in plan.peers)
             self._note()
             await self._together(partial(self._call, *one) for one in clients(plan.wanted).items())
-            return Run(
+            return TestFindings(
                 peers=plan.peers,
                 seen=self._seen,
                 stopped=self._stopped,
@@ -180,7 +180,7 @@ class TestRun:
         self._stopped[name] = why
         self.progress.line(f"✗ {name}: {why.cause}")
 
-    def _take(self, found: Mapping[Case, Observed]) -> None:
+    def _take(self, found: Mapping[Case, CaseOutcome]) -> None:
         """Note and show what containers came to."""
         for case, one in found.items():
             if case in self._seen:
@@ -205,7 +205,9 @@ class TestRun:
             return case.server in self._ingresses
         if case.by == "address" and not self._address(case):
             peer = self._called(case.peer)
-            self._take({case: Observed(False, f"{peer} has no address for pods here: the networks are not agreed on")})
+            self._take(
+                {case: CaseOutcome(False, f"{peer} has no address for pods here: the networks are not agreed on")}
+            )
             return False
         return True
 

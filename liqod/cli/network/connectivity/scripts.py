@@ -1,7 +1,7 @@
 """What the containers of ``test`` run: lines of shell for busybox, made of numbers and our own names alone. Pure.
 
 A container ends with 0 when it was answered, 1 when it was not, 2 when it could not try; a sentence is in its
-termination message, which is a part of the pod's status and so needs no way to the logs of the peer's pods.
+termination message, which is a part of the pod's status and so needs no access to the logs of the peer's pods.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 import attrs
 
 from liqod.cli.console.render import printable
-from liqod.cli.network.connectivity.cases import HOME, Case, Peer, Way
-from liqod.cli.network.connectivity.observations import Observed, Stopped
+from liqod.cli.network.connectivity.cases import HOME, Case, TestedPeer, Way
+from liqod.cli.network.connectivity.observations import CaseOutcome, Stopped
 
 Outcome = Literal["good", "failed", "skipped"]
 
@@ -49,16 +49,16 @@ class Result:
 
 
 @attrs.frozen(kw_only=True)
-class Run:
+class TestFindings:
     """What is known at the end of a run.
 
     ``stopped`` has the pods that did not run, ``refused`` the words of lenders by object, ``withheld`` why pods at a
-    peer do not have a way, by way and cluster ID; ``node`` and ``ingress_class`` are names of what was used,
+    peer do not have a path, by path and cluster ID; ``node`` and ``ingress_class`` are names of what was used,
     ``no_ingress`` why there was no address of an ingress.
     """
 
-    peers: Sequence[Peer]
-    seen: Mapping[Case, Observed]
+    peers: Sequence[TestedPeer]
+    seen: Mapping[Case, CaseOutcome]
     stopped: Mapping[str, Stopped] = {}
     refused: Mapping[str, str] = {}
     withheld: Mapping[tuple[Way, str], str] = {}
@@ -71,13 +71,13 @@ class Run:
         return next((one.name for one in self.peers if one.id == cluster), "home" if cluster == HOME else cluster)
 
 
-def results(run: Run, wanted: Sequence[Case]) -> list[Result]:
+def results(run: TestFindings, wanted: Sequence[Case]) -> list[Result]:
     """Return a result for each pod that did not run, and one for each case."""
     pods = [_stopped(run, name, one) for name, one in run.stopped.items()]
     return [*pods, *(judge(run, wanted, case) for case in wanted)]
 
 
-def _stopped(run: Run, pod: str, why: Stopped) -> Result:
+def _stopped(run: TestFindings, pod: str, why: Stopped) -> Result:
     number = pod.rpartition("-")[2]
     peer = next((one.name for one in run.peers if str(one.number) == number), "")
     where = peer if "there" in pod else "home"
@@ -93,7 +93,7 @@ def _stopped(run: Run, pod: str, why: Stopped) -> Result:
     )
 
 
-def judge(run: Run, wanted: Sequence[Case], case: Case) -> Result:
+def judge(run: TestFindings, wanted: Sequence[Case], case: Case) -> Result:
     """Return what became of a case."""
     seen = run.seen.get(case)
     # Where the server at a peer does not run, no client is sent after it.
@@ -101,7 +101,7 @@ def judge(run: Run, wanted: Sequence[Case], case: Case) -> Result:
     missing = next((name for name in (case.client, case.server, at_peer) if name in run.stopped), "")
     why = run.withheld.get((case.way, case.peer))
     if why:
-        return _result(run, case, "skipped", f"pods at the peer have no way to it: {why}")
+        return _result(run, case, "skipped", f"pods at the peer have no path to it: {why}")
     if seen is None or seen.answered is None:
         if missing:
             return _result(run, case, "skipped", f"the pod {missing} does not run")
@@ -114,7 +114,7 @@ def judge(run: Run, wanted: Sequence[Case], case: Case) -> Result:
     return attrs.evolve(judged, seconds=seen.seconds)
 
 
-def _answered(run: Run, wanted: Sequence[Case], case: Case, seen: Observed) -> Result:
+def _answered(run: TestFindings, wanted: Sequence[Case], case: Case, seen: CaseOutcome) -> Result:
     """Judge a case that should be answered."""
     if seen.answered:
         return _result(run, case, "good")
@@ -127,14 +127,14 @@ def _answered(run: Run, wanted: Sequence[Case], case: Case, seen: Observed) -> R
     root = next((one for one in _before(wanted, case) if _answer(run, one) is False), None)
     if root is not None:
         blamed = judge(run, wanted, root)
-        cause = f"follows from the way {root.way}, which fails, too: {seen.said}"
+        cause = f"follows from the path {root.way}, which fails, too: {seen.said}"
         return _result(run, case, "failed", cause, subject=blamed.subject, advice=blamed.next)
     subject, cause, advice = _blame(run, case)
     cause = f"{cause}: {seen.said}" if seen.said else cause
     return _result(run, case, "failed", cause, subject=subject, advice=advice)
 
 
-def _silent(run: Run, wanted: Sequence[Case], case: Case) -> Result:
+def _silent(run: TestFindings, wanted: Sequence[Case], case: Case) -> Result:
     """Judge a case that a policy should silence.
 
     Silence is worth something only where the same server answers others, and an answer is a fault only where the policy
@@ -156,11 +156,11 @@ def _silent(run: Run, wanted: Sequence[Case], case: Case) -> Result:
         return _result(run, case, "skipped", "nothing reaches this server, so that silence says nothing")
     open_way = next((one for one in _before(wanted, case) if not _answer(run, one)), None)
     if open_way is not None:
-        return _result(run, case, "skipped", f"the way {open_way.way} fails without a policy, too")
+        return _result(run, case, "skipped", f"the path {open_way.way} fails without a policy, too")
     return _result(run, case, "good")
 
 
-def _answer(run: Run, case: Case) -> bool | None:
+def _answer(run: TestFindings, case: Case) -> bool | None:
     """Return whether a case was answered; None where that is not known."""
     seen = run.seen.get(case)
     return seen.answered if seen is not None else None
@@ -176,7 +176,7 @@ _AFTER: Final[Mapping[Way, Sequence[Way]]] = {
     "large": ("pod",),
     "policy": ("pod",),
 }
-"""The ways that a way relies on: where one of them fails, it is the one to look at."""
+"""The paths that a path relies on: where one of them fails, it is the one to look at."""
 
 
 def _before(wanted: Sequence[Case], case: Case) -> list[Case]:
@@ -190,8 +190,8 @@ def _before(wanted: Sequence[Case], case: Case) -> list[Case]:
     return sorted(relied, key=lambda one: ways.index(one.way))
 
 
-def _blame(run: Run, case: Case) -> tuple[str, str, str]:
-    """Return the object to look at, the cause and the command to type, where what the way relies on is good."""
+def _blame(run: TestFindings, case: Case) -> tuple[str, str, str]:
+    """Return the object to look at, the cause and the command to type, where what the path relies on is good."""
     peer, source = run.name_of(case.peer), run.name_of(case.source)
     out = case.source == HOME
     tunnel = next((one.tunnel for one in run.peers if one.id == case.peer), True)
@@ -232,11 +232,13 @@ def _blame(run: Run, case: Case) -> tuple[str, str, str]:
             return "NetworkPolicy closed", "a pod that the policy admits is not answered", explain
 
 
-def _other(run: Run, case: Case) -> str:
+def _other(run: TestFindings, case: Case) -> str:
     return f"`liqodctl explain peer {run.name_of(case.peer)}`"
 
 
-def _result(run: Run, case: Case, outcome: Outcome, cause: str = "", *, subject: str = "", advice: str = "") -> Result:
+def _result(
+    run: TestFindings, case: Case, outcome: Outcome, cause: str = "", *, subject: str = "", advice: str = ""
+) -> Result:
     way = {"policy": "policy: denied" if case.silence else "policy: allowed"}.get(case.way, case.way)
     return Result(
         peer=run.name_of(case.peer),

@@ -14,8 +14,8 @@ from typing import Final
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.setup.host.plan import ABSENT, OTHER, Account, Observed, Plan, Receipt, parents
-from liqod.cli.setup.host.wanted import POLKIT, RECEIPT, ROLES, USERS, Entry, digest_of
+from liqod.cli.setup.host.plan import ABSENT, OTHER, Account, HostPlan, ObservedHost, Receipt, parents
+from liqod.cli.setup.host.wanted import POLKIT, RECEIPT, ROLES, USERS, HostFile, digest_of
 
 RECEIPT_LIMIT: Final = 1 << 20
 SYSTEMD: Final = ("usr/lib/systemd/systemd", "lib/systemd/systemd")
@@ -27,12 +27,12 @@ def has_polkit(root: Path) -> bool:
     return any(_at(root, place).is_dir() for place in POLKIT_PLACES)
 
 
-def observe(root: Path, paths: Iterable[str]) -> Observed:
+def observe(root: Path, paths: Iterable[str]) -> ObservedHost:
     """Return what there is of some paths, and of those of the receipt. Raises CliError where it cannot be read."""
     receipt = read_receipt(root)
     everything = {*paths, *(receipt.entries if receipt else ())}
     try:
-        return Observed(
+        return ObservedHost(
             {path: _digest(_at(root, path)) for path in everything},
             frozenset(path for path in parents([*everything, RECEIPT]) if _at(root, path).is_dir()),
             _accounts(root),
@@ -42,7 +42,7 @@ def observe(root: Path, paths: Iterable[str]) -> Observed:
         raise _failure(error) from None
 
 
-def preflight(root: Path, prefix: str, plan: Plan) -> list[str]:
+def preflight(root: Path, prefix: str, plan: HostPlan) -> list[str]:
     """Return why the plan cannot be carried out: no systemd, no rights, a read-only file system, a private place."""
     if not any((root / place).exists() for place in SYSTEMD):
         return ["there is no systemd here; run `twistd -n liqod` by the service manager that there is"]
@@ -68,7 +68,7 @@ def preflight(root: Path, prefix: str, plan: Plan) -> list[str]:
     return refusals
 
 
-def install(root: Path, entries: Sequence[Entry], plan: Plan) -> None:
+def install(root: Path, entries: Sequence[HostFile], plan: HostPlan) -> None:
     """Carry out a plan for an installation, all but ``save_receipt`` at its end. Raises CliError."""
     try:
         for directory in plan.receipt.directories:
@@ -84,7 +84,7 @@ def install(root: Path, entries: Sequence[Entry], plan: Plan) -> None:
         raise _failure(error) from None
 
 
-def remove(root: Path, plan: Plan) -> list[str]:
+def remove(root: Path, plan: HostPlan) -> list[str]:
     """Carry out a plan for a removal; returns what was removed. Raises CliError."""
     removed = []
     try:
@@ -160,7 +160,7 @@ def save_receipt(root: Path, receipt: Receipt) -> None:
         "users": sorted(receipt.users),
     }
     try:
-        _write(_at(root, RECEIPT), Entry(RECEIPT, f"{json.dumps(body, indent=1)}\n".encode()))
+        _write(_at(root, RECEIPT), HostFile(RECEIPT, f"{json.dumps(body, indent=1)}\n".encode()))
     except OSError as error:
         raise _failure(error) from None
 
@@ -175,7 +175,7 @@ def group_in(root: Path, name: str) -> int | None:
     return next((int(one[2]) for one in fields if one[0] == name and len(one) > 2 and one[2].isdigit()), None)
 
 
-def _write(path: Path, entry: Entry) -> None:
+def _write(path: Path, entry: HostFile) -> None:
     """Write a file or link at once or not at all."""
     scratch = _scratch(path)
     scratch.unlink(missing_ok=True)

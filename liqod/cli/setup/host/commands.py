@@ -15,8 +15,8 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Output
 from liqod.cli.setup.host import apply
-from liqod.cli.setup.host.plan import Plan, plan_installation, plan_removal, settled
-from liqod.cli.setup.host.wanted import CONFIGURATION, RECEIPT, ROLES, UNITS, Entry, users_of, wanted
+from liqod.cli.setup.host.plan import HostPlan, plan_installation, plan_removal, settled
+from liqod.cli.setup.host.wanted import CONFIGURATION, RECEIPT, ROLES, UNITS, HostFile, users_of, wanted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -104,7 +104,9 @@ def install_host(
     output.publish({"steps": steps, "done": not dry_run})
 
 
-def planned(program: click.Command, root: Path, prefix: str, roles: Collection[str]) -> tuple[Sequence[Entry], Plan]:
+def planned(
+    program: click.Command, root: Path, prefix: str, roles: Collection[str]
+) -> tuple[Sequence[HostFile], HostPlan]:
     """Return what belongs on the host and what has to be done for it. Raises CliError.
 
     Roles whose units an earlier installation wrote stay: their processes may be running.
@@ -117,7 +119,7 @@ def planned(program: click.Command, root: Path, prefix: str, roles: Collection[s
     return entries, plan_installation(entries, observed, users_of(roles))
 
 
-def refuse(plan: Plan, obstacles: Sequence[str]) -> None:
+def refuse(plan: HostPlan, obstacles: Sequence[str]) -> None:
     """Raise CliError where something is in the way of a plan."""
     if problems := [*obstacles, *plan.refusals]:
         raise CliError(errors.HOST, "\n  ".join(problems), "nothing was changed")
@@ -146,7 +148,7 @@ def uninstall_host(output: Output, *, root: Path, dry_run: bool) -> None:
     output.publish({"steps": steps, "done": not dry_run})
 
 
-def lines(plan: Plan) -> list[str]:
+def lines(plan: HostPlan) -> list[str]:
     """Return a line for each step of a plan."""
     shown = [
         f"{change.verb} {change.path}{f': {change.why}' if change.why else ''}"

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import attrs
 
-from liqod.cli.setup.host.wanted import RECEIPT, USERS, Entry
+from liqod.cli.setup.host.wanted import RECEIPT, USERS, HostFile
 
 ABSENT: Final = ""
 OTHER: Final = "other"
@@ -41,7 +41,7 @@ class Receipt:
 
 
 @attrs.frozen
-class Observed:
+class ObservedHost:
     """The host: digests by path, directories that exist (of those that matter), users, and the receipt."""
 
     digests: Mapping[str, str]
@@ -51,7 +51,7 @@ class Observed:
 
 
 @attrs.frozen
-class Change:
+class PathChange:
     """What is done to one path, and why if that is not plain."""
 
     verb: Verb
@@ -60,17 +60,17 @@ class Change:
 
 
 @attrs.frozen
-class Plan:
+class HostPlan:
     """Changes in their order; with refusals none of them is carried out."""
 
-    changes: Sequence[Change]
+    changes: Sequence[PathChange]
     receipt: Receipt
     create_users: Sequence[str] = ()
     remove_users: Sequence[str] = ()
     refusals: Sequence[str] = ()
 
 
-def plan_installation(entries: Sequence[Entry], observed: Observed, users: Sequence[str] = USERS) -> Plan:
+def plan_installation(entries: Sequence[HostFile], observed: ObservedHost, users: Sequence[str] = USERS) -> HostPlan:
     """Return what has to be done so that all entries and users are there."""
     before = observed.receipt or Receipt()
     changes = [_installed(entry, observed.digests.get(entry.path, ABSENT), before) for entry in entries]
@@ -89,25 +89,25 @@ def plan_installation(entries: Sequence[Entry], observed: Observed, users: Seque
         sorted({*before.directories, *missing}),
         sorted({*before.users, *create}),
     )
-    return Plan(changes, receipt, create_users=create, refusals=refusals)
+    return HostPlan(changes, receipt, create_users=create, refusals=refusals)
 
 
-def _installed(entry: Entry, digest: str, before: Receipt) -> Change:
+def _installed(entry: HostFile, digest: str, before: Receipt) -> PathChange:
     if digest == entry.digest:
-        return Change("unchanged", entry.path)
+        return PathChange("unchanged", entry.path)
     if digest == ABSENT:
-        return Change("write", entry.path)
+        return PathChange("write", entry.path)
     if digest in before.entries.get(entry.path, ()):
-        return Change("replace", entry.path, "written by an earlier installation, and not changed since")
+        return PathChange("replace", entry.path, "written by an earlier installation, and not changed since")
     if entry.configuration and digest != OTHER:
-        return Change("keep", entry.path, "your configuration")
+        return PathChange("keep", entry.path, "your configuration")
     if entry.optional:
-        return Change("keep", entry.path, "not written by this command")
+        return PathChange("keep", entry.path, "not written by this command")
     why = "was changed" if entry.path in before.entries else "exists, and was not written by this command"
-    return Change("conflict", entry.path, f"{why}; move it away (own settings of a unit belong in a drop-in)")
+    return PathChange("conflict", entry.path, f"{why}; move it away (own settings of a unit belong in a drop-in)")
 
 
-def settled(receipt: Receipt, entries: Sequence[Entry]) -> Receipt:
+def settled(receipt: Receipt, entries: Sequence[HostFile]) -> Receipt:
     """Return the receipt of an installation that is complete: one digest for each path that it wrote."""
     digests = {entry.path: [entry.digest] for entry in entries}
     return attrs.evolve(receipt, entries={path: digests.get(path, old) for path, old in receipt.entries.items()})
@@ -124,17 +124,17 @@ def _account_refusal(name: str, account: Account) -> str:
     return ""
 
 
-def plan_removal(observed: Observed) -> Plan:
+def plan_removal(observed: ObservedHost) -> HostPlan:
     """Return what has to be done so that nothing of the receipt is left but what was changed since."""
     before = observed.receipt or Receipt()
     changes = []
     for path, written in sorted(before.entries.items()):
         digest = observed.digests.get(path, ABSENT)
         if digest in written:
-            changes.append(Change("remove", path))
+            changes.append(PathChange("remove", path))
         elif digest != ABSENT:
-            changes.append(Change("keep", path, "it was changed since it was written"))
-    return Plan(changes, before, remove_users=[name for name in before.users if name in observed.accounts])
+            changes.append(PathChange("keep", path, "it was changed since it was written"))
+    return HostPlan(changes, before, remove_users=[name for name in before.users if name in observed.accounts])
 
 
 def parents(paths: Sequence[str]) -> list[str]:

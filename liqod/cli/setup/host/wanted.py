@@ -53,7 +53,7 @@ _PROGRAMS: Final = ("liqodctl", "kubectl-liqod")
 
 
 @attrs.frozen
-class Entry:
+class HostFile:
     """A file, or with ``target`` a symbolic link; ``path`` is absolute, seen from the root directory.
 
     A ``configuration`` belongs to the administrator once it is there; without an ``optional`` one liqod works as well.
@@ -82,7 +82,7 @@ def users_of(roles: Collection[str]) -> list[str]:
     return [user for user in USERS if user in users]
 
 
-def wanted(prefix: str, program: click.Command, roles: Collection[str], *, polkit: bool) -> Sequence[Entry]:
+def wanted(prefix: str, program: click.Command, roles: Collection[str], *, polkit: bool) -> Sequence[HostFile]:
     """Return the entries for processes with some roles, in an environment at ``prefix``.
 
     ``program`` is the command that completions are for.
@@ -91,7 +91,7 @@ def wanted(prefix: str, program: click.Command, roles: Collection[str], *, polki
     units = {ROLES[role] for role in roles}
     tunnel = not units.isdisjoint((ROLES["all"], ROLES["network"]))
     users = users_of(roles)
-    entries = [Entry(CONFIGURATION, (shipped / "liqod.toml").read_bytes(), configuration=True)]
+    entries = [HostFile(CONFIGURATION, (shipped / "liqod.toml").read_bytes(), configuration=True)]
     for unit in sorted((shipped / "systemd").iterdir(), key=lambda file: file.name):
         content = unit.read_bytes().replace(f"{SHIPPED_PREFIX}/".encode(), f"{prefix}/".encode())
         if unit.name.startswith(_TUNNEL) and not tunnel:
@@ -100,16 +100,18 @@ def wanted(prefix: str, program: click.Command, roles: Collection[str], *, polki
             # The agent of its own opens the socket of wireguard-go, which only the same user may.
             content = content.replace(b"User=liqod\nGroup=liqod\n", b"User=liqod-network\nGroup=liqod-network\n")
         if unit.name.endswith(".service") and (unit.name in units or unit.name.startswith(_TUNNEL)):
-            entries.append(Entry(f"{UNITS}/{unit.name}", content))
+            entries.append(HostFile(f"{UNITS}/{unit.name}", content))
         elif unit.name.endswith(".rules") and polkit:
-            entries.append(Entry(f"{POLKIT}/rules.d/{unit.name}", content))
+            entries.append(HostFile(f"{POLKIT}/rules.d/{unit.name}", content))
         elif unit.name.endswith(".sysusers"):
-            entries.append(Entry(SYSUSERS, _only(content, users)))
+            entries.append(HostFile(SYSUSERS, _only(content, users)))
     for path, shell in _COMPLETIONS.items():
         script = shell(program, {}, "liqodctl", "_LIQODCTL_COMPLETE").source()
-        entries.append(Entry(path, f"{script}\n".encode(), optional=True))
+        entries.append(HostFile(path, f"{script}\n".encode(), optional=True))
     if prefix not in ("/usr", "/usr/local"):
-        entries += [Entry(f"/usr/local/bin/{name}", target=f"{prefix}/bin/{name}", optional=True) for name in _PROGRAMS]
+        entries += [
+            HostFile(f"/usr/local/bin/{name}", target=f"{prefix}/bin/{name}", optional=True) for name in _PROGRAMS
+        ]
     return entries
 
 

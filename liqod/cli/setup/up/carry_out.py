@@ -19,8 +19,8 @@ from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.plan import Receipt, settled
 from liqod.cli.setup.host.wanted import READERS, digest_of
 from liqod.cli.setup.install import ensure_objects
-from liqod.cli.setup.up.observe import Observation, Place, kubeconfig_path
-from liqod.cli.setup.up.plan import Step
+from liqod.cli.setup.up.observe import Observation, TargetHost, kubeconfig_path
+from liqod.cli.setup.up.plan import SetupStep
 from liqod.cli.setup.up.service import Services
 from liqod.cli.status.whoami import own_cluster
 from liqod.identity.pairing import Token
@@ -33,12 +33,12 @@ class Up:
     """The work of one run."""
 
     session: Session
-    place: Place
+    place: TargetHost
     sight: Observation
     timeout: float
     token: Token | None = None
 
-    async def carry_out(self, steps: Sequence[Step]) -> None:
+    async def carry_out(self, steps: Sequence[SetupStep]) -> None:
         """Carry out the steps that are needed, in their order. Raises CliError, or KubeError."""
         for step in steps:
             if step.state != "needed":

@@ -21,8 +21,8 @@ from liqod.cli.peering.token import new_token
 from liqod.cli.setup.host.wanted import ROLES
 from liqod.cli.setup.up import down as taking_down
 from liqod.cli.setup.up.carry_out import Up
-from liqod.cli.setup.up.observe import Place, look
-from liqod.cli.setup.up.plan import MARKS, Step, is_needed, plan, refused
+from liqod.cli.setup.up.observe import TargetHost, look
+from liqod.cli.setup.up.plan import MARKS, SetupStep, is_needed, plan, refused
 from liqod.cli.setup.up.service import Systemd
 from liqod.cli.status.whoami import own_cluster
 from liqod.config.schema import Settings
@@ -90,7 +90,7 @@ def up(
     _refuse_role(settings)
 
     async def work(session: Session) -> None:
-        place = Place(cli, root, services=Systemd() if root == Path("/") else None)
+        place = TargetHost(cli, root, services=Systemd() if root == Path("/") else None)
         await set_up(session, place, token, dry_run=dry_run, yes=yes, invite=invite, timeout=timeout)
 
     run_in_cluster(options, work, settings)
@@ -117,7 +117,7 @@ def _refuse_role(settings: Settings) -> None:
 
 async def set_up(
     session: Session,
-    place: Place,
+    place: TargetHost,
     token: Token | None = None,
     *,
     dry_run: bool = False,
@@ -159,7 +159,7 @@ async def set_up(
     session.publish(result)
 
 
-def show(output: Output, steps: Sequence[Step]) -> None:
+def show(output: Output, steps: Sequence[SetupStep]) -> None:
     """Print the steps, with details of those that are not done."""
     for step in steps:
         mark, style = MARKS[step.state]
@@ -191,7 +191,7 @@ def down(options: Options, *, force: bool, dry_run: bool, yes: bool, root: Path)
     settings = options.settings(look_at_files=False)
 
     async def work(session: Session) -> None:
-        place = Place(cli, root, services=Systemd() if root == Path("/") else None)
+        place = TargetHost(cli, root, services=Systemd() if root == Path("/") else None)
         await taking_down.take_down(session, place, force=force, dry_run=dry_run, yes=yes)
 
     run_in_cluster(options, work, settings)

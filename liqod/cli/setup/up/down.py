@@ -23,8 +23,8 @@ from liqod.cli.setup.host.commands import lines
 from liqod.cli.setup.host.plan import plan_removal
 from liqod.cli.setup.host.wanted import ROLES, UNITS
 from liqod.cli.setup.install import refuse_peerings, remove_all
-from liqod.cli.setup.up.observe import Place, namespace_is_ours
-from liqod.cli.setup.up.plan import Service
+from liqod.cli.setup.up.observe import TargetHost, namespace_is_ours
+from liqod.cli.setup.up.plan import DaemonUnit
 from liqod.cli.status.whoami import leader
 from liqod.kube import manifests
 from liqod.kube.errors import NotFound
@@ -36,7 +36,7 @@ PATIENCE: Final = 60.0
 """Seconds for the API server to delete the namespace with what is in it."""
 
 
-async def take_down(session: Session, place: Place, *, force: bool, dry_run: bool, yes: bool) -> None:
+async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run: bool, yes: bool) -> None:
     """Show what is removed, ask, remove it, and list what was removed. Raises CliError, or KubeError."""
     _refuse_without_rights(place)
     services = place.services
@@ -78,11 +78,11 @@ async def take_down(session: Session, place: Place, *, force: bool, dry_run: boo
     session.publish({"removed": removed, "done": not left})
 
 
-def _is_used(service: Service) -> bool:
+def _is_used(service: DaemonUnit) -> bool:
     return service.running or service.enabled
 
 
-def _refuse_without_rights(place: Place) -> None:
+def _refuse_without_rights(place: TargetHost) -> None:
     if place.root == Path("/") and os.geteuid() != 0:
         raise CliError(errors.HOST, "only root may remove a service", "run it as root, or with sudo")
 

@@ -22,10 +22,10 @@ from liqod.cli.setup.account import decoded_token, kubeconfig
 from liqod.cli.setup.check import examine
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import lines, planned
-from liqod.cli.setup.host.plan import Plan, plan_installation
-from liqod.cli.setup.host.wanted import KUBECONFIGS, ROLES, UNITS, Entry, digest_of
+from liqod.cli.setup.host.plan import HostPlan, plan_installation
+from liqod.cli.setup.host.wanted import KUBECONFIGS, ROLES, UNITS, HostFile, digest_of
 from liqod.cli.setup.install import ensure_objects
-from liqod.cli.setup.up.plan import Credentials, Found, Invitation, Kubeconfig, Service
+from liqod.cli.setup.up.plan import Credentials, DaemonUnit, FoundSetup, Invitation, Kubeconfig
 from liqod.cli.setup.up.service import Services
 from liqod.cli.status.peers import label
 from liqod.cli.status.whoami import own_cluster
@@ -58,7 +58,7 @@ _HERE: Final = ("Ports", "Network")
 
 
 @attrs.frozen
-class Place:
+class TargetHost:
     """The host that is set up: root directory, environment of liqod, and what runs services where it is this host."""
 
     program: click.Command
@@ -75,9 +75,9 @@ class Place:
 class Observation:
     """What was found, with the files that belong on the host and the plan for them."""
 
-    found: Found
-    entries: Sequence[Entry]
-    files: Plan
+    found: FoundSetup
+    entries: Sequence[HostFile]
+    files: HostPlan
 
 
 def kubeconfig_path(session: Session) -> str:
@@ -86,11 +86,11 @@ def kubeconfig_path(session: Session) -> str:
     return configured or KUBECONFIGS[session.settings.daemon.role]
 
 
-async def look(session: Session, place: Place, token: Token | None) -> Observation:
+async def look(session: Session, place: TargetHost, token: Token | None) -> Observation:
     """Return what there is of an installation. Raises CliError where the host cannot be read, or KubeError."""
     role = session.settings.daemon.role
     packaged = any(place.at(f"{units}/{ROLES[role]}").exists() for units in PACKAGED_UNITS)
-    entries: Sequence[Entry] = []
+    entries: Sequence[HostFile] = []
     if packaged:
         files = plan_installation([], apply.observe(place.root, []), [])
     else:
@@ -106,10 +106,10 @@ async def look(session: Session, place: Place, token: Token | None) -> Observati
     ]
     if failed:
         there = Kubeconfig(kubeconfig_path(session))
-        found = Found(kubeconfig=there, failed=failed, obstacles=obstacles, files=lines(files), service=service)
+        found = FoundSetup(kubeconfig=there, failed=failed, obstacles=obstacles, files=lines(files), service=service)
         return Observation(found, entries, files)
     changed = {change.path for change in files.changes if change.verb == "replace"}
-    found = Found(
+    found = FoundSetup(
         kubeconfig=await _kubeconfig(session, place),
         failed=[*await _lacking(session), *await _leaving(session)],
         obstacles=obstacles,
@@ -124,7 +124,7 @@ async def look(session: Session, place: Place, token: Token | None) -> Observati
     return Observation(found, entries, files)
 
 
-def _is_outdated(session: Session, place: Place, service: Service | None) -> bool:
+def _is_outdated(session: Session, place: TargetHost, service: DaemonUnit | None) -> bool:
     """Return whether the unit or the kubeconfig was written after the process was started."""
     if service is None or not service.running:
         return False
@@ -165,7 +165,7 @@ async def _leaving(session: Session) -> list[str]:
     return [f"the namespace {name} is still being deleted; run this again when it is gone"]
 
 
-async def _kubeconfig(session: Session, place: Place) -> Kubeconfig:
+async def _kubeconfig(session: Session, place: TargetHost) -> Kubeconfig:
     path = kubeconfig_path(session)
     file = place.at(path)
     try:

@@ -25,7 +25,7 @@ class Kubeconfig:
 
 
 @attrs.frozen
-class Service:
+class DaemonUnit:
     """The daemon's unit; ``age`` in seconds is that of its process; ``problem`` is why no service can be run here."""
 
     unit: str
@@ -45,7 +45,7 @@ class Invitation:
 
 
 @attrs.frozen(kw_only=True)
-class Found:
+class FoundSetup:
     """What was found; a sequence has one line for each thing.
 
     ``failed``: checks; ``obstacles``: what is in the way of files; ``files`` and ``objects``: what has to be written on
@@ -61,13 +61,13 @@ class Found:
     objects: Sequence[str] = ()
     packaged: bool = False
     outdated: bool = False
-    service: Service | None = None
+    service: DaemonUnit | None = None
     keyed: bool = False
     invitation: Invitation | None = None
 
 
 @attrs.frozen
-class Step:
+class SetupStep:
     """One step: what it is about, whether it is done already, needed or refused, and why; ``lines`` are its details."""
 
     name: str
@@ -80,7 +80,7 @@ class Step:
         return {"step": self.name, "state": self.state, "why": self.why, "lines": list(self.lines)}
 
 
-def plan(found: Found) -> list[Step]:
+def plan(found: FoundSetup) -> list[SetupStep]:
     """Return the steps in their order; if one is refused, none may be carried out."""
     steps = [_checks(found), _host(found), _cluster(found), credentials(found.kubeconfig)]
     if found.service is not None:
@@ -91,80 +91,80 @@ def plan(found: Found) -> list[Step]:
     return steps
 
 
-def refused(steps: Sequence[Step]) -> list[str]:
+def refused(steps: Sequence[SetupStep]) -> list[str]:
     """Return why the steps cannot be carried out."""
     return [line for step in steps if step.state == "refused" for line in (step.lines or (step.why,))]
 
 
-def is_needed(steps: Sequence[Step]) -> bool:
+def is_needed(steps: Sequence[SetupStep]) -> bool:
     """Return whether anything is left to do."""
     return any(step.state == "needed" for step in steps)
 
 
-def _checks(found: Found) -> Step:
+def _checks(found: FoundSetup) -> SetupStep:
     if found.failed:
-        return Step("check", "refused", "prerequisites are missing", found.failed)
-    return Step("check", "done", "the prerequisites are there")
+        return SetupStep("check", "refused", "prerequisites are missing", found.failed)
+    return SetupStep("check", "done", "the prerequisites are there")
 
 
-def _host(found: Found) -> Step:
+def _host(found: FoundSetup) -> SetupStep:
     if found.obstacles:
-        return Step("host", "refused", "something is in the way", found.obstacles)
+        return SetupStep("host", "refused", "something is in the way", found.obstacles)
     if found.files:
-        return Step("host", "needed", "configuration, user, unit and completions", found.files)
+        return SetupStep("host", "needed", "configuration, user, unit and completions", found.files)
     by = " by the package" if found.packaged else ""
-    return Step("host", "done", f"configuration, user, unit and completions are there{by}")
+    return SetupStep("host", "done", f"configuration, user, unit and completions are there{by}")
 
 
-def _cluster(found: Found) -> Step:
+def _cluster(found: FoundSetup) -> SetupStep:
     if not found.objects:
-        return Step("cluster", "done", "records, rights and policies are as they should be")
+        return SetupStep("cluster", "done", "records, rights and policies are as they should be")
     kinds = Counter(line.split(" ")[0] for line in found.objects)
     shown = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    return Step("cluster", "needed", f"missing, or not as needed: {shown}", found.objects)
+    return SetupStep("cluster", "needed", f"missing, or not as needed: {shown}", found.objects)
 
 
-def credentials(file: Kubeconfig) -> Step:
+def credentials(file: Kubeconfig) -> SetupStep:
     """Return the step for the daemon's kubeconfig."""
     match (file.found, file.ours):
         case ("absent", _):
-            return Step("kubeconfig", "needed", f"write {file.path}, for the daemon's own account")
+            return SetupStep("kubeconfig", "needed", f"write {file.path}, for the daemon's own account")
         case ("foreign", _):
             why = f"{file.path} is for another cluster; move it away, or choose that cluster with --kubeconfig"
-            return Step("kubeconfig", "refused", why)
+            return SetupStep("kubeconfig", "refused", why)
         case ("current", _):
-            return Step("kubeconfig", "done", f"{file.path} is of the daemon's own account")
+            return SetupStep("kubeconfig", "done", f"{file.path} is of the daemon's own account")
         case ("usable", False):
-            return Step("kubeconfig", "done", f"{file.path} is yours, and this cluster accepts it")
+            return SetupStep("kubeconfig", "done", f"{file.path} is yours, and this cluster accepts it")
         case (_, True):
-            return Step("kubeconfig", "needed", f"replace {file.path}: the daemon's account has another token")
+            return SetupStep("kubeconfig", "needed", f"replace {file.path}: the daemon's account has another token")
         case ("rejected", _):
-            return Step("kubeconfig", "refused", f"{file.path} is rejected by the API server; move it away")
-    return Step("kubeconfig", "refused", f"{file.path} cannot be used as a kubeconfig; move it away")
+            return SetupStep("kubeconfig", "refused", f"{file.path} is rejected by the API server; move it away")
+    return SetupStep("kubeconfig", "refused", f"{file.path} cannot be used as a kubeconfig; move it away")
 
 
-def _service(service: Service, *, changed: bool) -> Step:
+def _service(service: DaemonUnit, *, changed: bool) -> SetupStep:
     if service.problem:
-        return Step("service", "refused", service.problem)
+        return SetupStep("service", "refused", service.problem)
     if not service.running:
         verb = "start" if service.enabled else "enable and start"
-        return Step("service", "needed", f"{verb} {service.unit}")
+        return SetupStep("service", "needed", f"{verb} {service.unit}")
     if changed:
-        return Step("service", "needed", f"restart {service.unit}, to use what is new")
+        return SetupStep("service", "needed", f"restart {service.unit}, to use what is new")
     if not service.enabled:
-        return Step("service", "needed", f"enable {service.unit}, which runs, for the next boot")
-    return Step("service", "done", f"{service.unit} is enabled and runs")
+        return SetupStep("service", "needed", f"enable {service.unit}, which runs, for the next boot")
+    return SetupStep("service", "done", f"{service.unit} is enabled and runs")
 
 
-def _ready(found: Found, service: Step) -> Step:
+def _ready(found: FoundSetup, service: SetupStep) -> SetupStep:
     if found.keyed and service.state == "done":
-        return Step("ready", "done", "the daemon is ready")
-    return Step("ready", "needed", "wait until the daemon is ready")
+        return SetupStep("ready", "done", "the daemon is ready")
+    return SetupStep("ready", "needed", "wait until the daemon is ready")
 
 
-def _peering(invitation: Invitation) -> Step:
+def _peering(invitation: Invitation) -> SetupStep:
     if invitation.problem:
-        return Step("peering", "refused", invitation.problem)
+        return SetupStep("peering", "refused", invitation.problem)
     if invitation.trusted:
-        return Step("peering", "done", f"{invitation.issuer} and this cluster trust each other")
-    return Step("peering", "needed", f"peer with {invitation.issuer}")
+        return SetupStep("peering", "done", f"{invitation.issuer} and this cluster trust each other")
+    return SetupStep("peering", "needed", f"peer with {invitation.issuer}")

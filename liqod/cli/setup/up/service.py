@@ -12,7 +12,7 @@ import attrs
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.setup.up.plan import Service
+from liqod.cli.setup.up.plan import DaemonUnit
 
 STARTED: Final = ("active", "activating", "reloading")
 JOURNAL_LINES: Final = 8
@@ -21,7 +21,7 @@ TIMEOUT: Final = 90.0
 
 
 @attrs.frozen
-class Run:
+class UnitState:
     """How a unit runs: its state (``active`` is ready, for a unit of Type=notify), and what the daemon says it does."""
 
     state: str
@@ -31,10 +31,10 @@ class Run:
 class Services(Protocol):
     """What starts and stops the daemon."""
 
-    def look(self, unit: str) -> Service:
+    def look(self, unit: str) -> DaemonUnit:
         """Return what there is of a unit."""
 
-    def run_of(self, unit: str) -> Run:
+    def run_of(self, unit: str) -> UnitState:
         """Return how a unit runs."""
 
     def start(self, unit: str, *, again: bool) -> None:
@@ -50,20 +50,20 @@ class Services(Protocol):
 class Systemd:
     """systemd of this host."""
 
-    def look(self, unit: str) -> Service:
+    def look(self, unit: str) -> DaemonUnit:
         """Return what there is of a unit."""
         if not Path("/run/systemd/system").is_dir():
-            return Service(unit, problem="systemd is installed, and does not run here; boot this host with it")
+            return DaemonUnit(unit, problem="systemd is installed, and does not run here; boot this host with it")
         # CLOCK_MONOTONIC in microseconds, which every release of systemd has (systemd.exec(5)).
         said = self._show(unit, "ActiveState", "UnitFileState", "ExecMainStartTimestampMonotonic")
         since = said["ExecMainStartTimestampMonotonic"]
         age = time.monotonic() - int(since) / 1e6 if since.isdigit() else 0.0
-        return Service(unit, said["UnitFileState"] == "enabled", said["ActiveState"] in STARTED, age)
+        return DaemonUnit(unit, said["UnitFileState"] == "enabled", said["ActiveState"] in STARTED, age)
 
-    def run_of(self, unit: str) -> Run:
+    def run_of(self, unit: str) -> UnitState:
         """Return how a unit runs."""
         said = self._show(unit, "ActiveState", "StatusText")
-        return Run(said["ActiveState"], said["StatusText"])
+        return UnitState(said["ActiveState"], said["StatusText"])
 
     def start(self, unit: str, *, again: bool) -> None:
         """Enable a unit and start it, or with ``again`` restart it; returns at once. Raises CliError."""

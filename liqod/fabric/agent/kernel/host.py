@@ -18,14 +18,14 @@ from liqod.fabric.agent.kernel import routes, vxlan, wireguard
 from liqod.fabric.agent.kernel.model import (
     INWARD,
     TABLE,
-    NodeObserved,
-    Observed,
+    HostCommand,
+    NftablesTable,
+    ObservedKernel,
+    ObservedNodeKernel,
     ObservedOverlay,
     ObservedTable,
     Policy,
     Route,
-    Rules,
-    Step,
 )
 from liqod.fabric.agent.kernel.rules import nftables
 from liqod.flow.clocks import Reactor
@@ -53,7 +53,7 @@ class KernelError(ExpectedError):
 
 
 @attrs.frozen
-class Output:
+class ProgramOutput:
     """Exit code, standard output and standard error of a program."""
 
     code: int
@@ -64,7 +64,7 @@ class Output:
 class Kernel(Protocol):
     """Runs commands on a host."""
 
-    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+    async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         """Run a program to its end; raises KernelError only when it cannot be run at all, or is killed."""
 
 
@@ -122,7 +122,7 @@ class HostKernel:
         self._prefix = tuple(prefix)
         self._killed: list[_Command] = []
 
-    async def run(self, argv: Sequence[str], stdin: str = "") -> Output:
+    async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         for earlier in list(self._killed):
             if not await self._has_ended(earlier):
                 raise KernelError(f"{' '.join(argv)} was not run: {earlier.words} was killed, and has not ended yet")
@@ -144,7 +144,7 @@ class HostKernel:
         if command.code is None:
             raise KernelError(f"{command.words} was killed by signal {command.signal}")
         out, err = (b"".join(parts).decode(errors="replace") for parts in (command.out, command.err))
-        return Output(command.code, out, err)
+        return ProgramOutput(command.code, out, err)
 
     def _start(self, argv: Sequence[str], stdin: str) -> _Command:
         command = _Command(" ".join(argv), stdin.encode())
@@ -179,7 +179,7 @@ def _environment() -> dict[str, str]:
     return {"PATH": f"{path}:/usr/sbin:/sbin:/usr/bin:/bin", "LC_ALL": "C"}
 
 
-async def observe(kernel: Kernel, device: str) -> Observed:
+async def observe(kernel: Kernel, device: str) -> ObservedKernel:
     """Return what a gateway's kernel has of our network; ``device`` is the tunnel's."""
     shown = await kernel.run(("ip", "-j", "-d", "addr", "show", "dev", device))
     link = routes.parse_device(shown.out) if shown.code == 0 else None
@@ -197,14 +197,14 @@ async def observe(kernel: Kernel, device: str) -> Observed:
             table.update(routes.parse_routes(shown.out))
     over = await observe_overlay(kernel, vxlan.device_name(device))
     inward = await _table(kernel, rules, INWARD, device, over)
-    return Observed(link, tunnel, frozenset(policies), table, await _nft(kernel), over, inward)
+    return ObservedKernel(link, tunnel, frozenset(policies), table, await _nft(kernel), over, inward)
 
 
-async def observe_node(kernel: Kernel, device: str) -> NodeObserved:
+async def observe_node(kernel: Kernel, device: str) -> ObservedNodeKernel:
     """Return what the kernel of a host that is no gateway has of our network; ``device`` is the overlay's."""
     over = await observe_overlay(kernel, device)
     outward = await _table(kernel, await _rules(kernel), TABLE, "", over)
-    return NodeObserved(over, outward, await _nft(kernel))
+    return ObservedNodeKernel(over, outward, await _nft(kernel))
 
 
 async def observe_overlay(kernel: Kernel, device: str) -> ObservedOverlay | None:
@@ -235,18 +235,18 @@ async def _table(
     return vxlan.parse_table(shown, rules, number, source)
 
 
-async def _nft(kernel: Kernel) -> Rules | None:
+async def _nft(kernel: Kernel) -> NftablesTable | None:
     listed = await kernel.run(("nft", "-j", "list", "table", *nftables.NAME.split()))
     return nftables.parse_table(listed.out) if listed.code == 0 else None
 
 
-async def apply(kernel: Kernel, steps: Sequence[Step]) -> None:
+async def apply(kernel: Kernel, steps: Sequence[HostCommand]) -> None:
     """Run the commands of a plan in order; the first failure raises KernelError."""
     for step in steps:
         await checked(kernel, step.argv, step.stdin, step.harmless)
 
 
-async def checked(kernel: Kernel, argv: Sequence[str], stdin: str = "", harmless: str = "") -> Output:
+async def checked(kernel: Kernel, argv: Sequence[str], stdin: str = "", harmless: str = "") -> ProgramOutput:
     """Run a command that has to succeed, or to fail with an error output that contains ``harmless``."""
     output = await kernel.run(argv, stdin)
     if output.code and not (harmless and harmless in output.err):

@@ -64,7 +64,7 @@ class OverlayRoute:
 class ObservedOverlay:
     """The overlay as the kernel has it: its device, forwarding entries (fdb) and neighbours by hardware address."""
 
-    device: Device
+    device: NetworkInterface
     vni: int = 0
     port: int = 0
     local: str = ""
@@ -83,7 +83,7 @@ class ObservedTable:
 
 
 @attrs.frozen
-class Desired:
+class DesiredKernel:
     """The desired state of a gateway's kernel. ``create`` is the command that creates a missing device.
 
     ``keepalive`` is in seconds; ``moved``: the host lost an address since the kernel was observed last; ``priority`` is
@@ -106,7 +106,7 @@ class Desired:
 
 
 @attrs.frozen
-class Device:
+class NetworkInterface:
     """The tunnel device as a network interface."""
 
     mtu: int
@@ -131,7 +131,7 @@ class TunnelPeer:
 
 
 @attrs.frozen
-class Tunnel:
+class WireGuardDevice:
     """The WireGuard state of the device; peers by public key."""
 
     public_key: str
@@ -149,7 +149,7 @@ class Route:
 
 
 @attrs.frozen
-class Rules:
+class NftablesTable:
     """The nftables table: the mark of the script that made it, how many rules it has, its sets by name.
 
     ``flushed`` are the marks of links whose old conntrack entries were deleted (see ``rules.conntrack``).
@@ -162,20 +162,20 @@ class Rules:
 
 
 @attrs.frozen
-class Observed:
+class ObservedKernel:
     """What the kernel has now; ``policies`` are the rules that look up our table."""
 
-    device: Device | None = None
-    tunnel: Tunnel | None = None
+    device: NetworkInterface | None = None
+    tunnel: WireGuardDevice | None = None
     policies: frozenset[Policy] = frozenset()
     routes: Mapping[Network, Route] = attrs.field(factory=dict)
-    rules: Rules | None = None
+    rules: NftablesTable | None = None
     overlay: ObservedOverlay | None = None
     inward: ObservedTable = ObservedTable()
 
 
 @attrs.frozen
-class NodeDesired:
+class DesiredNodeKernel:
     """The desired state of the kernel of a host that is no gateway.
 
     ``pods`` are the networks of this cluster's pods, which keep their addresses on the way to the ``remote`` ones;
@@ -189,16 +189,16 @@ class NodeDesired:
 
 
 @attrs.frozen
-class NodeObserved:
+class ObservedNodeKernel:
     """The observed state of the kernel of such a host."""
 
     overlay: ObservedOverlay | None = None
     outward: ObservedTable = ObservedTable()
-    rules: Rules | None = None
+    rules: NftablesTable | None = None
 
 
 @attrs.frozen
-class Step:
+class HostCommand:
     """One command of a plan, with its standard input; ``secret`` input is never shown.
 
     A failure whose text contains ``harmless`` means that there was nothing to do.

@@ -9,16 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from liqod.fabric.agent.kernel import routes, vxlan, wireguard
-from liqod.fabric.agent.kernel.model import INWARD, TABLE, Desired, NodeDesired, NodeObserved, Observed, Step
+from liqod.fabric.agent.kernel.model import (
+    INWARD,
+    TABLE,
+    DesiredKernel,
+    DesiredNodeKernel,
+    HostCommand,
+    ObservedKernel,
+    ObservedNodeKernel,
+)
 from liqod.fabric.agent.kernel.rules import conntrack, nftables
 from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_sets
 
 
-def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:
+def plan(desired: DesiredKernel, observed: ObservedKernel, now: float) -> tuple[HostCommand, ...]:
     """Return the steps that make a host as desired; ``now`` is in seconds of the agent's clock."""
-    steps: list[Step] = []
+    steps: list[HostCommand] = []
     if observed.device is None:
-        steps.append(Step(desired.create))
+        steps.append(HostCommand(desired.create))
     steps += wireguard.interface_steps(desired, observed.tunnel)
     steps += wireguard.rebind_steps(desired, observed.device, observed.tunnel)
     steps += routes.device_steps(desired, observed.device)
@@ -41,24 +49,24 @@ def plan(desired: Desired, observed: Observed, now: float) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def removal(device: str, observed: Observed) -> tuple[Step, ...]:
+def removal(device: str, observed: ObservedKernel) -> tuple[HostCommand, ...]:
     """Return the steps that remove all that we ever made on a gateway."""
-    steps: list[Step] = []
+    steps: list[HostCommand] = []
     lines: dict[int, str] = {}
     for version, priority in sorted(observed.policies):
         lines[version] = lines.get(version, "") + f"{routes.delete_rule(priority, TABLE)}\n"
     for network in sorted(observed.routes, key=str):
         version = network.version
         lines[version] = f"route del {network} table {TABLE}\n" + lines.get(version, "")
-    steps += [Step(("ip", f"-{version}", "-batch", "-"), text) for version, text in sorted(lines.items())]
+    steps += [HostCommand(("ip", f"-{version}", "-batch", "-"), text) for version, text in sorted(lines.items())]
     steps += vxlan.removal_steps(vxlan.device_name(device), INWARD, observed.overlay, observed.inward)
     steps += nftables.removal_steps(observed.rules)
     if observed.device is not None:
-        steps.append(Step(("ip", "link", "del", "dev", device)))
+        steps.append(HostCommand(("ip", "link", "del", "dev", device)))
     return tuple(steps)
 
 
-def node_plan(desired: NodeDesired, observed: NodeObserved) -> tuple[Step, ...]:
+def node_plan(desired: DesiredNodeKernel, observed: ObservedNodeKernel) -> tuple[HostCommand, ...]:
     """Return the steps that make a host that is no gateway as desired."""
     steps = [*vxlan.overlay_steps(desired.overlay, observed.overlay)]
     steps += nftables.table_steps(desired, observed.rules)
@@ -68,12 +76,12 @@ def node_plan(desired: NodeDesired, observed: NodeObserved) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def node_removal(device: str, observed: NodeObserved) -> tuple[Step, ...]:
+def node_removal(device: str, observed: ObservedNodeKernel) -> tuple[HostCommand, ...]:
     """Return the steps that remove all that we ever made on such a host; ``device`` is the overlay's."""
     steps = [*vxlan.removal_steps(device, TABLE, observed.overlay, observed.outward)]
     return (*steps, *nftables.removal_steps(observed.rules))
 
 
-def show(steps: Sequence[Step]) -> str:
+def show(steps: Sequence[HostCommand]) -> str:
     """Return a plan as text for people: the commands, each followed by its input."""
     return "\n".join(map(str, steps)) if steps else "nothing to do\n"

@@ -69,13 +69,15 @@ class Means:
         return [*(one for one in found if one.hint), *([] if self.capable() else [INCAPABLE])]
 
 
-async def find_lacks(kernel: Kernel, settings: schema.Network, means: Means, *, under_systemd: bool) -> str:
+async def find_lacks(kernel: Kernel, settings: schema.NetworkSettings, means: Means, *, under_systemd: bool) -> str:
     """Return in one sentence what a host lacks to be a gateway, and what to do; empty where it lacks nothing."""
     lacks = await check_host(kernel, settings, means, under_systemd=under_systemd)
     return "; ".join(f"{one.text}: {one.hint}" for one in lacks if one.hint)[:LONGEST]
 
 
-async def check_host(kernel: Kernel, settings: schema.Network, means: Means, *, under_systemd: bool) -> list[HostCheck]:
+async def check_host(
+    kernel: Kernel, settings: schema.NetworkSettings, means: Means, *, under_systemd: bool
+) -> list[HostCheck]:
     """Return what there is and what is missing."""
     node = settings.role == "node"
     programs = [name for name in TOOLS if not (node and name in ("wg", "conntrack"))]

@@ -11,13 +11,22 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from liqod.fabric.agent.kernel.model import PROTOCOL, TABLE, Desired, Device, Observed, Policy, Route, Step
+from liqod.fabric.agent.kernel.model import (
+    PROTOCOL,
+    TABLE,
+    DesiredKernel,
+    HostCommand,
+    NetworkInterface,
+    ObservedKernel,
+    Policy,
+    Route,
+)
 from liqod.model.records.network import Network
 
 UNSPECIFIC = ("default", "0.0.0.0/0", "::/0")
 
 
-def parse_device(text: str) -> Device | None:
+def parse_device(text: str) -> NetworkInterface | None:
     """Return the device that ``ip -j -d addr show dev DEV`` describes; None where there is none."""
     found = [one for one in _items(text) if one.get("ifname")]
     if not found:
@@ -29,7 +38,7 @@ def parse_device(text: str) -> Device | None:
         if one.get("scope") != "link"
     )
     kind = str(link.get("linkinfo", {}).get("info_kind", ""))
-    return Device(int(link["mtu"]), "UP" in link.get("flags", []), addresses, kind)
+    return NetworkInterface(int(link["mtu"]), "UP" in link.get("flags", []), addresses, kind)
 
 
 def rule_priorities(text: str, table: int, source: str = "") -> frozenset[int]:
@@ -83,7 +92,7 @@ def next_hops(text: str) -> list[Network]:
     return sorted((one for one in found if not one.is_link_local), key=str)
 
 
-def device_steps(desired: Desired, observed: Device | None) -> Iterator[Step]:
+def device_steps(desired: DesiredKernel, observed: NetworkInterface | None) -> Iterator[HostCommand]:
     """Yield what sets the device's addresses and MTU, and brings it up."""
     name = desired.device
     have = observed.addresses if observed is not None else frozenset()
@@ -99,7 +108,7 @@ def device_steps(desired: Desired, observed: Device | None) -> Iterator[Step]:
     yield from _batch(lines)
 
 
-def wanted_routes(desired: Desired) -> dict[Network, Route]:
+def wanted_routes(desired: DesiredKernel) -> dict[Network, Route]:
     """Return the routes that lead to the peers."""
     sources = {address.version: str(address.network_address) for address in desired.addresses}
     return {
@@ -109,7 +118,7 @@ def wanted_routes(desired: Desired) -> dict[Network, Route]:
     }
 
 
-def missing_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
+def missing_route_steps(desired: DesiredKernel, observed: ObservedKernel) -> Iterator[HostCommand]:
     """Yield the policy rules and the routes that are missing or differ."""
     wanted = wanted_routes(desired)
     lines = [
@@ -122,7 +131,7 @@ def missing_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
     yield from _per_version(lines)
 
 
-def stale_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
+def stale_route_steps(desired: DesiredKernel, observed: ObservedKernel) -> Iterator[HostCommand]:
     """Yield the removal of stale routes and policy rules."""
     wanted = wanted_routes(desired)
     gone = [network for network in observed.routes if network not in wanted]
@@ -135,7 +144,7 @@ def stale_route_steps(desired: Desired, observed: Observed) -> Iterator[Step]:
     yield from _per_version(lines)
 
 
-def _policies(desired: Desired, wanted: Iterable[Network]) -> frozenset[Policy]:
+def _policies(desired: DesiredKernel, wanted: Iterable[Network]) -> frozenset[Policy]:
     return frozenset((network.version, desired.priority) for network in wanted)
 
 
@@ -150,16 +159,16 @@ def _replace(network: Network, route: Route) -> str:
     return " ".join(words)
 
 
-def _per_version(lines: Sequence[str]) -> Iterator[Step]:
+def _per_version(lines: Sequence[str]) -> Iterator[HostCommand]:
     for version in ("4", "6"):
         own = [line[3:] for line in lines if line[1] == version]
         if own:
-            yield Step(("ip", f"-{version}", "-batch", "-"), "\n".join(own) + "\n")
+            yield HostCommand(("ip", f"-{version}", "-batch", "-"), "\n".join(own) + "\n")
 
 
-def _batch(lines: Sequence[str]) -> Iterator[Step]:
+def _batch(lines: Sequence[str]) -> Iterator[HostCommand]:
     if lines:
-        yield Step(("ip", "-batch", "-"), "\n".join(lines) + "\n")
+        yield HostCommand(("ip", "-batch", "-"), "\n".join(lines) + "\n")
 
 
 def _items(text: str) -> Iterable[Mapping[str, Any]]:

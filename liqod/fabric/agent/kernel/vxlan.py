@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from liqod.fabric.agent.kernel.model import ObservedOverlay, ObservedTable, Overlay, OverlayRoute, Step
+from liqod.fabric.agent.kernel.model import HostCommand, ObservedOverlay, ObservedTable, Overlay, OverlayRoute
 from liqod.fabric.agent.kernel.routes import add_rule, delete_rule, parse_device, rule_priorities
 from liqod.model.records.network import Network
 
@@ -79,16 +79,16 @@ def parse_table(routes: Sequence[str], rules: Mapping[int, str], table: int, sou
     return ObservedTable(found, policies)
 
 
-def overlay_steps(wanted: Overlay, seen: ObservedOverlay | None) -> Iterator[Step]:
+def overlay_steps(wanted: Overlay, seen: ObservedOverlay | None) -> Iterator[HostCommand]:
     """Yield what makes the device, its forwarding entries and its neighbours as wanted."""
     name = wanted.device
     if seen is not None and not _is_same(wanted, seen):
-        yield Step(("ip", "link", "del", "dev", name))
+        yield HostCommand(("ip", "link", "del", "dev", name))
         seen = None
     if seen is None:
         options = f"id {wanted.vni} local {wanted.local} dstport {wanted.port} nolearning"
         mac = hardware(wanted.local)
-        yield Step(("ip", "link", "add", "dev", name, "address", mac, "type", "vxlan", *options.split()))
+        yield HostCommand(("ip", "link", "add", "dev", name, "address", mac, "type", "vxlan", *options.split()))
     lines = []
     if seen is None:
         lines.append(f"link set dev {name} addrgenmode none")
@@ -97,12 +97,12 @@ def overlay_steps(wanted: Overlay, seen: ObservedOverlay | None) -> Iterator[Ste
     if seen is None or not seen.device.up:
         lines.append(f"link set dev {name} up")
     if lines:
-        yield Step(("ip", "-batch", "-"), "\n".join(lines) + "\n")
+        yield HostCommand(("ip", "-batch", "-"), "\n".join(lines) + "\n")
     if seen is None or not seen.loose_rp_filter:
         # With strict reverse path filtering (1) the kernel drops a packet whose source it would route over another
         # device (ip-sysctl.rst, rp_filter). The sources here are peers' and other nodes' pods, whose routes may be over
         # another one. The kernel takes the larger value of `all` and the device: 2, loose, wins over 1.
-        yield Step(("sysctl", "-q", "-w", f"net.ipv4.conf.{name}.rp_filter=2"))
+        yield HostCommand(("sysctl", "-q", "-w", f"net.ipv4.conf.{name}.rp_filter=2"))
     # `self`: an entry of the VXLAN device, not of a bridge that it may be a port of; `permanent` ones, and neighbours
     # that are `nud permanent`, never expire and are never asked for (bridge(8), ip-neighbour(8)).
     hosts = {hardware(vtep.address): vtep.address for vtep in wanted.vteps}
@@ -112,7 +112,7 @@ def overlay_steps(wanted: Overlay, seen: ObservedOverlay | None) -> Iterator[Ste
     ]
     lines += [f"fdb del {mac} dev {name} dst {to} self" for mac, to in sorted(known.items()) if mac not in hosts]
     if lines:
-        yield Step(("bridge", "-batch", "-"), "\n".join(lines) + "\n")
+        yield HostCommand(("bridge", "-batch", "-"), "\n".join(lines) + "\n")
     neighbours = {
         next_hop(vtep.address, version): hardware(vtep.address) for vtep in wanted.vteps for version in (4, 6)
     }
@@ -124,7 +124,7 @@ def overlay_steps(wanted: Overlay, seen: ObservedOverlay | None) -> Iterator[Ste
     ]
     lines += [f"neigh del {to} dev {name}" for to in sorted(have) if to not in neighbours]
     if lines:
-        yield Step(("ip", "-batch", "-"), "\n".join(lines) + "\n")
+        yield HostCommand(("ip", "-batch", "-"), "\n".join(lines) + "\n")
 
 
 def remaining_table(wanted: Overlay, seen: ObservedOverlay | None, table: ObservedTable) -> ObservedTable:
@@ -142,7 +142,7 @@ def wanted_routes(wanted: Overlay) -> dict[Network, OverlayRoute]:
     }
 
 
-def table_steps(wanted: Overlay, seen: ObservedTable) -> Iterator[Step]:
+def table_steps(wanted: Overlay, seen: ObservedTable) -> Iterator[HostCommand]:
     """Yield the routes and policy rules that are missing or differ, then the removal of stale ones."""
     routes = wanted_routes(wanted)
     policies = {(network.version, wanted.priority) for network in routes}
@@ -160,19 +160,21 @@ def table_steps(wanted: Overlay, seen: ObservedTable) -> Iterator[Step]:
         stale = sorted(seen.policies - policies)
         lines += [delete_rule(priority, wanted.table) for at, priority in stale if at == version]
         if lines:
-            yield Step(("ip", f"-{version}", "-batch", "-"), "\n".join(lines) + "\n")
+            yield HostCommand(("ip", f"-{version}", "-batch", "-"), "\n".join(lines) + "\n")
 
 
-def removal_steps(device: str, table: int, seen: ObservedOverlay | None, routes: ObservedTable) -> Iterator[Step]:
+def removal_steps(
+    device: str, table: int, seen: ObservedOverlay | None, routes: ObservedTable
+) -> Iterator[HostCommand]:
     """Yield the removal of an overlay with its routes and policy rules."""
     for version in (4, 6):
         mine = sorted((network for network in routes.routes if network.version == version), key=str)
         lines = [f"route del {network} table {table}" for network in mine]
         lines += [delete_rule(priority, table) for at, priority in sorted(routes.policies) if at == version]
         if lines:
-            yield Step(("ip", f"-{version}", "-batch", "-"), "\n".join(lines) + "\n")
+            yield HostCommand(("ip", f"-{version}", "-batch", "-"), "\n".join(lines) + "\n")
     if seen is not None:
-        yield Step(("ip", "link", "del", "dev", device))
+        yield HostCommand(("ip", "link", "del", "dev", device))
 
 
 def _is_same(wanted: Overlay, seen: ObservedOverlay) -> bool:

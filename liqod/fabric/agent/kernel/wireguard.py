@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
-from liqod.fabric.agent.kernel.model import Desired, Device, Step, Tunnel, TunnelPeer
+from liqod.fabric.agent.kernel.model import DesiredKernel, HostCommand, NetworkInterface, TunnelPeer, WireGuardDevice
 from liqod.fabric.state.network import Link
 from liqod.model.records.network import SESSION_LIFETIME, Network
 
@@ -18,7 +18,7 @@ USERSPACE = "tun"
 """The kind of link that a device of wireguard-go is."""
 
 
-def parse_dump(text: str) -> Tunnel | None:
+def parse_dump(text: str) -> WireGuardDevice | None:
     """Return the device that ``wg show DEV dump`` describes; None for an empty answer."""
     lines = text.splitlines()
     if not lines:
@@ -34,29 +34,31 @@ def parse_dump(text: str) -> Tunnel | None:
             int(received),
             int(sent),
         )
-    return Tunnel("" if public_key == "(none)" else public_key, int(port), peers)
+    return WireGuardDevice("" if public_key == "(none)" else public_key, int(port), peers)
 
 
-def interface_steps(desired: Desired, tunnel: Tunnel | None) -> Iterator[Step]:
+def interface_steps(desired: DesiredKernel, tunnel: WireGuardDevice | None) -> Iterator[HostCommand]:
     """Yield what sets the device's key and port, where they differ."""
     if tunnel is None or tunnel.public_key != desired.public_key:
         argv = ("wg", "set", desired.device, "private-key", "/dev/stdin")
-        yield Step(argv, desired.private_key + "\n", secret=True)
+        yield HostCommand(argv, desired.private_key + "\n", secret=True)
     if tunnel is None or tunnel.listen_port != desired.listen_port:
-        yield Step(("wg", "set", desired.device, "listen-port", str(desired.listen_port)))
+        yield HostCommand(("wg", "set", desired.device, "listen-port", str(desired.listen_port)))
 
 
-def peer_steps(desired: Desired, tunnel: Tunnel | None, now: float) -> Iterator[Step]:
+def peer_steps(desired: DesiredKernel, tunnel: WireGuardDevice | None, now: float) -> Iterator[HostCommand]:
     """Yield one command for all peers that are new or differ; sessions with the others go on undisturbed."""
     changed = [_section(desired, link, tunnel, now) for link in desired.links]
     known = tunnel.peers if tunnel is not None else {}
     changed += [_next_section(link) for link in desired.links if link.next_key and link.next_key not in known]
     text = "\n".join(section for section in changed if section)
     if text:
-        yield Step(("wg", "addconf", desired.device, "/dev/stdin"), text)
+        yield HostCommand(("wg", "addconf", desired.device, "/dev/stdin"), text)
 
 
-def rebind_steps(desired: Desired, device: Device | None, tunnel: Tunnel | None) -> Iterator[Step]:
+def rebind_steps(
+    desired: DesiredKernel, device: NetworkInterface | None, tunnel: WireGuardDevice | None
+) -> Iterator[HostCommand]:
     """Yield what makes wireguard-go choose another source address, after the host lost the one that it sent from.
 
     wireguard-go caches the local address at which it last received from a peer, and the kernel refuses to send from one
@@ -68,15 +70,15 @@ def rebind_steps(desired: Desired, device: Device | None, tunnel: Tunnel | None)
     known = {key: peer.endpoint for key, peer in sorted(tunnel.peers.items()) if peer.endpoint}
     words = [word for key, endpoint in known.items() for word in ("peer", key, "endpoint", endpoint)]
     if words:
-        yield Step(("wg", "set", desired.device, *words))
+        yield HostCommand(("wg", "set", desired.device, *words))
 
 
-def removal_steps(desired: Desired, tunnel: Tunnel | None) -> Iterator[Step]:
+def removal_steps(desired: DesiredKernel, tunnel: WireGuardDevice | None) -> Iterator[HostCommand]:
     """Yield the removal of stale peers, one by one."""
     wanted = {key for link in desired.links for key in (link.public_key, link.next_key)}
     for key in sorted(tunnel.peers if tunnel is not None else ()):
         if key not in wanted:
-            yield Step(("wg", "set", desired.device, "peer", key, "remove"))
+            yield HostCommand(("wg", "set", desired.device, "peer", key, "remove"))
 
 
 def _next_section(link: Link) -> str:
@@ -84,7 +86,7 @@ def _next_section(link: Link) -> str:
     return f"[Peer]\nPublicKey = {link.next_key}\n"
 
 
-def _section(desired: Desired, link: Link, tunnel: Tunnel | None, now: float) -> str:
+def _section(desired: DesiredKernel, link: Link, tunnel: WireGuardDevice | None, now: float) -> str:
     known = tunnel.peers.get(link.public_key) if tunnel is not None else None
     wanted: frozenset[Network] = frozenset(link.remote)
     # WireGuard roams: it sends to where the latest authenticated packet came from (whitepaper, section 2.1), which is

@@ -26,7 +26,14 @@ from liqod.fabric.state.validation import (
 )
 from liqod.model.host_port import join_address, split_address
 from liqod.model.ids import ClusterID
-from liqod.model.records.network import MAX_SERVICE_NETWORKS, NO_TUNNEL_HERE, Network, NetworkConfig, Side, Subnets
+from liqod.model.records.network import (
+    MAX_SERVICE_NETWORKS,
+    NO_TUNNEL_HERE,
+    Network,
+    NetworkConfig,
+    Subnets,
+    TunnelSide,
+)
 from liqod.model.records.offer import Refusal
 
 
@@ -54,9 +61,9 @@ class LocalNetwork:
     leads_services: bool = True
 
     @property
-    def side(self) -> Side:
+    def side(self) -> TunnelSide:
         """The parameters that are sent to peers (the message ``Network``)."""
-        return Side(
+        return TunnelSide(
             pod_cidrs=[str(one) for one in self.pods],
             external_cidr=str(self.external),
             endpoints=list(self.endpoints),
@@ -106,7 +113,7 @@ def allocation(
     tunnels.
     """
     side = config.status.remote
-    if side == Side():
+    if side == TunnelSide():
         return config.spec.remap
     try:
         # Keys are checked by `agree`; an invalid one is no reason against addresses.
@@ -157,7 +164,7 @@ def _service_ranges(
     return [str(one) for one in found]
 
 
-def _held(side: Side, remap: Subnets) -> list[Network | None]:
+def _held(side: TunnelSide, remap: Subnets) -> list[Network | None]:
     """Return what a peer was assigned for each of its networks; it keeps that when it announces one more."""
     try:
         pods: list[Network | None] = [ipaddress.ip_network(text) for text in remap.pod_cidrs]
@@ -182,7 +189,7 @@ def agree(
     status = config.status
     if status.ack.reason == NO_TUNNEL_HERE:
         raise Refusal("PeerHasNone", f"the peer has no tunnel: {status.ack.message or 'it did not say why'}")
-    if status.remote == Side():
+    if status.remote == TunnelSide():
         return None
     remote = check_side(status.remote, own.public_key, other_keys)
     if own.next_key and own.next_key in (remote.public_key, remote.next_key):

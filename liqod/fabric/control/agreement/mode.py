@@ -19,8 +19,8 @@ from liqod.model.records.network import (
     UNDECIDED,
     Decision,
     NetworkConfig,
-    Side,
     Subnets,
+    TunnelSide,
 )
 from liqod.model.records.views import ForeignCluster
 from liqod.model.timestamps import parse_rfc3339
@@ -61,7 +61,7 @@ def decide(config: NetworkConfig, lacking: str) -> Decision:
     decision, status = config.spec.decision, config.status
     if decision.mode != UNDECIDED:
         return decision
-    has_spoken = config.spec.local != Side()
+    has_spoken = config.spec.local != TunnelSide()
     if lacking and not has_spoken:
         return Decision(mode=NO_TUNNEL, reason="HostLacks", message=lacking + _AGAIN)
     if status.ack.reason == NO_TUNNEL_HERE:
@@ -69,7 +69,7 @@ def decide(config: NetworkConfig, lacking: str) -> Decision:
         return Decision(
             mode=NO_TUNNEL, reason="PeerHasNone", message=f"the peer can hold no tunnel: {why}"[:MAX_MESSAGE]
         )
-    if has_spoken and status.remote != Side() and status.ack != Subnets():
+    if has_spoken and status.remote != TunnelSide() and status.ack != Subnets():
         return Decision(mode=TUNNEL, reason="BothCan", message="the hosts of both clusters can hold a tunnel")
     if status.silent:
         message = "the peer announced no network: its settings or its release have no tunnel" + _AGAIN

@@ -15,8 +15,8 @@ from liqod.hosting.shadowpods.isolation import PodIsolation
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.shadowpods.pod_update import patches
 from liqod.hosting.shadowpods.quota import resource_requests
-from liqod.hosting.shadowpods.quota.capacity import Capacity
-from liqod.hosting.shadowpods.quota.ledger import Waiting
+from liqod.hosting.shadowpods.quota.capacity import TenantCapacity
+from liqod.hosting.shadowpods.quota.ledger import WaitingShadowPod
 from liqod.hosting.shadowpods.status import ShadowPodReports
 from liqod.hosting.tenants.bounds import default_requests, with_limits
 from liqod.hosting.tenants.contract import Contract
@@ -65,7 +65,7 @@ class InPlaceUpdate:
         client: Client,
         *,
         namespaces: Namespaces,
-        capacity: Capacity,
+        capacity: TenantCapacity,
         reports: ShadowPodReports,
         contract: Contract,
         contracts: Contracts,
@@ -143,7 +143,7 @@ class InPlaceUpdate:
             more = quantity.subtract(resource_requests.of_pod(read_spec(shadow), defaults), self._capacity.charged(key))
             wanted = {name: amount for name, amount in more.items() if amount > 0}
             created = shadow.metadata.creation_timestamp or ""
-            self._capacity.wait(tenant, Waiting(created, key, wanted, offered))
+            self._capacity.wait(tenant, WaitingShadowPod(created, key, wanted, offered))
             why = verdict.message
         else:
             if not (patch := patches.resize(shadow, pod, self._limited(shadow, tenant, offered))):

@@ -11,9 +11,9 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe
 from liqod.flow.observe import Subscribers
 from liqod.hosting.shadowpods.quota import resource_requests
-from liqod.hosting.shadowpods.quota.ledger import Ledger, Waiting, WaitingList, fitting
+from liqod.hosting.shadowpods.quota.ledger import Ledger, WaitingList, WaitingShadowPod, fitting
 from liqod.hosting.tenants.namespaces import Namespaces
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.views import Pod, controller_of, is_managed
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import Key
@@ -26,7 +26,7 @@ COALESCE: Final = 0.05
 Subscriber = Callable[[Key], None]
 
 
-class Capacity(Controller[str]):
+class TenantCapacity(Controller[str]):
     """Counts pods by tenant; its keys are tenants that have free capacity.
 
     Subscribers are called with the key of each waiting ShadowPod that must be evaluated again: those that fit now, the
@@ -41,7 +41,7 @@ class Capacity(Controller[str]):
         *,
         pods: MutationCache[Pod],
         namespaces: Namespaces,
-        offers: Offers,
+        offers: TenantOffers,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, metrics=metrics)
@@ -93,7 +93,7 @@ class Capacity(Controller[str]):
         self._ledger.charge(key, tenant, _requested(pod))
         self._freed(tenant)  # it may have been resized to less
 
-    def wait(self, tenant: str, entry: Waiting) -> Waiting | None:
+    def wait(self, tenant: str, entry: WaitingShadowPod) -> WaitingShadowPod | None:
         """Add a refused ShadowPod to the waiting list; returns its previous entry."""
         return self._waiting.add(tenant, entry)
 

@@ -25,7 +25,7 @@ MOST_MISFITS: Final = 256
 
 
 @attrs.frozen
-class Waiting:
+class WaitingShadowPod:
     """A ShadowPod that was refused for lack of capacity: its creation time (for the order), its requests, and what was
     lent then (None: nothing).
     """
@@ -53,7 +53,7 @@ def shortage(wanted: Resources, used: Resources, offered: Resources) -> str:
     return "; ".join(parts)
 
 
-def fitting(waiting: Iterable[Waiting], used: Resources, offered: Resources) -> list[Key]:
+def fitting(waiting: Iterable[WaitingShadowPod], used: Resources, offered: Resources) -> list[Key]:
     """Return which of the refused fit now, oldest first; each that fits counts against those behind it.
 
     Comparing sizes is what takes time, and a borrower may create as many ShadowPods as it likes: a size that did not
@@ -80,14 +80,14 @@ class WaitingList:
     """The ShadowPods that wait for capacity, by tenant; at most ``MOST_WAITING`` of each."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, dict[Key, Waiting]] = {}
+        self._entries: dict[str, dict[Key, WaitingShadowPod]] = {}
         self._tenants: dict[Key, str] = {}
 
-    def of(self, tenant: str) -> Collection[Waiting]:
+    def of(self, tenant: str) -> Collection[WaitingShadowPod]:
         """Return what waits of a tenant."""
         return self._entries.get(tenant, _EMPTY).values()
 
-    def add(self, tenant: str, entry: Waiting) -> Waiting | None:
+    def add(self, tenant: str, entry: WaitingShadowPod) -> WaitingShadowPod | None:
         """Add or replace an entry, unless there are too many others; returns the one before."""
         key = entry.key
         if self._tenants.get(key, tenant) != tenant:
@@ -110,7 +110,7 @@ class WaitingList:
             del self._entries[tenant]
 
 
-_EMPTY: Final[dict[Key, Waiting]] = {}
+_EMPTY: Final[dict[Key, WaitingShadowPod]] = {}
 
 
 class Ledger:

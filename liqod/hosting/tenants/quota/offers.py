@@ -14,7 +14,7 @@ from liqod.model.records.views import ForeignCluster
 Subscriber = Callable[[str], None]
 
 
-class Offers:
+class TenantOffers:
     """The offers by tenant; subscribers are called with the tenant whose offer is new or changed."""
 
     def __init__(self, foreign: Informer[ForeignCluster]) -> None:

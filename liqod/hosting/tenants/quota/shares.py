@@ -22,7 +22,7 @@ _PARTS: Final = 4
 
 
 @attrs.frozen
-class Held:
+class QuotaState:
     """The quota of one resource in one namespace: what was written last (``spec``), what the API server enforces
     (``hard``, None: nothing yet, and nothing can be created), and what it has counted (``used``, None: nothing yet).
 
@@ -55,7 +55,7 @@ class Held:
         return max(self.granted, self.taken)
 
 
-def divide(namespaces: Mapping[str, Held], total: int, most: int, one: int = 1) -> dict[str, int]:
+def divide(namespaces: Mapping[str, QuotaState], total: int, most: int, one: int = 1) -> dict[str, int]:
     """Return the share of each namespace: at most ``most`` for one, and ``total`` for all together.
 
     ``one`` is the amount of a single object.
@@ -104,7 +104,7 @@ def _step(left: int, count: int) -> int:
     return 1 << (part.bit_length() - 1) if part else 0
 
 
-def _one_each(namespaces: Mapping[str, Held], left: int, most: int, one: int) -> dict[str, int]:
+def _one_each(namespaces: Mapping[str, QuotaState], left: int, most: int, one: int) -> dict[str, int]:
     """Return room for one more in as many namespaces as there is room, those first that have it already."""
     order = sorted(
         (name for name, own in namespaces.items() if own.taken < most),
@@ -113,7 +113,7 @@ def _one_each(namespaces: Mapping[str, Held], left: int, most: int, one: int) ->
     return {name: min(most, namespaces[name].taken + one) for name in order[: left // one]}
 
 
-def _wanted(own: Held, idle: int, most: int, step: int, one: int) -> int:
+def _wanted(own: QuotaState, idle: int, most: int, step: int, one: int) -> int:
     """Return what a namespace should have: as much again as it uses, where its room is nearly used up."""
     if idle == most:
         return most

@@ -12,8 +12,8 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.hosting.tenants import bounds
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import Offers
-from liqod.hosting.tenants.quota.shares import Held, divide
+from liqod.hosting.tenants.quota.offers import TenantOffers
+from liqod.hosting.tenants.quota.shares import QuotaState, divide
 from liqod.hosting.tenants.quota.view import ONE, ResourceQuota, units
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -61,7 +61,7 @@ class TenantQuotas(Controller[str]):
         *,
         namespaces: Informer[Object],
         quotas: Informer[ResourceQuota],
-        offers: Offers,
+        offers: TenantOffers,
         contracts: Contracts,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
@@ -137,14 +137,14 @@ class TenantQuotas(Controller[str]):
             found[name] = self._decided[_key(name)] = _Share(hard)
         return found
 
-    def _held(self, key: Key, quota: ResourceQuota | None, resource: str) -> Held:
-        held = Held() if quota is None else quota.held(resource)
+    def _held(self, key: Key, quota: ResourceQuota | None, resource: str) -> QuotaState:
+        held = QuotaState() if quota is None else quota.held(resource)
         share = self._decided.get(key)
         found = None if share is None else share.hard.get(resource)
         if found is None or (decided := units(found)) == held.spec:
             return held
         # It is being written: nothing else is decided meanwhile, and the larger one counts.
-        return Held(max(decided, held.spec), min(decided, held.spec), held.used)
+        return QuotaState(max(decided, held.spec), min(decided, held.spec), held.used)
 
     async def _read_doubtful(self, names: Iterable[str]) -> None:
         """Read the quotas of which it is not known whether they were written, after a request without an answer."""

@@ -16,7 +16,7 @@ from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetric
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.quota.content_bounds import most_contents, sums_of
 from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import Offers
+from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.tenants.quota.record_bounds import full, label_of, labelled, most_records
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -54,7 +54,7 @@ class TenantRecords(Controller[str]):
         *,
         namespaces: Informer[Object],
         counted: Mapping[str, Watchable[int]],
-        offers: Offers,
+        offers: TenantOffers,
         contracts: Contracts,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from liqod.hosting.tenants.quota.shares import Held
+from liqod.hosting.tenants.quota.shares import QuotaState
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Object, View
 from liqod.model.objects.quantity import Resources
@@ -45,10 +45,10 @@ class ResourceQuota(Object, frozen=True):
         """Return whether these amounts are in the spec."""
         return all(_amount(self.spec.hard, name) == amount for name, amount in hard.items())
 
-    def held(self, resource: str) -> Held:
+    def held(self, resource: str) -> QuotaState:
         """Return the quota of one resource, in units of ``1 / ONE``; what is not in it is not granted."""
         spec = _units(self.spec.hard, resource)
-        return Held(spec or 0, _units(self.status.hard, resource), _units(self.status.used, resource))
+        return QuotaState(spec or 0, _units(self.status.hard, resource), _units(self.status.used, resource))
 
 
 def _units(amounts: dict[str, str], name: str) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from attrs import evolve, frozen
 
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import Reflectable, WithSpec
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMOTE_CLUSTER_LABEL, TYPE_LABEL
 from liqod.model.objects.meta import Object, View
@@ -295,7 +295,7 @@ def forge_class(name: str) -> dict[str, Any]:
 # The claim at the lender
 
 
-def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
+def forge(home: WithSpec, inputs: ForgeInputs) -> DesiredObject | Withheld:
     """Return the claim for the lender; withheld unless its data is there."""
     spec = home.content().get("spec") or {}
     if not spec.get("volumeName") or not inputs.home.holds(str(spec["volumeName"])):
@@ -314,7 +314,7 @@ def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
     return evolve(desired, annotations={**desired.annotations, HOME_CLAIM_UID: home.metadata.uid})
 
 
-def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
+def observe(there: WithSpec, desired: DesiredObject) -> dict[str, Any]:
     """Return the claim at the lender; except for the requests its spec is taken as desired.
 
     Only resources.requests of a bound claim can be changed (Kubernetes API, PersistentVolumeClaim validation).
@@ -324,7 +324,7 @@ def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
     return {"spec": {**desired.content["spec"], "resources": {"requests": requests}}}
 
 
-def objection(there: Reflectable, desired: Desired) -> str:
+def objection(there: Reflectable, desired: DesiredObject) -> str:
     """Return why the claim at the lender may not be updated: it holds the data of another claim; empty if it may."""
     if there.metadata.annotations.get(HOME_CLAIM_UID) == desired.annotations[HOME_CLAIM_UID]:
         return ""

@@ -6,11 +6,11 @@ from typing import Any
 
 from liqod.kubelet.common.context import ROOT_CA, Context, remote_root_ca
 from liqod.kubelet.reflection import policy
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import ConfigMap
 
 
-def forge(home: ConfigMap, inputs: ForgeInputs) -> Desired | Withheld:
+def forge(home: ConfigMap, inputs: ForgeInputs) -> DesiredObject | Withheld:
     """Return the ConfigMap for the lender; the CA of this cluster is reflected in any mode, unless annotated."""
     annotations = home.metadata.annotations
     why = inputs.objection(annotations)
@@ -20,12 +20,12 @@ def forge(home: ConfigMap, inputs: ForgeInputs) -> Desired | Withheld:
     return Withheld(why) if why else wanted(home.metadata, home.content(), inputs.context)
 
 
-def observe(there: ConfigMap, desired: Desired) -> dict[str, Any]:
+def observe(there: ConfigMap, desired: DesiredObject) -> dict[str, Any]:
     """Return the content of the object at the lender."""
     return there.content()
 
 
-def is_fixed(observed: dict[str, Any], desired: Desired) -> bool:
+def is_fixed(observed: dict[str, Any], desired: DesiredObject) -> bool:
     """Return whether the object must be re-created: data of an immutable ConfigMap cannot change."""
     return bool(observed.get("immutable")) and observed != desired.content
 

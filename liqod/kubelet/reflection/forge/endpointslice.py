@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection import policy
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.forge.service import API_SERVER
 from liqod.kubelet.reflection.views import EndpointSlice, WithSpec
 from liqod.model.ids import Key
@@ -25,7 +25,7 @@ EVERYTHING: Final = ""
 _PORT_FIELDS: Final = ("name", "port", "protocol", "appProtocol")
 
 
-def forge(home: EndpointSlice, inputs: ForgeInputs) -> Desired | Withheld:
+def forge(home: EndpointSlice, inputs: ForgeInputs) -> DesiredObject | Withheld:
     """Return the ShadowEndpointSlice for the lender.
 
     The annotations of its service decide whether it is reflected, unless it has its own.
@@ -46,7 +46,7 @@ def forge(home: EndpointSlice, inputs: ForgeInputs) -> Desired | Withheld:
     return _desired(home, inputs)
 
 
-def _desired(home: EndpointSlice, inputs: ForgeInputs) -> Desired:
+def _desired(home: EndpointSlice, inputs: ForgeInputs) -> DesiredObject:
     content = home.content()
     elsewhere = [e for e in content.get("endpoints") or () if not inputs.home.is_at_lender(e.get("nodeName") or "")]
     is_name = home.address_type == "FQDN"
@@ -120,6 +120,6 @@ def _taken(source: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     return {field: source[field] for field in fields if source.get(field) not in (None, "")}
 
 
-def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
+def observe(there: WithSpec, desired: DesiredObject) -> dict[str, Any]:
     """Return the content of the object at the lender."""
     return {"spec": {"template": dict((there.content().get("spec") or {}).get("template") or {})}}

@@ -24,7 +24,7 @@ class Involved(View, frozen=True):
     api_version: str = ""
 
 
-class Source(View, frozen=True):
+class SourceComponent(View, frozen=True):
     """The component that reported an event."""
 
     component: str = ""
@@ -33,7 +33,7 @@ class Source(View, frozen=True):
 class Event(Object, frozen=True):
     """The reflected part of an event of the lender."""
 
-    source: Source = Source()
+    source: SourceComponent = SourceComponent()
     reporting_component: str = ""
     involved_object: Involved = Involved()
     reason: str = ""

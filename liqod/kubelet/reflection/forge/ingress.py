@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import WithSpec
 from liqod.model.ingress_path import PATH_TYPES, is_plain
 from liqod.model.text import clean_text
@@ -21,7 +21,7 @@ _FIELDS: Final = ("defaultBackend", "rules", "tls")
 _LEFT_OUT: Final = frozenset({"kubernetes.io/ingress.class"})
 
 
-def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
+def forge(home: WithSpec, inputs: ForgeInputs) -> DesiredObject | Withheld:
     """Return the ingress for the lender."""
     if why := inputs.objection(home.metadata.annotations):
         return Withheld(why)
@@ -50,6 +50,6 @@ def _with_types(rule: Mapping[str, Any]) -> dict[str, Any]:
     return {**rule, "http": {**rule["http"], "paths": paths}}
 
 
-def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
+def observe(there: WithSpec, desired: DesiredObject) -> dict[str, Any]:
     """Return the reflected part of the object at the lender."""
     return {"spec": forge_spec(there.content().get("spec") or {})}

@@ -22,7 +22,7 @@ from liqod.model.objects.portable_metadata import ANNOTATION_DOMAINS, LABEL_DOMA
 KEYS_ANNOTATION: Final = "offloading.liqo.io/reflected-keys"
 
 
-class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReflectedKeys(msgspec.Struct, frozen=True, omit_defaults=True):
     """The keys of labels and annotations that came from home."""
 
     labels: list[str] = []
@@ -30,7 +30,7 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @frozen
-class Desired:
+class DesiredObject:
     """The desired object at the lender.
 
     ``incomplete``: a part is not known yet; forge it again later. ``idle``: the object is updated if it exists, but not
@@ -47,7 +47,7 @@ class Desired:
     objections: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Desired({sorted(self.content)})"
+        return f"DesiredObject({sorted(self.content)})"
 
 
 @frozen
@@ -126,7 +126,7 @@ def wanted(
     incomplete: bool = False,
     claims: frozenset[tuple[str, str]] = frozenset(),
     objections: tuple[str, ...] = (),
-) -> Desired:
+) -> DesiredObject:
     """Return the desired object: with ``labels`` besides the user's, and without the annotations in ``left_out``."""
     users = reflected_labels(home.labels, context)
     noted = {
@@ -134,9 +134,9 @@ def wanted(
     }
     annotations = dict(noted)
     if users or noted:
-        keys = Keys(labels=sorted(users), annotations=sorted(noted))
+        keys = ReflectedKeys(labels=sorted(users), annotations=sorted(noted))
         annotations[KEYS_ANNOTATION] = msgspec.json.encode(keys).decode()
-    return Desired(
+    return DesiredObject(
         labels={**users, **(labels or {}), **ownership(context)},
         annotations=annotations,
         content=content,
@@ -147,12 +147,12 @@ def wanted(
     )
 
 
-def portable_only(desired: Desired) -> Desired:
+def portable_only(desired: DesiredObject) -> DesiredObject:
     """Return the desired object with the labels and annotations only that every lender grants."""
     labels, annotations = portable(desired.labels, LABEL_DOMAINS), portable(desired.annotations, ANNOTATION_DOMAINS)
     if text := annotations.get(KEYS_ANNOTATION):
-        keys = msgspec.json.decode(text, type=Keys)
-        kept = Keys(
+        keys = msgspec.json.decode(text, type=ReflectedKeys)
+        kept = ReflectedKeys(
             labels=[key for key in keys.labels if key in labels],
             annotations=[key for key in keys.annotations if key in annotations],
         )
@@ -160,15 +160,15 @@ def portable_only(desired: Desired) -> Desired:
     return evolve(desired, labels=labels, annotations=annotations)
 
 
-def keys_of(there: ObjectMeta) -> Keys:
+def keys_of(there: ObjectMeta) -> ReflectedKeys:
     """Return the keys of an object at the lender that came from home; none if the annotation cannot be decoded."""
     try:
-        return msgspec.json.decode(there.annotations.get(KEYS_ANNOTATION, "{}"), type=Keys)
+        return msgspec.json.decode(there.annotations.get(KEYS_ANNOTATION, "{}"), type=ReflectedKeys)
     except msgspec.MsgspecError:
-        return Keys()
+        return ReflectedKeys()
 
 
-def metadata_patch(there: ObjectMeta, desired: Desired) -> dict[str, Any]:
+def metadata_patch(there: ObjectMeta, desired: DesiredObject) -> dict[str, Any]:
     """Return the merge patch of the metadata; keys that others added at the lender are kept."""
     known = keys_of(there)
     patch: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import Secret
 
 TOKEN_TYPE: Final = "kubernetes.io/service-account-token"  # noqa: S105 (a type, not a secret)
@@ -17,7 +17,7 @@ STAYS: Final = (
 )
 
 
-def forge(home: Secret, inputs: ForgeInputs) -> Desired | Withheld:
+def forge(home: Secret, inputs: ForgeInputs) -> DesiredObject | Withheld:
     """Return the Secret for the lender."""
     why = inputs.objection(home.metadata.annotations)
     if home.type == TOKEN_TYPE:
@@ -25,12 +25,12 @@ def forge(home: Secret, inputs: ForgeInputs) -> Desired | Withheld:
     return Withheld(why) if why else wanted(home.metadata, home.content(), inputs.context)
 
 
-def observe(there: Secret, desired: Desired) -> dict[str, Any]:
+def observe(there: Secret, desired: DesiredObject) -> dict[str, Any]:
     """Return the content of the object at the lender."""
     return there.content()
 
 
-def is_fixed(observed: dict[str, Any], desired: Desired) -> bool:
+def is_fixed(observed: dict[str, Any], desired: DesiredObject) -> bool:
     """Return whether the object must be re-created: its type changed (immutable), or it is marked immutable."""
     if observed.get("type") != desired.content.get("type"):
         return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from liqod.kubelet.reflection.forge.reflected import Desired, ForgeInputs, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import WithSpec
 from liqod.model.ids import Key
 from liqod.model.names import FORCE_NODE_PORT
@@ -37,7 +37,7 @@ _OUTSIDE: Final = ("NodePort", "LoadBalancer")
 _PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
 
 
-def forge(home: WithSpec, inputs: ForgeInputs) -> Desired | Withheld:
+def forge(home: WithSpec, inputs: ForgeInputs) -> DesiredObject | Withheld:
     """Return the Service for the lender."""
     if home.metadata.key == API_SERVER:
         return Withheld("it is the service of this cluster's API server")
@@ -78,14 +78,14 @@ def _port(port: Mapping[str, Any], force: bool) -> dict[str, Any]:
     return forged
 
 
-def observe(there: WithSpec, desired: Desired) -> dict[str, Any]:
+def observe(there: WithSpec, desired: DesiredObject) -> dict[str, Any]:
     """Return the reflected part of the object at the lender; node ports and IP families only if they are desired."""
     forced = any("nodePort" in port for port in desired.content["spec"].get("ports", ()))
     families = FAMILIES if "ipFamilies" in desired.content["spec"] else ()
     return {"spec": forge_spec(there.content().get("spec") or {}, force=forced, families=families)}
 
 
-def is_fixed(observed: dict[str, Any], desired: Desired) -> bool:
+def is_fixed(observed: dict[str, Any], desired: DesiredObject) -> bool:
     """Return whether the object must be re-created.
 
     The lender lets no borrower change the type; the API server lets nobody change the primary IP family.

@@ -16,7 +16,7 @@ import msgspec
 from attrs import frozen
 
 from liqod.kubelet.reflection.isolation.views import AnyPod
-from liqod.model.objects.label_selector import Requirement, matches
+from liqod.model.objects.label_selector import LabelRequirement, matches
 from liqod.model.records.home_policies import (
     MAX_ADDRESSES,
     MAX_BYTES,
@@ -41,7 +41,7 @@ NAME_SERVERS: Final[Mapping[str, Mapping[str, str]]] = {
 """The labels of name servers by their namespaces: CoreDNS has that of its forerunner everywhere (Kubernetes, "Using
 CoreDNS for Service Discovery"), OpenShift its own (cluster-dns-operator)."""
 
-Terms = tuple[Requirement, ...]
+Terms = tuple[LabelRequirement, ...]
 
 
 @frozen
@@ -186,11 +186,11 @@ def _peer(peer: Mapping[str, Any]) -> _Peer:
 
 def _terms(selector: Mapping[str, Any]) -> Terms:
     labels: Mapping[str, str] = selector.get("matchLabels") or {}
-    equal = [Requirement(key, True, frozenset((value,))) for key, value in sorted(labels.items())]
+    equal = [LabelRequirement(key, True, frozenset((value,))) for key, value in sorted(labels.items())]
     listed = []
     for one in selector.get("matchExpressions") or ():
         wanted, values = one["operator"] in ("In", "Exists"), one.get("values")
-        listed.append(Requirement(one["key"], wanted, frozenset(values) if values else None))
+        listed.append(LabelRequirement(one["key"], wanted, frozenset(values) if values else None))
     return (*equal, *listed)
 
 

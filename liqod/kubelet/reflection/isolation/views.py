@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from liqod.model.objects.interning import Sharing
+from liqod.model.objects.interning import Interner
 from liqod.model.objects.meta import Object, View
 from liqod.model.objects.pod_completion import FINISHED
 
@@ -53,7 +53,7 @@ class PodStatus(View, frozen=True):
     pod_ips: list[PodIP] | None = msgspec.field(name="podIPs", default=None)
 
 
-_specs: Sharing[PodSpec] = Sharing(msgspec.json.Encoder().encode)
+_specs: Interner[PodSpec] = Interner(msgspec.json.Encoder().encode)
 
 
 class AnyPod(Object, frozen=True):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.networkpolicies.compiler import compiled
-from liqod.hosting.networkpolicies.record import UNREADABLE, Seen, read
-from liqod.hosting.tenants.bounds import Surroundings
+from liqod.hosting.networkpolicies.record import UNREADABLE, TenantContext, read
+from liqod.hosting.tenants.bounds import KnownNetworks
 from liqod.kubelet.reflection.isolation.forge import HomeSeen, needs_home, record
 from liqod.kubelet.reflection.isolation.views import AnyPod
 from liqod.model.records.home_policies import MAX_BYTES, MAX_POLICIES, HomePoliciesSpec
@@ -43,7 +43,7 @@ TUNNEL = TunnelEndpointSpec(
     remote=Subnets(pod_cidrs=list(HOME_NETWORKS)),
     remote_seen=Subnets(pod_cidrs=[str(one) for one in PEER]),
 )
-SEEN = Seen(home="shop", here=AT_LENDER, tunnel=TUNNEL)
+SEEN = TenantContext(home="shop", here=AT_LENDER, tunnel=TUNNEL)
 AS_SEEN = {home: lender for end in ENDS.values() for home, lender in zip(end.home, end.lender, strict=True) if home}
 DNS = {"k8s-app": "kube-dns"}
 
@@ -144,7 +144,7 @@ class SentTests(SynchronousTestCase):
             "egress": [{"to": [peer], "ports": [{"protocol": "UDP", "port": 53}]}],
         }
         made = record("shop", {"dns": spec}, known)
-        around = Surroundings(name_servers=[("10.201.0.77", 7053)])
+        around = KnownNetworks(name_servers=[("10.201.0.77", 7053)])
         sent = read(over_the_wire(made), attrs.evolve(SEEN, around=around))
         (policy,) = [
             one

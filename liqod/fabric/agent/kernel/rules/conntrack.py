@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from liqod.fabric.agent.kernel.model import Step
+from liqod.fabric.agent.kernel.model import HostCommand
 from liqod.fabric.state.network import Link
 
 FLUSHED = "nat_"
@@ -33,7 +33,9 @@ def flushed_marks(links: Iterable[Link], known: Collection[str]) -> list[str]:
     return sorted({flushed_mark(link) for link in links} & set(known))
 
 
-def export_flush_steps(sets: Mapping[str, frozenset[str]], known: Mapping[str, frozenset[str]]) -> Iterator[Step]:
+def export_flush_steps(
+    sets: Mapping[str, frozenset[str]], known: Mapping[str, frozenset[str]]
+) -> Iterator[HostCommand]:
     """Yield the deletion of entries to exported addresses that now map to another address, or to none.
 
     ``sets`` are those that the table has now and ``known`` those that it had. This comes after the rules.
@@ -42,10 +44,10 @@ def export_flush_steps(sets: Mapping[str, frozenset[str]], known: Mapping[str, f
         for element in sorted(known[name] - sets.get(name, frozenset())):
             family = "ipv6" if name.endswith("6") else "ipv4"
             argv = ("conntrack", "-D", "-f", family, "--orig-dst", element.partition(" : ")[0])
-            yield Step(argv, harmless=NO_ENTRIES)
+            yield HostCommand(argv, harmless=NO_ENTRIES)
 
 
-def flush_steps(table: str, links: Iterable[Link], known: Collection[str]) -> Iterator[Step]:
+def flush_steps(table: str, links: Iterable[Link], known: Collection[str]) -> Iterator[HostCommand]:
     """Yield the deletion of entries of new or changed links, and then what notes that; nothing for others.
 
     ``known`` are the chains that are there. This comes after rules and routes: a packet that came earlier would make an
@@ -56,6 +58,6 @@ def flush_steps(table: str, links: Iterable[Link], known: Collection[str]) -> It
         for network in link.remote:
             for end in ("--orig-src", "--orig-dst"):
                 argv = ("conntrack", "-D", "-f", f"ipv{network.version}", end, str(network))
-                yield Step(argv, harmless=NO_ENTRIES)
+                yield HostCommand(argv, harmless=NO_ENTRIES)
     if new:
-        yield Step(("nft", "-f", "-"), "".join(f"add chain {table} {mark}\n" for mark in sorted(new)))
+        yield HostCommand(("nft", "-f", "-"), "".join(f"add chain {table} {mark}\n" for mark in sorted(new)))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from liqod.fabric.agent.kernel.model import Desired, Overlay
+from liqod.fabric.agent.kernel.model import DesiredKernel, Overlay
 from liqod.fabric.agent.kernel.rules.guest_rules import from_guests, guest_sets, peer_digest, to_guests
 from liqod.fabric.agent.kernel.rules.service_rules import (
     forward_offloaded,
@@ -29,7 +29,7 @@ from liqod.fabric.state.network import ExportedAddress, Link
 from liqod.model.records.network import Network
 
 
-def gateway_sets(desired: Desired) -> Mapping[str, frozenset[str]]:
+def gateway_sets(desired: DesiredKernel) -> Mapping[str, frozenset[str]]:
     """Return the named sets of addresses: our pods that may talk with each peer, and the hosts of the overlay."""
     found = {**guest_sets(map(guests_of, desired.links)), **service_sets(desired.links)}
     if desired.overlay is not None:
@@ -55,7 +55,7 @@ def _export_sets(link: Link, family: str) -> Mapping[str, frozenset[str]]:
     }
 
 
-def gateway_chains(desired: Desired) -> list[tuple[str, list[str]]]:
+def gateway_chains(desired: DesiredKernel) -> list[tuple[str, list[str]]]:
     """Return each chain's head and its rules."""
     device, links = desired.device, desired.links
     return [

@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from liqod.fabric.agent.kernel.model import Desired, NodeDesired, Rules, Step
+from liqod.fabric.agent.kernel.model import DesiredKernel, DesiredNodeKernel, HostCommand, NftablesTable
 from liqod.fabric.agent.kernel.rules.conntrack import FLUSHED, flushed_marks
 from liqod.fabric.agent.kernel.rules.gateway_rules import gateway_chains, gateway_sets
 from liqod.fabric.agent.kernel.rules.node_rules import node_chains, node_sets
@@ -28,7 +28,7 @@ _KINDS: Final = {
 """Sets, by the first word of their names, that hold other than single addresses."""
 
 
-def parse_table(text: str) -> Rules | None:
+def parse_table(text: str) -> NftablesTable | None:
     """Return what ``nft -j list table inet liqod`` describes; None where there is no such table."""
     if not text:
         return None
@@ -43,17 +43,17 @@ def parse_table(text: str) -> Rules | None:
         elif "set" in entry or "map" in entry:
             found = entry.get("set") or entry["map"]
             sets[found["name"]] = frozenset(_element(one) for one in found.get("elem", []))
-    return Rules(mark, count, sets, frozenset(flushed))
+    return NftablesTable(mark, count, sets, frozenset(flushed))
 
 
-def table_steps(desired: Desired | NodeDesired, observed: Rules | None) -> Iterator[Step]:
+def table_steps(desired: DesiredKernel | DesiredNodeKernel, observed: NftablesTable | None) -> Iterator[HostCommand]:
     """Yield the replacement of the whole table when its rules differ, else what changes in its sets."""
     chains = _chains(desired)
     mark = _mark(desired, chains)
     count = sum(len(rules) for _, rules in chains)
     sets = _sets(desired)
     if observed is None or observed.mark != mark or observed.count != count or observed.sets.keys() != sets.keys():
-        yield Step(("nft", "-f", "-"), render(desired, observed.flushed if observed is not None else ()))
+        yield HostCommand(("nft", "-f", "-"), render(desired, observed.flushed if observed is not None else ()))
         return
     lines = []
     for name, wanted in sets.items():
@@ -64,16 +64,16 @@ def table_steps(desired: Desired | NodeDesired, observed: Rules | None) -> Itera
         if added := sorted(wanted - have):
             lines.append(f"add element {NAME} {name} {{ {', '.join(added)} }}")
     if lines:
-        yield Step(("nft", "-f", "-"), "\n".join(lines) + "\n")
+        yield HostCommand(("nft", "-f", "-"), "\n".join(lines) + "\n")
 
 
-def removal_steps(observed: Rules | None) -> Iterator[Step]:
+def removal_steps(observed: NftablesTable | None) -> Iterator[HostCommand]:
     """Yield the removal of the table."""
     if observed is not None:
-        yield Step(("nft", "-f", "-"), f"delete table {NAME}\n")
+        yield HostCommand(("nft", "-f", "-"), f"delete table {NAME}\n")
 
 
-def render(desired: Desired | NodeDesired, flushed: Collection[str] = ()) -> str:
+def render(desired: DesiredKernel | DesiredNodeKernel, flushed: Collection[str] = ()) -> str:
     """Return the script that replaces the table; the ``flushed`` marks of present links are carried over."""
     chains = _chains(desired)
     # Deleting a table that does not exist fails: declaring it first makes the script work in both cases.
@@ -89,7 +89,7 @@ def render(desired: Desired | NodeDesired, flushed: Collection[str] = ()) -> str
     for head, rules in chains:
         name, _, hook = head.partition(" ")
         lines += [f"\tchain {name} {{", f"\t\t{hook}", *(f"\t\t{rule}" for rule in rules), "\t}"]
-    links = desired.links if isinstance(desired, Desired) else ()
+    links = desired.links if isinstance(desired, DesiredKernel) else ()
     for mark in (*flushed_marks(links, flushed), _mark(desired, chains)):
         lines += [f"\tchain {mark} {{", "\t}"]
     lines.append("}")
@@ -106,14 +106,14 @@ def _element(element: Any) -> str:
     return str(element)
 
 
-def _mark(desired: Desired | NodeDesired, chains: Sequence[tuple[str, Sequence[str]]]) -> str:
+def _mark(desired: DesiredKernel | DesiredNodeKernel, chains: Sequence[tuple[str, Sequence[str]]]) -> str:
     digest = hashlib.sha256(repr((chains, sorted(_sets(desired)))).encode()).hexdigest()
     return _MARK + digest[:16]
 
 
-def _chains(desired: Desired | NodeDesired) -> list[tuple[str, list[str]]]:
-    return gateway_chains(desired) if isinstance(desired, Desired) else node_chains(desired)
+def _chains(desired: DesiredKernel | DesiredNodeKernel) -> list[tuple[str, list[str]]]:
+    return gateway_chains(desired) if isinstance(desired, DesiredKernel) else node_chains(desired)
 
 
-def _sets(desired: Desired | NodeDesired) -> Mapping[str, frozenset[str]]:
-    return gateway_sets(desired) if isinstance(desired, Desired) else node_sets(desired)
+def _sets(desired: DesiredKernel | DesiredNodeKernel) -> Mapping[str, frozenset[str]]:
+    return gateway_sets(desired) if isinstance(desired, DesiredKernel) else node_sets(desired)

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from liqod.fabric.agent.kernel.model import NodeDesired
+from liqod.fabric.agent.kernel.model import DesiredNodeKernel
 from liqod.fabric.agent.kernel.rules.gateway_rules import clamp_rules, overlay_guard
 from liqod.fabric.agent.kernel.rules.guest_rules import from_guests, guest_sets, to_guests
 
 
-def node_sets(desired: NodeDesired) -> Mapping[str, frozenset[str]]:
+def node_sets(desired: DesiredNodeKernel) -> Mapping[str, frozenset[str]]:
     """Return the named sets of addresses: the hosts that frames of the overlay may come from, and peers' pods here."""
     version = 6 if ":" in desired.overlay.local else 4
     hosts = {f"hosts_{version}": frozenset(vtep.address for vtep in desired.overlay.vteps)}
     return {**hosts, **guest_sets(desired.guests)}
 
 
-def node_chains(desired: NodeDesired) -> list[tuple[str, list[str]]]:
+def node_chains(desired: DesiredNodeKernel) -> list[tuple[str, list[str]]]:
     """Return each chain's head and its rules."""
     device = desired.overlay.device
     entering = [
@@ -51,6 +51,6 @@ def node_chains(desired: NodeDesired) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _from_gateway(desired: NodeDesired) -> list[str]:
+def _from_gateway(desired: DesiredNodeKernel) -> list[str]:
     local = desired.overlay.local
     return [f'iifname "{desired.overlay.device}" {"ip6" if ":" in local else "ip"} daddr {local} accept']
