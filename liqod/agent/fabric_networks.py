@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from attrs import frozen
 
 from liqod.fabric.service import Fabric
 from liqod.flow.observe import Latest
 from liqod.kubelet.common.network import WITHOUT_TUNNEL, OwnNetworkCheck
 from liqod.kubelet.common.readiness import Readiness
+from liqod.kubelet.service import Kubelets
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Claims
 
 
-class Claimant(Protocol):
-    """Who claims addresses (``kubelet.service.Kubelets``)."""
-
-    def claims(self, peer: ClusterID) -> Claims:
-        """Return the single addresses that a lender's pods have to reach."""
-        ...
-
-
-class NoClaimant:
-    """Claims nothing, and does not know whether there is more: what was exported stays."""
-
-    def claims(self, peer: ClusterID) -> Claims:
-        """Return incomplete claims of nothing."""
-        return Claims()
-
-
 class FabricNetworks:
-    """The networks to all lenders, and what the fabric wants to know of virtual kubelets (``NetworkUser``)."""
+    """The networks to all lenders."""
 
     def __init__(self, fabric: Fabric, own: OwnNetworkCheck) -> None:
-        self.claimant: Claimant = NoClaimant()
         self._fabric = fabric
         self._own = own
         own.revision.subscribe(lambda _: self._own_changed())
         self._known: dict[ClusterID, FabricNetwork] = {}
-        fabric.attach(self)
 
     def to(self, lender: ClusterID) -> FabricNetwork:
         """Return the network to one lender; one is kept for each lender that there has been."""
@@ -50,10 +33,6 @@ class FabricNetworks:
         """Have the fabric read again which addresses are claimed."""
         self._fabric.refresh()
 
-    def claims(self, peer: ClusterID) -> Claims:
-        """Return the single addresses that a lender's pods have to reach."""
-        return self.claimant.claims(peer)
-
     def network_changed(self) -> None:
         """Read the status of every network again, and note that addresses may be translated to others."""
         for network in self._known.values():
@@ -62,6 +41,22 @@ class FabricNetworks:
     def _own_changed(self) -> None:
         for network in self._known.values():
             network.own_changed()
+
+
+@frozen
+class FabricUser:
+    """What the fabric needs of virtual kubelets (``NetworkUser``)."""
+
+    kubelets: Kubelets
+    networks: FabricNetworks
+
+    def claims(self, peer: ClusterID) -> Claims:
+        """Return the single addresses that a lender's pods have to reach."""
+        return self.kubelets.claims(peer)
+
+    def network_changed(self) -> None:
+        """Read the status of every network again."""
+        self.networks.network_changed()
 
 
 class FabricNetwork:

@@ -29,6 +29,7 @@ from liqod.agent.host.kept_versions import KeptVersions
 from liqod.agent.host.leader_identity import LeaderIdentity
 from liqod.agent.host.sdnotify import Notifier
 from liqod.agent.host.watchdog import Watchdog
+from liqod.agent.making import DaemonContext, make_names
 from liqod.agent.metrics import register
 from liqod.agent.state import (
     Campaigning,
@@ -45,7 +46,6 @@ from liqod.agent.state import (
 )
 from liqod.agent.wiring import Features, ReadinessCondition
 from liqod.config.schema import Settings
-from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.agent.node import NodeFabric
 from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.flow.backoff import Backoff
@@ -254,23 +254,12 @@ class Agent(Service):
     async def _as_node(self, client: Client) -> None:
         """Lead this host's pods to the gateway and do nothing else, for as long as this daemon runs."""
         self._last_failure = None
-        await self._follow_records(client, NodeFabric, self._leaving)
+        await self._follow_records(client, lambda context: NodeFabric(context.fabric_host()), self._leaving)
 
     async def _as_names(self, client: Client) -> None:
         """Answer tenants' questions for names and do nothing else, for as long as this daemon runs."""
         self._last_failure = None
-        await self._follow_records(client, self._names_on, self._leaving)
-
-    def _names_on(self, host: FabricHost) -> Names:
-        return Names(
-            host.reactor,
-            host.client,
-            host.informers,
-            host.settings,
-            host.address,
-            wall=host.wall,
-            metrics=host.metrics,
-        )
+        await self._follow_records(client, make_names, self._leaving)
 
     async def _as_gateway(self, client: Client, lost: Gate) -> None:
         """Make this host's network as the records say and do nothing else, until the lease is lost."""
@@ -278,27 +267,17 @@ class Agent(Service):
         ended = Gate()
         waits = [reason.wait().addCallbacks(lambda _: ended.open(), _no_longer) for reason in (lost, self._leaving)]
         try:
-            await self._follow_records(client, RecordedFabric, ended)
+            await self._follow_records(client, lambda context: RecordedFabric(context.fabric_host()), ended)
         finally:
             for wait in waits:
                 wait.cancel()
 
     async def _follow_records(
-        self, client: Client, make: Callable[[FabricHost], NodeFabric | RecordedFabric | Names], ended: Gate
+        self, client: Client, make: Callable[[DaemonContext], NodeFabric | RecordedFabric | Names], ended: Gate
     ) -> None:
-        informers = Informers(client, self._reactor)
-        address = self.settings.kubelet.node_address or own_address(client.config.server)
-        host = FabricHost(
-            reactor=self._reactor,
-            client=client,
-            informers=informers,
-            settings=self.settings,
-            address=address,
-            metrics=self.registry,
-            wall=self._wall,
-        )
-        self.node = node = make(host)
-        informers.startService()
+        context = self._context(client)
+        self.node = node = make(context)
+        context.informers.startService()
         node.startService()
         refresh = self._refreshing(lambda: self.state.set(Routing(node.summary, node.converged)))
         try:
@@ -313,7 +292,19 @@ class Agent(Service):
             self.state.set(Stopping())
             self.node = None
             await node.stopService()
-            await informers.stopService()
+            await context.informers.stopService()
+
+    def _context(self, client: Client) -> DaemonContext:
+        return DaemonContext(
+            reactor=self._reactor,
+            client=client,
+            informers=Informers(client, self._reactor),
+            settings=self.settings,
+            address=self.settings.kubelet.node_address or own_address(client.config.server),
+            hostname=self._hostname,
+            metrics=self.registry,
+            wall=self._wall,
+        )
 
     async def _announce(self, node: NodeFabric | RecordedFabric | Names) -> None:
         """Say that this process is ready once it does what the records say."""
@@ -375,17 +366,7 @@ class Agent(Service):
         home = self.home = await homes.refreshed(client, self.settings, self.home, self._wall())
         self.state.set(Leading(Unmet("Starting", "the features are starting")))
         self._log.info("this daemon leads as {identity}", identity=self._identity)
-        address = self.settings.kubelet.node_address or own_address(client.config.server)
-        features = self.features = Features(
-            self._reactor,
-            client,
-            home,
-            self.settings,
-            address=address,
-            host=self._hostname,
-            metrics=self.registry,
-            wall=self._wall,
-        )
+        features = self.features = Features(self._context(client), home)
         ended: Deferred[None] = Deferred()
         watching = Deferred.fromCoroutine(self._keep_status(features))
         starting = Deferred.fromCoroutine(features.start())

@@ -6,10 +6,11 @@ nothing in that table; an instance is lost only when a search that succeeded doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import msgspec
 from twisted.internet.interfaces import IReactorTime
 from twisted.names import dns
@@ -58,6 +59,14 @@ def _with_another_spec(key: Key, old: SearchDomain | None, new: SearchDomain | N
     return () if old is not None and new is not None and old.spec == new.spec else (key.name,)
 
 
+@attrs.define
+class _Searched:
+    """What was found in one domain, by instance, and how often in a row its search failed."""
+
+    found: dict[str, Resolved] = attrs.Factory(dict)
+    failures: int = 0
+
+
 class DomainSearch(Controller[str]):
     """Searches the domains of all SearchDomains; ``on_sightings`` gets the changes of what they list."""
 
@@ -79,8 +88,7 @@ class DomainSearch(Controller[str]):
         self._status_writer = StatusWriter(client, SEARCHDOMAINS, SearchDomain, self._domains)
         self._resolver = resolver
         self._on_sightings = on_sightings
-        self._found: dict[str, dict[str, Resolved]] = {}
-        self._failures: dict[str, int] = {}
+        self._searched: dict[str, _Searched] = {}
 
     def sources(self) -> Iterable[Source[str]]:
         """Every record, and those of which the spec changed: our own writes of statuses are no reason to search."""
@@ -94,8 +102,8 @@ class DomainSearch(Controller[str]):
     async def _search(self, name: str) -> float | None:
         record = self._domains.get(Key("", name))
         if record is None or record.metadata.deleting:
-            self._failures.pop(name, None)
-            self._report(name, {}, ())
+            if (known := self._searched.pop(name, None)) is not None:
+                self._report(known, {}, ())
             return None
         domain = record.spec.domain
         if not is_domain(domain):
@@ -103,58 +111,54 @@ class DomainSearch(Controller[str]):
                 record, self._status(record, "Failed", "NotADomain", f"{domain[:80]!r} is no DNS domain")
             )
             return None
-        known = sorted(each.metadata.name for each in self._domains.items())
-        if known.index(name) >= MAX_DOMAINS:
+        names = sorted(each.metadata.name for each in self._domains.items())
+        if names.index(name) >= MAX_DOMAINS:
             sentence = f"{MAX_DOMAINS} domains are searched at most; remove one"
             await self._record(record, self._status(record, "Failed", "TooManyDomains", sentence))
             return None
+        known = self._searched.setdefault(name, _Searched())
         try:
             found = await search(self._resolver(), domain)
         except SearchFailed as failure:
-            return await self._failed(record, str(failure))
-        self._failures.pop(name, None)
-        self._report(name, {seen.instance: seen for seen in found.seen}, found.unknown)
-        await self._record(record, self._success(record, name, found))
+            return await self._failed(record, known, str(failure))
+        known.failures = 0
+        self._report(known, {seen.instance: seen for seen in found.seen}, found.unknown)
+        await self._record(record, self._success(record, known.found, found))
         return found.again
 
-    async def _failed(self, record: SearchDomain, sentence: str) -> float:
-        name = record.metadata.name
-        attempt = self._failures.get(name, 0)
-        self._failures[name] = attempt + 1
+    async def _failed(self, record: SearchDomain, known: _Searched, sentence: str) -> float:
+        attempt = known.failures
+        known.failures += 1
         kept = f"{sentence}; searched again within {int(AFTER_FAILURE.longest)} s"
-        if self._found.get(name) or record.status.found:
+        if known.found or record.status.found:
             kept += ", what was found stays"
         await self._record(record, self._status(record, "Stale" if record.status.found else "Failed", "NoAnswer", kept))
         return AFTER_FAILURE.delay(attempt)
 
-    def _report(self, name: str, now: dict[str, Resolved], unknown: Container[str]) -> None:
+    def _report(self, known: _Searched, now: dict[str, Resolved], unknown: Container[str]) -> None:
         """Report changes; an instance that could not be resolved this time stays as it was."""
-        before = self._found.get(name, {})
+        before = known.found
         kept = {instance: seen for instance, seen in before.items() if instance in unknown and instance not in now}
-        now = {**now, **kept}
+        now = known.found = {**now, **kept}
         changes: list[Resolved | Lost] = [seen for instance, seen in now.items() if before.get(instance) != seen]
         changes += [Lost(instance) for instance in before if instance not in now]
-        if now:
-            self._found[name] = now
-        else:
-            self._found.pop(name, None)
         if changes:
             self._on_sightings(changes)
 
-    def _success(self, record: SearchDomain, name: str, found: SearchResult) -> SearchDomainStatus:
+    def _success(self, record: SearchDomain, known: Mapping[str, Resolved], found: SearchResult) -> SearchDomainStatus:
         peers = [
             FoundPeer(
                 cluster_id=candidate.cluster_id,
                 cluster_name=candidate.cluster_name,
                 address=join_address(candidate.host, candidate.port),
             )
-            for _, seen in sorted(self._found.get(name, {}).items())
+            for _, seen in sorted(known.items())
             for candidate in seen.candidates
         ]
         unresolved = "; ".join(
             f"{instance.rpartition(':')[2]}: {why}" for instance, why in sorted(found.unknown.items())
         )
-        message = f"{len(self._found.get(name, {}))} clusters" + (f"; not resolved: {unresolved}" if unresolved else "")
+        message = f"{len(known)} clusters" + (f"; not resolved: {unresolved}" if unresolved else "")
         status = self._status(
             record, "Found" if peers else "Empty", "PartlyResolved" if unresolved else "Searched", message
         )

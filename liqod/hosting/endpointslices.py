@@ -76,6 +76,15 @@ class WrittenSlice:
 _NEVER: Final = WrittenSlice("", SliceTemplate())
 
 
+@attrs.define
+class _Tracked:
+    """What is known of one name: what was written last, the addresses left out and why, and what is to be deleted."""
+
+    written: WrittenSlice = _NEVER
+    left_out: Mapping[str, str] = attrs.Factory(dict)
+    orphan: Orphan | None = None
+
+
 class ShadowEndpointSlices(Controller[Key]):
     """Reconciles each ShadowEndpointSlice with the EndpointSlice of its name; tenants take turns.
 
@@ -108,9 +117,7 @@ class ShadowEndpointSlices(Controller[Key]):
         self._lost = lost
         self._recorder = recorder
         self._refusals: RefusedWrites[Key] = RefusedWrites(REFUSED)
-        self._written: dict[Key, WrittenSlice] = {}
-        self._left_out: dict[Key, dict[str, str]] = {}
-        self._orphans: dict[Key, Orphan] = {}
+        self._tracked: dict[Key, _Tracked] = {}
 
     def sources(self) -> Iterable[Source[Key]]:
         """ShadowEndpointSlices, their slices, and the networks of tenants."""
@@ -144,17 +151,19 @@ class ShadowEndpointSlices(Controller[Key]):
         # The admission plugin NamespaceLifecycle answers 403 to every create in a terminating namespace.
         if shadow is None or self._namespaces.is_terminating(key.namespace):
             self._refusals.forget(key)
-            self._written.pop(key, None)
-            self._left_out.pop(key, None)
-            return await self._delete_orphan(key) if shadow is None else None
-        self._orphans.pop(key, None)
+            before = self._tracked.pop(key, None)
+            if shadow is not None:
+                return None
+            return await self._delete_orphan(key, None if before is None else before.orphan)
+        tracked = self._tracked.setdefault(key, _Tracked())
+        tracked.orphan = None
         tenant = await self._namespaces.tenant_of(key.namespace)
         if not tenant:
             self._record_event(shadow, "NotGranted", f"namespace {key.namespace} was granted to no cluster")
             return None
         if self._networks.is_awaited and not self._networks.has_tunnel(tenant):
             return None  # the facts of this cluster enqueue it when they are written; what is there stays until then
-        wanted = template_of(shadow, tenant, self._refused_addresses(shadow, tenant))
+        wanted = template_of(shadow, tenant, self._refused_addresses(shadow, tenant, tracked))
         present = self._slices.get(key)
         # While it is not known whether the path is lost the slice goes on saying what it said.
         lost = self._lost.value.get(tenant, says_lost(present))
@@ -163,14 +172,14 @@ class ShadowEndpointSlices(Controller[Key]):
         step = decide(shadow, present, wanted, lost=lost)
         if isinstance(step, Nothing):
             return None
-        written, now = self._written.get(key, _NEVER), self.clock.seconds()
+        written, now = tracked.written, self.clock.seconds()
         # Another controller may revert what is written (two writers): the writes are repeated with a growing back-off.
         again = written.again(shadow.metadata.uid, wanted, now)
         if again.creations.count > 1 and (wait := written.creations.wait(now)) > 0:
             return After(wait)
         try:
             if await self._apply(shadow, body_of(shadow, wanted, lost=lost), step):
-                self._written[key] = again
+                tracked.written = again
         except (Invalid, Forbidden, AlreadyExists) as error:
             return self._refused(shadow, error)
         self._refusals.forget(key)
@@ -208,15 +217,15 @@ class ShadowEndpointSlices(Controller[Key]):
                 await client.delete(ENDPOINTSLICES, key.name, key.namespace, uid=uid)
         return False
 
-    async def _delete_orphan(self, key: Key) -> After | None:
+    async def _delete_orphan(self, key: Key, orphan: Orphan | None) -> After | None:
         """Delete a slice whose ShadowEndpointSlice is gone, also at the API server; returns when to look again."""
         step = decide(None, self._slices.get(key), SliceTemplate())
         if not isinstance(step, Delete) or self._namespaces.is_terminating(key.namespace):
-            self._orphans.pop(key, None)
             return None
-        now, orphan = self.clock.seconds(), self._orphans.get(key)
+        now = self.clock.seconds()
         if orphan is None or orphan.uid != step.uid:
-            orphan = self._orphans[key] = Orphan(step.uid, now)
+            orphan = Orphan(step.uid, now)
+        self._tracked[key] = _Tracked(orphan=orphan)
         if (wait := orphan.since + COLLECTED - now) > 0:
             return After(wait)
         if not await self._namespaces.tenant_of(key.namespace):
@@ -231,17 +240,13 @@ class ShadowEndpointSlices(Controller[Key]):
             return After(STILL_THERE)
         return None
 
-    def _refused_addresses(self, shadow: ShadowEndpointSlice, tenant: str) -> Collection[str]:
+    def _refused_addresses(self, shadow: ShadowEndpointSlice, tenant: str, tracked: _Tracked) -> Collection[str]:
         """Return the addresses to leave out; an event records them when they change."""
-        key = shadow.metadata.key
         refused = refused_addresses(shadow, lambda address: self._networks.objection(tenant, address))
-        if refused and refused != self._left_out.get(key):
+        if refused and refused != tracked.left_out:
             parts = [f"the endpoint {address} {why}" for address, why in refused.items()]
             self._record_event(shadow, "AddressRefused", sentence("; ".join(parts)))
-        if refused:
-            self._left_out[key] = refused
-        else:
-            self._left_out.pop(key, None)
+        tracked.left_out = refused
         return refused
 
     def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:

@@ -28,12 +28,14 @@ MAX_TARGETS: Final = 4
 class HomePath:
     """What is known of one path; times are seconds of the reactor's clock.
 
-    ``lost`` None: not known, slices stay as they are. ``troubled_since``: when the network's doubt began.
+    ``lost`` None: not known, slices stay as they are. ``troubled_since``: when the network's doubt began. ``answered``
+    are the endpoints that answered when they were called last.
     """
 
     lost: bool | None = None
     answered_at: float | None = None
     troubled_since: float | None = None
+    answered: Collection[Target] = ()
 
 
 def tunnel_sign(status: TunnelEndpointStatus | None) -> bool | None:
@@ -63,7 +65,7 @@ def judge(before: HomePath, sign: bool | None, now: float) -> HomePath:
             lost = True
         elif before.answered_at > troubled:
             lost = False
-    return HomePath(lost, before.answered_at, troubled)
+    return evolve(before, lost=lost, troubled_since=troubled)
 
 
 def targets_of(

@@ -14,7 +14,7 @@ from twisted.internet.protocol import Factory, Protocol
 from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.flow.observe import Latest
-from liqod.hosting.home_path import HomePath, Target, judge, session_sign, targets_of, tunnel_sign
+from liqod.hosting.home_path import HomePath, judge, session_sign, targets_of, tunnel_sign
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.kube.cache.informer import Informer
@@ -57,7 +57,6 @@ class HomePaths(Controller[str]):
         self._namespaces = namespaces
         self._networks = networks
         self._paths: dict[str, HomePath] = {}
-        self._answered: dict[str, list[Target]] = {}
 
     def sources(self) -> Iterable[Source[str]]:
         yield watch(self._foreign, self._peer_changed)
@@ -92,12 +91,11 @@ class HomePaths(Controller[str]):
     async def reconcile(self, key: str) -> After | None:
         if not self._exists(key):
             self._paths.pop(key, None)
-            self._answered.pop(key, None)
             self._publish()
             return None
         path = self._judged(key)
         slices = [s for s in self._shadows.items() if self._namespaces.known_tenant(s.metadata.namespace) == key]
-        targets = self._targets(key, slices)
+        targets = targets_of(slices, path.answered, lambda address: not self._networks.objection(key, address))
         if not targets:
             return After(AT_EASE) if slices else None  # endpoints may become ready
         now = self.clock.seconds()
@@ -106,9 +104,9 @@ class HomePaths(Controller[str]):
             return After(left)
         calls = [Deferred.fromCoroutine(self._call(*target)) for target in targets]
         answers = await gatherResults(calls, consumeErrors=True)
-        self._answered[key] = [target for target, answer in zip(targets, answers, strict=True) if answer]
-        if any(answers):
-            self._paths[key] = evolve(self._paths.get(key, path), answered_at=self.clock.seconds())
+        answered = [target for target, answer in zip(targets, answers, strict=True) if answer]
+        answered_at = self.clock.seconds() if answered else path.answered_at
+        self._paths[key] = evolve(path, answered=answered, answered_at=answered_at)
         path = self._judged(key)
         if path.troubled_since is None:
             return After(AT_EASE)
@@ -142,10 +140,6 @@ class HomePaths(Controller[str]):
 
     def _publish(self) -> None:
         self.lost.set({tenant: path.lost for tenant, path in self._paths.items() if path.lost is not None})
-
-    def _targets(self, tenant: str, slices: Iterable[ShadowEndpointSlice]) -> list[Target]:
-        answered = self._answered.get(tenant, ())
-        return targets_of(slices, answered, lambda address: not self._networks.objection(tenant, address))
 
     async def _call(self, address: str, port: int) -> bool:
         """Return whether an endpoint, or its host, answers to a TCP connection; no byte is sent."""

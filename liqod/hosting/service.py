@@ -15,57 +15,26 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.audit.events import NO_AUDIT, Audit
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock
-from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, Watchable, always
-from liqod.hosting.endpointslice_forge import LABELS, EndpointSlice
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always
+from liqod.hosting.context import Caches, Grants, HostingContext, name_servers_of
 from liqod.hosting.endpointslices import ShadowEndpointSlices
 from liqod.hosting.home_paths import HomePaths
 from liqod.hosting.isolation.controller import NetworkPolicies
-from liqod.hosting.isolation.views import NetworkPolicy
+from liqod.hosting.namespace_limits import NamespaceLimits
 from liqod.hosting.shadowpods.controller import ShadowPods
 from liqod.hosting.tenants import authorizer
 from liqod.hosting.tenants.access import Access, ApiAccess
 from liqod.hosting.tenants.closing import ClosingNamespaces
-from liqod.hosting.tenants.contract import Contract
-from liqod.hosting.tenants.name_servers import NameServers
-from liqod.hosting.tenants.namespace_bounds import NamespaceBounds
-from liqod.hosting.tenants.namespaces import Namespaces, selector
+from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import TenantNetworks
-from liqod.hosting.tenants.quota.levels import Contracts
-from liqod.hosting.tenants.quota.offers import TenantOffers
-from liqod.hosting.tenants.quota.tenant_quotas import SELECTED, TenantQuotas
-from liqod.hosting.tenants.quota.tenant_records import TenantRecords
-from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.tenants.rights import BORROWER_ROLE
-from liqod.hosting.views import Counted, Pod
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
-from liqod.kube.resources import (
-    CLUSTERFACTS,
-    CONFIGMAPS,
-    ENDPOINTSLICES,
-    FOREIGNCLUSTERS,
-    NAMESPACES,
-    NETWORKPOLICIES,
-    PODS,
-    RESOURCEQUOTAS,
-    SECRETS,
-    SERVICES,
-    SHADOWENDPOINTSLICES,
-    SHADOWNETWORKPOLICYSETS,
-    SHADOWPODS,
-)
 from liqod.model.ids import ClusterID, parse_cluster_id
-from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, ORIGIN_LABEL
 from liqod.model.objects.api_request import RequestAttributes
-from liqod.model.objects.meta import Object, label_selector
 from liqod.model.objects.quantity import Resources
-from liqod.model.records.facts import ClusterFacts
-from liqod.model.records.home_policies import ShadowNetworkPolicySet
-from liqod.model.records.name_service import LABEL as NAME_SERVICE
-from liqod.model.records.name_service import NameService, NameSlice
 from liqod.model.records.offer import AccessGrant, Refusal
-from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice, ShadowPod
 
 
 class BorrowerRole(Controller[str]):
@@ -109,128 +78,39 @@ class Hosting(MultiService):
         audit: Audit = NO_AUDIT,
     ) -> None:
         super().__init__()
-        own = settings.hosting
-        contract = Contract.of(settings)
-        name_servers: NameServers | None = None
-        if settings.names.enabled:
-            name_servers = NameServers(
-                informers.of(SERVICES, NameService, labels=NAME_SERVICE),
-                informers.of(ENDPOINTSLICES, NameSlice, labels=NAME_SERVICE),
-            )
         self._cluster_id = cluster_id
-        namespaces = informers.of(NAMESPACES, Object, labels=selector())
-        self._offers = TenantOffers(informers.of(FOREIGNCLUSTERS, ForeignCluster))
+        caches = Caches.watched_by(informers, contents=bool(settings.hosting.tenant_contents))
+        grants = Grants.of(settings, informers, caches.namespaces)
+        self._offers = grants.offers
         self.networks = TenantNetworks(client, informers, settings.network)
-        contracts = Contracts(contract, namespaces)
-        bounds = NamespaceBounds(
-            client,
-            clock,
-            namespaces=namespaces,
-            offers=self._offers,
-            contracts=contracts,
-            metrics=metrics,
-        )
-        pods = informers.of(PODS, Pod, labels=f"{MANAGED_BY_LABEL}={MANAGED_BY_SHADOWPOD}")
-        # Before others use them: an informer notes sizes from its first object on, or never.
-        shadows = informers.of(SHADOWPODS, ShadowPod, sizes=True)
-        shadowslices = informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice, sizes=True)
-        sets = informers.of(SHADOWNETWORKPOLICYSETS, ShadowNetworkPolicySet, sizes=True)
-        policies = NetworkPolicies(
-            client,
-            clock,
-            namespaces=namespaces,
-            records=sets,
-            policies=informers.of(NETWORKPOLICIES, NetworkPolicy, labels=selector()),
-            pods=pods,
-            facts=informers.of(CLUSTERFACTS, ClusterFacts),
+        context = HostingContext(
+            client=client,
+            clock=clock,
+            caches=caches,
+            grants=grants,
             networks=self.networks,
-            contract=contract,
-            name_servers=name_servers,
-            metrics=metrics,
-        )
-        quotas = TenantQuotas(
-            client,
-            clock,
-            namespaces=namespaces,
-            quotas=informers.of(RESOURCEQUOTAS, ResourceQuota, fields=SELECTED),
-            offers=self._offers,
-            contracts=contracts,
-            metrics=metrics,
-        )
-        counted: dict[str, Watchable[int]] = {
-            SHADOWPODS.plural: shadows.sizes,
-            SHADOWENDPOINTSLICES.plural: shadowslices.sizes,
-            SHADOWNETWORKPOLICYSETS.plural: sets.sizes,
-        }
-        if own.tenant_contents:
-            # Without the label there are those of the cluster itself; an admission policy has tenants set it.
-            for kind in (CONFIGMAPS, SECRETS):
-                counted[kind.plural] = informers.of(kind, Counted, labels=ORIGIN_LABEL, sizes=True).sizes
-        records = TenantRecords(
-            client,
-            clock,
-            namespaces=namespaces,
-            counted=counted,
-            offers=self._offers,
-            contracts=contracts,
-            metrics=metrics,
-        )
-        self._namespaces = Namespaces(
-            client,
-            namespaces,
-            contract,
-            [quotas.apply, bounds.apply, policies.apply, records.apply],
-            peers=self._offers.trusted,
-        )
-        self._access = Access(client, self._namespaces, access, contract)
-        self._shadowpods = ShadowPods(
-            client,
-            clock,
-            shadows=shadows,
-            pods=pods,
-            nodes=self.networks.nodes,
-            namespaces=self._namespaces,
-            offers=self._offers,
+            name_servers=name_servers_of(settings, informers),
             recorder=recorder,
-            workers=own.workers,
-            contract=contract,
-            contracts=contracts,
-            name_servers=name_servers,
-            isolation=policies,
+            workers=settings.hosting.workers,
             wall=wall,
             metrics=metrics,
             audit=audit,
         )
-        paths = HomePaths(
-            clock,
-            shadows=shadowslices,
-            foreign=self._offers.informer,
-            namespaces=self._namespaces,
-            networks=self.networks,
-            metrics=metrics,
-        )
-        endpointslices = ShadowEndpointSlices(
-            client,
-            clock,
-            shadows=shadowslices,
-            slices=informers.of(ENDPOINTSLICES, EndpointSlice, labels=label_selector(LABELS)),
-            namespaces=self._namespaces,
-            networks=self.networks,
-            lost=paths.lost,
-            recorder=recorder,
-            workers=own.workers,
-            metrics=metrics,
-        )
+        limits = NamespaceLimits.of(context)
+        self._namespaces = limits.namespaces(context)
+        self._access = Access(client, self._namespaces, access, grants.contract)
+        self._shadowpods = _shadowpods(context, self._namespaces, limits.policies)
+        paths = _paths(context, self._namespaces)
         for controller in (
             BorrowerRole(clock, self._access, metrics=metrics),
-            bounds,
-            policies,
-            quotas,
-            records,
+            limits.bounds,
+            limits.policies,
+            limits.quotas,
+            limits.records,
             paths,
-            ClosingNamespaces(client, clock, namespaces, metrics=metrics),
+            ClosingNamespaces(client, clock, caches.namespaces, metrics=metrics),
             self._shadowpods,
-            endpointslices,
+            _endpointslices(context, self._namespaces, paths),
         ):
             controller.setServiceParent(self)
 
@@ -290,3 +170,51 @@ class Hosting(MultiService):
             raise Refusal("InvalidClusterID", str(error)) from None
         if peer == self._cluster_id:
             raise Refusal("InvalidClusterID", f"{peer} is the ID of this cluster itself; it lends nothing to itself")
+
+
+def _shadowpods(context: HostingContext, namespaces: Namespaces, policies: NetworkPolicies) -> ShadowPods:
+    caches, grants = context.caches, context.grants
+    return ShadowPods(
+        context.client,
+        context.clock,
+        shadows=caches.shadowpods,
+        pods=caches.pods,
+        nodes=context.networks.nodes,
+        namespaces=namespaces,
+        offers=grants.offers,
+        recorder=context.recorder,
+        workers=context.workers,
+        contract=grants.contract,
+        contracts=grants.contracts,
+        name_servers=context.name_servers,
+        isolation=policies,
+        wall=context.wall,
+        metrics=context.metrics,
+        audit=context.audit,
+    )
+
+
+def _paths(context: HostingContext, namespaces: Namespaces) -> HomePaths:
+    return HomePaths(
+        context.clock,
+        shadows=context.caches.shadowslices,
+        foreign=context.grants.offers.informer,
+        namespaces=namespaces,
+        networks=context.networks,
+        metrics=context.metrics,
+    )
+
+
+def _endpointslices(context: HostingContext, namespaces: Namespaces, paths: HomePaths) -> ShadowEndpointSlices:
+    return ShadowEndpointSlices(
+        context.client,
+        context.clock,
+        shadows=context.caches.shadowslices,
+        slices=context.caches.endpointslices,
+        namespaces=namespaces,
+        networks=context.networks,
+        lost=paths.lost,
+        recorder=context.recorder,
+        workers=context.workers,
+        metrics=context.metrics,
+    )

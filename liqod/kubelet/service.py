@@ -356,6 +356,8 @@ class Kubelets(Controller[Key]):
         if kubelet is not None:
             return await self._follow_record(key, kubelet, record, rests)
         if record is None:
+            if self._records.virtual_nodes.get(key) is None:
+                self._removed.discard(key)
             return None
         if rests is not None:
             return await self._rest(record, rests)

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.config.schema import StorageSettings
@@ -73,6 +73,19 @@ class StorageLenders(Protocol):
         ...
 
 
+@define
+class _Reclaimed:
+    """A volume whose data is to be deleted, or may be once its claim is gone.
+
+    ``unclaimed``: its claim was seen to be deleted; ``gate``: the one that was asked; ``attempts``: how often the
+    lender did not answer.
+    """
+
+    unclaimed: bool = False
+    gate: DeletionGate | None = None
+    attempts: int = 0
+
+
 class VolumeProvisioner(Controller[Key]):
     """Reconciles claims, and volumes (keys without a namespace); ``nodes`` are the virtual nodes.
 
@@ -106,9 +119,7 @@ class VolumeProvisioner(Controller[Key]):
         self.volumes: Informer[Volume] = informers.of(PERSISTENTVOLUMES, Volume, labels=labels)
         self._classes: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
         self._refusals: RefusedWrites[Key] = RefusedWrites()
-        self._unreachable: dict[Key, int] = {}
-        self._unclaimed: set[str] = set()
-        self._asked: dict[Key, DeletionGate] = {}
+        self._reclaimed: dict[Key, _Reclaimed] = {}
         self._queue_at_lender: ExclusiveQueue[Key] = ExclusiveQueue()
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
 
@@ -129,8 +140,9 @@ class VolumeProvisioner(Controller[Key]):
 
     def _claim_deleted(self, key: Key, claim: Claim) -> None:
         """Note that a claim with a volume of ours was seen to be deleted."""
-        if self.volumes.get(Key("", claim.spec.volume_name)) is not None:
-            self._unclaimed.add(claim.spec.volume_name)
+        key = Key("", claim.spec.volume_name)
+        if self.volumes.get(key) is not None:
+            self._reclaimed.setdefault(key, _Reclaimed()).unclaimed = True
 
     async def prepare(self) -> None:
         """Create the class for claims that follow their pods, unless there is one of that name.
@@ -175,7 +187,8 @@ class VolumeProvisioner(Controller[Key]):
             return self._failed(key, error)
         if again is None and not self._queue_at_lender.waits(key):
             self._refusals.forget(key)
-            self._unreachable.pop(key, None)
+            if (reclaimed := self._reclaimed.get(key)) is not None:
+                reclaimed.attempts = 0
         return again
 
     def _failed(self, key: Key, error: ApiError) -> After | None:
@@ -299,26 +312,27 @@ class VolumeProvisioner(Controller[Key]):
             self.enqueue(following)
 
     async def _reclaim(self, key: Key, volume: Volume | None) -> After | None:
-        name = key.name
-        if volume is None:
-            self._unclaimed.discard(name)
+        name, reclaimed = key.name, self._reclaimed.get(key) or _Reclaimed()
         if volume is None or not _is_deletable(volume):
-            if (asked := self._asked.pop(key, None)) is not None:
+            if (asked := reclaimed.gate) is not None:
                 asked.forget(PERSISTENTVOLUMES.plural, key, gone=volume is None)
+            reclaimed.gate = None
+            if volume is None:
+                self._reclaimed.pop(key, None)
             return None
+        self._reclaimed[key] = reclaimed
         lender = forge.lender_of(volume)
         if not lender:
             await self._client.delete(PERSISTENTVOLUMECLAIMS, name, self._settings.namespace)
-        elif not await self._deleted_there(volume, ClusterID(lender)):
-            attempt = self._unreachable.get(key, 0)
-            self._unreachable[key] = attempt + 1
-            return After(UNREACHABLE_RETRY.delay(attempt))
+        elif not await self._deleted_there(volume, ClusterID(lender), reclaimed):
+            reclaimed.attempts += 1
+            return After(UNREACHABLE_RETRY.delay(reclaimed.attempts - 1))
         # After the data: the volume is the only record of it. The controller manager deletes only volumes of its own
         # plugins, and leaves the others to their provisioner.
         await self._client.delete(PERSISTENTVOLUMES, name, uid=volume.metadata.uid)
         return None
 
-    async def _deleted_there(self, volume: Volume, peer: ClusterID) -> bool:
+    async def _deleted_there(self, volume: Volume, peer: ClusterID, reclaimed: _Reclaimed) -> bool:
         """Delete the claim at the lender; return False while the lender does not answer.
 
         Without the remote namespace the claim is gone, too: deleting a namespace deletes its objects.
@@ -332,7 +346,7 @@ class VolumeProvisioner(Controller[Key]):
         remote = lender.namespaces.get(reference.namespace)
         if remote is None:
             return True
-        if lender.client is None or not self._may_delete(lender, volume):
+        if lender.client is None or not self._may_delete(lender, volume, reclaimed):
             return False
         try:
             there = await lender.client.get(PERSISTENTVOLUMECLAIMS, reference.name, remote, view=Object)
@@ -341,21 +355,21 @@ class VolumeProvisioner(Controller[Key]):
         except (NotFound, Conflict):
             pass
         except KubeError as error:
-            if volume.key not in self._unreachable:
+            if not reclaimed.attempts:
                 self._log.warn(
                     "the data of {name} is not deleted yet: {error}", name=volume.metadata.name, error=str(error)
                 )
             return False
         return True
 
-    def _may_delete(self, lender: LenderStorage, volume: Volume) -> bool:
+    def _may_delete(self, lender: LenderStorage, volume: Volume, reclaimed: _Reclaimed) -> bool:
         """Return whether the data of a volume may be deleted: not while its claim is merely missing at home."""
         kind, key, gate = PERSISTENTVOLUMES.plural, volume.metadata.key, lender.gate
-        if key.name in self._unclaimed:
+        if reclaimed.unclaimed:
             gate.observe_deletion(kind, key)
         peer = str(lender.context.lender)
         gate.register(kind, lambda: sum(forge.lender_of(each) == peer for each in self.volumes.items()), self.enqueue)
-        asked, self._asked[key] = self._asked.get(key), gate
+        asked, reclaimed.gate = reclaimed.gate, gate
         if asked is not None and asked is not gate:
             # It is of another virtual node of the lender, which answered before.
             asked.forget(kind, key)

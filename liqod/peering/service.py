@@ -21,7 +21,6 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from liqod.acceptance.stages import AcceptanceRules
 from liqod.audit.events import NO_AUDIT, Audit
 from liqod.config.schema import Settings
 from liqod.flow.backoff import Backoff
@@ -228,10 +227,6 @@ class Peering(MultiService):
         """Return an endpoint that connects to the API relay of a lender, and verifies its key before it sends."""
         callers = self._callers
         return RelayEndpoint(self._reactor, self._tls, lambda: callers.addresses(peer), lambda: callers.keys(peer))
-
-    def use_rules(self, rules: AcceptanceRules) -> None:
-        """Replace the acceptance rules: for tests; the daemon reads its settings at the start."""
-        self._acceptance.use_rules(rules)
 
     # Start and stop.
 

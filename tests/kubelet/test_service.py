@@ -74,6 +74,22 @@ class KubeletTests(sandboxes.Sandboxes, patch_cases.PatchCase, cases.KubeletCase
         routes = [self.kubelets.route(Key(self.space, name)) for name in ("web", "db")]
         self.assertEqual([route.there for route in routes if route is not None], [True, False])
 
+    async def test_a_record_that_has_no_node(self) -> None:
+        """Of a record that goes without ever having had a node nothing is remembered."""
+        await self.node_is("True")
+        namespace = tenant_namespace(self.peer)
+        spec = {"clusterID": str(self.peer), "nodeName": self.node}
+        await self.home.create(VIRTUALNODES, {"metadata": {"name": "second", "namespace": namespace}, "spec": spec})
+
+        async def rests() -> bool:
+            record = await self.home.get(VIRTUALNODES, "second", namespace)
+            return "has the node name" in str(record.get("status"))
+
+        await self.eventually(rests)
+        await self.home.delete(VIRTUALNODES, "second", namespace)
+        await self.pause(0.5)
+        self.assertEqual((self.kubelets._removed, len(self.kubelets)), (set(), 1))
+
     async def test_a_session_that_is_back(self) -> None:
         """When the peering says that the lender is no longer suspect, its API server is asked at once."""
         await self.node_is("True")

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import FailTest, TestCase
 
+from liqod.acceptance.stages import AcceptanceRules
 from liqod.audit.events import AuditEvent
 from liqod.config.schema import AcceptanceSettings, NetworkSettings, PeeringSettings, Settings
 from liqod.identity.certs import KeyPair, generate
@@ -28,6 +29,7 @@ from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode
+from liqod.peering.borrowing.acceptance_loop import ALL, AcceptanceLoop
 from liqod.peering.changes import Changes
 from liqod.peering.controller import PeeringContext
 from liqod.peering.ports import OwnCluster
@@ -130,6 +132,13 @@ def context_of(clock: Any, peers: Mapping[ClusterID, Any] | None = None, client:
     """Return what a controller of peers works with, for one that is tested alone."""
     known = cast(dict[ClusterID, Peer], peers if peers is not None else {})
     return PeeringContext(client=client, clock=clock, peers=known, changes=Changes(), refusals=RefusalLog(clock))
+
+
+def use_rules(loop: AcceptanceLoop, rules: AcceptanceRules) -> None:
+    """Replace the rules of a loop and have all offers decided again, as a start with other settings does."""
+    loop._rules = rules
+    loop._touched.update(loop._tracked)
+    loop.enqueue(ALL)
 
 
 def settings(**peering: Any) -> Settings:

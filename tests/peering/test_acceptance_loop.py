@@ -29,7 +29,7 @@ from liqod.peering.changes import Change
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.session.peer import Received
 from tests.clocks import HostClock
-from tests.peering.clusters import context_of
+from tests.peering.clusters import context_of, use_rules
 
 TTL = 1800
 RULES = AcceptanceRules(policy="AutoAcceptAll", maximum=5)
@@ -127,7 +127,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
     def offers_changed(self, peer: ClusterID | None = None) -> None:
         """Let the loop know of a change of one offer, or of the rules and so of all."""
         if peer is None:
-            self.decisions.use_rules(RULES)
+            use_rules(self.decisions, RULES)
         else:
             self.context.changes.notify(Change.OFFER_RECEIVED, peer)
 

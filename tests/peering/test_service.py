@@ -19,7 +19,7 @@ from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.records.offer import PeerUnreachable, Refusal
 from liqod.peering.records import foreignclusters as records
 from tests.identity.tls_pair import DAY, Authority
-from tests.peering.clusters import FakeSighting, PairCase, PeerCluster, accepting, keypair, settings
+from tests.peering.clusters import FakeSighting, PairCase, PeerCluster, accepting, keypair, settings, use_rules
 
 
 class TrustTests(PairCase):
@@ -294,10 +294,10 @@ class OfferTests(PairCase):
 
         await self.becomes(lambda: reason("NoRoom"), "the second is refused for room")
         self.assertEqual((await second.cluster_record(home)).status.lent.reason, "NoRoom")  # type: ignore[union-attr]
-        home.peering.use_rules(AcceptanceRules("AutoAcceptMax", 0))
+        use_rules(home.peering._acceptance, AcceptanceRules("AutoAcceptMax", 0))
         await self.pause(0.2)
         self.assertEqual((await home.offer_record(first)).status.phase, "Accepted")
-        home.peering.use_rules(AcceptanceRules("AutoAcceptMax", 1))
+        use_rules(home.peering._acceptance, AcceptanceRules("AutoAcceptMax", 1))
         await home.admin.patch(ADVERTISEMENTS, advertisement_name(first.id), {"spec": {"decision": "Refuse"}})
         await self.peered(home, second)
 

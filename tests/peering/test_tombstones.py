@@ -14,6 +14,7 @@ from liqod.kube.errors import AlreadyExists, Forbidden, NotFound
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.unpeering import FINALIZER, Tombstone, read
+from liqod.model.records.unpeering import write as write_tombstone
 from liqod.model.records.views import ForeignCluster, ForeignClusterSpec
 from liqod.model.timestamps import rfc3339
 from liqod.peering.records.tombstones import AFTERWARDS, KEPT, Tombstones
@@ -127,6 +128,18 @@ class TombstoneTests(TombstoneCase):
         self.assertEqual(after.get(peer), self.tombstones.get(peer))
         self.assertIsNone(after.get(ClusterID("milan")))
         self.assertIsNone(after.get(ClusterID("not a label")))
+
+    def test_one_that_was_dropped_leaves_nothing_behind(self) -> None:
+        """That the write of a tombstone failed is no longer said of its peer once it was dropped."""
+        for write in (self.tombstones.put(ROME, self.tombstone()), self.tombstones.mark_notified(ROME)):
+            self.server.refusals = 1
+            self.failureResultOf(Deferred.fromCoroutine(write), Forbidden)
+        self.clock.advance(AFTERWARDS + 1)
+        self.does(self.tombstones.put(ClusterID("milan"), self.tombstone(1)))
+        self.assertIsNone(self.tombstones.get(ROME))
+        self.server.data = {ROME: write_tombstone(self.tombstone(2))}
+        self.does(self.tombstones.load())
+        self.assertTrue(self.tombstones.is_written(ROME))
 
     def test_the_oldest_make_room(self) -> None:
         """Only so many are kept, and a person's trust takes one away; with the last one the ConfigMap goes."""

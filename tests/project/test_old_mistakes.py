@@ -13,7 +13,7 @@ from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
 from liqod.kubelet.common.readiness import READY, judge, not_ready
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, remote_namespace
-from tests.peering.clusters import PairCase, accepting, settings
+from tests.peering.clusters import PairCase, accepting, settings, use_rules
 
 
 class CountingTests(SynchronousTestCase):
@@ -81,9 +81,9 @@ class WatchingTests(PairCase):
             return (await home.offer_record(lenders[number])).status.phase == phase
 
         await self.becomes(lambda: is_in(0, "Pending"), "the first waits for a person")
-        home.peering.use_rules(AcceptanceRules("AutoAcceptAll"))
+        use_rules(home.peering._acceptance, AcceptanceRules("AutoAcceptAll"))
         await self.becomes(lambda: is_in(0, "Accepted"), "the first is accepted")
-        home.peering.use_rules(AcceptanceRules("Manual"))
+        use_rules(home.peering._acceptance, AcceptanceRules("Manual"))
         home.sees(*lenders)
         await self.becomes(lambda: is_in(1, "Pending"), "the second waits for a person")
         self.assertTrue(await is_in(0, "Accepted"))

@@ -195,7 +195,7 @@ class GatewayAgent(MultiService):
                 key: TunnelReport(one.endpoint, one.handshake, one.received, one.handshake_at)
                 for key, one in tunnels.items()
             },
-            probes={name: health.result for name, health in self._prober.health.items()},
+            probes={name: target.health.result for name, target in self._prober.targets.items()},
             pods=dict(self._pinger.paths),
         )
 

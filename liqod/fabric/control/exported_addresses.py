@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import attrs
@@ -72,6 +72,21 @@ class _View:
         return self.own.seen(address) or self.peer.original(address)
 
 
+@attrs.define
+class _Peer:
+    """What was derived for one peer, and what from: exports from ``inputs``, whose first is the policy."""
+
+    view: _View | None = None
+    inputs: tuple[ExportPolicy, Sequence[Export], Claims] | None = None
+    unnamed: frozenset[str] = frozenset()
+    exports: list[Export] = attrs.Factory(list)
+    left_out: list[str] = attrs.Factory(list)
+
+    @property
+    def policy(self) -> ExportPolicy | None:
+        return None if self.inputs is None else self.inputs[0]
+
+
 class ExportedAddresses:
     """The addresses that peers reach here besides pods; ``user`` claims those that a peer has to reach.
 
@@ -84,11 +99,7 @@ class ExportedAddresses:
         self._records = records
         self._closed = closed
         self.user: NetworkUser = user or NoUser()
-        self._views: dict[ClusterID, _View] = {}
-        self._policies: dict[ClusterID, ExportPolicy] = {}
-        self._unnamed: dict[ClusterID, frozenset[str]] = {}
-        self._assigned: dict[ClusterID, tuple[object, list[Export]]] = {}
-        self._left_out: dict[ClusterID, list[str]] = {}
+        self._peers: dict[ClusterID, _Peer] = {}
 
     def seen(self, peer: ClusterID, address: str) -> str:
         """Return how a peer's pods reach an address here; empty while (or because) they cannot."""
@@ -105,48 +116,46 @@ class ExportedAddresses:
         config = self._records.config(peer)
         if config is None:
             return None
-        view = self._views.get(peer)
-        if view is None or view.config is not config:
-            view = _View(config, own_addresses(config), remote_addresses(config), exported_addresses(config))
-            self._views[peer] = view
-        return view
+        known = self._peers.setdefault(peer, _Peer())
+        if known.view is None or known.view.config is not config:
+            known.view = _View(config, own_addresses(config), remote_addresses(config), exported_addresses(config))
+        return known.view
 
     def objection(self, peer: ClusterID, address: str) -> str:
         """Return why a peer cannot reach an address that has to be claimed, as the rest of a sentence; or nothing."""
-        policy = self._policies.get(peer)
-        whole = address in self._unnamed.get(peer, ())
-        return export_refusal(address, policy, whole=whole) if policy is not None else ""
+        known = self._peers.get(peer) or _Peer()
+        if known.policy is None:
+            return ""
+        return export_refusal(address, known.policy, whole=address in known.unnamed)
 
     def limits(self, peer: ClusterID) -> object:
         """Return what decides which addresses a peer may reach, to be compared."""
-        return self._policies.get(peer), self._unnamed.get(peer, frozenset())
+        known = self._peers.get(peer) or _Peer()
+        return known.policy, known.unnamed
 
     def assign(self, local: LocalNetwork, config: NetworkConfig) -> list[Export]:
         """Return the exports to write to the record of a peer."""
         peer = ClusterID(config.metadata.name)
         policy = _policy(local, config, self._records.configs(), closed=self._closed)
         inputs = policy, config.spec.exports, self.user.claims(peer)
-        known = self._assigned.get(peer)
-        if known is not None and known[0] == inputs:
-            return known[1]
-        self._policies[peer] = policy
-        self._unnamed[peer] = unnamed(inputs[2])
+        known = self._peers.setdefault(peer, _Peer())
+        if known.inputs == inputs:
+            return known.exports
         exports, left_out = assign_exports(*inputs)
-        self._assigned[peer] = inputs, exports
-        if left_out != self._left_out.get(peer, []):
+        known.inputs, known.unnamed, known.exports = inputs, unnamed(inputs[2]), exports
+        if left_out != known.left_out:
             self._log.warn(
                 "{count} addresses are not exported to {peer}: no free external address (NoExternalAddress)",
                 count=len(left_out),
                 peer=peer,
             )
-            self._left_out[peer] = left_out
+            known.left_out = left_out
         return exports
 
     def keep(self, peers: set[ClusterID]) -> None:
         """Drop what is cached for all other peers."""
-        for known in (self._policies, self._unnamed, self._assigned, self._left_out, self._views):
-            for peer in known.keys() - peers:
-                del known[peer]
+        for peer in self._peers.keys() - peers:
+            del self._peers[peer]
 
 
 def _policy(local: LocalNetwork, config: NetworkConfig, everyone: list[NetworkConfig], *, closed: bool) -> ExportPolicy:

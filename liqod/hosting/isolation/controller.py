@@ -55,14 +55,17 @@ SHARE: Final = 20.0
 LONGEST_PAUSE: Final = 60.0
 
 
-@attrs.define
+@attrs.define(kw_only=True)
 class _Namespace:
-    """What is known of home's policies for one namespace; ``current`` None: nothing yet.
+    """The pods and policies in one namespace, and what is known of home's; ``current`` None: nothing yet.
 
     ``record`` is the digest of the record that it is from, ``cause`` that of everything, ``wanted`` are the digests of
-    the policies by name. ``settled``: they are written, and pods may be created.
+    the policies by name. ``settled``: they are written, and pods may be created. ``lock`` is held by one step.
     """
 
+    pods: set[Key] = attrs.Factory(set)
+    policies: set[Key] = attrs.Factory(set)
+    lock: DeferredLock = attrs.Factory(DeferredLock)
     current: Compiled | None = None
     record: str = ""
     cause: str = ""
@@ -105,9 +108,6 @@ class NetworkPolicies(Controller[Key]):
         self._contract = contract
         self._name_servers = name_servers
         self._known: dict[str, _Namespace] = {}
-        self._pods_in: dict[str, set[Key]] = {}
-        self._policies_in: dict[str, set[Key]] = {}
-        self._locks: dict[str, DeferredLock] = {}
         self._thread = DeferredSemaphore(1)
         self._due: dict[str, float] = {}
         self._subscribers: Subscribers[Callable[[str], None]] = Subscribers()
@@ -143,10 +143,9 @@ class NetworkPolicies(Controller[Key]):
         """Write what differs in one namespace."""
         found = self._namespaces.get(key)
         if found is None or found.metadata.deleting or not (tenant := tenant_of(found)):
-            self._known.pop(key.name, None)
-            self._locks.pop(key.name, None)
+            self._drop(key.name)
             return None
-        return await self._alone(key.name, lambda: self._bring(tenant, found))
+        return await self._alone(key.name, lambda known: self._bring(tenant, found, known))
 
     async def apply(self, tenant: str, namespace: str) -> None:
         """Bound what pods of a namespace reach, before anything is created in it. Raises KubeError."""
@@ -154,18 +153,36 @@ class NetworkPolicies(Controller[Key]):
         found = self._namespaces.get(Key("", namespace))
         if found is None or not tenant_of(found):  # just created: the watch has not shown it
             policy = bounds.network_policy(tenant, namespace, self._contract, self._around(tenant))
-            await self._write(namespace, [policy] if policy is not None else [])
+            try:
+                await self._write(self._of(namespace), [policy] if policy is not None else [])
+            finally:
+                self._drop_empty(namespace)
             return
-        await self._alone(namespace, lambda: self._bring(tenant, found))
+        await self._alone(namespace, lambda known: self._bring(tenant, found, known))
 
-    async def _alone(self, namespace: str, step: Callable[[], Awaitable[After | None]]) -> After | None:
+    async def _alone(self, namespace: str, step: Callable[[_Namespace], Awaitable[After | None]]) -> After | None:
         """Take a step in a namespace, none other at the same time."""
-        lock = self._locks.setdefault(namespace, DeferredLock())
-        await lock.acquire()
+        known = self._of(namespace)
+        await known.lock.acquire()
         try:
-            return await step()
+            return await step(known)
         finally:
-            lock.release()
+            known.lock.release()
+
+    def _of(self, namespace: str) -> _Namespace:
+        return self._known.setdefault(namespace, _Namespace())
+
+    def _drop(self, namespace: str) -> None:
+        """Drop what is known of a namespace that is no tenant's, but for what is still in it."""
+        known = self._known.pop(namespace, None)
+        if known is not None and (known.pods or known.policies):
+            self._known[namespace] = _Namespace(pods=known.pods, policies=known.policies)
+
+    def _drop_empty(self, namespace: str) -> None:
+        """Drop a namespace that is gone, with the last object in it."""
+        known = self._of(namespace)
+        if not known.pods and not known.policies and self._namespaces.get(Key("", namespace)) is None:
+            del self._known[namespace]
 
     # Isolation
 
@@ -198,16 +215,15 @@ class NetworkPolicies(Controller[Key]):
 
     # One namespace
 
-    async def _bring(self, tenant: str, namespace: Object) -> After | None:
+    async def _bring(self, tenant: str, namespace: Object, known: _Namespace) -> After | None:
         name, record = namespace.metadata.name, self._records.get(Key(namespace.metadata.name, NAME))
-        known = self._known.setdefault(name, _Namespace())
         egress = bounds.network_policy(tenant, name, self._contract, self._around(tenant))
         limits = Bounds(tenant=tenant, namespace=name, egress=egress, labels=self._contract.labels)
         if record is None:
             return await self._without_record(name, known, limits)
         seen = self._seen(tenant, namespace)
         cause = _digest(record.digest, egress, seen)
-        if cause != known.cause or not self._is_written(name, known):
+        if cause != known.cause or not self._is_written(known):
             if (wait := self._due.pop(tenant, 0.0) - self.clock.seconds()) > 0:
                 self._due[tenant] = self.clock.seconds() + wait
                 return After(wait)
@@ -219,12 +235,12 @@ class NetworkPolicies(Controller[Key]):
             except Undecodable:
                 text = b""
             made = await self._compiled(tenant, text, seen, limits)
-            await self._follow(name, known, made)
+            await self._follow(known, made)
             # What was read may be newer: then the watch has yet to show it, and it is compiled once more.
             known.record, known.cause, known.settled = record.digest, cause, True
             for subscriber in self._subscribers:
                 subscriber(name)
-        await self._label(name, known, widen=False)
+        await self._label(known, widen=False)
         return After(AGAIN)
 
     async def _without_record(self, namespace: str, known: _Namespace, limits: Bounds) -> After:
@@ -234,16 +250,16 @@ class NetworkPolicies(Controller[Key]):
         """
         nothing = HomeFacts(namespace="")
         if not self._has_home_policies(namespace) and (known.current is None or not known.current.home):
-            await self._write(namespace, compiled({}, nothing, limits).policies)
+            await self._write(known, compiled({}, nothing, limits).policies)
             return After(AGAIN)
         closed = compiled({UNREADABLE: None}, nothing, limits)
         for one in closed.policies:
             name = one["metadata"]["name"]
             present = self._policies.get(Key(namespace, name))
             if name != CLOSED and (present is None or present.digest != digest_of(one["spec"])):
-                await self._follow(namespace, known, closed)
+                await self._follow(known, closed)
                 known.record, known.cause, known.settled = "", "", True
-                await self._label(namespace, known, widen=False)
+                await self._label(known, widen=False)
                 break
         return After(AGAIN)
 
@@ -267,17 +283,17 @@ class NetworkPolicies(Controller[Key]):
         self._due[tenant] = ended + min(LONGEST_PAUSE, SHARE * (ended - begun))
         return made
 
-    async def _follow(self, namespace: str, known: _Namespace, made: Compiled) -> None:
+    async def _follow(self, known: _Namespace, made: Compiled) -> None:
         """Write labels and policies, in the order in which no pod is open further than before or after."""
         known.settled = False
         known.wanted = {str(one["metadata"]["name"]): digest_of(one["spec"]) for one in made.policies}
         known.current = attrs.evolve(made, policies=())
-        await self._label(namespace, known, widen=True)
-        await self._write(namespace, made.policies)
+        await self._label(known, widen=True)
+        await self._write(known, made.policies)
 
-    async def _label(self, namespace: str, known: _Namespace, *, widen: bool) -> None:
+    async def _label(self, known: _Namespace, *, widen: bool) -> None:
         """Set the label of the pods of a namespace; with ``widen`` none loses what it is isolated by now."""
-        for key in sorted(self._pods_in.get(namespace, ())):
+        for key in sorted(known.pods):
             pod = self._pods.get(key)
             if pod is None or pod.finished or known.current is None:
                 continue
@@ -293,17 +309,17 @@ class NetworkPolicies(Controller[Key]):
                 continue  # gone, or another one by now, which was created with its label
             self._pods.wrote(key, pod, written)
 
-    async def _write(self, namespace: str, wanted: Sequence[Mapping[str, Any]]) -> None:
+    async def _write(self, known: _Namespace, wanted: Sequence[Mapping[str, Any]]) -> None:
         """Create or update policies in their order, and remove all others of ours in the reverse one."""
         for body in wanted:
-            await self._ensure(body)
+            await self._ensure(known, body)
         names = {str(one["metadata"]["name"]) for one in wanted}
-        for key in sorted(self._policies_in.get(namespace, ()), key=lambda one: in_turn(one.name), reverse=True):
+        for key in sorted(known.policies, key=lambda one: in_turn(one.name), reverse=True):
             if is_ours(key.name) and key.name not in names and self._policies.get(key) is not None:
                 await self._client.delete(NETWORKPOLICIES, key.name, key.namespace)
                 self._policies.forget(key)
 
-    async def _ensure(self, body: Mapping[str, Any]) -> None:
+    async def _ensure(self, known: _Namespace, body: Mapping[str, Any]) -> None:
         meta, spec = body["metadata"], spec_of(body)
         key = Key(meta["namespace"], meta["name"])
         present = self._policies.get(key)
@@ -319,7 +335,7 @@ class NetworkPolicies(Controller[Key]):
             except AlreadyExists:
                 pass  # without our label, or the watch is behind
             else:
-                self._policies_in.setdefault(key.namespace, set()).add(key)
+                known.policies.add(key)
                 self._policies.wrote(key, None, made)
                 return
         # Not a merge patch: it would leave in a selector what the wanted one does not name (RFC 7396).
@@ -330,19 +346,20 @@ class NetworkPolicies(Controller[Key]):
         written = await self._client.patch(
             NETWORKPOLICIES, key.name, patch, key.namespace, kind="json", view=NetworkPolicy
         )
-        self._policies_in.setdefault(key.namespace, set()).add(key)
+        known.policies.add(key)
         self._policies.wrote(key, present, written)
 
-    def _is_written(self, namespace: str, known: _Namespace) -> bool:
+    def _is_written(self, known: _Namespace) -> bool:
         present = {
             key.name: found.digest
-            for key in self._policies_in.get(namespace, ())
+            for key in known.policies
             if is_ours(key.name) and (found := self._policies.get(key)) is not None
         }
         return known.settled and present == known.wanted
 
     def _has_home_policies(self, namespace: str) -> bool:
-        keys = self._policies_in.get(namespace, ())
+        known = self._known.get(namespace)
+        keys = () if known is None else known.policies
         return any(is_of_home(key.name) and self._policies.get(key) is not None for key in keys)
 
     def _around(self, tenant: str) -> bounds.KnownNetworks:
@@ -372,24 +389,29 @@ class NetworkPolicies(Controller[Key]):
                 yield from (one for one in self._of_tenant(tenant) if self._records.get(Key(one.name, NAME)))
 
     def _policy_changed(self, key: Key, old: NetworkPolicy | None, new: NetworkPolicy | None) -> Iterable[Key]:
-        _note(self._policies_in, key, new)
+        known = self._of(key.namespace)
         if new is None:
             self._policies.forget(key)
-        known = self._known.get(key.namespace)
-        wanted = None if known is None else known.wanted.get(key.name)
+            known.policies.discard(key)
+            self._drop_empty(key.namespace)
+        else:
+            known.policies.add(key)
+        wanted = known.wanted.get(key.name)
         if self.started and is_ours(key.name) and (new is None or new.digest != wanted):
             self.enqueue(Key("", key.namespace), PUT_RIGHT)
         return ()
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> Iterable[Key]:
-        _note(self._pods_in, key, new)
+        known = self._of(key.namespace)
         if new is None:
             self._pods.forget(key)
+            known.pods.discard(key)
+            self._drop_empty(key.namespace)
             return ()
+        known.pods.add(key)
         if old is not None and old.metadata.labels == new.metadata.labels:
             return ()
-        known = self._known.get(key.namespace)
-        if known is None or known.current is None:
+        if known.current is None:
             return ()
         labels = new.metadata.labels
         if known.current.isolated(labels) == labels.get(ISOLATED_LABEL, ""):
@@ -418,16 +440,6 @@ class NetworkPolicies(Controller[Key]):
 
     def _of_all(self) -> Iterable[Key]:
         return [one.metadata.key for one in self._namespaces.items() if tenant_of(one)]
-
-
-def _note(index: dict[str, set[Key]], key: Key, new: Object | None) -> None:
-    if new is not None:
-        index.setdefault(key.namespace, set()).add(key)
-        return
-    of_namespace = index.get(key.namespace, set())
-    of_namespace.discard(key)
-    if not of_namespace:
-        index.pop(key.namespace, None)
 
 
 def _networks_of(tunnel: TunnelEndpoint) -> tuple[object, ...]:

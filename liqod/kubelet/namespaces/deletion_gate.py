@@ -32,6 +32,14 @@ class _Missing:
     contents: Mapping[str, int]
 
 
+@frozen
+class _Kind:
+    """The objects of a kind: how many there are at the lender, and what is called for those that may be deleted."""
+
+    total: Callable[[], int]
+    enqueue: Callable[[Key], None]
+
+
 class DeletionGate:
     """Judges together what is missing at home, and holds all of it when state of the home cluster may be lost.
 
@@ -50,8 +58,7 @@ class DeletionGate:
         self._clock = clock
         self._lender = lender
         self._home_evidence = evidence
-        self._totals: dict[str, Callable[[], int]] = {}
-        self._listeners: dict[str, Callable[[Key], None]] = {}
+        self._kinds: dict[str, _Kind] = {}
         self._watched: dict[Item, str] = {}
         self._missing: dict[Item, _Missing] = {}
         self._allowed: set[Item] = set()
@@ -64,8 +71,7 @@ class DeletionGate:
 
     def register(self, kind: str, total: Callable[[], int], enqueue: Callable[[Key], None]) -> None:
         """Count the objects of a kind at the lender by ``total``; call ``enqueue`` for those that may be deleted."""
-        self._totals[kind] = total
-        self._listeners[kind] = enqueue
+        self._kinds[kind] = _Kind(total, enqueue)
 
     def close(self) -> None:
         """Cancel the timer."""
@@ -172,8 +178,8 @@ class DeletionGate:
         return missing + beyond, beyond
 
     def _total(self, kind: str) -> int:
-        total = self._totals.get(kind)
-        return 0 if total is None else total()
+        known = self._kinds.get(kind)
+        return 0 if known is None else known.total()
 
     def _note_recent(self) -> None:
         if self._missing:
@@ -184,6 +190,6 @@ class DeletionGate:
         self._allowed.update(items)
         self.state.set(None)
         for kind, key in items:
-            listener = self._listeners.get(kind)
-            if listener is not None:
-                listener(key)
+            known = self._kinds.get(kind)
+            if known is not None:
+                known.enqueue(key)

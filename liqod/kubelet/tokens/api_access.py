@@ -58,6 +58,8 @@ class _Watched(MultiService):
         """Since when that address is refused (seconds of the reactor's clock)."""
         self.attempts = Attempts()
         self.postponed = False
+        self.refused = ""
+        """Why the lender refuses what pods of the namespace need; empty: it does not."""
         labels = label_selector(api_service.labels(context))
         services: Informer[ApiService] = Informer(
             remote.client, SERVICES, ApiService, clock, namespace=remote.namespace, labels=labels
@@ -117,7 +119,6 @@ class HomeApiAccess(Controller[str]):
         self._health = health
         self._remotes: dict[str, RemoteNamespace] = {}
         self._watched: dict[str, _Watched] = {}
-        self._refused: dict[str, str] = {}
         self._write_limiter = WriteLimiter(PAUSE)
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
@@ -182,11 +183,11 @@ class HomeApiAccess(Controller[str]):
         self._refresh()
 
     def _unwatch(self, local: str) -> None:
-        before = self._watched.pop(local, None)
+        before = self._watched.get(local)
         if before is not None:
+            self._note_address(local, before, None)
+            del self._watched[local]
             self._tasks.spawn(_stopped(before), f"closing the watches of the home API service for {local}")
-            self._note_address(local, None)
-            self._refused.pop(local, None)
 
     def _watch(self, local: str, remote: RemoteNamespace) -> None:
         watched = self._watched[local] = _Watched(self.clock, remote, self._context)
@@ -203,17 +204,17 @@ class HomeApiAccess(Controller[str]):
         synced.addCallback(lambda _: self.enqueue(local))
         self.enqueue(local, LIST_DEADLINE)
 
-    def _note_address(self, local: str, address: str | None) -> None:
+    def _note_address(self, local: str, watched: _Watched, address: str | None) -> None:
         """Note the address of a namespace's service; empty: it has none; None: that is not known."""
+        # The namespace may have been left while the lender was asked.
+        if self._watched.get(local) is not watched:
+            return
         services = self._context.services
         known = {name: each for name, each in services.api_addresses.value.items() if name != local}
         services.api_addresses.set(known if address is None else {**known, local: address})
 
-    def _note_refusal(self, local: str, why: str) -> None:
-        """Note why the lender refuses what pods of a namespace need; empty: it does not."""
-        self._refused.pop(local, None)
-        if why:
-            self._refused[local] = why
+    def _note_refusal(self, watched: _Watched, why: str) -> None:
+        watched.refused = why
         self._refresh()
 
     def _refresh(self) -> None:
@@ -221,7 +222,8 @@ class HomeApiAccess(Controller[str]):
         if not self._has_tunnel:
             self.state.set(api_service.WITHOUT_TUNNEL)
         elif self._watched and self._home_api.slices.synced:
-            self.state.set(api_service.readiness(self._home_api.own_server(), self._reach(), self._refused))
+            refused = {local: watched.refused for local, watched in self._watched.items() if watched.refused}
+            self.state.set(api_service.readiness(self._home_api.own_server(), self._reach(), refused))
 
     # One step
 
@@ -234,7 +236,7 @@ class HomeApiAccess(Controller[str]):
         service = watched.service_cache.get(watched.key)
         if service is not None:
             watched.cluster_ip = service.spec.cluster_ip
-            self._note_address(key, watched.cluster_ip)
+            self._note_address(key, watched, watched.cluster_ip)
         if not self._health.ok:
             watched.postponed = True
             return None
@@ -242,7 +244,7 @@ class HomeApiAccess(Controller[str]):
         try:
             if service is None and (again := await self._create_service(key, watched, found)) is not None:
                 return again
-            return await self._write_slice(key, watched, found)
+            return await self._write_slice(watched, found)
         except (ApiError, Unreachable) as error:
             return self._failed(key, watched, error, creating=service is None)
 
@@ -253,8 +255,8 @@ class HomeApiAccess(Controller[str]):
             return After(left)
         error = watched.service_cache.informer.error or watched.slice_cache.informer.error
         if self._health.ok and error and local not in self._context.services.api_addresses.value:
-            self._note_address(local, "")
-            self._note_refusal(local, error)
+            self._note_address(local, watched, "")
+            self._note_refusal(watched, error)
         return After(LIST_DEADLINE)
 
     async def _create_service(self, local: str, watched: _Watched, found: Reach) -> After | None:
@@ -273,14 +275,14 @@ class HomeApiAccess(Controller[str]):
                 watched.cluster_ip = ""
             return After(PAUSE)
         if created is None:
-            self._note_address(local, "")
-            return self._name_taken(local)
+            self._note_address(local, watched, "")
+            return self._name_taken(watched)
         self._write_limiter.written(Key(watched.key.namespace, SERVICES.plural), "", self.clock.seconds())
         watched.cluster_ip, watched.missing_since = created.spec.cluster_ip, None
-        self._note_address(local, watched.cluster_ip)
+        self._note_address(local, watched, watched.cluster_ip)
         return None
 
-    async def _write_slice(self, local: str, watched: _Watched, found: Reach) -> After | None:
+    async def _write_slice(self, watched: _Watched, found: Reach) -> After | None:
         cache, kind = watched.slice_cache, SHADOWENDPOINTSLICES
         present = cache.get(watched.key)
         if not found.addresses and found.is_waiting:
@@ -292,7 +294,7 @@ class HomeApiAccess(Controller[str]):
                 return wait
             if present is None:
                 if await self._create(watched, cache, kind, body, ShadowEndpointSlice) is None:
-                    return self._name_taken(local)
+                    return self._name_taken(watched)
             else:
                 patch = {"metadata": {**body["metadata"], "uid": present.metadata.uid}, "spec": body["spec"]}
                 remote, manager = watched.remote, REFLECTION_MANAGER
@@ -303,7 +305,7 @@ class HomeApiAccess(Controller[str]):
             self._write_limiter.written(Key(watched.key.namespace, kind.plural), body, self.clock.seconds())
             self._health.request_succeeded()
         watched.attempts = Attempts()
-        self._note_refusal(local, "")
+        self._note_refusal(watched, "")
         return None
 
     async def _create(
@@ -320,8 +322,8 @@ class HomeApiAccess(Controller[str]):
         cache.wrote(watched.key, None, made)
         return made
 
-    def _name_taken(self, local: str) -> After:
-        self._note_refusal(local, f"an object {NAME} that is not ours is there; it is left alone")
+    def _name_taken(self, watched: _Watched) -> After:
+        self._note_refusal(watched, f"an object {NAME} that is not ours is there; it is left alone")
         return After(NAME_TAKEN_RETRY)
 
     def _wait(self, watched: _Watched, kind: Resource, body: object) -> After | None:
@@ -340,8 +342,8 @@ class HomeApiAccess(Controller[str]):
         if failed.namespace_missing:
             self._namespaces.request_again(local)
         if failed.is_refused and not failed.namespace_terminating:
-            self._note_address(local, watched.cluster_ip)
-            self._note_refusal(local, failed.message)
+            self._note_address(local, watched, watched.cluster_ip)
+            self._note_refusal(watched, failed.message)
         return After(failed.delay)
 
 

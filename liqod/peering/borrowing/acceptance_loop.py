@@ -48,20 +48,24 @@ SPACING: Final = 0.25
 
 
 @attrs.frozen
-class _Decided:
-    """The ruling about an offer, and the version of the record that it is about."""
-
-    version: str
-    ruling: Ruling
-
-
-@attrs.frozen
 class _Demand:
     """The parsed quantities of an offer, for one version of its record."""
 
     version: str
     resources: Resources
     prices: Resources
+
+
+@attrs.define
+class _Offer:
+    """What is known of one record: the ruling and the version that it is about, what was parsed, when it was received.
+
+    ``noted`` is the date on record, and what the monotonic clock showed then.
+    """
+
+    decided: tuple[str, Ruling] | None = None
+    demand: _Demand | None = None
+    noted: tuple[str, float] | None = None
 
 
 class DecisionSubscriber(Protocol):
@@ -101,24 +105,17 @@ class AcceptanceLoop(Controller[str]):
         self._ran = float("-inf")
         self._touched: set[ClusterID] = set()
         self._writer = StatusWriter(context.client, ADVERTISEMENTS, Advertisement, offers)
-        self._decided: dict[ClusterID, _Decided] = {}
-        self._read: dict[ClusterID, _Demand] = {}
-        self._noted: dict[ClusterID, tuple[str, float]] = {}
+        self._tracked: dict[ClusterID, _Offer] = {}
 
     def sources(self) -> Iterable[Source[str]]:
         """Return a run at the start, and one for each peer whose offer must be decided again."""
         yield always(ALL)
         yield mapped(self._changes.of(Queue.DECISION), self._offer_changed)
 
-    def use_rules(self, rules: AcceptanceRules) -> None:
-        """Replace the rules and decide about all offers again: for tests; the daemon reads settings at its start."""
-        self._rules = rules
-        self._touched.update(self._decided)
-        self.enqueue(ALL)
-
     def _offer_changed(self, peer: ClusterID) -> Iterable[str]:
         self._touched.add(peer)
-        if peer not in self._decided:
+        known = self._tracked.get(peer)
+        if known is None or known.decided is None:
             return (ALL,)
         self.enqueue(ALL, self._ran + SPACING - self._clock.seconds())
         return ()
@@ -128,11 +125,11 @@ class AcceptanceLoop(Controller[str]):
         now = self._ran = self._clock.seconds()
         touched, self._touched = self._touched, set()
         found = {ClusterID(record.spec.cluster_id): record for record in self._offers.items()}
+        self._tracked = {peer: self._tracked.get(peer) or _Offer() for peer in found}
         ends = {peer: self._expires(peer, record) for peer, record in found.items()}
         cases = [self._case(peer, record, ends[peer] <= now) for peer, record in found.items()]
         trouble: KubeError | None = None
         again: list[float] = []
-        self._forget_others(found)
         for peer, ruling in rule_all(cases, self._rules).items():
             record = found[peer]
             if peer not in touched and self._is_unchanged(peer, record, ruling):
@@ -148,7 +145,7 @@ class AcceptanceLoop(Controller[str]):
                 again.append(AGAIN if outcome.retry is Retry.AT_ONCE else max(REFUSED_RETRY, outcome.retry_after))
                 continue
             self._subscriber.offer_decided(peer, ruling)
-            self._decided[peer] = _Decided(outcome.object.metadata.resource_version, ruling)
+            self._tracked[peer].decided = outcome.object.metadata.resource_version, ruling
         if trouble is not None:
             raise trouble
         change = hours.until_change(self._rules.windows, self._wall().timestamp())
@@ -156,26 +153,21 @@ class AcceptanceLoop(Controller[str]):
         coming = again + [max(AGAIN, end - now) for end in ends.values() if end > now]
         return After(min(coming)) if coming else None
 
-    def _forget_others(self, found: Mapping[ClusterID, Advertisement]) -> None:
-        for kept in (self._decided, self._read, self._noted):
-            for gone in kept.keys() - found.keys():
-                del kept[gone]
-
     def _is_unchanged(self, peer: ClusterID, record: Advertisement, ruling: Ruling) -> bool:
         """Return whether record, ruling and time of receipt of an offer are unchanged."""
         noted = record.status.received_at
         return (
-            self._decided.get(peer) == _Decided(record.metadata.resource_version, ruling)
+            self._tracked[peer].decided == (record.metadata.resource_version, ruling)
             and self._note(noted, self._last_received(peer, record), record.spec.time_to_live) == noted
         )
 
     def _demand(self, peer: ClusterID, record: Advertisement) -> _Demand:
-        known = self._read.get(peer)
+        known = self._tracked[peer]
         version = record.metadata.resource_version
-        if known is None or known.version != version:
+        if known.demand is None or known.demand.version != version:
             offer = record.spec.offer
-            known = self._read[peer] = _Demand(version, _quantities(offer.resources), _quantities(offer.prices))
-        return known
+            known.demand = _Demand(version, _quantities(offer.resources), _quantities(offer.prices))
+        return known.demand
 
     def _case(self, peer: ClusterID, record: Advertisement, expired: bool) -> OfferCase:
         cluster = self._records.get(peer)
@@ -199,20 +191,20 @@ class AcceptanceLoop(Controller[str]):
         )
 
     def _last_received(self, peer: ClusterID, record: Advertisement) -> float | None:
-        known = self._peers.get(peer)
-        received = known.received if known is not None else None
+        connected = self._peers.get(peer)
+        received = connected.received if connected is not None else None
         if received is not None:
             return received.at
         # Only after a restart: the record's date is converted to the monotonic clock once, so that a later step of the
         # wall clock does not move the expiry of an offer.
         noted = record.status.received_at
-        at = self._noted.get(peer)
-        if at is None or at[0] != noted:
+        known = self._tracked[peer]
+        if known.noted is None or known.noted[0] != noted:
             date = parse_rfc3339(noted)
             if date is None:
                 return None
-            at = self._noted[peer] = noted, min(reactor_time(date, self._clock), self._clock.seconds())
-        return at[1]
+            known.noted = noted, min(reactor_time(date, self._clock), self._clock.seconds())
+        return known.noted[1]
 
     def _expires(self, peer: ClusterID, record: Advertisement) -> float:
         received = self._last_received(peer, record)

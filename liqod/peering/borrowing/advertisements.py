@@ -51,6 +51,17 @@ class _SentVerdict:
     verdict: Verdict
 
 
+@attrs.define
+class _Offer:
+    """What is known of a peer's offer: the verdict sent on it, why it was withdrawn (None: it was not, or that is on
+    record), and the labels that were left out of it.
+    """
+
+    sent: _SentVerdict | None = None
+    withdrawn: str | None = None
+    left_out: list[str] = attrs.Factory(list)
+
+
 class Advertisements(PeerController):
     """Stores received offers and answers them."""
 
@@ -67,12 +78,10 @@ class Advertisements(PeerController):
         super().__init__(context)
         # What the selector names it has to see: "!spot" would hold for any offer without it.
         self._granted = (*settings.labels, *(term.key for term in label_selector.parse(settings.selector)))
-        self._left_out: dict[ClusterID, list[str]] = {}
         self._offers = offers
         self._objects = ObjectWriter(context.client, ADVERTISEMENTS, Advertisement, offers)
         self._leftovers = leftovers
-        self._sent: dict[ClusterID, _SentVerdict] = {}
-        self._withdrawn: dict[ClusterID, str] = {}
+        self._tracked: dict[ClusterID, _Offer] = {}
 
     def offer_received(self, peer: Peer, event: Advertise) -> None:
         """Store an offer, unless it is older than the known one by epoch and sequence number."""
@@ -86,8 +95,8 @@ class Advertisements(PeerController):
         except Refusal as refusal:
             problem, ttl = refusal.message, 0
             self._refusals.record(refusal.reason, peer.id, refusal.message)
-        self._withdrawn.pop(peer.id, None)
-        self._sent.pop(peer.id, None)  # every offer is answered, also a renewed one
+        tracked = self._of(peer.id)
+        tracked.withdrawn = tracked.sent = None  # every offer is answered, also a renewed one
         peer.received = Received(
             epoch=event.epoch,
             seq=event.seq,
@@ -98,12 +107,15 @@ class Advertisements(PeerController):
         )
         self.enqueue(peer.id)
 
+    def _of(self, peer: ClusterID) -> _Offer:
+        return self._tracked.setdefault(peer, _Offer())
+
     def _shown(self, peer: ClusterID, offer: Offer) -> Offer:
         """Return an offer with the labels that virtual nodes may have."""
         labels = granted_labels(offer.labels, self._granted)
-        left_out = sorted(offer.labels.keys() - labels.keys())
-        if left_out != self._left_out.get(peer, []):
-            self._left_out[peer] = left_out
+        left_out, tracked = sorted(offer.labels.keys() - labels.keys()), self._of(peer)
+        if left_out != tracked.left_out:
+            tracked.left_out = left_out
             self._log.info(
                 "labels of the offer of {peer} that its node gets only if `labels` under [acceptance] names them: "
                 "{labels}",
@@ -115,15 +127,13 @@ class Advertisements(PeerController):
     def offer_withdrawn(self, peer: Peer, reason: str) -> None:
         """Store that the peer withdrew its offer."""
         peer.received = None
-        self._withdrawn[peer.id] = reason or "no reason given"
+        self._of(peer.id).withdrawn = reason or "no reason given"
         self.enqueue(peer.id)
 
     def forget(self, peer: ClusterID) -> None:
         """Drop the state of a peer whose record is gone."""
         super().forget(peer)
-        self._sent.pop(peer, None)
-        self._withdrawn.pop(peer, None)
-        self._left_out.pop(peer, None)
+        self._tracked.pop(peer, None)
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Write the Advertisement of one peer if it is outdated, and send the verdict."""
@@ -137,13 +147,13 @@ class Advertisements(PeerController):
         peer = self._peers.get(peer_id)
         if peer is None:
             return
-        received, withdrawn = peer.received, self._withdrawn.get(peer_id)
+        received, tracked = peer.received, self._tracked.get(peer_id)
         key = Key("", advertisement_name(peer_id))
         record = self._offers.get(key)
-        if withdrawn is not None:
+        if tracked is not None and tracked.withdrawn is not None:
             if record is not None:
-                await self._annotate(record, {WITHDRAWN: withdrawn[:256], PROBLEM: None})
-            self._withdrawn.pop(peer_id, None)
+                await self._annotate(record, {WITHDRAWN: tracked.withdrawn[:256], PROBLEM: None})
+            tracked.withdrawn = None
         elif received is not None and not (received.problem and record is not None and is_sound(record)):
             await self._write(peer_id, key, record, received)
         self._changes.notify(Change.OFFER_RECEIVED, peer_id)
@@ -204,11 +214,9 @@ class Advertisements(PeerController):
         verdict = self._verdict(peer.id, received)
         if verdict is None:
             return
-        sent = self._sent.get(peer.id)
-        if sent is not None and sent.through is connection and sent.verdict == verdict:
-            return
-        if connection.send(verdict):
-            self._sent[peer.id] = _SentVerdict(connection, verdict)
+        tracked, sent = self._of(peer.id), _SentVerdict(connection, verdict)
+        if tracked.sent != sent and connection.send(verdict):
+            tracked.sent = sent
 
     def _verdict(self, peer: ClusterID, received: Received) -> Verdict | None:
         if received.problem:

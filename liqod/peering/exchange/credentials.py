@@ -62,6 +62,14 @@ class _Issued:
         return self.minted + self.grant.lifetime * 2 / 3
 
 
+@attrs.define
+class _Rights:
+    """The credential of one peer; ``settled``: this very daemon granted or revoked its rights."""
+
+    issued: _Issued | None = None
+    settled: bool = False
+
+
 class CredentialIssuer(PeerController):
     """The lender's side: admits borrowers that accepted an offer, dismisses those that no longer accept it."""
 
@@ -79,43 +87,42 @@ class CredentialIssuer(PeerController):
         self._records = records
         self._tenants = tenants
         self._directions = directions
-        self._issued: dict[ClusterID, _Issued] = {}
-        self._settled: set[ClusterID] = set()
-        """Peers whose rights were granted or revoked by this very daemon."""
+        self._rights: dict[ClusterID, _Rights] = {}
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Grant or revoke the rights of one peer; returns when its credential must be renewed."""
         peer = self._peers.get(peer_id)
         if peer is None or peer.lent is None:
             return None
+        rights = self._rights.setdefault(peer_id, _Rights())
         lends = self._directions.of(self._records.get(peer_id)).lends
         if lends and peer.lent.verdict == "Accepted":
-            return await self._admit(peer)
+            return await self._admit(peer, rights)
         if lends and peer.lent.verdict != "Refused":
             peer.lending = attrs.evolve(peer.lending, draining_since=None)
         owed = isinstance(peer.state, Withdrawing) and peer.state.dismissal_owed
         # The grant is recorded after the rights were created, and a daemon may have stopped between the two.
-        granted = bool(peer.lent.tenant_namespace) or (not lends and peer_id not in self._settled)
+        granted = bool(peer.lent.tenant_namespace) or (not lends and not rights.settled)
         if owed or (granted and (not lends or peer.lent.verdict in ("Refused", "Withdrawn"))):
             left = self._time_left(peer)
             if left > 0:
                 return After(left)
-            self._issued.pop(peer_id, None)
+            rights.issued = None
             if await self._tenants.dismiss(peer_id):
                 self._audit.record(AuditEvent("AccessRevoked", "Dismissed", peer=peer_id))
-            self._settled.add(peer_id)
+            rights.settled = True
             peer.advance(Dismissed())
             peer.lending = peer.lending.revoked()
             self._records.enqueue(peer_id)
-        self._close(peer)
+        self._close(peer, rights)
         return None
 
-    def _close(self, peer: Peer) -> None:
+    def _close(self, peer: Peer, rights: _Rights) -> None:
         """Record that nothing is lent: an untrusted peer has no session in which the offer could be withdrawn."""
         record = self._records.get(peer.id)
         if record is None or peer.lent is None or not is_trust_withdrawn(record) or peer.lent.verdict == "Withdrawn":
             return
-        self._issued.pop(peer.id, None)
+        rights.issued = None
         peer.lending = peer.lending.retracted("TrustWithdrawn")
         self._records.enqueue(peer.id)
 
@@ -133,12 +140,12 @@ class CredentialIssuer(PeerController):
         wait = order_of(record.metadata.annotations).wait(connected=peer.session is not None)
         return since + wait - now
 
-    async def _admit(self, peer: Peer) -> After | None:
+    async def _admit(self, peer: Peer, rights: _Rights) -> After | None:
         connection, lent = peer.session, peer.lent
         if connection is None or lent is None:
             return None  # enqueued again when there is a session
         now = self._clock.seconds()
-        issued = self._issued.get(peer.id)
+        issued = rights.issued
         if issued is None or now >= issued.renewal:
             peer.lending = attrs.evolve(peer.lending, admitting=True)
             try:
@@ -152,11 +159,11 @@ class CredentialIssuer(PeerController):
                 # The record was deleted during the request: what was granted since belongs to no peering.
                 await self._tenants.dismiss(peer.id)
                 return None
-            self._settled.add(peer.id)
+            rights.settled = True
             peer.advance(Admitted())
             self._trouble(peer, "")
             now = self._clock.seconds()
-            issued = self._issued[peer.id] = _Issued(grant, now)
+            issued = rights.issued = _Issued(grant, now)
             # The record may have changed during the request; this controller writes only this field.
             if peer.lent.tenant_namespace != grant.namespace:
                 self._audit.record(
@@ -175,9 +182,9 @@ class CredentialIssuer(PeerController):
 
     def resend(self, peer: ClusterID) -> None:
         """Send the credential again: a peer that accepted again may have dropped the one it had."""
-        issued = self._issued.get(peer)
-        if issued is not None:
-            issued.sent_through = None
+        rights = self._rights.get(peer)
+        if rights is not None and rights.issued is not None:
+            rights.issued.sent_through = None
 
     def _trouble(self, peer: Peer, text: str) -> None:
         if peer.lending.trouble != text:
@@ -197,8 +204,7 @@ class CredentialIssuer(PeerController):
     def forget(self, peer: ClusterID) -> None:
         """Drop the state of a peer whose record is gone."""
         super().forget(peer)
-        self._settled.discard(peer)
-        self._issued.pop(peer, None)
+        self._rights.pop(peer, None)
 
 
 class CredentialStore(PeerController):

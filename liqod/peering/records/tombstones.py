@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import attrs
 import msgspec
 from twisted.internet.interfaces import IReactorTime
 
@@ -32,6 +33,14 @@ class _Data(Object, frozen=True):
     data: dict[str, str] = {}
 
 
+@attrs.define
+class _Kept:
+    """A tombstone, and whether it is in the ConfigMap."""
+
+    tombstone: Tombstone
+    is_written: bool = False
+
+
 class Tombstones:
     """The tombstones, in memory and in the ConfigMap."""
 
@@ -39,8 +48,7 @@ class Tombstones:
         self._client = client
         self._clock = clock
         self._namespace = namespace
-        self._known: dict[ClusterID, Tombstone] = {}
-        self._unwritten: set[ClusterID] = set()
+        self._known: dict[ClusterID, _Kept] = {}
 
     async def load(self) -> None:
         """Read the ConfigMap; raises KubeError."""
@@ -51,54 +59,55 @@ class Tombstones:
         for peer, text in found.data.items():
             tombstone = read(text)
             if tombstone is not None and is_dns_label(peer):
-                self._known.setdefault(ClusterID(peer), tombstone)
+                self._known.setdefault(ClusterID(peer), _Kept(tombstone, is_written=True))
 
     def get(self, peer: ClusterID) -> Tombstone | None:
         """Return the tombstone of a peer, or None."""
-        tombstone = self._known.get(peer)
-        return None if tombstone is None or self._is_over(tombstone) else tombstone
+        known = self._known.get(peer)
+        return None if known is None or self._is_over(known.tombstone) else known.tombstone
 
     def refuses(self, peer: ClusterID, key: str) -> bool:
         """Return whether a user distrusted a cluster, or its key under any ID."""
         if self.get(peer) is not None:
             return True
-        return any(known.fingerprint == key and not self._is_over(known) for known in self._known.values())
+        tombstones = (known.tombstone for known in self._known.values())
+        return any(one.fingerprint == key and not self._is_over(one) for one in tombstones)
 
     async def trusted(self, peer: ClusterID, key: str) -> None:
         """Delete the tombstones of a cluster that a user trusts again, and those of its key under any ID.
 
         Raises KubeError.
         """
-        for other in [one for one, known in self._known.items() if one == peer or known.fingerprint == key]:
+        for other in [one for one, known in self._known.items() if one == peer or known.tombstone.fingerprint == key]:
             await self.delete(other)
 
     def is_written(self, peer: ClusterID) -> bool:
         """Return whether the tombstone of a peer is in the ConfigMap."""
-        return peer in self._known and peer not in self._unwritten
+        known = self._known.get(peer)
+        return known is not None and known.is_written
 
     async def put(self, peer: ClusterID, tombstone: Tombstone) -> None:
         """Add a tombstone: at once in memory, and in the ConfigMap when this returns; raises KubeError."""
-        self._known[peer] = tombstone
-        self._unwritten.add(peer)
-        spent = [other for other, known in self._known.items() if other != peer and self._is_over(known)]
-        by_age = sorted(self._known, key=lambda other: self._known[other].at)
+        kept_now = self._known[peer] = _Kept(tombstone)
+        spent = [other for other, known in self._known.items() if other != peer and self._is_over(known.tombstone)]
+        by_age = sorted(self._known, key=lambda other: self._known[other].tombstone.at)
         for distrusted, kept in ((False, KEPT), (True, DISTRUSTED)):
-            alike = [other for other in by_age if self._known[other].distrusted is distrusted]
+            alike = [other for other in by_age if self._known[other].tombstone.distrusted is distrusted]
             spent += [other for other in alike[: max(0, len(alike) - kept)] if other != peer]
         await self._write({peer: write(tombstone), **dict.fromkeys(spent)})
-        self._unwritten.discard(peer)
+        kept_now.is_written = True
         for other in spent:
             self._known.pop(other, None)
 
     async def mark_notified(self, peer: ClusterID) -> None:
         """Record that the peer was notified; raises KubeError."""
         known = self._known.get(peer)
-        if known is not None and not known.notified:
-            await self.put(peer, msgspec.structs.replace(known, notified=rfc3339(wall_clock(self._clock)())))
+        if known is not None and not known.tombstone.notified:
+            notified = rfc3339(wall_clock(self._clock)())
+            await self.put(peer, msgspec.structs.replace(known.tombstone, notified=notified))
 
     async def delete(self, peer: ClusterID) -> None:
         """Delete the tombstone of a peer, and the ConfigMap with the last one. Raises KubeError."""
-        self._unwritten.discard(peer)
         if self._known.pop(peer, None) is None:
             return
         if self._known:

@@ -6,6 +6,8 @@ pairing tokens that the key used are spent. A pin, which only a user can set for
 
 from __future__ import annotations
 
+import attrs
+
 from liqod.audit.events import AuditEvent
 from liqod.flow.clocks import wall_clock
 from liqod.model.ids import ClusterID, Fingerprint
@@ -16,6 +18,14 @@ from liqod.peering.changes import Change, Queue
 from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.records.foreignclusters import ForeignClusters
 from liqod.peering.trust.records import TrustRecords
+
+
+@attrs.define
+class _Withdrawn:
+    """The key that a peer had before trust was withdrawn, where that was seen, and whether nothing is left to do."""
+
+    key: Fingerprint | None = None
+    is_settled: bool = False
 
 
 class DistrustRecorder(PeerController):
@@ -35,13 +45,11 @@ class DistrustRecorder(PeerController):
         self._tombstones = kept.tombstones
         self._tokens = kept.tokens
         self._invitations = kept.invitations
-        self._former: dict[ClusterID, Fingerprint] = {}
-        self._settled: set[ClusterID] = set()
+        self._withdrawn: dict[ClusterID, _Withdrawn] = {}
 
     def unpinned(self, peer: ClusterID, key: Fingerprint) -> None:
         """Record that the pin of a key was removed."""
-        self._former[peer] = key
-        self._settled.discard(peer)
+        self._withdrawn[peer] = _Withdrawn(key)
         self.enqueue(peer)
 
     def is_settled(self, peer: ClusterID) -> bool:
@@ -49,7 +57,8 @@ class DistrustRecorder(PeerController):
 
         Only then may the ForeignCluster go, which is what makes a restarted daemon do the rest.
         """
-        return peer in self._settled and self._is_remembered(peer)
+        withdrawn = self._withdrawn.get(peer)
+        return withdrawn is not None and withdrawn.is_settled and self._is_remembered(peer)
 
     def _is_remembered(self, peer: ClusterID) -> bool:
         known = self._tombstones.get(peer)
@@ -59,20 +68,19 @@ class DistrustRecorder(PeerController):
         """Reconcile the tombstone of one peer with its record; raises KubeError."""
         record = self._records.get(peer)
         if record is None:
-            self._former.pop(peer, None)
-            self._settled.discard(peer)
+            self._withdrawn.pop(peer, None)
         elif is_trust_withdrawn(record):
             await self._remember(peer, record)
         elif record.spec.fingerprint and not record.metadata.deleting:
-            self._former.pop(peer, None)
-            self._settled.discard(peer)
+            self._withdrawn.pop(peer, None)
             await self._tombstones.trusted(peer, record.spec.fingerprint)
 
     async def _remember(self, peer: ClusterID, record: ForeignCluster) -> None:
         annotations, known = record.metadata.annotations, self._tombstones.get(peer)
-        key = self._former.get(peer) or annotations.get(DISTRUSTED, "") or record.status.seen_fingerprint
+        withdrawn = self._withdrawn.setdefault(peer, _Withdrawn())
+        key = withdrawn.key or annotations.get(DISTRUSTED, "") or record.status.seen_fingerprint
         if known is not None and known.distrusted:
-            key = self._former.get(peer) or known.fingerprint or key
+            key = withdrawn.key or known.fingerprint or key
         if not self._is_remembered(peer) or known is None or known.fingerprint != key:
             at = rfc3339(wall_clock(self._clock)())
             tombstone = Tombstone(key, at, "us", joined=JOINED in annotations, distrusted=True)
@@ -81,5 +89,5 @@ class DistrustRecorder(PeerController):
         if key:
             await self._tokens.revoke(key)
         await self._invitations.delete(peer)
-        self._settled.add(peer)
+        withdrawn.is_settled = True
         self._changes.notify(Change.DISTRUST_SETTLED, peer)

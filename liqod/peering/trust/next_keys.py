@@ -30,6 +30,14 @@ class _Announced:
     following: str
 
 
+@attrs.define
+class _Peer:
+    """The announcement of a peer that is not on record yet, and when one was last put there."""
+
+    announced: _Announced | None = None
+    written_at: float = float("-inf")
+
+
 class NextKeys(PeerController):
     """Records announced keys; only the newest announcement of each peer is kept."""
 
@@ -39,14 +47,12 @@ class NextKeys(PeerController):
         super().__init__(context)
         self._tls = tls
         self._records = records
-        self._announced: dict[ClusterID, _Announced] = {}
-        self._written: dict[ClusterID, float] = {}
+        self._tracked: dict[ClusterID, _Peer] = {}
 
     def forget(self, peer: ClusterID) -> None:
         """Drop the state of a peer whose record is gone."""
         super().forget(peer)
-        self._announced.pop(peer, None)
-        self._written.pop(peer, None)
+        self._tracked.pop(peer, None)
 
     def announcement_received(self, peer: Peer, connection: PeerConnection, event: NewKey) -> None:
         """Take in an announcement; an invalid one is rejected at once."""
@@ -60,8 +66,9 @@ class NextKeys(PeerController):
             self._refusals.record(wrong[0], peer.id, wrong[1])
             connection.send(KeyNoted(event.public_key, *wrong))
             return
-        self._announced[peer.id] = _Announced(connection, certificate.fingerprint, event.public_key, following)
-        self.enqueue(peer.id, max(0.0, self._written.get(peer.id, -PACE) + PACE - self._clock.seconds()))
+        tracked = self._tracked.setdefault(peer.id, _Peer())
+        tracked.announced = _Announced(connection, certificate.fingerprint, event.public_key, following)
+        self.enqueue(peer.id, max(0.0, tracked.written_at + PACE - self._clock.seconds()))
 
     def _examine(
         self, peer: ClusterID, by: Fingerprint, connection: PeerConnection, event: NewKey
@@ -81,8 +88,8 @@ class NextKeys(PeerController):
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Put the newest announcement of a peer on record, then acknowledge it."""
-        announced = self._announced.get(peer_id)
-        if announced is None:
+        tracked = self._tracked.get(peer_id)
+        if tracked is None or (announced := tracked.announced) is None:
             return None
         before = self._records.next_key(peer_id)
         try:
@@ -92,9 +99,9 @@ class NextKeys(PeerController):
         except NotFound:
             kept = False
         if (before or "") != announced.following:
-            self._written[peer_id] = self._clock.seconds()
-        if self._announced.get(peer_id) is announced:
-            del self._announced[peer_id]
+            tracked.written_at = self._clock.seconds()
+        if tracked.announced is announced:
+            tracked.announced = None
         if kept:
             announced.connection.send(KeyNoted(announced.public_key))
         return None

@@ -12,14 +12,14 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.isolation import controller
-from liqod.hosting.isolation.controller import LONGEST_PAUSE, NetworkPolicies
+from liqod.hosting.isolation.controller import LONGEST_PAUSE, PUT_RIGHT, NetworkPolicies
 from liqod.hosting.isolation.views import NetworkPolicy, digest_of
 from liqod.hosting.networkpolicies.enforcement import enforcement
 from liqod.hosting.shadowpods.isolation import widened
 from liqod.hosting.tenants.bounds import KnownNetworks
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.views import Pod
-from liqod.kube.errors import from_status
+from liqod.kube.errors import KubeError, from_status
 from liqod.kube.resources import NETWORKPOLICIES, PODS, Resource
 from liqod.model.ids import Key
 from liqod.model.names import ISOLATED_LABEL
@@ -68,8 +68,11 @@ class Server:
         self.specs: dict[str, Any] = {}
         self.fails = ""
         self.version = 100
+        self.answer: Deferred[None] = succeed(None)
+        """What answers to reading a record wait for."""
 
     async def get(self, resource: Resource, name: str, namespace: str, **options: Any) -> WholePolicySet:
+        await self.answer
         return WholePolicySet(spec=msgspec.Raw(msgspec.json.encode(self.record)))
 
     async def create(self, resource: Resource, body: Mapping[str, Any], namespace: str, **options: Any) -> Any:
@@ -146,19 +149,27 @@ class OrderTests(SynchronousTestCase):
         """Have home send these policies; return what was done for it."""
         self.server.log.clear()
         self.server.record = sent(**policies)
-        meta = {"name": "home", "namespace": SPACE}
-        text = msgspec.json.encode({"metadata": meta, "spec": self.server.record})
-        self.records.put(msgspec.json.decode(text, type=ShadowNetworkPolicySet))
+        self.records.put(self.recorded())
         self.clock.pump([0.1] * 10)
         done: list[str] = self.server.log
         return list(done)
 
+    def recorded(self) -> ShadowNetworkPolicySet:
+        """Return what the server has, as the watch shows it."""
+        meta = {"name": "home", "namespace": SPACE}
+        text = msgspec.json.encode({"metadata": meta, "spec": self.server.record})
+        return msgspec.json.decode(text, type=ShadowNetworkPolicySet)
+
     def lose(self) -> None:
         """Have the record gone."""
         self.server.log.clear()
-        old = self.records.held.pop(HOME)
-        for subscriber in list(self.records.subscribers):
-            subscriber(HOME, old, None)
+        self.gone(self.records, HOME)
+
+    def gone(self, cache: Cache, key: Key) -> None:
+        """Show a cache that an object is gone."""
+        old = cache.held.pop(key)
+        for subscriber in list(cache.subscribers):
+            subscriber(key, old, None)
         self.clock.pump([0.1] * 5)
 
     def of(self, app: str) -> str | None:
@@ -229,6 +240,23 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(set(self.policies.held), wanted)
         self.send(web=TO_DATABASE)
         self.assertEqual((self.of("web"), self.of("free")), ("egress", ""))
+
+    def test_a_namespace_that_goes_while_it_is_granted(self) -> None:
+        """Two requests for it are under way; when both have failed nothing is known of it any more."""
+        self.send(web=TO_DATABASE)
+        self.server.record, self.server.answer = sent(all=CLOSED), Deferred()
+        self.records.put(self.recorded())
+        requests = [Deferred.fromCoroutine(self.controller.apply("rome", SPACE)) for _ in range(2)]
+        for cache in (self.namespaces, self.pods, self.policies, self.records):
+            for key in list(cache.held):
+                self.gone(cache, key)
+        self.clock.advance(PUT_RIGHT)
+        self.assertEqual(self.controller._known, {})
+        self.server.fails = "write"
+        self.server.answer.callback(None)
+        for request in requests:
+            self.failureResultOf(request, KubeError)
+        self.assertEqual(self.controller._known, {})
 
     def test_pace(self) -> None:
         """A tenant whose record takes long to compile waits for the next compilation, at most for a minute."""

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
 import attrs
 import msgspec
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.flow.observe import Latest
+from liqod.kube.errors import AlreadyExists
 from liqod.kubelet.common.context import ApiServer, Context
 from liqod.kubelet.common.network import NoNetwork
+from liqod.kubelet.common.readiness import READY
+from liqod.kubelet.tokens import api_access
+from liqod.kubelet.tokens.api_access import HomeApiAccess
 from liqod.kubelet.tokens.api_service import (
     NAME,
+    ApiService,
     Reach,
     forge_service,
     forge_slice,
@@ -19,6 +32,7 @@ from liqod.kubelet.tokens.api_service import (
 )
 from liqod.model.ids import ClusterID
 from liqod.model.records.views import ShadowEndpointSlice
+from tests.hosting.test_controller import Cache
 
 CONTEXT = Context(ClusterID("home"), ClusterID("lender"), "liqo-lender")
 SERVER = ApiServer(("192.0.2.1", "192.0.2.2"), 6443)
@@ -118,3 +132,54 @@ class ForgeTests(SynchronousTestCase):
             self.assertFalse(is_same_slice(there, forge_slice("s", other, CONTEXT)))
         bare = msgspec.structs.replace(there, metadata=msgspec.structs.replace(there.metadata, labels={}))
         self.assertFalse(is_same_slice(bare, body))
+
+
+class Listed(Cache, Service):
+    """A watch of the lender's that has synced and shows nothing."""
+
+    error = ""
+
+
+class Lender:
+    """Has a service of that name which is not ours, and answers to a create when the test lets it."""
+
+    def __init__(self) -> None:
+        self.answer: Deferred[None] = Deferred()
+
+    async def create(self, *_: Any, **__: Any) -> None:
+        await self.answer
+        raise AlreadyExists(409, "AlreadyExists", "there is one")
+
+    async def get(self, *_: Any, **__: Any) -> ApiService:
+        return ApiService()
+
+
+class LeftNamespaceTests(SynchronousTestCase):
+    def test_a_namespace_that_is_left_while_the_lender_is_asked(self) -> None:
+        """What the lender answers for it is no longer said: neither a refusal nor an address stays behind."""
+        self.patch(api_access, "Informer", lambda *_, **__: Listed())
+        clock, lender, followers = Clock(), Lender(), list[Callable[[str, Any], None]]()
+
+        def subscribe(subscriber: Callable[[str, Any], None]) -> Callable[[], None]:
+            followers.append(subscriber)
+            return lambda: None
+
+        context = attrs.evolve(CONTEXT, network=Tunnel({"192.0.2.1": "10.68.0.1"}))
+        access = HomeApiAccess(
+            clock,
+            context=context,
+            home_api=cast(Any, SimpleNamespace(slices=Cache(), own_server=lambda: SERVER)),
+            namespaces=cast(Any, SimpleNamespace(subscribe=subscribe, table_synced=True, mappings=dict)),
+            health=cast(Any, SimpleNamespace(state=Latest(READY), ok=True)),
+        )
+        access.startService()
+        self.addCleanup(access.stopService)
+        (namespace_changed,) = followers
+        namespace_changed("left", SimpleNamespace(client=lender, namespace="left-home", since=0.0))
+        step = Deferred.fromCoroutine(access.reconcile("left"))
+        namespace_changed("left", None)
+        namespace_changed("other", SimpleNamespace(client=Lender(), namespace="other-home", since=0.0))
+        lender.answer.callback(None)
+        self.successResultOf(step)
+        self.assertNotEqual(getattr(access.state.value, "reason", ""), "ServiceRefused")
+        self.assertEqual(context.services.api_addresses.value, {})

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
+import attrs
 from twisted.internet.error import MessageLengthError
 from twisted.internet.interfaces import IListeningPort, IReactorTime
 from twisted.internet.protocol import DatagramProtocol
@@ -55,10 +56,18 @@ def forbid_fragments(sock: socket.socket | None) -> None:
         sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
 
 
-class Prober(DatagramProtocol):
-    """Sends probes to the targets and answers those of others.
+@attrs.frozen
+class Target:
+    """An address that is probed, and what is known about it."""
 
-    ``health`` is what is known about each target by its name; ``paths`` whether each is reachable, and its path MTU.
+    address: str
+    health: Health
+
+
+class Prober(DatagramProtocol):
+    """Sends probes to the ``targets``, by their names, and answers those of others.
+
+    ``paths`` says of each whether it is reachable, and its path MTU.
     """
 
     _log = Logger()
@@ -67,11 +76,10 @@ class Prober(DatagramProtocol):
         self._clock = clock
         self._port: IListeningPort | None = None
         self._bound_to: tuple[str, int] | None = None
-        self._targets: dict[str, str] = {}
+        self.targets: dict[str, Target] = {}
         self._tokens: dict[int, str] = {}
         self._loop = LoopingCall(self._send_round)
         self._loop.clock = clock
-        self.health: dict[str, Health] = {}
         self.paths: Latest[Mapping[str, tuple[bool, int]]] = Latest({})
 
     def bind(self, reactor: Reactor, address: str, port: int) -> None:
@@ -93,15 +101,16 @@ class Prober(DatagramProtocol):
 
     def set_targets(self, targets: Mapping[str, str], largest: int) -> None:
         """Probe these addresses by name from now on; ``largest`` is the MTU of the tunnel's device."""
-        self._targets = dict(targets)
-        for name in [one for one in self.health if one not in targets]:
-            del self.health[name]
-        for name in targets:
-            if name not in self.health or self.health[name].largest != largest:
-                self.health[name] = Health(largest, self._clock.seconds())
+        self.targets = {name: Target(address, self._health_of(name, largest)) for name, address in targets.items()}
         known = self.paths.value
         # Assigned without a notification: the caller, who sets the targets, knows the change already.
         self.paths.value = {name: known[name] for name in targets if name in known}
+
+    def _health_of(self, name: str, largest: int) -> Health:
+        known = self.targets.get(name)
+        if known is not None and known.health.largest == largest:
+            return known.health
+        return Health(largest, self._clock.seconds())
 
     def startProtocol(self) -> None:
         forbid_fragments(getattr(self.transport, "socket", None))
@@ -116,18 +125,18 @@ class Prober(DatagramProtocol):
             self._write(HEAD.pack(_MAGIC, _PONG, token) + datagram[HEAD.size :], addr)
         elif kind == _PONG:
             name = self._tokens.pop(token, "")
-            health = self.health.get(name)
-            if health is not None and health.answered(token, self._clock.seconds()):
-                self._refresh(name, health)
+            target = self.targets.get(name)
+            if target is not None and target.health.answered(token, self._clock.seconds()):
+                self._refresh(name, target.health)
 
     def _send_round(self) -> None:
         now = self._clock.seconds()
         if self._bound_to is None:
             return
-        if len(self._tokens) > 16 * max(1, len(self._targets)):
-            self._tokens = dict(list(self._tokens.items())[-8 * len(self._targets) :])
-        for name, address in self._targets.items():
-            health = self.health[name]
+        if len(self._tokens) > 16 * max(1, len(self.targets)):
+            self._tokens = dict(list(self._tokens.items())[-8 * len(self.targets) :])
+        for name, target in self.targets.items():
+            address, health = target.address, target.health
             size = health.next_size()
             token = secrets.randbits(64)
             health.sent(token, size, now)

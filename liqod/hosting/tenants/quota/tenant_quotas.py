@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any, Final
 
+import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
@@ -35,6 +36,14 @@ SELECTED: Final = f"metadata.name={bounds.NAME}"
 """The field selector of the quotas that liqod writes; rights to watch objects of one name are given so."""
 
 
+@attrs.define
+class _Share:
+    """What was decided for one namespace; ``is_writing``: the request is under way."""
+
+    hard: Resources
+    is_writing: bool = False
+
+
 class TenantQuotas(Controller[str]):
     """Reconciles the quotas of each tenant; its keys are tenants.
 
@@ -62,8 +71,7 @@ class TenantQuotas(Controller[str]):
         self._quotas = MutationCache(quotas, clock)
         self._offers = offers
         self._contracts = contracts
-        self._decided: dict[Key, Resources] = {}
-        self._writing: set[Key] = set()
+        self._decided: dict[Key, _Share] = {}
         self._counts: dict[str, int] = {}
 
     def sources(self) -> Iterable[Source[str]]:
@@ -108,7 +116,7 @@ class TenantQuotas(Controller[str]):
             await self._write(tenant, namespace, shares[namespace])
             self.enqueue(tenant)
 
-    def _decide(self, tenant: str, names: Iterable[str], only: str = "") -> dict[str, Resources]:
+    def _decide(self, tenant: str, names: Iterable[str], only: str = "") -> dict[str, _Share]:
         """Return the shares to write: where they differ, or there is no quota; they count at once."""
         most = self._most(tenant)
         total = bounds.most_of_tenant(self._contracts.of(tenant), self._offers.get(tenant))
@@ -121,17 +129,18 @@ class TenantQuotas(Controller[str]):
             left = max(0, units(total.get(resource, limit * len(held))) - gone)
             for name, share in divide({name: held[name] for name in shares}, left, units(limit), ONE).items():
                 shares[name][resource] = Fraction(share, ONE)
-        found: dict[str, Resources] = {}
+        found: dict[str, _Share] = {}
         for name, hard in shares.items():
             quota = present[name]
             if (only and name != only) or (quota is not None and quota.covers(hard)):
                 continue
-            found[name] = self._decided[_key(name)] = hard
+            found[name] = self._decided[_key(name)] = _Share(hard)
         return found
 
     def _held(self, key: Key, quota: ResourceQuota | None, resource: str) -> QuotaState:
         held = QuotaState() if quota is None else quota.held(resource)
-        found = self._decided.get(key, {}).get(resource)
+        share = self._decided.get(key)
+        found = None if share is None else share.hard.get(resource)
         if found is None or (decided := units(found)) == held.spec:
             return held
         # It is being written: nothing else is decided meanwhile, and the larger one counts.
@@ -140,7 +149,8 @@ class TenantQuotas(Controller[str]):
     async def _read_doubtful(self, names: Iterable[str]) -> None:
         """Read the quotas of which it is not known whether they were written, after a request without an answer."""
         for key in map(_key, names):
-            if key not in self._decided or key in self._writing:
+            share = self._decided.get(key)
+            if share is None or share.is_writing:
                 continue
             try:
                 found = await self._client.get(RESOURCEQUOTAS, key.name, key.namespace, view=ResourceQuota)
@@ -150,13 +160,13 @@ class TenantQuotas(Controller[str]):
                 self._quotas.wrote(key, self._quotas.get(key), found)
             self._decided.pop(key, None)
 
-    async def _write(self, tenant: str, namespace: str, hard: Resources) -> None:
+    async def _write(self, tenant: str, namespace: str, share: _Share) -> None:
         key = _key(namespace)
-        self._writing.add(key)
+        share.is_writing = True
         try:
-            await self._put(key, bounds.resource_quota(tenant, namespace, hard))
+            await self._put(key, bounds.resource_quota(tenant, namespace, share.hard))
         finally:
-            self._writing.discard(key)
+            share.is_writing = False
         self._decided.pop(key, None)
 
     async def _put(self, key: Key, body: dict[str, Any]) -> None:
