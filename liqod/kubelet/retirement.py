@@ -25,6 +25,8 @@ from liqod.model.ids import ClusterID, Key
 DRAIN_DEADLINE: Final = 30.0
 EVICTION_DEADLINE: Final = 20.0
 """Seconds of the drain in which pods are evicted, which respects PodDisruptionBudgets; then they are deleted."""
+DELETE_AGAIN: Final = 2.0
+"""Seconds after which pods that came meanwhile are deleted as well."""
 
 RELEASE_DEADLINE: Final = 5.0
 
@@ -99,12 +101,14 @@ class Retirement:
 
     async def _drain(self, started: float) -> None:
         """Wait until all namespaces are released; delete the pods that are left after ``EVICTION_DEADLINE``."""
-        if await self._is_over(started + EVICTION_DEADLINE):
-            return
-        for pod in self._remaining_pods():
-            if not pod.metadata.deleting:
-                await self._try("deleting a pod of", self._delete(pod, None))
-        await self._is_over(started + DRAIN_DEADLINE)
+        end = started + DRAIN_DEADLINE
+        over = await self._is_over(started + EVICTION_DEADLINE)
+        while not over and (now := self._clock.seconds()) < end:
+            for pod in self._remaining_pods():
+                if not pod.metadata.deleting:
+                    await self._try("deleting a pod of", self._delete(pod, None))
+            # A DaemonSet makes another one: it tolerates the cordon.
+            over = await self._is_over(min(now + DELETE_AGAIN, end))
 
     async def _is_over(self, deadline: float) -> bool:
         """Wait until there is nothing to wait for; return False if that is not so by a deadline (reactor's clock)."""
@@ -113,7 +117,7 @@ class Retirement:
         def is_over() -> bool:
             return not namespaces.occupied or (self._is_given_up() and namespaces.synced)
 
-        waiting = until(records.tables, is_over, self._pods, records.peers, records.offloadings)
+        waiting = until(records.tables, is_over, self._pods, records.peers, records.offloadings, records.virtual_nodes)
         try:
             await waiting.addTimeout(max(0.0, deadline - self._clock.seconds()), self._clock)
         except DeferredTimeout:

@@ -155,7 +155,7 @@ class VolumeProvisioner(Controller[Key]):
         try:
             with contextlib.suppress(AlreadyExists):
                 await self._client.create(STORAGECLASSES, forge.forge_class(name), view=None)
-        except (Forbidden, Invalid) as error:
+        except (Forbidden, Invalid, NotFound) as error:
             self._log.warn("the storage class {name} could not be created: {error}", name=name, error=str(error))
 
     def follows(self, name: str) -> bool:

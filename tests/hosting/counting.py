@@ -21,6 +21,7 @@ from liqod.hosting.views import Counted
 from liqod.kube import manifests
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.cache.sizes import Sizes
 from liqod.kube.client import Client
 from liqod.kube.resources import (
     CONFIGMAPS,
@@ -60,8 +61,10 @@ class Counting(TestCase):
             metadata = {"labels": {REMOTE_CLUSTER_LABEL: "rome"}, "annotations": {ORIGINAL_NAME_ANNOTATION: "shop"}}
             await self.admin.create(NAMESPACES, {"metadata": {"name": name, **metadata}})
 
-    async def start(self, granted: HostingSettings, view: type[Object] = ShadowPod) -> tuple[Client, TenantRecords]:
-        """Start a daemon's part that counts."""
+    async def start(
+        self, granted: HostingSettings, view: type[Object] = ShadowPod, *, secrets: Sizes | None = None
+    ) -> tuple[Client, TenantRecords]:
+        """Start a daemon's part that counts; ``secrets``: their sizes, in place of those that the sandbox lists."""
         from twisted.internet import reactor
 
         client = Client(self.config, reactor)
@@ -78,6 +81,7 @@ class Counting(TestCase):
                 "shadowpods": informers.of(SHADOWPODS, view, sizes=True).sizes,
                 "shadowendpointslices": informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice, sizes=True).sizes,
                 **{one.resource.plural: one.sizes for one in self.contents},
+                **({} if secrets is None else {SECRETS.plural: secrets}),
             },
             offers=TenantOffers(informers.of(FOREIGNCLUSTERS, ForeignCluster)),
             contracts=Contracts(Contract(granted), namespaces),

@@ -17,9 +17,12 @@ from liqod.flow.clocks import installed_reactor
 from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.policies import policies
+from liqod.hosting.tenants.quota import tenant_records
 from liqod.hosting.tenants.quota.content_bounds import BEYOND, CHANGES, GROWTH, most_contents, sums_of
 from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS, REOPENED, full, label_of, labelled
 from liqod.hosting.views import Counted
+from liqod.kube.cache.sizes import Sizes
+from liqod.kube.errors import KubeError
 from liqod.kube.resources import CONFIGMAPS, NAMESPACES, SECRETS, Resource
 from liqod.model.ids import ClusterID
 from liqod.model.names import FULL_CONTENTS_LABEL, FULL_LABEL, ORIGIN_LABEL
@@ -223,6 +226,16 @@ class CountTests(counting.Counting):
         self.assertNotIn(MARK, repr([one.items() for one in self.contents]))
         await self.admin.delete(SECRETS, "two", "web-rome")
         await self.labels_become("")
+
+    async def test_what_is_not_listed(self) -> None:
+        """While the API server does not list what is counted, a new namespace is refused with the reason, and one that
+        is there already stays."""
+        self.patch(tenant_records, "PATIENCE", 0.5)
+        _, records = await self.start(HostingSettings(tenant_contents="100Ki"), secrets=Sizes())
+        await self.admin.create(NAMESPACES, {"metadata": {"name": "new-rome"}})
+        with self.assertRaisesRegex(KubeError, "does not list secrets"):
+            await records.apply("rome", "new-rome")
+        await records.apply("rome", "shop-rome")
 
     async def test_what_grows_beyond(self) -> None:
         """From a quarter more on the label refuses all changes, whatever it is that grows; and with it off, nothing."""

@@ -11,7 +11,17 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kube.cache.listwatch import Command, List, ListWatch, Wait, Watch
 from liqod.kube.cache.store import Delta, Store
 from liqod.kube.cache.watch_decoder import Bookmark, Failure, Unreadable, WatchEvent
-from liqod.kube.errors import ApiError, Forbidden, Gone, Invalid, KubeError, ServerError, Throttled, Unreachable
+from liqod.kube.errors import (
+    ApiError,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeError,
+    ServerError,
+    Throttled,
+    Undecodable,
+    Unreachable,
+)
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, ObjectMeta
 
@@ -181,6 +191,18 @@ class OrderTests(SynchronousTestCase):
         self.assertIsInstance(m.ended(None, 5), Wait)
         self.assertEqual(m.waited(), Watch("", True, 450))
         self.assertIsInstance(m.ended(Gone(410, "Expired", ""), 500), Wait)
+
+    def test_what_cannot_be_decoded_is_not_watched_again(self) -> None:
+        """An object that is too long for a line would come again from the same version: all are listed again, and in
+        pages where it is in a streamed list."""
+        m = self.live()
+        self.assertEqual(m.ended(Undecodable("a line is too long"), 50), Watch("", True, 450))
+        self.assertEqual(m.ended(Undecodable("a line is too long"), 51), List())
+        m.listed({}, (), "9", 51)
+        m.connected(51)
+        self.assertEqual(m.ended(Undecodable("a line is too long"), 100), List())
+        self.assertIsInstance(m.ended(Undecodable("a page is too long"), 100), Wait)
+        self.assertEqual(m.waited(), List())
 
     def test_a_version_from_the_future_means_a_new_list(self) -> None:
         """A server restored from a backup does not know our version: list again."""

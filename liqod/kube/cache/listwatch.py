@@ -15,7 +15,7 @@ import attrs
 from liqod.flow.backoff import Backoff
 from liqod.kube.cache.store import Delta, Store, V
 from liqod.kube.cache.watch_decoder import Bookmark, Failure, Unreadable, WatchEvent
-from liqod.kube.errors import Forbidden, Gone, Invalid, KubeError, NotFound, ServerError, Throttled
+from liqod.kube.errors import Forbidden, Gone, Invalid, KubeError, NotFound, ServerError, Throttled, Undecodable
 from liqod.model.ids import Key
 
 SILENCE: Final = 70.0
@@ -155,9 +155,10 @@ class ListWatch(Generic[V]):
         lived = 0.0 if self._connected_at is None else now - self._connected_at
         self._reset_stream()
         self._note_refusal(error, now)
-        if initial and (error is None or isinstance(error, Invalid)):
-            # The server rejects streaming lists (422, feature gate WatchList off), or closed the stream before the end
-            # of the list: fall back to pages this time, and permanently unless it was a server restart.
+        if initial and (error is None or isinstance(error, Invalid | Undecodable)):
+            # The server rejects streaming lists (422, feature gate WatchList off), closed the stream before the end of
+            # the list, or sent an object that is too long for a line: fall back to pages this time, and permanently
+            # unless it was a server restart.
             self._cut_short += 1
             self._stream = error is None and not plain and self._cut_short < 3
             return List()
@@ -171,9 +172,10 @@ class ListWatch(Generic[V]):
         if _from_the_future(error):
             # The list that follows has lower versions, which is the same event.
             self.went_back, self.newest = self.went_back + 1, 0
-        if isinstance(error, Gone) or _from_the_future(error):
+        if isinstance(error, Gone | Undecodable) or _from_the_future(error):
+            # From the same version, what cannot be decoded would come again.
             watched, self.resource_version = bool(self.resource_version), ""
-            self._stale(f"the resource version is no longer known, everything is listed again: {error}", now)
+            self._stale(f"everything is listed again: {error}", now)
             # List at once, unless the last list is recent: a server that rejects every version must not be listed in a
             # tight loop.
             fresh = self._listed_at is not None and now - self._listed_at < HEALTHY

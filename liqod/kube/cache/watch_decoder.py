@@ -16,8 +16,9 @@ from liqod.kube.nesting import shallow
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 
-LONGEST: Final = 8 << 20
-"""Maximum bytes of one line: etcd limits a request to 1.5 MiB (``--max-request-bytes``), JSON escapes lengthen it."""
+LONGEST: Final = 16 << 20
+"""Maximum bytes of one line: etcd limits a request to 1.5 MiB (``--max-request-bytes``), and Go writes one byte of it,
+such as ``<``, as six in JSON."""
 
 INITIAL_END: Final = "k8s.io/initial-events-end"
 

@@ -21,7 +21,7 @@ from liqod.kube.errors import TooLarge, Undecodable
 
 OF_HOME: Final = 64 << 20
 """Maximum bytes of one response of the home API server: a page of 500 objects of 128 KiB each."""
-# etcd accepts requests up to 1.5 MiB (--max-request-bytes): a page of a single object always fits.
+# A page of a single object fits: 1 MiB of data, the most of a ConfigMap, is 6 MiB in JSON where each byte is escaped.
 OF_A_PEER: Final = 8 << 20
 """Maximum bytes of one response of a peer's API server; a list with larger pages is read in smaller ones."""
 OF_A_PEER_TOGETHER: Final = 32 << 20

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, Watchable, observe, watch
@@ -20,7 +21,7 @@ from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.tenants.quota.record_bounds import full, label_of, labelled, most_records
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import NAMESPACES
 from liqod.model.ids import Key
 from liqod.model.names import FULL_CONTENTS_LABEL, FULL_LABEL
@@ -30,6 +31,8 @@ from liqod.model.objects.quantity import Resources
 
 COALESCE: Final = 0.25
 """Seconds for which changes are collected: more than that time allows is never accepted beyond a bound."""
+PATIENCE: Final = 10.0
+"""Seconds that a new namespace waits until what its tenant has is counted."""
 
 _Most = Callable[[Contract, Resources | None], Resources]
 _BOUNDS: Final[tuple[tuple[str, str, _Most], ...]] = (
@@ -92,8 +95,17 @@ class TenantRecords(Controller[str]):
         return None
 
     async def apply(self, tenant: str, namespace: str) -> None:
-        """Label a namespace before anything is created in it, if its tenant has no room. Raises KubeError."""
-        await self.prepare()
+        """Label a namespace before anything is created in it, if its tenant has no room.
+
+        Raises KubeError, also if the API server does not list what is counted, such as for want of the right.
+        """
+        try:
+            await Deferred.fromCoroutine(self.prepare()).addTimeout(PATIENCE, self.clock)
+        except TimeoutError:
+            if tenant_of(self._namespaces.get(Key("", namespace))) == tenant:
+                return  # It has its labels since it was made, and keeps them.
+            missing = ", ".join(kind for kind, sizes in self._counted.items() if not sizes.when_synced().called)
+            raise KubeError(f"what {tenant} has is not counted: the API server here does not list {missing}") from None
         wanted = self._labels(tenant, self._namespaces_of(tenant))
         if any(wanted.values()):
             await self._label(namespace, wanted)
