@@ -37,7 +37,8 @@ STATES = ((), (GROWTH,), (GROWTH, CHANGES))
 
 sizes = st.integers(0, 200)
 states = st.sampled_from([frozenset(one) for one in STATES])
-entries = st.dictionaries(st.sampled_from("abc"), st.integers(0, 3).map("x".__mul__), max_size=3)
+texts = st.tuples(st.sampled_from("x€"), st.integers(0, 3)).map(lambda pair: pair[0] * pair[1])
+entries = st.dictionaries(st.sampled_from("abc"), texts, max_size=3)
 
 
 class BoundTests(SynchronousTestCase):
@@ -125,7 +126,8 @@ class PolicyTests(SynchronousTestCase):
         """Nothing new, and no entry that is new or longer; at last nothing at all. Without the label everything."""
         resource, field = where
         grows = any(
-            len(text) > len((old or {}).get(key, "")) or key not in (old or {}) for key, text in (new or {}).items()
+            len(text.encode()) > len((old or {}).get(key, "").encode()) or key not in (old or {})
+            for key, text in (new or {}).items()
         )
         expected = CHANGES in state or (GROWTH in state and (grows or not update))
         labels = {FULL_CONTENTS_LABEL: label_of(state) or ""} if state else {}
@@ -136,6 +138,13 @@ class PolicyTests(SynchronousTestCase):
             self.assertIn("[hosting] tenant-contents", message)
             self.assertIn("delete some at home", message)
         self.assertEqual(asked(DAEMON, body(new, field=field), before, labels, resource), [])
+
+    def test_longer_is_counted_in_bytes(self) -> None:
+        """As many characters that take more bytes are longer."""
+        labels = {FULL_CONTENTS_LABEL: GROWTH}
+        for old, new, refused in (("ab", "€€", True), ("€€", "ab", False), ("€a", "a€", False)):
+            found = asked(ROME, body({"a": new}), body({"a": old}), labels, "configmaps")
+            self.assertEqual(bool(found), refused, (old, new))
 
     def test_records_are_another_thing(self) -> None:
         """The label of records refuses no secret, and that of secrets no other kind."""

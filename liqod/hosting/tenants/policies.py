@@ -243,7 +243,8 @@ def _content_policy() -> dict[str, Any]:
 def _no_longer(field: str) -> str:
     """Return the expression that no entry of a field is new, or longer than before."""
     new, old = f"object.{field}", f"oldObject.{field}"
-    kept = f"{new}.all(k, has({old}) && k in {old} && {new}[k].size() <= {old}[k].size())"
+    # The size of a string is its characters: a text of the same length may take four times the bytes.
+    kept = f"{new}.all(k, has({old}) && k in {old} && bytes({new}[k]).size() <= bytes({old}[k]).size())"
     return f"(!has({new}) || {kept})"
 
 
