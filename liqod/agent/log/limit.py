@@ -15,10 +15,10 @@ from liqod.model.host_port import host_of
 
 PER_CAUSE: Final = (1.0, 100)
 """Lines of one cause, per second and in a burst. A cause is a logger's sentence with its values of ``SAME``, the
-network of its source, and the type of its exception."""
+network of its source, the type of its exception, and its reason where it names no peer, which may invent reasons."""
 PER_COMPONENT: Final = (10.0, 1000)
 """Lines of one logger, per second and in a burst."""
-SAME: Final = ("controller", "peer", "kind", "reason", "log_text", "log_io")
+SAME: Final = ("controller", "peer", "kind", "log_text", "log_io")
 """Fields that tell causes apart; Twisted's older log, and what is printed, have their text in the last two."""
 REPORT: Final = 60.0
 """Seconds between two reports of what was left out and has had no later line."""
@@ -61,4 +61,5 @@ def _cause(event: LogEvent) -> int:
     """Return a number for the cause of an event: texts, which may be long, are not kept."""
     place = source_of(host_of(str(event.get("source", ""))))
     error = type(getattr(event.get("log_failure"), "value", None))
-    return hash((event.get("log_format"), error, place, *(str(event.get(name)) for name in SAME)))
+    reason = "" if event.get("peer") else str(event.get("reason"))
+    return hash((event.get("log_format"), error, place, reason, *(str(event.get(name)) for name in SAME)))

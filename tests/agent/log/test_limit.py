@@ -57,13 +57,19 @@ class LimitedLogTests(SynchronousTestCase):
         for number in range(BURST + 5):
             self.part.failure("{controller}: {key} failed", Failure(KeyError(number)), controller="pods", key=number)
             self.part.warn("watching {kind} failed: {error}", kind="pods", error=number)
-            self.part.info("offer of {peer}: {reason}", peer="milan", reason="Full")
+            self.part.info("connections are refused: {reason}", reason="Full")
         self.written.clear()
         self.part.failure("{controller}: {key} failed", Failure(TypeError("new")), controller="pods", key="a")
         self.part.warn("watching {kind} failed: {error}", kind="nodes", error="gone")
-        self.part.info("offer of {peer}: {reason}", peer="milan", reason="Expired")
+        self.part.info("connections are refused: {reason}", reason="Slow")
         self.assertEqual(len(self.written), 3)
         self.assertIn("TypeError: new", self.written[0]["log_failure"].getTraceback())
+
+    def test_reasons_of_a_peer(self) -> None:
+        """A peer that ends each session for another reason has the share of one cause."""
+        for number in range(BURST + 5):
+            self.part.info("session with {peer} ended: {reason}", peer="milan", reason=f"Reason{number}")
+        self.assertEqual(len(self.written), BURST)
 
     def test_strangers(self) -> None:
         """A flood of one stranger, from many ports and many addresses of its network, hides no other's refusal."""
