@@ -10,13 +10,14 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar, Final, NoReturn, cast
 
 from twisted.application.service import IService, IServiceCollection, MultiService
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorAlreadyInstalledError
 from twisted.logger import ILogObserver
 from twisted.python.components import Componentized
@@ -58,16 +59,28 @@ class Options(UsageOptions):
 
 
 class DaemonService(MultiService):
-    """The top of the service tree: sets the level of the log, which Twisted takes from the application."""
+    """The top of the service tree: sets the log's observer, which Twisted takes from the application.
 
-    def __init__(self, observer: ILogObserver | None) -> None:
+    ``report`` is called when everything has stopped.
+    """
+
+    def __init__(self, observer: ILogObserver | None = None, report: Callable[[], None] | None = None) -> None:
         super().__init__()
         self._observer = observer
+        self._report = report
 
     def setServiceParent(self, parent: IServiceCollection) -> None:
         if self._observer is not None and isinstance(parent, Componentized):
             parent.setComponent(ILogObserver, self._observer)
         super().setServiceParent(parent)
+
+    async def _stop(self) -> None:
+        await super().stopService()
+        if self._report is not None:
+            self._report()
+
+    def stopService(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._stop())
 
 
 def makeService(options: Options) -> IService:
@@ -109,14 +122,13 @@ def _daemon(settings: Settings, twistd: MutableMapping[str, object], path: str) 
     from liqod.agent.host.reload import Reload, restart_in_order
     from liqod.agent.host.sdnotify import Notifier
     from liqod.agent.log.limit import REPORT, LimitedLog
-    from liqod.agent.log.observers import Forward, goes_to_standard_output, log_observer
+    from liqod.agent.log.observers import Forward, goes_to_standard_output, log_filter, log_writer
     from liqod.agent.service import Agent
 
-    limited: LimitedLog | None = None
+    daemon = DaemonService()
     if goes_to_standard_output(twistd):
-        limited = LimitedLog(reactor, log_observer(settings.log, sys.stdout, os.environ))
-    daemon = DaemonService(limited)
-    if limited is not None:
+        limited = LimitedLog(reactor, log_writer(settings.log.format, sys.stdout, os.environ))
+        daemon = DaemonService(log_filter(settings.log.level, limited), limited.report)
         reports = TimerService(REPORT, limited.report)
         reports.clock = reactor
         reports.setServiceParent(daemon)

@@ -65,7 +65,8 @@ class LineLimits(Generic[G]):
     def pending(self) -> dict[G, int]:
         """Return what was left out and not reported yet, by group, and count it as reported."""
         counts, self._forgotten = self._forgotten, Counter()
-        for (group, _), source in self._sources.items():
+        # Other threads log as well: the dictionary may change meanwhile.
+        for (group, _), source in list(self._sources.items()):
             counts[group] += source.omitted
             source.omitted = 0
         return {group: count for group, count in counts.items() if count}

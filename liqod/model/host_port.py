@@ -36,11 +36,13 @@ def join_address(host: str, port: int) -> str:
 
 
 def host_of(text: str) -> str:
-    """Return the host of an address with or without a port; of another text the text itself."""
+    """Return the host of an address with or without a port, whatever its zone; of another text the text itself."""
     try:
         return split_address(text, 1)[0]
     except ValueError:
-        return text
+        # Linux takes any character but "/", ":" and white space in the name of an interface (dev_valid_name).
+        host = text[1:].rpartition("]")[0]
+        return host if text.startswith("[") and is_ip(host) else text
 
 
 def parse_port(text: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -17,7 +18,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.audit.events import INVALID, MAX_LINE, AuditEvent, Type
 from liqod.audit.file import RotatingFile
-from liqod.audit.limits import MAX_SOURCES, PER_SOURCE, PER_TYPE, EventLimits
+from liqod.audit.limits import MAX_SOURCES, PER_SOURCE, PER_TYPE, EventLimits, LineLimits
 from liqod.audit.log import REPORT, AuditLog
 
 AT = datetime(2030, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
@@ -111,6 +112,27 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(limits.admit_event(AuditEvent("TrustGranted", "Administrator", peer="milan"), 0.0), 0)
         self.assertLessEqual(len(limits._sources), MAX_SOURCES)
         self.assertEqual(limits.pending(), {"Refused": 3 * MAX_SOURCES - PER_TYPE[1]})
+
+    def test_lines_during_a_report(self) -> None:
+        """A line that another thread writes while the counts are taken is no error, and is counted later."""
+        limits: LineLimits[Interrupted] = LineLimits((0.1, 1), (1.0, 100))
+        group = Interrupted("liqod.part")
+        for source in ("one", "one", "two", "two"):
+            limits.admit(group, source, 0.0)
+        group.meanwhile = lambda: limits.admit(group, "three", 0.0)
+        self.assertEqual(limits.pending(), {group: 2})
+
+
+class Interrupted(str):
+    """A group during whose look-up something else happens once."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def __hash__(self) -> int:
+        call, self.meanwhile = self.meanwhile, None
+        if call is not None:
+            call()
+        return super().__hash__()
 
 
 class FullDisk(RotatingFile):

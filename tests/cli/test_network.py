@@ -91,6 +91,8 @@ class PathTests(SynchronousTestCase):
         for endpoint, advice in (
             ("192.0.2.1:5871", "UDP port 5871 must be open there, and the peer's daemon running"),
             ("[2001:db8::7]:5871", "UDP port 5871 must be open there, and the peer's daemon running"),
+            ("[fe80::1%a b]:5871", "UDP port 5871 must be open there, and the peer's daemon running"),
+            ("milan:0", "the tunnel's UDP port must be open there, and the peer's daemon running"),
             ("", "the tunnel's UDP port must be open there, and the peer's daemon running"),
         ):
             host = attrs.evolve(GOOD, handshake_age=None, endpoint=endpoint)

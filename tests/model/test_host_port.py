@@ -155,6 +155,10 @@ class HostPortTests(SynchronousTestCase):
             ("[2001:db8::1]", "2001:db8::1"),
             ("2001:db8::1", "2001:db8::1"),
             ("milan", "milan"),
+            ("[fe80::1%a@b]:80", "fe80::1%a@b"),
+            ("[fe80::1%a@b]:0", "fe80::1%a@b"),
+            ("[fe80::1%a@b", "[fe80::1%a@b"),
+            ("a local socket:0", "a local socket:0"),
             ("UNIXAddress(None)", "UNIXAddress(None)"),
             ("", ""),
         ):

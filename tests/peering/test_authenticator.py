@@ -316,6 +316,13 @@ class AuthenticatorTests(AuthenticatorCase):
             reasons = {"TokenRefused"} if world.is_sent_away or not world.used_elsewhere else {"KeyInUse"}
         self.assertIn(bye.reason, reasons)
 
+    def test_a_stranger_at_an_odd_address(self) -> None:
+        """An interface may have a name that no address is written with, and a local socket has none: both are shown."""
+        for address, network in (("[fe80::1%a@b]:40000", "fe80::/64"), ("a local socket:0", "a local socket:0")):
+            self.begin(World())
+            bye = self.answer(call=Call(address=address))
+            self.assertEqual((bye and bye.reason, self.peer.network), ("TrustPending", network))
+
     def test_a_token_is_asked_for_nothing_that_is_trusted_or_sent_away(self) -> None:
         """It is not spent on a key that is pinned, nor on one that no token may bring back."""
         for world in (

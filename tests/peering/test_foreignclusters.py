@@ -192,3 +192,13 @@ class NoRoomTests(SynchronousTestCase):
             peer.advance(UntrustedKeyShown())
             self.successResultOf(Deferred.fromCoroutine(records.reconcile(ROME)))
             self.assertEqual(ROME in records._peers, left, (sightings, session))
+
+    def test_a_sighting_that_cannot_be_dialled(self) -> None:
+        """Names and interfaces may be written in any way: where a stranger is said to be is a place all the same."""
+        for address in ("[fe80::1%a@b]:5872", "a b.example:5872"):
+            records = records_of(Server(None), None, max_untrusted=0)
+            peer = stranger()
+            peer.sightings = (Endpoint(address, "mDNS"),)
+            records._peers[ROME] = peer
+            peer.advance(UntrustedKeyShown())
+            self.successResultOf(Deferred.fromCoroutine(records.reconcile(ROME)))

@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from kubesandbox.cluster import SandboxCluster
+from twisted.application.service import Service
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.utils import getProcessOutputAndValue
-from twisted.trial.unittest import TestCase
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from liqod.tap import DaemonService
 
 REACTOR: Any = reactor
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,6 +119,40 @@ class TwistdTests(TestCase):
         )
         out, err, status = await getProcessOutputAndValue(sys.executable, ["-c", program], path=str(ROOT))
         self.assertEqual((out.strip(), status), (b"True True", 0), err)
+
+    async def test_lines_that_are_not_written(self) -> None:
+        """What the level and the list of noise leave out takes nothing from the bounds, and is never reported."""
+        config = self.write('[log]\nlevel = "warn"\nformat = "json"\n')
+        program = (
+            "from twisted.internet import asyncioreactor; asyncioreactor.install(); from liqod import tap; "
+            "from twisted.application.service import Application; from twisted.logger import ILogObserver, Logger; "
+            f"options = tap.Options(); options['config'] = {config!r}; options.parent = {{'nodaemon': True}}; "
+            "application = Application('liqod'); tap.makeService(options).setServiceParent(application); "
+            "part = Logger('liqod.part', observer=ILogObserver(application)); "
+            "[(part.info('{peer}', peer=n), part.warn('x starting on 1')) for n in range(1100)]; part.warn('at last')"
+        )
+        out, err, status = await getProcessOutputAndValue(
+            sys.executable, ["-c", program], env=os.environ | {"PYTHONPATH": str(ROOT)}, path=str(ROOT)
+        )
+        self.assertEqual(status, 0, err)
+        self.assertEqual([json.loads(line)["message"] for line in out.splitlines()], ["at last"])
+
+
+class StopTests(SynchronousTestCase):
+    def test_the_last_report(self) -> None:
+        """What was left out of the log is reported when all parts have stopped, once."""
+        ended: Deferred[None] = Deferred()
+        reports: list[str] = []
+        daemon = DaemonService(None, partial(reports.append, "reported"))
+        part = Service()
+        part.stopService = lambda: ended  # type: ignore[method-assign]
+        part.setServiceParent(daemon)
+        daemon.startService()
+        stopping = daemon.stopService()
+        self.assertEqual(reports, [])
+        ended.callback(None)
+        self.successResultOf(stopping)
+        self.assertEqual(reports, ["reported"])
 
 
 class LivesTests(TestCase):

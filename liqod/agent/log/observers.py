@@ -27,7 +27,6 @@ from zope.interface import implementer
 
 from liqod.agent.log.json_lines import json_line
 from liqod.audit.events import LOGGER as AUDIT_LOG
-from liqod.config.schema import LogSettings
 
 SYSLOG_LEVELS: Final = {"debug": 7, "info": 6, "warn": 4, "error": 3, "critical": 2}
 """What systemd reads as the priority of a line, see sd-daemon(3), for each level of Twisted."""
@@ -43,16 +42,19 @@ def goes_to_standard_output(twistd: Mapping[str, object]) -> bool:
     return twistd.get("logfile") in (None, "-")
 
 
-def log_observer(settings: LogSettings, stream: TextIO, environ: Mapping[str, str]) -> ILogObserver:
-    """Return the observer that writes what the settings ask for to a stream."""
-    predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(settings.level))
-    predicate.setLogLevelForNamespace(AUDIT_LOG, LogLevel.info)
+def log_writer(form: str, stream: TextIO, environ: Mapping[str, str]) -> ILogObserver:
+    """Return the observer that writes every event to a stream, in the form that ``[log] format`` names."""
     journal = is_journal(stream, environ)
-    if settings.format == "json":
-        written = json_observer(stream, journal=journal)
-    else:
-        written = journal_observer(stream) if journal else textFileLogObserver(stream)
-    return FilteringLogObserver(written, [predicate, WithoutNoise()])
+    if form == "json":
+        return json_observer(stream, journal=journal)
+    return journal_observer(stream) if journal else textFileLogObserver(stream)
+
+
+def log_filter(level: str, observer: ILogObserver) -> ILogObserver:
+    """Return an observer that passes on what is of a level or above, and no noise; security events always."""
+    predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(level))
+    predicate.setLogLevelForNamespace(AUDIT_LOG, LogLevel.info)
+    return FilteringLogObserver(observer, [predicate, WithoutNoise()])
 
 
 @implementer(ILogFilterPredicate)

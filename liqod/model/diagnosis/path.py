@@ -14,7 +14,7 @@ import attrs
 from liqod.model.diagnosis import hops
 from liqod.model.diagnosis.cluster import ClusterRecords, local_route_missing, name_of, network_problems
 from liqod.model.diagnosis.problem import Passed, Problem, Severity
-from liqod.model.host_port import split_address
+from liqod.model.host_port import parse_port
 from liqod.model.records.network import SESSION_LIFETIME, NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import ForeignCluster
 
@@ -143,7 +143,8 @@ def _of_host(
     where = host.endpoint or "an unknown endpoint"
     if host.handshake_age is None or host.handshake_age > SESSION_LIFETIME:
         age = "no handshake ever" if host.handshake_age is None else f"the last handshake was {_s(host)} ago"
-        what = f"UDP port {split_address(host.endpoint)[1]}" if host.endpoint else "the tunnel's UDP port"
+        port = parse_port(host.endpoint.rpartition(":")[2])
+        what = f"UDP port {port}" if port else "the tunnel's UDP port"
         advice = f"{what} must be open there, and the peer's daemon running"
         yield _on(peer, hops.TUNNEL, "NoHandshake", f"{age}, with {where}", advice=advice)
 

@@ -25,7 +25,7 @@ from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.object_writer import ObjectWriter
 from liqod.kube.writing.refusals import RefusedWrite, Retry
 from liqod.kube.writing.status_writer import StatusWriter
-from liqod.model.host_port import split_address
+from liqod.model.host_port import host_of
 from liqod.model.ids import ClusterID, Fingerprint, Key, parse_fingerprint
 from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.objects.meta import is_true
@@ -373,7 +373,7 @@ def _network_of(peer: Peer) -> str:
     """Return where a stranger comes from: it called from there, or is said to be there."""
     if peer.network is not None:
         return peer.network
-    return source_of(split_address(peer.sightings[0].address)[0]) if peer.sightings else "unknown"
+    return source_of(host_of(peer.sightings[0].address)) if peer.sightings else "unknown"
 
 
 def _pin_metadata(joined: bool, finalizers: Sequence[str] = ()) -> dict[str, Any]:

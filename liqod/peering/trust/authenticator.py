@@ -19,7 +19,7 @@ from liqod.flow.tasks import Tasks
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pins import Mismatch, Trusted, judge
 from liqod.identity.tls import PeerCertificate
-from liqod.model.host_port import split_address
+from liqod.model.host_port import host_of
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
 from liqod.model.records.unpeering import is_trust_withdrawn
@@ -284,7 +284,7 @@ class Authenticator:
             "TrustPending", f"your key is not trusted here yet; your words are {key_words}", 0.0
         )
         record = self._records.get(claimed)
-        network = NAMED if connection.address in self._named else source_of(split_address(connection.address)[0])
+        network = NAMED if connection.address in self._named else source_of(host_of(connection.address))
         if record is None:
             if not self._records.has_room_for(claimed, network):
                 self._refusals.record("TooManyUntrusted", connection.address, f"no room to show {claimed} to the user")

@@ -18,7 +18,8 @@ from liqod.agent.log.observers import (
     is_journal,
     journal_observer,
     json_observer,
-    log_observer,
+    log_filter,
+    log_writer,
 )
 from liqod.config.schema import LogSettings
 
@@ -33,7 +34,7 @@ class SettingsTests(SynchronousTestCase):
 
     def written(self, settings: LogSettings, *events: LogEvent) -> list[str]:
         stream = StringIO()
-        observer = log_observer(settings, stream, {})
+        observer = log_filter(settings.level, log_writer(settings.format, stream, {}))
         for one in events:
             observer(one)
         return stream.getvalue().splitlines()
