@@ -154,7 +154,9 @@ class VirtualKubelet(MultiService):
         self.access = LenderAccess(reactor, home.client, lender, setting=settings.peering.api, relays=shared.lenders)
         self.health = LenderHealth(reactor, self.access.client, settings.kubelet.lease_duration * RENEWED)
         self.failover = Failover(reactor, self.access, self.health.state)
-        self.network_condition = NetworkCondition(reactor, self._network.status, str(lender))
+        self.network_condition = NetworkCondition(
+            reactor, self._network.status, str(lender), lambda: self._network.is_managed
+        )
         self.readiness: Latest[Readiness] = Latest(self._judge())
         held = find_condition(record.status.conditions, DELETIONS_HELD)
         shown = held.reason if held is not None and held.status == "True" else ""

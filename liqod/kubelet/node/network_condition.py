@@ -19,18 +19,23 @@ class NetworkCondition(Service):
     """Observes the status of the network to one lender; ``state`` is the debounced status.
 
     ``state`` keeps its message while a reading differs from it for less than the hold time. An unknown status changes
-    nothing: a restart of the network does not invalidate the last known status.
+    nothing: a restart of the network does not invalidate the last known status. Where it is decided meanwhile whether
+    there is a tunnel (``is_managed``), nothing that held before does.
     """
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, status: Latest[Readiness], lender: str) -> None:
+    def __init__(
+        self, clock: IReactorTime, status: Latest[Readiness], lender: str, is_managed: Callable[[], bool]
+    ) -> None:
         self.state: Latest[Readiness] = Latest(status.value)
         self.usable: Latest[bool] = Latest(_is_usable(status.value))
         """Whether packets reach the lender's pods; True while this is unknown."""
         self._clock = clock
         self._status = status
         self._lender = lender
+        self._is_managed = is_managed
+        self._was_managed = is_managed()
         self._debounced = Debounced()
         self._timer = Timer(clock)
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -50,6 +55,8 @@ class NetworkCondition(Service):
         if not self.running:
             return
         self._timer.cancel()
+        if self._was_managed is not (managed := self._is_managed()):
+            self._was_managed, self._debounced = managed, Debounced()
         status, before = self._status.value, self._debounced.value
         reading = status.ready if status.known else None
         self._debounced, again = debounce(self._debounced, reading, self._clock.seconds())

@@ -73,7 +73,8 @@ class NetworkConditionTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.status: Latest[Readiness] = Latest(not_known("no probe yet"))
-        self.condition = NetworkCondition(self.clock, self.status, "milan")
+        self.managed = True
+        self.condition = NetworkCondition(self.clock, self.status, "milan", lambda: self.managed)
         self.reported: list[str] = []
         self.condition.state.subscribe(lambda state: self.reported.append(state.reason))
         self.condition.startService()
@@ -103,3 +104,22 @@ class NetworkConditionTests(SynchronousTestCase):
         self.say(not_known("no probe yet"))
         self.clock.advance(600)
         self.assertEqual(self.condition.state.value, READY)
+
+    def test_another_decision(self) -> None:
+        """Whether there is a tunnel may be decided later: what held before does not count, nor how often it changed."""
+        self.managed = False
+        none = Readiness(ready=True, reason="NetworkReady", message="there is no tunnel")
+        self.say(none)
+        self.assertEqual(self.condition.state.value, none)
+        self.managed = True
+        self.say(not_known("no probe yet"))
+        self.assertFalse(self.condition.state.value.known)
+        for _ in range(3):
+            self.say(READY)
+            self.clock.advance(UP_HOLD * 100)
+            self.say(CUT)
+            self.clock.advance(DOWN_HOLD)
+        self.assertEqual(self.condition.state.value, CUT)
+        self.managed = False
+        self.say(none)
+        self.assertEqual(self.condition.state.value, none)
