@@ -120,7 +120,7 @@ class Authenticator:
         join: Join | None,
     ) -> Bye | None:
         """Return None for a key that is trusted and pinned now, else the Bye for its holder."""
-        # A peer that a user distrusted is trusted again only by a user: not by a CA, the settings, or a token.
+        # A peer whose peering ended is trusted again only by a user: not by a CA, the settings, or an earlier token.
         dismissed = self._is_dismissed(claimed, certificate)
         vouched = self._settings.autojoin and certificate.vouches_for(claimed) and not dismissed
         judgement = judge(
@@ -308,7 +308,7 @@ class Authenticator:
     def _refuse_dismissed_guest(
         self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate
     ) -> Bye:
-        """Record a distrusted guest as a stranger: its token is older than the distrust, or another cluster's."""
+        """Record who joins after the peering ended as a stranger: the token is older than that, or another cluster's."""
         bye = self._refuse_stranger(connection, hello, claimed, certificate)
         if bye.reason != "TrustPending":
             return bye
