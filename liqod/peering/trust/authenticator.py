@@ -308,7 +308,7 @@ class Authenticator:
     def _refuse_dismissed_guest(
         self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate
     ) -> Bye:
-        """Record who joins after the peering ended as a stranger: the token is older than that, or another cluster's."""
+        """Record who joins after the peering ended as a stranger: its token is older, or another cluster's."""
         bye = self._refuse_stranger(connection, hello, claimed, certificate)
         if bye.reason != "TrustPending":
             return bye
