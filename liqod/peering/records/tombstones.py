@@ -67,7 +67,7 @@ class Tombstones:
         return None if known is None or self._is_over(known.tombstone) else known.tombstone
 
     def refuses(self, peer: ClusterID, key: str) -> bool:
-        """Return whether the peering with a cluster, or with its key under any ID, was ended and is not trusted again."""
+        """Return whether the peering with a cluster, or with its key under any ID, was ended and not begun again."""
         if self.get(peer) is not None:
             return True
         tombstones = (known.tombstone for known in self._known.values())
