@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 from twisted.internet.defer import Deferred, succeed
@@ -13,9 +13,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.config.schema import SharingSettings
 from liqod.flow.tasks import Tasks
 from liqod.kube.errors import Unreachable
-from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES
+from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES, Resource
+from liqod.model.ids import Key
+from liqod.model.objects.storage_class import StorageClass
 from liqod.peering.lending.cluster_info import ClusterInfo
 from tests.peering.clusters import PairCase, PeerCluster, settings
+
+DEFAULT: Final = {"storageclass.kubernetes.io/is-default-class": "true"}
 
 
 class ClusterInfoTests(PairCase):
@@ -47,14 +51,47 @@ class ClusterInfoTests(PairCase):
         await self.offered(alpha, beta, ["fast", "slow"], [])
 
 
+def storage_class(name: str, created: str = "", **annotations: str) -> StorageClass:
+    metadata = {"name": name, "creationTimestamp": created, "annotations": annotations}
+    return msgspec.convert({"metadata": metadata, "provisioner": "example.com/disk"}, StorageClass)
+
+
+class Classes:
+    """The cache of a kind of classes; setting one notifies."""
+
+    synced = True
+
+    def __init__(self) -> None:
+        self._cached: dict[Key, StorageClass] = {}
+        self._subscribers: list[Callable[[Key, Any, Any], None]] = []
+
+    def put(self, *classes: StorageClass) -> None:
+        for new in classes:
+            old = self._cached.get(new.key)
+            self._cached[new.key] = new
+            for subscriber in self._subscribers:
+                subscriber(new.key, old, new)
+
+    def subscribe(self, subscriber: Callable[[Key, Any, Any], None]) -> Callable[[], None]:
+        self._subscribers.append(subscriber)
+        return lambda: None
+
+    def when_synced(self) -> Deferred[None]:
+        return succeed(None)
+
+    def items(self) -> list[StorageClass]:
+        return list(self._cached.values())
+
+
 class Unsteady:
-    """An API server that fails to tell its version some times."""
+    """An API server that fails to tell its version some times, and its caches of classes."""
 
     def __init__(self, failures: int) -> None:
         self.asked: list[float] = []
         self._failures = failures
         self.clock = Clock()
         self.version = self
+        self.storage, self._ingress = Classes(), Classes()
 
     async def get(self) -> str:
         self.asked.append(self.clock.seconds())
@@ -62,20 +99,27 @@ class Unsteady:
             raise Unreachable("no answer")
         return "v1.35.0"
 
-    def of(self, *args: object) -> Any:
-        """Return an informer that knows of no classes."""
-        return self
+    def of(self, resource: Resource, view: object) -> Classes:
+        return self.storage if resource is STORAGECLASSES else self._ingress
 
-    def subscribe(self, subscriber: object) -> Callable[[], None]:
-        return lambda: None
 
-    def when_synced(self) -> Deferred[None]:
-        return succeed(None)
+class StorageClassTests(SynchronousTestCase):
+    """Which classes are offered, and when that is news."""
 
-    synced = True
+    def setUp(self) -> None:
+        server = Unsteady(failures=0)
+        self.storage = server.storage
+        self.info = ClusterInfo(cast(Any, server), cast(Any, server), server.clock, Tasks())
+        self.info.start()
+        self.addCleanup(self.info.stop)
 
-    def items(self) -> list[Any]:
-        return []
+    def test_the_class_that_claims_get_is_the_first(self) -> None:
+        """Of several default classes the newest, as in Kubernetes; the others follow by their names."""
+        self.storage.put(storage_class("archive", "2026-01-01T00:00:00Z", **DEFAULT))
+        self.storage.put(storage_class("fast", "2026-03-01T00:00:00Z", **DEFAULT))
+        self.storage.put(storage_class("slow", "2026-02-01T00:00:00Z", **DEFAULT))
+        self.storage.put(storage_class("bulk", "2026-04-01T00:00:00Z"))
+        self.assertEqual(self.info.about().storage_classes, ("fast", "archive", "bulk", "slow"))
 
 
 class VersionTests(SynchronousTestCase):

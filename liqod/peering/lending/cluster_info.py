@@ -26,7 +26,7 @@ from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES
 from liqod.model.ids import Key
 from liqod.model.names import PROVISIONER
 from liqod.model.objects.meta import Object
-from liqod.model.objects.storage_class import StorageClass
+from liqod.model.objects.storage_class import StorageClass, default_class
 from liqod.model.records.offer import MAX_CLASSES
 
 PATIENCE: Final = 2.0
@@ -122,13 +122,9 @@ class ClusterInfo:
 def _storage_classes(classes: Iterable[StorageClass]) -> tuple[str, ...]:
     """Return the names of the storage classes of this cluster itself, the default one first."""
     real = [each for each in classes if each.provisioner != PROVISIONER and not each.metadata.deleting]
-    ordered = sorted(real, key=lambda each: (not _is_default(each), each.metadata.name))
+    default = default_class(real)
+    ordered = sorted(real, key=lambda each: (each is not default, each.metadata.name))
     return tuple(each.metadata.name for each in ordered[:MAX_CLASSES])
-
-
-def _is_default(each: Object) -> bool:
-    # Several classes may have the annotation at the same time; Kubernetes then takes the newest for a claim.
-    return each.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
 
 
 def _names(classes: Iterable[Object]) -> tuple[str, ...]:

@@ -110,12 +110,6 @@ class Volume(Object, frozen=True):
     status: Phase = Phase()
 
 
-def is_default(found: StorageClass) -> bool:
-    """Return whether a class is annotated as the cluster's default one."""
-    # Of several default classes the API server takes the newest (plugin DefaultStorageClass).
-    return found.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
-
-
 # Steps for a claim that waits for its volume
 
 
