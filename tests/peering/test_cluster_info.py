@@ -121,6 +121,16 @@ class StorageClassTests(SynchronousTestCase):
         self.storage.put(storage_class("bulk", "2026-04-01T00:00:00Z"))
         self.assertEqual(self.info.about().storage_classes, ("fast", "archive", "bulk", "slow"))
 
+    def test_another_default_class_is_news(self) -> None:
+        """When another class becomes the default one it is notified at once, and no change that the offer lacks is."""
+        self.storage.put(storage_class("fast", **DEFAULT), storage_class("slow"))
+        notified: list[tuple[str, ...]] = []
+        self.info.state.subscribe(lambda _: notified.append(self.info.about().storage_classes))
+        self.storage.put(storage_class("slow", **{"example.com/note": "x"}))
+        self.assertEqual(notified, [])
+        self.storage.put(storage_class("fast"), storage_class("slow", **DEFAULT))
+        self.assertEqual(notified, [("slow", "fast")])
+
 
 class VersionTests(SynchronousTestCase):
     """An API server that does not answer at the start."""
@@ -133,10 +143,10 @@ class VersionTests(SynchronousTestCase):
         info.start()
         self.assertTrue(info.known)
         self.assertEqual(info.about().version, "")
-        before = info.revision.value
+        before = info.state.value
         clock.pump([10.0] * 720)
         self.assertEqual((info.about().version, len(server.asked)), ("v1.35.0", 21))
-        self.assertGreater(info.revision.value, before)
+        self.assertNotEqual(info.state.value, before)
         self.assertGreater(server.asked[-1] - server.asked[-2], 60)
         info.stop()
 

@@ -23,7 +23,6 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES
-from liqod.model.ids import Key
 from liqod.model.names import PROVISIONER
 from liqod.model.objects.meta import Object
 from liqod.model.objects.storage_class import StorageClass, default_class
@@ -45,7 +44,7 @@ class OfferFacts:
 
 
 class ClusterInfo:
-    """Watches the classes and asks for the version until it is known; ``revision`` follows what ``about()`` says."""
+    """Watches the classes and asks for the version until it is known; ``state`` notifies of changes."""
 
     _log = Logger()
 
@@ -53,8 +52,8 @@ class ClusterInfo:
         self._client = client
         self._clock = clock
         self._tasks = tasks
-        self.revision = Latest(0)
-        """Increases whenever the result may have changed."""
+        self.state: Latest[tuple[bool, OfferFacts]] = Latest((False, OfferFacts()))
+        """``known`` and ``about()``, as of their last change."""
         self._storage: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
         self._ingress: Informer[Object] = informers.of(INGRESSCLASSES, Object)
         self._version = ""
@@ -75,11 +74,11 @@ class ClusterInfo:
     def start(self) -> None:
         """Subscribe to the informers, and request the version."""
         self._timer.start(PATIENCE, self._give_up_waiting)
-        self._ends = [self._storage.subscribe(self._class_changed), self._ingress.subscribe(self._class_changed)]
+        self._ends = [self._storage.subscribe(self._update), self._ingress.subscribe(self._update)]
         both: Deferred[list[None]] = gatherResults(
             [self._storage.when_synced(), self._ingress.when_synced()], consumeErrors=True
         )
-        both.addCallbacks(lambda _: self._notify_changed(), lambda _: None)
+        both.addCallbacks(self._update, lambda _: None)
         self._tasks.spawn(self._ask(), "asking for the version of this cluster")
 
     def stop(self) -> None:
@@ -102,21 +101,17 @@ class ClusterInfo:
                     )
             if self._version or not attempt:
                 self._asked = True
-                self._notify_changed()
+                self._update()
             if not self._version:
                 await deferLater(self._clock, ASK_AGAIN.delay(attempt))
                 attempt += 1
 
-    def _notify_changed(self) -> None:
-        self.revision.set(self.revision.value + 1)
-
     def _give_up_waiting(self) -> None:
         self._waited = True
-        self._notify_changed()
+        self._update()
 
-    def _class_changed(self, _: Key, old: Object | None, new: Object | None) -> None:
-        if (old is None) != (new is None):
-            self._notify_changed()
+    def _update(self, *_: object) -> None:
+        self.state.set((self.known, self.about()))
 
 
 def _storage_classes(classes: Iterable[StorageClass]) -> tuple[str, ...]:
