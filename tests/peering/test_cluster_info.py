@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import SharingSettings
+from liqod.config.schema import HostingSettings, SharingSettings
 from liqod.flow.tasks import Tasks
 from liqod.kube.errors import Unreachable
 from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES, Resource
@@ -49,6 +49,17 @@ class ClusterInfoTests(PairCase):
         await self.offered(alpha, beta, ["fast", "slow"], ["nginx"])
         await beta.admin.delete(INGRESSCLASSES, "nginx")
         await self.offered(alpha, beta, ["fast", "slow"], [])
+
+    async def test_an_offer_names_granted_classes_only(self) -> None:
+        """Classes that a borrower's claims may not be of are not offered, not even the default one."""
+        joining = settings(autojoin_untrusted=True)
+        granting = msgspec.structs.replace(joining, hosting=HostingSettings(storage_classes=["slow", "none"]))
+        alpha, beta = await self.pair(joining, granting)
+        for name, marks in (("fast", DEFAULT), ("slow", {})):
+            metadata = {"name": name, "annotations": marks}
+            await beta.admin.create(STORAGECLASSES, {"metadata": metadata, "provisioner": "example.com/disk"})
+        alpha.sees(beta)
+        await self.offered(alpha, beta, ["slow"], [])
 
 
 def storage_class(name: str, created: str = "", **annotations: str) -> StorageClass:

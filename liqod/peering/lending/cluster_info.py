@@ -5,7 +5,7 @@ They are informative only: an offer waits a few seconds for them, is then sent w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import attrs
@@ -44,14 +44,26 @@ class OfferFacts:
 
 
 class ClusterInfo:
-    """Watches the classes and asks for the version until it is known; ``state`` notifies of changes."""
+    """Watches the classes and asks for the version until it is known; ``state`` notifies of changes.
+
+    ``granted`` are the storage classes that borrowers' claims may be of; empty: all.
+    """
 
     _log = Logger()
 
-    def __init__(self, client: Client, informers: Informers, clock: IReactorTime, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        clock: IReactorTime,
+        tasks: Tasks,
+        *,
+        granted: Collection[str] = (),
+    ) -> None:
         self._client = client
         self._clock = clock
         self._tasks = tasks
+        self._granted = granted
         self.state: Latest[tuple[bool, OfferFacts]] = Latest((False, OfferFacts()))
         """``known`` and ``about()``, as of their last change."""
         self._storage: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
@@ -69,7 +81,8 @@ class ClusterInfo:
 
     def about(self) -> OfferFacts:
         """Return the facts known now."""
-        return OfferFacts(self._version, _storage_classes(self._storage.items()), _names(self._ingress.items()))
+        storage = _storage_classes(self._storage.items(), self._granted)
+        return OfferFacts(self._version, storage, _names(self._ingress.items()))
 
     def start(self) -> None:
         """Subscribe to the informers, and request the version."""
@@ -114,11 +127,17 @@ class ClusterInfo:
         self.state.set((self.known, self.about()))
 
 
-def _storage_classes(classes: Iterable[StorageClass]) -> tuple[str, ...]:
-    """Return the names of the storage classes of this cluster itself, the default one first."""
-    real = [each for each in classes if each.provisioner != PROVISIONER and not each.metadata.deleting]
-    default = default_class(real)
-    ordered = sorted(real, key=lambda each: (each is not default, each.metadata.name))
+def _storage_classes(classes: Iterable[StorageClass], granted: Collection[str]) -> tuple[str, ...]:
+    """Return the names of the granted storage classes of this cluster itself, the default one first."""
+    offered = [
+        each
+        for each in classes
+        if each.provisioner != PROVISIONER
+        and not each.metadata.deleting
+        and (not granted or each.metadata.name in granted)
+    ]
+    default = default_class(offered)
+    ordered = sorted(offered, key=lambda each: (each is not default, each.metadata.name))
     return tuple(each.metadata.name for each in ordered[:MAX_CLASSES])
 
 
