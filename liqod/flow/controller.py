@@ -46,7 +46,6 @@ from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.errors import is_expected
-from liqod.flow.timer import Timer
 from liqod.flow.workqueue import Workers, WorkQueue
 
 K = TypeVar("K", bound=Hashable)
@@ -87,7 +86,7 @@ NO_METRICS = NoMetrics()
 class Source(Protocol[K_co]):
     """Enqueues keys while a controller runs."""
 
-    def start(self, enqueue: Callable[[K_co], None], clock: IReactorTime) -> Callable[[], None]:
+    def start(self, enqueue: Callable[[K_co], None]) -> Callable[[], None]:
         """Call ``enqueue`` for existing and changed keys from now on; return the function that stops it."""
         ...
 
@@ -121,7 +120,7 @@ class _Watch(Generic[K, T]):
     informer: Watchable[T]
     keys_of: Callable[[Any, T | None, T | None], Iterable[K]]
 
-    def start(self, enqueue: Callable[[K], None], clock: IReactorTime) -> Callable[[], None]:
+    def start(self, enqueue: Callable[[K], None]) -> Callable[[], None]:
         def changed(key: Any, old: T | None, new: T | None) -> None:
             for one in self.keys_of(key, old, new):
                 enqueue(one)
@@ -137,7 +136,7 @@ class _Observe(Generic[K, T]):
     value: Observable[T]
     keys_of: Callable[[T], Iterable[K]]
 
-    def start(self, enqueue: Callable[[K], None], clock: IReactorTime) -> Callable[[], None]:
+    def start(self, enqueue: Callable[[K], None]) -> Callable[[], None]:
         def changed(value: T) -> None:
             # A controller may change the collection that ``keys_of`` reads while keys are enqueued.
             for key in list(self.keys_of(value)):
@@ -153,30 +152,10 @@ class _Observe(Generic[K, T]):
 class _Always(Generic[K]):
     keys: tuple[K, ...]
 
-    def start(self, enqueue: Callable[[K], None], clock: IReactorTime) -> Callable[[], None]:
+    def start(self, enqueue: Callable[[K], None]) -> Callable[[], None]:
         for key in self.keys:
             enqueue(key)
         return _nothing
-
-    def when_synced(self) -> Deferred[None]:
-        return succeed(None)
-
-
-@attrs.frozen
-class _Every(Generic[K]):
-    seconds: float
-    keys: Callable[[], Iterable[K]]
-
-    def start(self, enqueue: Callable[[K], None], clock: IReactorTime) -> Callable[[], None]:
-        timer = Timer(clock)
-
-        def tick() -> None:
-            timer.start(self.seconds, tick)
-            for key in list(self.keys()):
-                enqueue(key)
-
-        timer.start(self.seconds, tick)
-        return timer.cancel
 
     def when_synced(self) -> Deferred[None]:
         return succeed(None)
@@ -198,11 +177,6 @@ def watch(informer: Watchable[T], keys_of: Callable[[Any, T | None, T | None], I
 def observe(value: Observable[T], keys_of: Callable[[T], Iterable[K]]) -> Source[K]:
     """Return a source that enqueues ``keys_of(new value)`` whenever an observable changes."""
     return _Observe(value, keys_of)
-
-
-def every(seconds: float, keys: Callable[[], Iterable[K]]) -> Source[K]:
-    """Return a source that enqueues ``keys()`` at intervals; where there is a watch, prefer it."""
-    return _Every(seconds, keys)
 
 
 def always(*keys: K) -> Source[K]:
@@ -319,7 +293,7 @@ class Controller(MultiService, Generic[K]):
     async def _start(self) -> None:
         sources = list(self.sources())
         for source in sources:
-            self._unsubscribe.append(source.start(self.enqueue, self.clock))
+            self._unsubscribe.append(source.start(self.enqueue))
         for source in sources:
             await source.when_synced()
         await self._prepare()

@@ -78,11 +78,6 @@ class WorkQueue(Generic[K]):
         return len(self._ready)
 
     @property
-    def processing(self) -> int:
-        """The number of keys being processed now."""
-        return len(self._processing)
-
-    @property
     def delayed(self) -> int:
         """The number of keys with a pending delay."""
         return len(self._due)

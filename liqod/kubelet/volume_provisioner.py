@@ -32,7 +32,7 @@ from liqod.kubelet.reflection.forge.claim import AtHome, AtLender, Claim, Unsele
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object, reference_to
-from liqod.model.objects.storage_class import StorageClass
+from liqod.model.objects.storage_class import StorageClass, default_class
 
 UNREACHABLE_RETRY: Final = Backoff(initial=1.0, factor=2.0, cap=60.0)
 """Back-off of deletions of a volume's data at a lender that does not answer."""
@@ -162,9 +162,8 @@ class VolumeProvisioner(Controller[Key]):
         """Return whether claims of a storage class (empty: the default one) follow their pods."""
         if name and name == self._settings.virtual_class:
             return True
-        classes = self._classes.items()
-        wanted = [each for each in classes if (each.metadata.name == name if name else forge.is_default(each))]
-        return any(each.provisioner == PROVISIONER for each in wanted)
+        found = self._classes.get(Key("", name)) if name else default_class(self._classes.items())
+        return found is not None and found.provisioner == PROVISIONER
 
     def _claim_changed(self, key: Key, old: Claim | None, new: Claim | None) -> Iterable[Key]:
         shown = new or old

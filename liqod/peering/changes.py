@@ -12,7 +12,6 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.observe import Gate
 from liqod.model.ids import ClusterID
@@ -112,7 +111,7 @@ class PeerQueue:
         for subscriber in list(self._subscribers.values()):
             subscriber(peer)
 
-    def start(self, enqueue: Callable[[ClusterID], None], clock: IReactorTime) -> Callable[[], None]:
+    def start(self, enqueue: Callable[[ClusterID], None]) -> Callable[[], None]:
         """Call ``enqueue`` with each peer from now on; return the function that stops it."""
         token = object()
         self._subscribers[token] = enqueue
@@ -149,12 +148,12 @@ class _Mapped(Generic[K]):
     queue: PeerQueue
     keys_of: Callable[[ClusterID], Iterable[K]]
 
-    def start(self, enqueue: Callable[[K], None], clock: IReactorTime) -> Callable[[], None]:
+    def start(self, enqueue: Callable[[K], None]) -> Callable[[], None]:
         def changed(peer: ClusterID) -> None:
             for key in self.keys_of(peer):
                 enqueue(key)
 
-        return self.queue.start(changed, clock)
+        return self.queue.start(changed)
 
     def when_synced(self) -> Deferred[None]:
         return self.queue.when_synced()

@@ -120,7 +120,7 @@ class KeyRingTests(TestCase):
         """Return a ring whose Secret is followed."""
         ring = KeyRing(self.client, self.clock, self.informers, "liqo-system")
         for source in ring.sources("host"):
-            self.addCleanup(source.start(self.changed, self.clock))
+            self.addCleanup(source.start(self.changed))
         await manifests.ensure(self.client)
         self.informers.startService()
         self.addCleanup(self.informers.stopService)

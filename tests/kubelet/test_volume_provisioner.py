@@ -22,7 +22,7 @@ from liqod.kube.resources import NODES, PERSISTENTVOLUMES, STORAGECLASSES, Resou
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.volume_provisioner import LenderStorage, VolumeProvisioner
 from liqod.model.ids import ClusterID, Key
-from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, REMOTE_CLUSTER_LABEL
+from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
 from tests.hosting.cases import Events
 from tests.waiting import becomes
@@ -195,6 +195,21 @@ class SlowLenderTests(TestCase):
             ]
 
         await becomes(made, "the class is there", 10)
+
+    async def test_the_newest_default_class_decides(self) -> None:
+        """Of several default classes a claim without one gets the newest, as in Kubernetes."""
+        default = {"storageclass.kubernetes.io/is-default-class": "true"}
+        for name, provisioner in (("ours", PROVISIONER), ("disk", "example.com/disk"), ("last", PROVISIONER)):
+            metadata = {"name": name, "annotations": default if name != "last" else {}}
+            await self.client.create(STORAGECLASSES, {"metadata": metadata, "provisioner": provisioner})
+        self.provisioner.startService()
+
+        async def known() -> bool:
+            return self.provisioner.follows("last")
+
+        await becomes(known, "all classes are in the cache", 10)
+        self.assertTrue(self.provisioner.follows("ours"))
+        self.assertFalse(self.provisioner.follows(""))
 
     async def test_others_do_not_wait(self) -> None:
         """Twenty volumes of a lender that does not answer keep one worker; those of another one go, and then theirs."""

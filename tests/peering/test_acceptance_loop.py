@@ -119,7 +119,7 @@ class AcceptanceLoopTests(SynchronousTestCase):
             subscriber=self,
         )
         for source in self.decisions.sources():
-            source.start(self.decisions.enqueue, self.clock)
+            source.start(self.decisions.enqueue)
 
     def offer_decided(self, peer: ClusterID, ruling: Ruling) -> None:
         self.changed.append(f"{peer} {ruling.phase}")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import SharingSettings
+from liqod.config.schema import HostingSettings, SharingSettings
 from liqod.flow.tasks import Tasks
 from liqod.kube.errors import Unreachable
-from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES
+from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES, Resource
+from liqod.model.ids import Key
+from liqod.model.objects.storage_class import StorageClass
 from liqod.peering.lending.cluster_info import ClusterInfo
 from tests.peering.clusters import PairCase, PeerCluster, settings
+
+DEFAULT: Final = {"storageclass.kubernetes.io/is-default-class": "true"}
 
 
 class ClusterInfoTests(PairCase):
@@ -46,15 +50,59 @@ class ClusterInfoTests(PairCase):
         await beta.admin.delete(INGRESSCLASSES, "nginx")
         await self.offered(alpha, beta, ["fast", "slow"], [])
 
+    async def test_an_offer_names_granted_classes_only(self) -> None:
+        """Classes that a borrower's claims may not be of are not offered, not even the default one."""
+        joining = settings(autojoin_untrusted=True)
+        granting = msgspec.structs.replace(joining, hosting=HostingSettings(storage_classes=["slow", "none"]))
+        alpha, beta = await self.pair(joining, granting)
+        for name, marks in (("fast", DEFAULT), ("slow", {})):
+            metadata = {"name": name, "annotations": marks}
+            await beta.admin.create(STORAGECLASSES, {"metadata": metadata, "provisioner": "example.com/disk"})
+        alpha.sees(beta)
+        await self.offered(alpha, beta, ["slow"], [])
+
+
+def storage_class(name: str, created: str = "", **annotations: str) -> StorageClass:
+    metadata = {"name": name, "creationTimestamp": created, "annotations": annotations}
+    return msgspec.convert({"metadata": metadata, "provisioner": "example.com/disk"}, StorageClass)
+
+
+class Classes:
+    """The cache of a kind of classes; setting one notifies."""
+
+    synced = True
+
+    def __init__(self) -> None:
+        self._cached: dict[Key, StorageClass] = {}
+        self._subscribers: list[Callable[[Key, Any, Any], None]] = []
+
+    def put(self, *classes: StorageClass) -> None:
+        for new in classes:
+            old = self._cached.get(new.key)
+            self._cached[new.key] = new
+            for subscriber in self._subscribers:
+                subscriber(new.key, old, new)
+
+    def subscribe(self, subscriber: Callable[[Key, Any, Any], None]) -> Callable[[], None]:
+        self._subscribers.append(subscriber)
+        return lambda: None
+
+    def when_synced(self) -> Deferred[None]:
+        return succeed(None)
+
+    def items(self) -> list[StorageClass]:
+        return list(self._cached.values())
+
 
 class Unsteady:
-    """An API server that fails to tell its version some times."""
+    """An API server that fails to tell its version some times, and its caches of classes."""
 
     def __init__(self, failures: int) -> None:
         self.asked: list[float] = []
         self._failures = failures
         self.clock = Clock()
         self.version = self
+        self.storage, self._ingress = Classes(), Classes()
 
     async def get(self) -> str:
         self.asked.append(self.clock.seconds())
@@ -62,20 +110,37 @@ class Unsteady:
             raise Unreachable("no answer")
         return "v1.35.0"
 
-    def of(self, *args: object) -> Any:
-        """Return an informer that knows of no classes."""
-        return self
+    def of(self, resource: Resource, view: object) -> Classes:
+        return self.storage if resource is STORAGECLASSES else self._ingress
 
-    def subscribe(self, subscriber: object) -> Callable[[], None]:
-        return lambda: None
 
-    def when_synced(self) -> Deferred[None]:
-        return succeed(None)
+class StorageClassTests(SynchronousTestCase):
+    """Which classes are offered, and when that is news."""
 
-    synced = True
+    def setUp(self) -> None:
+        server = Unsteady(failures=0)
+        self.storage = server.storage
+        self.info = ClusterInfo(cast(Any, server), cast(Any, server), server.clock, Tasks())
+        self.info.start()
+        self.addCleanup(self.info.stop)
 
-    def items(self) -> list[Any]:
-        return []
+    def test_the_class_that_claims_get_is_the_first(self) -> None:
+        """Of several default classes the newest, as in Kubernetes; the others follow by their names."""
+        self.storage.put(storage_class("archive", "2026-01-01T00:00:00Z", **DEFAULT))
+        self.storage.put(storage_class("fast", "2026-03-01T00:00:00Z", **DEFAULT))
+        self.storage.put(storage_class("slow", "2026-02-01T00:00:00Z", **DEFAULT))
+        self.storage.put(storage_class("bulk", "2026-04-01T00:00:00Z"))
+        self.assertEqual(self.info.about().storage_classes, ("fast", "archive", "bulk", "slow"))
+
+    def test_another_default_class_is_news(self) -> None:
+        """When another class becomes the default one it is notified at once, and no change that the offer lacks is."""
+        self.storage.put(storage_class("fast", **DEFAULT), storage_class("slow"))
+        notified: list[tuple[str, ...]] = []
+        self.info.state.subscribe(lambda _: notified.append(self.info.about().storage_classes))
+        self.storage.put(storage_class("slow", **{"example.com/note": "x"}))
+        self.assertEqual(notified, [])
+        self.storage.put(storage_class("fast"), storage_class("slow", **DEFAULT))
+        self.assertEqual(notified, [("slow", "fast")])
 
 
 class VersionTests(SynchronousTestCase):
@@ -89,10 +154,10 @@ class VersionTests(SynchronousTestCase):
         info.start()
         self.assertTrue(info.known)
         self.assertEqual(info.about().version, "")
-        before = info.revision.value
+        before = info.state.value
         clock.pump([10.0] * 720)
         self.assertEqual((info.about().version, len(server.asked)), ("v1.35.0", 21))
-        self.assertGreater(info.revision.value, before)
+        self.assertNotEqual(info.state.value, before)
         self.assertGreater(server.asked[-1] - server.asked[-2], 60)
         info.stop()
 

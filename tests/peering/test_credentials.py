@@ -248,7 +248,7 @@ class StoreTests(SynchronousTestCase):
         self.peer = Peer(id=PEER, dialer=cast(Any, None), broken_at=0.0)
         self.kept: list[ClusterID] = []
         context = context_of(self.clock, {PEER: self.peer}, self.client)
-        context.changes.of(Queue.VIRTUAL_NODE).start(self.kept.append, self.clock)
+        context.changes.of(Queue.VIRTUAL_NODE).start(self.kept.append)
         self.refused = context.refusals.counts
         self.credential_store = CredentialStore(context)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, cast
 
 import attrs
-from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
@@ -42,10 +41,10 @@ class NotificationTests(SynchronousTestCase):
     def test_a_change_enqueues_the_peer_at_the_controllers_of_the_table(self) -> None:
         """Each once, and nobody else."""
         for change in Change:
-            changes, clock = Changes(), Clock()
+            changes = Changes()
             enqueued: dict[Queue, list[ClusterID]] = {queue: [] for queue in Queue}
             for queue in Queue:
-                changes.of(queue).start(enqueued[queue].append, clock)
+                changes.of(queue).start(enqueued[queue].append)
             changes.notify(change, ROME)
             expected = {queue: [ROME] if queue in ENQUEUED[change] else [] for queue in Queue}
             self.assertEqual(enqueued, expected)
@@ -53,8 +52,8 @@ class NotificationTests(SynchronousTestCase):
     def test_a_controller_that_stopped_is_not_notified(self) -> None:
         """Its subscription ends with it; the others keep theirs."""
         changes, stopped, running = Changes(), [ROME][:0], [ROME][:0]
-        stop = changes.of(Queue.GRANT).start(stopped.append, Clock())
-        changes.of(Queue.GRANT).start(running.append, Clock())
+        stop = changes.of(Queue.GRANT).start(stopped.append)
+        changes.of(Queue.GRANT).start(running.append)
         stop()
         changes.notify(Change.VERDICT_RECEIVED, ROME)
         self.assertEqual((stopped, running), ([], [ROME]))

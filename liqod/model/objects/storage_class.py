@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from liqod.model.objects.meta import Object
+
+_IS_DEFAULT: Final = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
 
 
 class StorageClass(Object, frozen=True):
@@ -10,3 +18,13 @@ class StorageClass(Object, frozen=True):
 
     provisioner: str = ""
     reclaim_policy: str = "Delete"
+
+
+def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
+    """Return the class of claims that name none: of several default ones the newest, and the first name of those.
+
+    Source: Kubernetes, ``pkg/volume/util/storageclass.go``, GetDefaultClass.
+    """
+    marked = [each for each in classes if any(each.metadata.annotations.get(key) == "true" for key in _IS_DEFAULT)]
+    marked.sort(key=lambda each: each.metadata.name)
+    return max(marked, key=lambda each: each.metadata.creation_timestamp or "", default=None)

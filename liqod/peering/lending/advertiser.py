@@ -84,9 +84,9 @@ class Advertiser(PeerController):
         """Return the changes of peers, and all connected peers when what can be offered may have changed."""
         yield from super().sources()
         yield observe(self._capacity.revision, self._connected)
-        yield observe(self._cluster_info.revision, self._connected)
+        yield observe(self._cluster_info.state, self._connected)
 
-    def _connected(self, _: int) -> Iterable[ClusterID]:
+    def _connected(self, _: object) -> Iterable[ClusterID]:
         return [peer.id for peer in self._peers.values() if peer.session is not None]
 
     def forget(self, peer: ClusterID) -> None:

@@ -5,7 +5,7 @@ They are informative only: an offer waits a few seconds for them, is then sent w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import attrs
@@ -23,10 +23,9 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES
-from liqod.model.ids import Key
 from liqod.model.names import PROVISIONER
 from liqod.model.objects.meta import Object
-from liqod.model.objects.storage_class import StorageClass
+from liqod.model.objects.storage_class import StorageClass, default_class
 from liqod.model.records.offer import MAX_CLASSES
 
 PATIENCE: Final = 2.0
@@ -45,16 +44,28 @@ class OfferFacts:
 
 
 class ClusterInfo:
-    """Watches the classes and asks for the version until it is known; ``revision`` follows what ``about()`` says."""
+    """Watches the classes and asks for the version until it is known; ``state`` notifies of changes.
+
+    ``granted`` are the storage classes that borrowers' claims may be of; empty: all.
+    """
 
     _log = Logger()
 
-    def __init__(self, client: Client, informers: Informers, clock: IReactorTime, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        clock: IReactorTime,
+        tasks: Tasks,
+        *,
+        granted: Collection[str] = (),
+    ) -> None:
         self._client = client
         self._clock = clock
         self._tasks = tasks
-        self.revision = Latest(0)
-        """Increases whenever the result may have changed."""
+        self._granted = granted
+        self.state: Latest[tuple[bool, OfferFacts]] = Latest((False, OfferFacts()))
+        """``known`` and ``about()``, as of their last change."""
         self._storage: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
         self._ingress: Informer[Object] = informers.of(INGRESSCLASSES, Object)
         self._version = ""
@@ -70,16 +81,17 @@ class ClusterInfo:
 
     def about(self) -> OfferFacts:
         """Return the facts known now."""
-        return OfferFacts(self._version, _storage_classes(self._storage.items()), _names(self._ingress.items()))
+        storage = _storage_classes(self._storage.items(), self._granted)
+        return OfferFacts(self._version, storage, _names(self._ingress.items()))
 
     def start(self) -> None:
         """Subscribe to the informers, and request the version."""
         self._timer.start(PATIENCE, self._give_up_waiting)
-        self._ends = [self._storage.subscribe(self._class_changed), self._ingress.subscribe(self._class_changed)]
+        self._ends = [self._storage.subscribe(self._update), self._ingress.subscribe(self._update)]
         both: Deferred[list[None]] = gatherResults(
             [self._storage.when_synced(), self._ingress.when_synced()], consumeErrors=True
         )
-        both.addCallbacks(lambda _: self._notify_changed(), lambda _: None)
+        both.addCallbacks(self._update, lambda _: None)
         self._tasks.spawn(self._ask(), "asking for the version of this cluster")
 
     def stop(self) -> None:
@@ -102,33 +114,31 @@ class ClusterInfo:
                     )
             if self._version or not attempt:
                 self._asked = True
-                self._notify_changed()
+                self._update()
             if not self._version:
                 await deferLater(self._clock, ASK_AGAIN.delay(attempt))
                 attempt += 1
 
-    def _notify_changed(self) -> None:
-        self.revision.set(self.revision.value + 1)
-
     def _give_up_waiting(self) -> None:
         self._waited = True
-        self._notify_changed()
+        self._update()
 
-    def _class_changed(self, _: Key, old: Object | None, new: Object | None) -> None:
-        if (old is None) != (new is None):
-            self._notify_changed()
+    def _update(self, *_: object) -> None:
+        self.state.set((self.known, self.about()))
 
 
-def _storage_classes(classes: Iterable[StorageClass]) -> tuple[str, ...]:
-    """Return the names of the storage classes of this cluster itself, the default one first."""
-    real = [each for each in classes if each.provisioner != PROVISIONER and not each.metadata.deleting]
-    ordered = sorted(real, key=lambda each: (not _is_default(each), each.metadata.name))
+def _storage_classes(classes: Iterable[StorageClass], granted: Collection[str]) -> tuple[str, ...]:
+    """Return the names of the granted storage classes of this cluster itself, the default one first."""
+    offered = [
+        each
+        for each in classes
+        if each.provisioner != PROVISIONER
+        and not each.metadata.deleting
+        and (not granted or each.metadata.name in granted)
+    ]
+    default = default_class(offered)
+    ordered = sorted(offered, key=lambda each: (each is not default, each.metadata.name))
     return tuple(each.metadata.name for each in ordered[:MAX_CLASSES])
-
-
-def _is_default(each: Object) -> bool:
-    # Several classes may have the annotation at the same time; Kubernetes then takes the newest for a claim.
-    return each.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
 
 
 def _names(classes: Iterable[Object]) -> tuple[str, ...]:

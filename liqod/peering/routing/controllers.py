@@ -206,7 +206,9 @@ def make_lending(
     occupying = informers.of(PODS, Pod, fields=OCCUPYING_PODS)
     tenant_nodes = TenantNodes.of(settings.hosting.control_plane_nodes, settings.hosting.tolerations)
     capacity = FreeCapacity(informers.of(NODES, Node), occupying, context.clock, tenant_nodes)
-    cluster_info = ClusterInfo(context.client, informers, context.clock, tasks)
+    cluster_info = ClusterInfo(
+        context.client, informers, context.clock, tasks, granted=settings.hosting.storage_classes
+    )
     advertiser = Advertiser(
         context,
         records=records,

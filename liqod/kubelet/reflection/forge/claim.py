@@ -16,7 +16,14 @@ from attrs import evolve, frozen
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import Reflectable, WithSpec
-from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMOTE_CLUSTER_LABEL, TYPE_LABEL
+from liqod.model.names import (
+    FIELD_MANAGER,
+    MANAGED_BY_LABEL,
+    ORIGIN_LABEL,
+    PROVISIONER,
+    REMOTE_CLUSTER_LABEL,
+    TYPE_LABEL,
+)
 from liqod.model.objects.meta import Object, View
 from liqod.model.objects.storage_class import StorageClass
 
@@ -108,12 +115,6 @@ class Volume(Object, frozen=True):
 
     spec: VolumeSpec = VolumeSpec()
     status: Phase = Phase()
-
-
-def is_default(found: StorageClass) -> bool:
-    """Return whether a class is annotated as the cluster's default one."""
-    # Of several default classes the API server takes the newest (plugin DefaultStorageClass).
-    return found.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
 
 
 # Steps for a claim that waits for its volume
@@ -335,5 +336,5 @@ def objection(there: Reflectable, desired: DesiredObject) -> str:
 
 def is_of(there: Object, volume: Volume, context: Context) -> bool:
     """Return whether a claim at the lender holds the data of a placeholder volume."""
-    from_here = there.metadata.labels.get("offloading.liqo.io/origin") == str(context.home)
+    from_here = there.metadata.labels.get(ORIGIN_LABEL) == str(context.home)
     return from_here and there.metadata.annotations.get(HOME_CLAIM_UID) == volume.spec.claim_ref.uid
