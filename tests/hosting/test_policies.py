@@ -47,10 +47,10 @@ def asked(
     old: dict[str, Any] | None = None,
     contract: Contract | None = None,
 ) -> list[str]:
-    """Return why a request is refused; config maps and secrets have the label of all that borrowers write."""
+    """Return why a request is refused; what is no record has the label of all that borrowers write."""
     operation = "CREATE" if old is None else "UPDATE"
     group = GROUPS.get(resource, "")
-    if resource in ("configmaps", "secrets"):
+    if not resource.startswith("shadow"):
         new, old = with_origin(new), with_origin(old) if old is not None else None
     request = Request(user, operation, resource, new, old, group=group, namespace="shop-rome")
     return refusals(policies(contract or Contract()), request)
@@ -379,7 +379,7 @@ class ClaimContractTests(SynchronousTestCase):
 class DeletionPolicyTests(SynchronousTestCase):
     """What a deletion leaves behind."""
 
-    BODY: Final = {"metadata": {"name": "x", "namespace": "shop-rome"}}
+    BODY: Final = {"metadata": {"name": "x", "namespace": "shop-rome", "labels": {ORIGIN_LABEL: "rome"}}}
 
     def refused(self, user: str, resource: str, options: dict[str, Any] | None) -> list[str]:
         group = GROUPS.get(resource, "")

@@ -158,14 +158,16 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
         ),
         _policy(
             ORIGIN_POLICY,
-            _CONTENTS,
+            _OBJECTS,
             [
                 (
                     "false",
-                    f"a borrower's config maps and secrets have the label {ORIGIN_LABEL}, by which their sizes are "
-                    "counted; those without it are this cluster's own",
+                    f"what a borrower has here has the label {ORIGIN_LABEL}, by which sizes are counted; what is "
+                    "without it is this cluster's own",
                 )
             ],
+            # What a borrower deletes it could replace: the lender's own services, and what its pods mount.
+            operations=("CREATE", "UPDATE", "DELETE"),
             # For those with the label nothing is evaluated: of a change, the old object is looked at as well.
             selecting={"objectSelector": _where(ORIGIN_LABEL, "DoesNotExist")},
         ),
