@@ -233,7 +233,8 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         self.assertFalse(await changes("s0", {"data": {"b": "aaaa"}}))
         _, later = await self.tenant("later")
         self.assertFalse(await creates(later))
-        self.assertTrue(await changes("s1", {"metadata": {"annotations": {"note": "x" * 240_000}}}))
+        for number in range(1, 5):
+            self.assertTrue(await changes(f"s{number}", {"metadata": {"annotations": {"note": "x" * 60_000}}}))
         await self.becomes(is_frozen, "no change any more")
         for number in range(5):
             await borrower.delete(SECRETS, f"s{number}", namespace)
