@@ -117,7 +117,7 @@ def _program(expression: str) -> celpy.Runner:
     # The library does not compare a map with null.
     for compared, instead in _COMPARED.items():
         expression = expression.replace(f"{compared} == null", instead).replace(f"{compared} != null", f"!{instead}")
-    return _CEL.program(_CEL.compile(expression), functions=_AUTHORIZER)
+    return _CEL.program(_CEL.compile(expression), functions=_FUNCTIONS)
 
 
 def _with(field: str) -> Any:
@@ -134,7 +134,13 @@ def _allowed(check: Any) -> Any:
     return celtypes.BoolType(asked in list(check["rights"]))
 
 
-_AUTHORIZER: Any = {
+def _sum(numbers: Any) -> Any:
+    """Return the sum of a list (Kubernetes, "CEL in Kubernetes", list library)."""
+    return celtypes.IntType(sum(numbers))
+
+
+_FUNCTIONS: Any = {
+    "sum": _sum,
     **{name: _with(name) for name in ("group", "resource", "check")},
     "allowed": _allowed,
 }

@@ -92,11 +92,12 @@ class BoundTests(SynchronousTestCase):
 
 
 def asked(
-    user: str, new: dict[str, Any], old: dict[str, Any] | None, labels: dict[str, str], resource: str = "secrets"
+    user: str, new: dict[str, Any] | None, old: dict[str, Any] | None, labels: dict[str, str], resource: str = "secrets"
 ) -> list[str]:
     """Return why a request in a namespace with these labels is refused."""
-    operation = "CREATE" if old is None else "UPDATE"
-    request = Request(user, operation, resource, new, old, namespace="shop-rome", namespace_labels=labels)
+    operation = "DELETE" if new is None else "CREATE" if old is None else "UPDATE"
+    group = "networking.k8s.io" if resource == "ingresses" else ""
+    request = Request(user, operation, resource, new, old, group=group, namespace="shop-rome", namespace_labels=labels)
     return refusals(policies(Contract()), request)
 
 
@@ -150,26 +151,29 @@ class PolicyTests(SynchronousTestCase):
         """The label of records refuses no secret, and that of secrets no other kind."""
         self.assertEqual(asked(ROME, body({"a": "b"}), None, {FULL_LABEL: BYTES}), [])
         labels = {FULL_CONTENTS_LABEL: f"{CHANGES}.{GROWTH}"}
-        self.assertEqual(asked(ROME, body(None), None, labels, "services"), [])
+        self.assertEqual(asked(ROME, {**body(None), "spec": {}}, None, labels, "services"), [])
 
 
 class OriginTests(SynchronousTestCase):
-    """Whose a config map or secret is, as its size counts."""
+    """Whose an object is."""
 
     def test_table(self) -> None:
-        """A borrower writes those with the label only, before and after a change."""
+        """A borrower writes and deletes those with the label only, before and after a change."""
         with_it, without = body({"a": "b"}), body({"a": "b"}, origin=False)
-        for resource in ("configmaps", "secrets"):
-            for new, old, refused in (
-                (with_it, None, False),
-                (without, None, True),
-                (with_it, with_it, False),
-                (without, with_it, True),  # no longer counted
-                (with_it, without, True),  # the lender's own, such as kube-root-ca.crt
-                (without, without, True),
-            ):
-                found = asked(ROME, new, old, {}, resource)
-                self.assertEqual([ORIGIN_LABEL in message for message in found], [True] if refused else [])
+        cases: tuple[tuple[dict[str, Any] | None, dict[str, Any] | None, bool], ...] = (
+            (with_it, None, False),
+            (without, None, True),
+            (with_it, with_it, False),
+            (without, with_it, True),  # no longer counted
+            (with_it, without, True),  # the lender's own, such as kube-root-ca.crt
+            (without, without, True),
+            (None, with_it, False),
+            (None, without, True),  # to be replaced by the borrower's
+        )
+        for resource in ("configmaps", "secrets", "services", "persistentvolumeclaims", "ingresses"):
+            for new, old, refused in cases:
+                found = [one for one in asked(ROME, new, old, {}, resource) if ORIGIN_LABEL in one]
+                self.assertEqual(len(found), refused, (resource, new, old))
                 self.assertEqual(asked(DAEMON, new, old, {}, resource), [])
 
 

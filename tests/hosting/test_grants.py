@@ -74,6 +74,9 @@ class NameTests(SynchronousTestCase):
         self.assertEqual(self.refused("public", "kube", "kube-public"), "NameReserved")
         self.assertEqual(self.refused("storage", "liqo", "liqo-storage"), "NameReserved")
         self.assertEqual(self.refused("system", "istio", "istio-system"), "NameReserved")
+        # As "example" of this namespace, the service example.xn--p1ai is found before the name on the Internet.
+        self.assertEqual(self.refused("p1ai", "xn", "xn--p1ai", ("*",)), "NameReserved")
+        self.assertEqual(self.refused("c1", "xn", "xn-c1"), "")
         self.assertEqual(self.refused("c1", "istio", "istio-system-c1"), "")
         self.assertEqual(self.refused("c1", "liqo-demo", "liqo-demo-c1"), "")
         self.assertEqual(self.refused("c1", "liqo-tenant", "liqo-tenant-c1"), "NameReserved")

@@ -47,10 +47,10 @@ def asked(
     old: dict[str, Any] | None = None,
     contract: Contract | None = None,
 ) -> list[str]:
-    """Return why a request is refused; config maps and secrets have the label of all that borrowers write."""
+    """Return why a request is refused; what is no record has the label of all that borrowers write."""
     operation = "CREATE" if old is None else "UPDATE"
     group = GROUPS.get(resource, "")
-    if resource in ("configmaps", "secrets"):
+    if not resource.startswith("shadow"):
         new, old = with_origin(new), with_origin(old) if old is not None else None
     request = Request(user, operation, resource, new, old, group=group, namespace="shop-rome")
     return refusals(policies(contract or Contract()), request)
@@ -105,6 +105,15 @@ class ServicePolicyTests(SynchronousTestCase):
             reported = asked(user, "services", new, service() if update else None)
             self.assertEqual(bool(reported), bool(value), (field, reported))
             self.assertTrue(all(field in message for message in reported))
+
+    def test_number_of_ports(self) -> None:
+        """Each port is rules on every node."""
+        for count, refused in ((0, False), (64, False), (65, True)):
+            made = service(ports=[{"port": port} for port in range(1, count + 1)])
+            reported = asked(BORROWERS[0], "services", made)
+            self.assertEqual([message for message in reported if "64 ports" in message], reported)
+            self.assertEqual(bool(reported), refused, count)
+            self.assertEqual(bool(asked(BORROWERS[0], "services", made, service())), refused, count)
 
 
 class ServiceContractTests(SynchronousTestCase):
@@ -270,6 +279,46 @@ class MetadataPolicyTests(SynchronousTestCase):
         )
         self.assertEqual(not reported, is_allowed(key, contract.annotations))
 
+    def test_how_many_and_how_long(self) -> None:
+        """64 of each, and annotations of 65,536 characters together; what was more already may stay and get less."""
+
+        def keys(field: str, *sizes: int) -> dict[str, Any]:
+            return {field: {f"k{number}": "x" * size for number, size in enumerate(sizes)}}
+
+        few, many, long = keys("annotations", *[1] * 64), keys("annotations", *[1] * 65), keys("annotations", 65_537)
+        for new, old, refused in (
+            (few, None, False),
+            (many, None, True),
+            (many, few, True),
+            (many, many, False),
+            (keys("labels", *[1] * 64), None, True),  # and that of its origin
+            (keys("annotations", 40_000, 25_536), None, False),
+            (long, None, True),
+            (long, keys("annotations", 40_000, 40_000), False),
+        ):
+            self.assertEqual(bool(self.refused("services", new, old)), refused)
+
+    def test_owners(self) -> None:
+        """None is added or changed by a borrower."""
+        own = {"apiVersion": "v1", "kind": "ConfigMap", "name": "kube-root-ca.crt", "uid": "1"}
+        for kind in ("services", "shadowpods"):
+            for new, old, refused in (
+                ([own], None, True),
+                ([own], [], True),
+                ([own], [own], False),
+                ([], [own], False),
+                ([{**own, "controller": True}], [own], True),
+                ([own, {**own, "uid": "2"}], [own], True),
+            ):
+                metadata: dict[str, Any] = {"name": "home", "ownerReferences": new}
+                before = None if old is None else self.body(kind, {"name": "home", "ownerReferences": old})
+                body = self.body(kind, metadata)
+                if kind.startswith("shadow"):
+                    body = {**body, "spec": {}}
+                    before = before and {**before, "spec": {}}
+                reported = asked(BORROWERS[0], kind, body, before, granted(ingress_hosts=["shop.example"]))
+                self.assertEqual(["owner" in message for message in reported], [True] * refused, (kind, new, old))
+
     def test_finalizers(self) -> None:
         """None is added by a borrower, on any kind; what this cluster added may stay, and go."""
         protection, own = "kubernetes.io/pvc-protection", "x.example/never"
@@ -289,6 +338,24 @@ class MetadataPolicyTests(SynchronousTestCase):
         for kind, fine in (("IPv4", True), ("IPv6", True), ("FQDN", False)):
             made = {"metadata": {"name": "s"}, "spec": {"template": {"addressType": kind}}}
             self.assertEqual(not asked(BORROWERS[0], "shadowendpointslices", made), fine, kind)
+
+    def test_slices_of_many(self) -> None:
+        """Endpoints and ports are multiplied on every node."""
+        for endpoints, ports, refused in (
+            (1000, 10, False),
+            (100, 100, False),
+            (101, 100, True),
+            (1000, 11, True),
+            (1000, None, False),
+            (None, 100, False),
+        ):
+            template: dict[str, Any] = {"addressType": "IPv4"}
+            if endpoints is not None:
+                template["endpoints"] = [{"addresses": ["192.0.2.1"]}] * endpoints
+            if ports is not None:
+                template["ports"] = [{"port": 80}] * ports
+            made = {"metadata": {"name": "s"}, "spec": {"template": template}}
+            self.assertEqual(bool(asked(BORROWERS[0], "shadowendpointslices", made)), refused, (endpoints, ports))
 
     def test_records_of_policies(self) -> None:
         """A borrower has one in a namespace, by its name; others have what they like."""
@@ -379,7 +446,7 @@ class ClaimContractTests(SynchronousTestCase):
 class DeletionPolicyTests(SynchronousTestCase):
     """What a deletion leaves behind."""
 
-    BODY: Final = {"metadata": {"name": "x", "namespace": "shop-rome"}}
+    BODY: Final = {"metadata": {"name": "x", "namespace": "shop-rome", "labels": {ORIGIN_LABEL: "rome"}}}
 
     def refused(self, user: str, resource: str, options: dict[str, Any] | None) -> list[str]:
         group = GROUPS.get(resource, "")

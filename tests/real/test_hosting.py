@@ -61,17 +61,21 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         beta = {"volume.beta.kubernetes.io/storage-class": ""}
         template = {"addressType": "FQDN", "endpoints": [{"addresses": ["vault.vault"]}]}
         own = {ORIGIN_LABEL: str(self.peer)}
+        balanced = {"type": "LoadBalancer", "loadBalancerClass": "a.b/c"}
+        selector = {"matchLabels": {"a": "b"}}
         attempts: list[tuple[str, Resource, dict[str, Any], dict[str, Any]]] = [
-            ("ingress-hosts", INGRESSES, {}, {"spec": ingress}),
-            ("service-types", SERVICES, {}, {"spec": {"type": "ExternalName", "externalName": "vault.vault"}}),
-            ("offered", SERVICES, {}, {"spec": {**port, "type": "LoadBalancer", "loadBalancerClass": "a.b/c"}}),
+            ("ingress-hosts", INGRESSES, {"labels": own}, {"spec": ingress}),
+            ("service-types", SERVICES, {"labels": own}, {"spec": {"type": "ExternalName", "externalName": "a.b"}}),
+            ("offered", SERVICES, {"labels": own}, {"spec": {**port, **balanced}}),
             (
                 "[hosting] annotations",
                 SERVICES,
-                {"annotations": {"metallb.io/loadBalancerIPs": "192.0.2.1"}},
+                {"labels": own, "annotations": {"metallb.io/loadBalancerIPs": "192.0.2.1"}},
                 {"spec": port},
             ),
             (ORIGIN_LABEL, SECRETS, {}, {}),
+            (ORIGIN_LABEL, SERVICES, {}, {"spec": port}),
+            (ORIGIN_LABEL, PERSISTENTVOLUMECLAIMS, {}, {"spec": claim}),
             (ORIGIN_LABEL, CONFIGMAPS, {"labels": {"app": "web"}}, {}),
             (
                 "[hosting] annotations",
@@ -82,8 +86,8 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
             ("[hosting] labels", CONFIGMAPS, {"labels": {**own, "argocd.argoproj.io/secret-type": "cluster"}}, {}),
             ("finalizers", CONFIGMAPS, {"labels": own, "finalizers": ["x.example/never"]}, {}),
             ("finalizers", SHADOWPODS, {"finalizers": ["x.example/never"]}, {"spec": {"pod": {}}}),
-            ("annotation", PERSISTENTVOLUMECLAIMS, {"annotations": beta}, {"spec": claim}),
-            ("select", PERSISTENTVOLUMECLAIMS, {}, {"spec": {**claim, "selector": {"matchLabels": {"a": "b"}}}}),
+            ("annotation", PERSISTENTVOLUMECLAIMS, {"labels": own, "annotations": beta}, {"spec": claim}),
+            ("select", PERSISTENTVOLUMECLAIMS, {"labels": own}, {"spec": {**claim, "selector": selector}}),
             ("names", SHADOWENDPOINTSLICES, {}, {"spec": {"template": template}}),
         ]
 
@@ -101,9 +105,13 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
 
             await self.becomes(in_force, f"{resource} is refused")
         fine: list[tuple[Resource, dict[str, Any], dict[str, Any]]] = [
-            (SERVICES, {"annotations": {"note": "n"}, "labels": {"app.kubernetes.io/name": "web"}}, {"spec": port}),
+            (
+                SERVICES,
+                {"annotations": {"note": "n"}, "labels": {**own, "app.kubernetes.io/name": "w"}},
+                {"spec": port},
+            ),
             (SECRETS, {"labels": own, "annotations": {"meta.helm.sh/release-name": "r"}}, {}),
-            (PERSISTENTVOLUMECLAIMS, {"annotations": {"note": "n"}}, {"spec": claim}),
+            (PERSISTENTVOLUMECLAIMS, {"labels": own, "annotations": {"note": "n"}}, {"spec": claim}),
             (CONFIGMAPS, {"labels": {**own, "app": "web"}}, {"data": {"a": "b"}}),
         ]
         for resource, meta, body in fine:
@@ -225,7 +233,8 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         self.assertFalse(await changes("s0", {"data": {"b": "aaaa"}}))
         _, later = await self.tenant("later")
         self.assertFalse(await creates(later))
-        self.assertTrue(await changes("s1", {"metadata": {"annotations": {"note": "x" * 240_000}}}))
+        for number in range(1, 5):
+            self.assertTrue(await changes(f"s{number}", {"metadata": {"annotations": {"note": "x" * 60_000}}}))
         await self.becomes(is_frozen, "no change any more")
         for number in range(5):
             await borrower.delete(SECRETS, f"s{number}", namespace)
@@ -242,7 +251,8 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         async def grab(number: int) -> bool:
             borrower, namespace = tenants[number]
             try:
-                await borrower.create(SERVICES, {"metadata": {"generateName": "taken-"}, **balanced}, namespace)
+                metadata = {"generateName": "taken-", "labels": {ORIGIN_LABEL: str(self.peer)}}
+                await borrower.create(SERVICES, {"metadata": metadata, **balanced}, namespace)
             except Forbidden as error:
                 self.assertIn("quota", error.message)
                 return False

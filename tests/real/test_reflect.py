@@ -129,9 +129,10 @@ class ReflectionOnRealClustersTests(Pair, cases.ReflectionCase):
             "storageClassName": "disks",
             "resources": {"requests": {"storage": "1Gi"}},
         }
+        own = {ORIGIN_LABEL: "any"}
 
         async def refused(spec: dict[str, Any]) -> str:
-            body = {"metadata": {"generateName": "probe-"}, "spec": spec}
+            body = {"metadata": {"generateName": "probe-", "labels": own}, "spec": spec}
             try:
                 await borrower.create(PERSISTENTVOLUMECLAIMS, body, self.remote)
             except ApiError as error:
@@ -153,6 +154,7 @@ class ReflectionOnRealClustersTests(Pair, cases.ReflectionCase):
         borrower = Client(from_grant(self.grant.api_url, self.grant.ca.encode(), lambda: self.grant.token), reactor)
         self.addCleanup(borrower.close)
         plain: dict[str, Any] = {"ports": [{"port": 80}]}
+        own = {ORIGIN_LABEL: "any"}
 
         async def refused(attempt: Any) -> str:
             try:
@@ -162,16 +164,17 @@ class ReflectionOnRealClustersTests(Pair, cases.ReflectionCase):
             return ""
 
         async def in_force() -> bool:
-            probe = {"metadata": {"generateName": "probe-"}, "spec": {**plain, "externalIPs": ["192.0.2.1"]}}
+            metadata = {"generateName": "probe-", "labels": own}
+            probe = {"metadata": metadata, "spec": {**plain, "externalIPs": ["192.0.2.1"]}}
             return "externalIPs" in await refused(borrower.create(SERVICES, probe, self.remote))
 
         await self.eventually(in_force)
         chosen = {
-            "metadata": {"name": "chosen"},
+            "metadata": {"name": "chosen", "labels": own},
             "spec": {**plain, "type": "LoadBalancer", "loadBalancerIP": "192.0.2.9"},
         }
         self.assertIn("loadBalancerIP", await refused(borrower.create(SERVICES, chosen, self.remote)))
-        await borrower.create(SERVICES, {"metadata": {"name": "fine"}, "spec": plain}, self.remote)
+        await borrower.create(SERVICES, {"metadata": {"name": "fine", "labels": own}, "spec": plain}, self.remote)
         for change, word in (({"externalIPs": ["192.0.2.1"]}, "externalIPs"), ({"type": "NodePort"}, "type")):
             said = await refused(borrower.patch(SERVICES, "fine", {"spec": change}, self.remote))
             self.assertIn(word, said)
@@ -179,7 +182,7 @@ class ReflectionOnRealClustersTests(Pair, cases.ReflectionCase):
         token = {
             "metadata": {
                 "name": "token",
-                "labels": {ORIGIN_LABEL: "any"},
+                "labels": own,
                 "annotations": {"kubernetes.io/service-account.name": "default"},
             },
             "type": "kubernetes.io/service-account-token",

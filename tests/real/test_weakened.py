@@ -16,6 +16,7 @@ from liqod.kube.resources import (
     PERSISTENTVOLUMECLAIMS,
     PODS,
     SECRETS,
+    SERVICES,
     SHADOWPODS,
     VALIDATINGPOLICYBINDINGS,
 )
@@ -78,6 +79,27 @@ class WeakenedTests(tenant.Tenant):
     async def test_origins(self) -> None:
         """Without the policy of origins a secret is seen that is not known to be the tenant's, and does not count."""
         self.assertIn("nobody's", await self.seen_without(policies.ORIGIN_POLICY, "secrets"))
+
+    async def test_what_is_the_lenders(self) -> None:
+        """Without the policy of origins a tenant deletes a service of the lender's; with it none."""
+
+        async def is_kept() -> bool:
+            body = {"metadata": {"generateName": "lender-"}, "spec": {"ports": [{"port": 80}]}}
+            name = (await self.admin.create(SERVICES, body, self.namespace))["metadata"]["name"]
+            try:
+                await self.client.delete(SERVICES, name, self.namespace)
+            except Forbidden as error:
+                self.assertIn(policies.ORIGIN_POLICY, error.message)
+                await self.admin.delete(SERVICES, name, self.namespace)
+                return True
+            return False
+
+        async def is_open() -> bool:
+            return not await is_kept()
+
+        await self.becomes(is_kept, "a refusal")
+        await self.take_away(policies.ORIGIN_POLICY)
+        await self.becomes(is_open, "a deletion")
 
     async def test_contents(self) -> None:
         """Without the policy of contents a tenant that has no room has another secret; with it, none."""

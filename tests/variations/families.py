@@ -19,15 +19,20 @@ from liqod.kube.resources import (
     SHADOWNETWORKPOLICYSETS,
     Resource,
 )
+from liqod.model.names import ORIGIN_LABEL
 from tests.facts.stated import PODS
 from tests.facts.stated import SERVICES as SERVICE_NETWORKS
 from tests.variations import seen, services, storage
 from tests.variations.seen import Judge
-from tests.variations.variation import AT_ONCE, ForbiddenObject, Variation, varied
+from tests.variations.variation import AT_ONCE, ForbiddenObject, Variation, varied, with_origin
 
 SEED: Final = int(os.environ.get("LIQOD_SEED", "14"))
 """Of everything that is left to chance; another one makes other variations."""
 _SET: Final[Mapping[str, Any]] = {"spec": {"policies": []}}
+_WITH_ORIGIN: Final = (SERVICES, INGRESSES, PERSISTENTVOLUMECLAIMS)
+"""Kinds of which each variation has the label of what borrowers write, to be refused for what it is after."""
+_ORIGIN: Final = "any"
+_PROBE: Final[Mapping[str, Any]] = {"name": "probe", "labels": {ORIGIN_LABEL: _ORIGIN}}
 
 
 @frozen
@@ -48,6 +53,8 @@ class Family:
         """Return the variations at a cluster with a node of an address."""
         strategic = "liqo.io" not in self.resource.group
         made = list(varied(Random(SEED), self.resource, self.objects(node), self.count, strategic=strategic))
+        if self.resource in _WITH_ORIGIN:
+            return [with_origin(one, _ORIGIN) for one in made]
         # The name is what is forbidden: there is no harmless one that could become it.
         return [one for one in made if self.resource != SHADOWNETWORKPOLICYSETS or one.how in AT_ONCE]
 
@@ -64,7 +71,7 @@ FAMILIES: Final = {
         50,
         SERVICES,
         lambda node: seen.service,
-        {"spec": {"type": "ExternalName", "externalName": "vault.vault"}},
+        {"metadata": _PROBE, "spec": {"type": "ExternalName", "externalName": "vault.vault"}},
     ),
     "ingresses": Family(
         INGRESSES,
@@ -72,7 +79,7 @@ FAMILIES: Final = {
         50,
         INGRESSES,
         lambda node: seen.ingress,
-        {"spec": {"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}},
+        {"metadata": _PROBE, "spec": {"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}},
     ),
     "claims": Family(
         PERSISTENTVOLUMECLAIMS,
@@ -81,12 +88,13 @@ FAMILIES: Final = {
         PERSISTENTVOLUMECLAIMS,
         lambda node: seen.claim,
         {
+            "metadata": _PROBE,
             "spec": {
                 "accessModes": ["ReadWriteOnce"],
                 "selector": {},
                 "storageClassName": storage.CLASS,
                 "resources": {"requests": {"storage": "1Gi"}},
-            }
+            },
         },
     ),
     "secrets": Family(
@@ -97,11 +105,7 @@ FAMILIES: Final = {
         lambda node: seen.secret,
         {
             "type": "kubernetes.io/service-account-token",
-            "metadata": {
-                "name": "probe",
-                "labels": {"offloading.liqo.io/origin": "any"},
-                "annotations": {"kubernetes.io/service-account.name": "default"},
-            },
+            "metadata": {**_PROBE, "annotations": {"kubernetes.io/service-account.name": "default"}},
         },
     ),
     "slices": Family(

@@ -139,6 +139,6 @@ def varied(
 
 
 def with_origin(variation: Variation, origin: str) -> Variation:
-    """Return the variation of a ShadowPod with the label that every one of them has: the ID of the home cluster."""
+    """Return the variation with the label that all has which a borrower writes: the ID of the home cluster."""
     labels = {**variation.aside.get("labels", {}), "offloading.liqo.io/origin": origin}
     return evolve(variation, aside={**variation.aside, "labels": labels})

@@ -26,6 +26,9 @@ MAX_NAMESPACES: Final = 1000
 """Namespaces that are granted to one borrower at most."""
 _RESERVED: Final = ("kube-", "openshift-", tenant_namespace(""))
 _OWN: Final = frozenset({"default", SYSTEM_NAMESPACE, KubernetesSettings().namespace, StorageSettings().namespace})
+# Top-level domains are named so (RFC 5890, A-label): in the search list of pods, the service "example" of a namespace
+# xn--p1ai is found before the domain example.xn--p1ai. No other one has a hyphen, as tenants' namespaces do.
+_TOP_LEVEL: Final = "xn--"
 # Add-ons' namespaces are named so, such as istio-system: a cluster chooses its ID, and all of them end with this one.
 _RESERVED_ID: Final = "system"
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
@@ -52,6 +55,8 @@ def check_name(
         )
     if remote.startswith(_RESERVED):
         raise Refusal("NameReserved", f"{remote}: names that begin with {', '.join(_RESERVED)} belong to this cluster")
+    if remote.startswith(_TOP_LEVEL):
+        raise Refusal("NameReserved", f"{remote}: names that begin with {_TOP_LEVEL} are those of top-level domains")
     if remote in _OWN or remote in own or (peer == _RESERVED_ID and remote.endswith(f"-{peer}")):
         raise Refusal("NameReserved", f"{remote} belongs to this cluster")
     longer = next((other for other in peers if len(other) > len(peer) and remote.endswith(f"-{other}")), None)

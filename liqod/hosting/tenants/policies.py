@@ -24,7 +24,12 @@ from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.model.ingress_path import NOT_PLAIN, PATH_TYPES
 from liqod.model.names import FULL_CONTENTS_LABEL, FULL_LABEL, ORIGIN_LABEL, REMOTE_CLUSTER_LABEL, tenant_namespace
-from liqod.model.objects.portable_metadata import ACTED_ON, METADATA_POLICY
+from liqod.model.objects.portable_metadata import (
+    ACTED_ON,
+    MAX_ANNOTATIONS_SIZE,
+    MAX_KEYS,
+    METADATA_POLICY,
+)
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
 
 FINALIZER_POLICY: Final = "liqod-borrower-finalizers"
@@ -53,6 +58,11 @@ _IS_CLAIM_CONTROLLER: Final = (
     "'system:kube-controller-manager'] && has(object.metadata.ownerReferences) && "
     "object.metadata.ownerReferences.exists(o, o.kind == 'Pod') && oldObject == null"
 )
+MAX_PORTS: Final = 64
+"""Ports of a borrower's service."""
+MAX_DESTINATIONS: Final = 10_000
+"""Endpoints of a borrower's slice, times its ports: a hundred, which is the most of a slice that Kubernetes itself
+makes by default (``max-endpoints-per-slice``), of a hundred ports."""
 _DEFAULT: Final = Contract()
 _NAMES: Final = (
     METADATA_POLICY,
@@ -100,6 +110,20 @@ _NO_FINALIZERS: Final = (
     "has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers))",
     "a borrower may not add finalizers: they would keep its namespace after the end of the peering",
 )
+_NO_OWNERS: Final = (
+    "!has(object.metadata.ownerReferences) || object.metadata.ownerReferences.all(o, oldObject != null && "
+    "has(oldObject.metadata.ownerReferences) && o in oldObject.metadata.ownerReferences)",
+    "a borrower may not set owner references: what depends on what here is this cluster's to say",
+)
+_TOTAL: Final = "{0}.metadata.annotations.map(k, {0}.metadata.annotations[k].size()).sum()"
+# Not summed where there are too many, which is refused for that: an expression may cost so much only.
+_SHORT_ANNOTATIONS: Final = (
+    f"!has(object.metadata.annotations) || object.metadata.annotations.size() > {MAX_KEYS} || "
+    f"{_TOTAL.format('object')} <= {MAX_ANNOTATIONS_SIZE} || (oldObject != null && "
+    f"has(oldObject.metadata.annotations) && {_TOTAL.format('object')} <= {_TOTAL.format('oldObject')})",
+    f"its annotations have more than {MAX_ANNOTATIONS_SIZE} characters together; leave some out at home ([reflection] "
+    "skip-annotations)",
+)
 
 
 def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
@@ -112,10 +136,14 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
             [
                 _only_keys("annotations", contract.annotations),
                 _only_keys("labels", contract.labels),
+                _few("annotations"),
+                _few("labels"),
+                _SHORT_ANNOTATIONS,
                 _NO_FINALIZERS,
+                _NO_OWNERS,
             ],
         ),
-        _policy(FINALIZER_POLICY, {_OFFLOADING: KINDS}, [_NO_FINALIZERS]),
+        _policy(FINALIZER_POLICY, {_OFFLOADING: KINDS}, [_NO_FINALIZERS, _NO_OWNERS]),
         _policy(SERVICE_POLICY, {_CORE: ("services",)}, _service_rules(contract)),
         _policy(INGRESS_POLICY, {_NETWORKING: ("ingresses",)}, _ingress_rules(contract)),
         _policy(
@@ -135,6 +163,13 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
                     "!has(object.spec.template) || !has(object.spec.template.addressType) || "
                     "object.spec.template.addressType != 'FQDN'",
                     "a borrower's slice may not hold names: where they are resolved, they may be names of this cluster",
+                ),
+                # The proxy of each node has rules for every port of every endpoint.
+                (
+                    "!has(object.spec.template) || !has(object.spec.template.endpoints) || "
+                    "!has(object.spec.template.ports) || "
+                    f"object.spec.template.endpoints.size() * object.spec.template.ports.size() <= {MAX_DESTINATIONS}",
+                    f"a borrower's slice may have {MAX_DESTINATIONS} endpoints times ports at most",
                 ),
             ],
         ),
@@ -158,14 +193,16 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
         ),
         _policy(
             ORIGIN_POLICY,
-            _CONTENTS,
+            _OBJECTS,
             [
                 (
                     "false",
-                    f"a borrower's config maps and secrets have the label {ORIGIN_LABEL}, by which their sizes are "
-                    "counted; those without it are this cluster's own",
+                    f"what a borrower has here has the label {ORIGIN_LABEL}, by which sizes are counted; what is "
+                    "without it is this cluster's own",
                 )
             ],
+            # What a borrower deletes it could replace: the lender's own services, and what its pods mount.
+            operations=("CREATE", "UPDATE", "DELETE"),
             # For those with the label nothing is evaluated: of a change, the old object is looked at as well.
             selecting={"objectSelector": _where(ORIGIN_LABEL, "DoesNotExist")},
         ),
@@ -258,6 +295,10 @@ def _service_rules(contract: Contract) -> list[tuple[str, str]]:
         (
             "!has(object.spec.loadBalancerIP) || object.spec.loadBalancerIP == ''",
             "a borrower's service may not choose its loadBalancerIP",
+        ),
+        (
+            f"!has(object.spec.ports) || object.spec.ports.size() <= {MAX_PORTS}",
+            f"a borrower's service may have {MAX_PORTS} ports at most: each is rules on every node",
         ),
         (
             "oldObject == null || object.spec.type == oldObject.spec.type",
@@ -381,6 +422,19 @@ def _only_keys(field: str, allowed: Sequence[str]) -> tuple[str, str]:
         f"(oldObject != null && has({old}) && k in {old} && {old}[k] == {new}[k]))",
         f"it has {field} of a domain that is not granted to borrowers here; leave them out at home ([reflection] "
         f"skip-{field}), or have the lender's administrator grant them ([hosting] {field})",
+    )
+
+
+def _few(field: str) -> tuple[str, str]:
+    """Return the rule that there are not too many labels or annotations; where there are, they may not get more.
+
+    The controller manager copies the labels of a service to each of its EndpointSlices.
+    """
+    new, old = f"object.metadata.{field}", f"oldObject.metadata.{field}"
+    return (
+        f"!has({new}) || {new}.size() <= {MAX_KEYS} || (oldObject != null && has({old}) && "
+        f"{new}.size() <= {old}.size())",
+        f"it has more than {MAX_KEYS} {field}; leave some out at home ([reflection] skip-{field})",
     )
 
 

@@ -6,10 +6,15 @@ A lender grants these to every tenant, and a borrower falls back to these where 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 METADATA_POLICY: Final = "liqod-borrower-metadata"
 """The lender's admission policy for labels and annotations; its name is in the API server's refusal."""
+MAX_KEYS: Final = 64
+"""Labels, and annotations, of an object that a borrower writes at a lender."""
+MAX_ANNOTATIONS_SIZE: Final = 64 << 10
+"""Characters of the values of all annotations of such an object. Values of labels are short (63 characters)."""
 OUR_DOMAINS: Final = ("liqo.io/", "offloading.liqo.io/", "storage.liqo.io/")
 LABEL_DOMAINS: Final = (
     *OUR_DOMAINS,
@@ -74,3 +79,11 @@ def is_of_cluster(key: str) -> bool:
 def portable(metadata: Mapping[str, str], allowed: Sequence[str]) -> dict[str, str]:
     """Return the labels or annotations that are allowed."""
     return {key: value for key, value in metadata.items() if is_allowed(key, allowed)}
+
+
+def few(metadata: Mapping[str, str], most: int) -> dict[str, str]:
+    """Return as many as a lender takes, with values of ``most`` characters together: ours first, then short ones."""
+    ours_first = sorted(metadata, key=lambda key: (not key.startswith(OUR_DOMAINS), len(metadata[key]), key))
+    ordered = ours_first[:MAX_KEYS]
+    lengths = accumulate(len(metadata[key]) for key in ordered)
+    return {key: metadata[key] for key, length in zip(ordered, lengths, strict=True) if length <= most}

@@ -17,9 +17,17 @@ from liqod.kubelet.common.meta import ownership, reflected_annotations, reflecte
 from liqod.kubelet.reflection import policy
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, ObjectMeta
-from liqod.model.objects.portable_metadata import ANNOTATION_DOMAINS, LABEL_DOMAINS, portable
+from liqod.model.objects.portable_metadata import (
+    ANNOTATION_DOMAINS,
+    LABEL_DOMAINS,
+    MAX_ANNOTATIONS_SIZE,
+    few,
+    portable,
+)
 
 KEYS_ANNOTATION: Final = "offloading.liqo.io/reflected-keys"
+_USERS_SIZE: Final = MAX_ANNOTATIONS_SIZE // 4
+"""Characters of annotations beside the list of keys, which may be 128 of 317 characters."""
 
 
 class ReflectedKeys(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -148,9 +156,13 @@ def wanted(
 
 
 def portable_only(desired: DesiredObject) -> DesiredObject:
-    """Return the desired object with the labels and annotations only that every lender grants."""
-    labels, annotations = portable(desired.labels, LABEL_DOMAINS), portable(desired.annotations, ANNOTATION_DOMAINS)
-    if text := annotations.get(KEYS_ANNOTATION):
+    """Return the desired object with the labels and annotations only that every lender grants, and takes so many of."""
+    labels = few(portable(desired.labels, LABEL_DOMAINS), _USERS_SIZE)
+    annotations = portable(desired.annotations, ANNOTATION_DOMAINS)
+    text = annotations.get(KEYS_ANNOTATION)
+    # The list gets as long as the keys that are left.
+    annotations = few({**annotations, KEYS_ANNOTATION: ""} if text else annotations, _USERS_SIZE)
+    if text:
         keys = msgspec.json.decode(text, type=ReflectedKeys)
         kept = ReflectedKeys(
             labels=[key for key in keys.labels if key in labels],
