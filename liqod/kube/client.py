@@ -28,7 +28,7 @@ from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
 from liqod.kube import paths
 from liqod.kube.bodies import Content, encoded, identity, typed
-from liqod.kube.connection.answers import AnswerLimits, check_page
+from liqod.kube.connection.answers import MOST_PARTS, AnswerLimits, check_page
 from liqod.kube.connection.cache_quota import Allowance
 from liqod.kube.connection.concurrency_limit import Slots
 from liqod.kube.connection.config import ClientConfig
@@ -61,6 +61,7 @@ from liqod.kube.errors import (
 from liqod.kube.pages import Listing, ListPage, decode_raw
 from liqod.kube.resources import Resource
 from liqod.kube.version import ServerVersion
+from liqod.model.json_parts import count_parts
 from liqod.model.names import FIELD_MANAGER
 
 T = TypeVar("T", default=dict[str, Any])
@@ -194,15 +195,15 @@ class Client:
         while True:
             try:
                 answer = await self._page(resource, namespace, labels=labels, fields=fields, limit=limit, token=token)
-                break
+                if self._answers.strict:
+                    check_page(answer, limit)
+                # At run time ListPage is subscripted with the view; for the type checker it is a class with a type
+                # variable.
+                return cast("ListPage[T]", self._decoded(answer, cast(Any, ListPage)[view or dict]))
             except TooLarge:
                 if limit == 1:
                     raise
                 limit = max(1, (limit or 500) // 8)
-        if self._answers.strict:
-            check_page(answer, limit)
-        # At run time ListPage is subscripted with the view; for the type checker it is a class with a type variable.
-        return cast("ListPage[T]", self._decoded(answer, cast(Any, ListPage)[view or dict]))
 
     async def _page(
         self, resource: Resource, namespace: str, *, labels: str, fields: str, limit: int, token: str
@@ -562,6 +563,8 @@ class Client:
         if decode is None:
             decode = decode_raw if view == ListPage[msgspec.Raw] else msgspec.json.Decoder(view).decode
             self._decoders[view] = decode
+        if self._answers.strict and decode is not decode_raw and count_parts(answer) > MOST_PARTS:
+            raise TooLarge(f"an answer of {self.config.server} has more than {MOST_PARTS} parts")
         try:
             return cast(T, decode(answer))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from liqod.model.json_parts import count_parts
 from liqod.model.objects.meta import View
 from liqod.model.objects.tolerations import EVICT_AFTER, HELD
 
@@ -76,7 +77,7 @@ def read_pod(raw: bytes) -> dict[str, Any] | None:
 
 def _value(name: str, raw: msgspec.Raw) -> Any:
     data = bytes(raw)
-    parts = data.count(b"{") + data.count(b"[") + data.count(b",")
+    parts = count_parts(data)
     if parts > MAX_PARTS:
         raise TooManyParts(f"{name} of the pod has some {parts} parts: more than {MAX_PARTS} are not read; use fewer")
     return msgspec.json.decode(data)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.testing import MemoryReactorClock
@@ -12,10 +14,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
 from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.connection.cache_quota import OVERHEAD, Allowance, CacheUsage
+from liqod.kube.connection.answers import OF_A_PEER
+from liqod.kube.connection.cache_quota import OVERHEAD, Allowance, CacheUsage, decoded_size
 from liqod.kube.resources import CONFIGMAPS
 from liqod.model.ids import Key
-from tests.kube.cases import Answer, ConfigMap, config_map, memory_client, status
+from liqod.model.objects.meta import Object
+from tests.kube.cases import Answer, ConfigMap, config_map, memory_client, status, warnings_of
 
 A, B = Key("ns", "a"), Key("ns", "b")
 
@@ -84,6 +88,34 @@ class HeldTests(SynchronousTestCase):
             self.assertGreaterEqual(allowance.taken, OVERHEAD)
         held.clear()
         self.assertEqual(allowance.taken, OVERHEAD)
+
+
+class DecodedSizeTests(SynchronousTestCase):
+    """What an object is charged with."""
+
+    def test_about_what_it_occupies(self) -> None:
+        """The memory that a decoded object takes is known within a factor of two, however little JSON it was."""
+        many = 20_000
+        kinds: list[dict[str, Any]] = [
+            {"ownerReferences": [{}] * many},
+            {"ownerReferences": [{"name": f"a{number}", "kind": "b"} for number in range(many)]},
+            {"labels": {str(number): "" for number in range(many)}},
+            {"annotations": {"a": "b" * 10 * many}},
+            {"annotations": {"a": "b" * 10 * many + "\U0001f600"}},
+            {"annotations": {"a": "b" * 10 * many + "\u20ac"}},
+        ]
+        for metadata in kinds:
+            text = msgspec.json.encode({"metadata": {"name": "a", **metadata}})
+            tracemalloc.start()
+            value = msgspec.json.decode(text, type=Object)
+            kept, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            self.assertLess(kept, 2 * decoded_size(value), text[:60])
+
+    def test_what_a_view_leaves_out(self) -> None:
+        """Parts that are stepped over, such as managed fields, cost nothing."""
+        text = msgspec.json.encode({"metadata": {"name": "a", "managedFields": [{}] * 1000}})
+        self.assertLess(decoded_size(msgspec.json.decode(text, type=Object)), 1000)
 
 
 class InformerTests(SynchronousTestCase):
@@ -161,6 +193,43 @@ class InformerTests(SynchronousTestCase):
         self.send(("ADDED", config_map("a", 3)), self.end_of_list(60))
         self.assertEqual([key.name for key in self.informer.keys()], ["a"])  # noqa: SIM118
         self.assertTrue(self.informer.live.value)
+
+    def test_small_in_json_and_large_once_decoded(self) -> None:
+        """An object counts with what it takes in memory, in a list and in a watch; an ordinary one with its JSON."""
+        self.start()
+        large = config_map("b", 5)
+        large["metadata"]["ownerReferences"] = [{}] * 2000
+        self.send(("ADDED", config_map("a", 3)), self.end_of_list(4))
+        ordinary = len(json.dumps({"type": "ADDED", "object": config_map("a", 3)}))
+        self.assertEqual(self.allowance.taken, OVERHEAD + max(ordinary, decoded_size(self.informer.items()[0])))
+        self.send(("ADDED", large))
+        self.assertIn("more than", self.informer.error)
+        self.assertEqual(len(self.informer), 1)
+
+    def test_lines(self) -> None:
+        """A line of a peer's watch is no longer than one answer; home's may be."""
+        self.start()
+        self.send(self.end_of_list(4))
+        self.open[-1].write(b"x" * (OF_A_PEER + 1))
+        self.server.flush()
+        self.assertIn(f"more than {OF_A_PEER} bytes", self.informer.error)
+
+    def test_names_of_unreadable_objects(self) -> None:
+        """Of an object that cannot be read neither memory nor log have a name of a megabyte."""
+        caught = warnings_of(self)
+        self.allowance.most = 1 << 30
+        self.start()
+        self.send(self.end_of_list(4))
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        for number in range(10):
+            bad = config_map("n" * 100_000 + str(number), 5 + number) | {"data": {"x": 5}}
+            self.send(("ADDED", bad), ("DELETED", bad))
+        self.assertEqual(len(caught), 10)
+        self.assertLess(max(len(event["name"]) for event in caught), 1000)
+        caught.clear()
+        kept, _ = tracemalloc.get_traced_memory()
+        self.assertLess(kept, 900_000)
 
     def test_changes_without_end(self) -> None:
         """Changes of what is held, and deletions, take nothing."""

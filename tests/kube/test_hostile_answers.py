@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.client import ResponseDone
 
-from liqod.kube.connection.answers import OF_A_PEER, AnswerLimits, Collect
+from liqod.kube.connection.answers import MOST_PARTS, OF_A_PEER, AnswerLimits, Collect
 from liqod.kube.connection.cache_quota import Allowance
 from liqod.kube.errors import TooLarge, Undecodable
 from liqod.kube.resources import CONFIGMAPS
@@ -49,6 +49,35 @@ class PageTests(SynchronousTestCase):
         body = json.dumps({"metadata": {}, "items": items}).encode()
         self.failureResultOf(self.page(body, limit=10), Undecodable)
         self.assertEqual(len(self.successResultOf(self.page(body, limit=11)).items), 11)
+
+    def test_more_parts_than_are_decoded(self) -> None:
+        """A page whose objects have too many parts is read in smaller ones, as one of too many bytes is."""
+        limits: list[int] = []
+        body = b'{"metadata":{"name":"a","finalizers":[' + b"{}," * (MOST_PARTS // 4) + b"{}]}}"
+
+        def answer(request: Any) -> Any:
+            limits.append(int(parse_qs(urlsplit(request.uri.decode()).query).get("limit", ["1"])[0]))
+            return 200, b'{"metadata":{},"items":[' + b",".join([body] * min(limits[-1], 10)) + b"]}"
+
+        client, server = memory_client(answer, allowance=Allowance())
+        asked = Deferred.fromCoroutine(client.page(CONFIGMAPS, "", None, limit=100))
+        for _ in range(10):
+            server.flush()
+            server.clock.advance(1.0)
+        self.assertEqual([one["metadata"]["name"] for one in self.successResultOf(asked).items or ()], ["a"])
+        self.assertEqual(limits, [100, 12, 1])
+
+    def test_one_object_of_too_many_parts(self) -> None:
+        """An object that is read alone is not decoded either."""
+        body = b'{"metadata":{"name":"a"},"status":[' + b"[]," * MOST_PARTS + b"0]}"
+        client, server = memory_client(lambda request: (200, body), allowance=Allowance())
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        asked = Deferred.fromCoroutine(client.get(CONFIGMAPS, "a", "d"))
+        server.flush()
+        _, peak = tracemalloc.get_traced_memory()
+        self.failureResultOf(asked, TooLarge)
+        self.assertLess(peak, 10 * len(body))
 
     def test_large_objects_come_in_small_pages(self) -> None:
         """A list whose pages would be too large is read in smaller ones."""

@@ -227,12 +227,13 @@ class InformerTests(SynchronousTestCase):
     def test_an_endless_line_ends_the_watch_only(self) -> None:
         """A line beyond all bounds ends the watch; it is taken up again after a wait."""
         self.live()
-        for _ in range(10):
+        for _ in range(17):
             self.open[-1].write(b"x" * (1 << 20))
         self.server.flush()
         self.assertIn("bytes in a watch", self.informer.error)
-        self.clock.advance(2)
+        self.clock.advance(60)
         self.server.flush()
+        self.send(self.bookmark(20, end=True))
         self.assertEqual(self.informer.error, "")
 
     def test_many_events_do_not_hold_the_reactor(self) -> None:

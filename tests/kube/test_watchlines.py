@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -78,6 +79,27 @@ class DecoderTests(SynchronousTestCase):
                 self.assertEqual(listed.key, Key("d", "a"))
         for line in (b'{"type":"ADDED","object":' + b"[" * 5000, b"[" * 90000, b'{"a":"' + b"[" * 90000):
             self.assertIsInstance(self.decoder.line(line), Unreadable)
+
+    def test_an_object_of_too_many_parts(self) -> None:
+        """It is not decoded, which would take twenty times its length; it is named, and its neighbours are read."""
+        head = b'{"metadata":{"name":"a","namespace":"d","resourceVersion":"9","ownerReferences":[%s]}}'
+        large, small = (head % b",".join([b"{}"] * number) for number in (300_000, 3))
+        decoder = Decoder(ConfigMap, most_parts=500_000)
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        event = decoder.line(b'{"type":"MODIFIED","object":%s}' % large)
+        listed = decoder.object(large)
+        _, peak = tracemalloc.get_traced_memory()
+        assert isinstance(event, Unreadable)
+        assert isinstance(listed, Unreadable)
+        self.assertEqual((event.type, event.key, event.resource_version), ("MODIFIED", Key("d", "a"), "9"))
+        self.assertEqual((listed.key, listed.resource_version), (Key("d", "a"), "9"))
+        self.assertLess(peak, 4 * len(large))
+        self.assertIsInstance(decoder.object(small), ConfigMap)
+        self.assertIsInstance(self.decoder.object(large), ConfigMap)
+        for kind in (b"ERROR", b"BOOKMARK", b"ADDED"):
+            for rest in (b"%s}" % large, b"[%s" % large, b"[" * 500_001 + b"]" * 500_001 + b"}"):
+                self.assertIsInstance(decoder.line(b'{"type":"%s","object":%s' % (kind, rest)), Unreadable)
 
     def test_bookmarks_tell_the_end_of_the_list(self) -> None:
         """A bookmark has a resource version and perhaps the mark of the initial events' end."""

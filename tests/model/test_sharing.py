@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -11,9 +12,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.hosting.views import Pod as HostedPod
 from liqod.kube.cache.watch_decoder import Decoder, WatchEvent
 from liqod.kubelet.common.views import HomePod, RemotePod
-from liqod.model.objects.interning import Interner
+from liqod.model.objects.interning import LARGEST, Interner
 from liqod.model.objects.pod import Pod as CountedPod
 from liqod.model.records.views import ShadowPod
+
+MIB = 1 << 20
 
 
 def pod(name: str, **labels: str) -> dict[str, Any]:
@@ -54,13 +57,31 @@ class SharingTests(SynchronousTestCase):
 
     def test_the_first_of_equal_values_is_given_back(self) -> None:
         """Equal values become one, others stay themselves; what is known is bounded and forgetting does no harm."""
-        share: Interner[list[int]] = Interner(tuple, most=2)
+        share: Interner[list[int]] = Interner(bytes, most=2)
         first = share([1])
         self.assertIs(share([1]), first)
         self.assertEqual(share([2]), [2])
         self.assertEqual(share([3]), [3])
         self.assertEqual(len(share), 1)
         self.assertEqual((share([1]), first), ([1], [1]))
+
+    def test_what_is_large_is_not_kept(self) -> None:
+        """A value whose key is long is given back as it is, and gone with its object; small ones stay shared."""
+        share: Interner[list[int]] = Interner(bytes)
+        small = share([1])
+        large = [2] * (LARGEST + 1)
+        self.assertIs(share(large), large)
+        self.assertEqual(len(share), 1)
+        self.assertIs(share([1]), small)
+
+    def test_labels_that_change_again_and_again(self) -> None:
+        """Of one object with ever other labels, thousands of them, one version stays in memory."""
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        for version in range(20):
+            decoded(HostedPod, pod("a", **{f"k{version}-{number}": "" for number in range(2000)}))
+        kept, _ = tracemalloc.get_traced_memory()
+        self.assertLess(kept, MIB)
 
     def test_pods_of_one_owner(self) -> None:
         """Labels, namespace, time of creation and spec of like pods are the same objects; unlike ones are not mixed."""

@@ -20,16 +20,22 @@ from liqod.flow.timer import Timer
 from liqod.kube.cache.listwatch import Command, List, ListWatch, Wait, Watch, is_warming
 from liqod.kube.cache.sizes import Sizes
 from liqod.kube.cache.store import Delta, Store, V
-from liqod.kube.cache.watch_decoder import Bookmark, Decoder, Failure, Unreadable, WatchEvent, object_size
+from liqod.kube.cache.watch_decoder import LONGEST, Bookmark, Decoder, Failure, Unreadable, WatchEvent, object_size
 from liqod.kube.cache.watch_stream import TURN, WatchStream, WatchTimeout
 from liqod.kube.client import Client
-from liqod.kube.connection.cache_quota import CacheUsage
+from liqod.kube.connection.answers import MOST_PARTS, OF_A_PEER
+from liqod.kube.connection.cache_quota import CacheUsage, decoded_size
 from liqod.kube.errors import Gone, KubeError, Undecodable
 from liqod.kube.resources import Resource
+from liqod.model.digests import long_digest
 from liqod.model.ids import Key
+from liqod.model.text import clean_text
 
 REMEMBERED: Final = 256
 """Maximum number of undecodable objects whose keys are kept, so that each is logged once."""
+
+LONGEST_NAME: Final = 320
+"""Most characters of an object's key in the log: Kubernetes allows 63 for a namespace and 253 for a name."""
 
 Subscriber = Callable[[Key, V | None, V | None], None]
 
@@ -64,7 +70,7 @@ class Informer(Service, Generic[V]):
         self._clock = clock
         self._namespace = namespace
         self._selectors = {"labelSelector": labels, "fieldSelector": fields}
-        self._decoder = Decoder(view)
+        self._decoder = Decoder(view, None if client.allowance is None else MOST_PARTS)
         self._store: Store[V] = Store()
         self._machine = ListWatch(self._store, random)
         self._gate = Gate()
@@ -77,7 +83,7 @@ class Informer(Service, Generic[V]):
         self._unsubscribe_path: Callable[[], None] = lambda: None
         self.live: Latest[bool] = Latest(False)
         self._in_trouble = False
-        self._known_undecodable: set[Key | None] = set()
+        self._known_undecodable: set[str] = set()
         self._held: CacheUsage | None = None
         self._sizes = Sizes() if sizes else None
 
@@ -283,15 +289,17 @@ class Informer(Service, Generic[V]):
                 objects[key] = value
             if key is not None and self._sizes is not None:
                 self._sizes.note(key, len(bytes(raw)))
-            if key is not None and self._held is not None and not self._held.note(key, len(bytes(raw))):
-                return False
+            if key is not None and self._held is not None:
+                size = len(bytes(raw))
+                if not self._held.note(key, size if isinstance(value, Unreadable) else max(size, decoded_size(value))):
+                    return False
             if self._clock.seconds() - started > TURN:
                 await deferLater(self._clock, 0)
                 started = self._clock.seconds()
         return True
 
     async def _watch(self, command: Watch) -> Command:
-        stream = WatchStream(self._clock, self._line)
+        stream = WatchStream(self._clock, self._line, LONGEST if self._held is None else OF_A_PEER)
         parameters = {
             **self._selectors,
             # Without bookmarks the version of a quiet kind grows old, until the server answers 410 to the next watch.
@@ -327,8 +335,10 @@ class Informer(Service, Generic[V]):
             self._log_undecodable(event)
         if self._sizes is not None and isinstance(event, Bookmark | WatchEvent | Unreadable):
             self._count(self._sizes, event, object_size(line, event))
-        if self._held is not None and not self._count(self._held, event, len(line)):
-            event = Failure(self._quota_exceeded())
+        if self._held is not None:
+            kept = decoded_size(event.object) if isinstance(event, WatchEvent) else 0
+            if not self._count(self._held, event, max(len(line), kept)):
+                event = Failure(self._quota_exceeded())
         deltas = self._machine.received(event, self._clock.seconds())
         if self._in_trouble or not self.live.value:
             self._recovered()
@@ -385,13 +395,16 @@ class Informer(Service, Generic[V]):
         self._update_live()
 
     def _log_undecodable(self, event: Unreadable) -> None:
-        if event.key in self._known_undecodable or len(self._known_undecodable) >= REMEMBERED:
+        # A key may be as long as the server likes. It stays when the object is gone: who makes it again and again would
+        # write as many lines to the log.
+        digest = long_digest(event.key)
+        if digest in self._known_undecodable or len(self._known_undecodable) >= REMEMBERED:
             return
-        self._known_undecodable.add(event.key)
+        self._known_undecodable.add(digest)
         self._log.warn(
             "{kind} {name} cannot be read and is left out: {error}",
             kind=str(self.resource),
-            name=str(event.key or "(an object without a name)"),
+            name=clean_text(str(event.key or "(an object without a name)"), LONGEST_NAME),
             error=event.why,
         )
 

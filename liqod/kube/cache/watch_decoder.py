@@ -14,7 +14,8 @@ from liqod.kube.cache.store import V
 from liqod.kube.errors import ApiError, from_status
 from liqod.kube.nesting import shallow
 from liqod.model.ids import Key
-from liqod.model.objects.meta import Object
+from liqod.model.json_parts import count_parts
+from liqod.model.objects.meta import Object, View
 
 LONGEST: Final = 16 << 20
 """Maximum bytes of one line: etcd limits a request to 1.5 MiB (``--max-request-bytes``), and Go writes one byte of it,
@@ -92,6 +93,16 @@ class Lines:
         return [line for line in lines if line]
 
 
+class _Name(View, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Named(View, frozen=True):
+    metadata: _Name = _Name()
+
+
 class _Envelope(msgspec.Struct):
     type: str
     object: msgspec.Raw
@@ -99,18 +110,23 @@ class _Envelope(msgspec.Struct):
 
 _envelope = msgspec.json.Decoder(_Envelope)
 _object = msgspec.json.Decoder(Object)
+_named = msgspec.json.Decoder(_Named)
 
 
 class Decoder(Generic[V]):
-    """Decodes watch lines and list items to one view."""
+    """Decodes watch lines and list items to one view; what has more parts than ``most_parts`` is Unreadable."""
 
-    def __init__(self, view: type[V]) -> None:
+    def __init__(self, view: type[V], most_parts: int | None = None) -> None:
+        self._most_parts = most_parts
         self._view = msgspec.json.Decoder(view)
         self._change: msgspec.json.Decoder[WatchEvent[V]] = msgspec.json.Decoder(WatchEvent[view])  # type: ignore[valid-type]
 
     def line(self, line: bytes) -> WatchEvent[V] | Bookmark | Failure | Unreadable:
         """Return the event of a line; malformed input is returned as Unreadable, not raised."""
         try:
+            if (why := self._too_many(line)) is not None:
+                envelope = _envelope.decode(line)
+                return _unreadable(envelope.type, envelope.object, why)
             # The API server writes ``type`` first (metav1.WatchEvent): most lines are changes, decoded in one pass.
             if not line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"')):
                 try:
@@ -123,19 +139,25 @@ class Decoder(Generic[V]):
             return self._other(line)
         except RecursionError as error:
             return _nested(line, error)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return Unreadable("", None, "", f"not an event: {error}")
 
     def object(self, raw: bytes | msgspec.Raw) -> V | Unreadable:
         """Return one object of a list, or Unreadable with the cause."""
+        if (why := self._too_many(raw)) is not None:
+            return _unreadable("ADDED", raw, why)
         try:
             return self._view.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return _unreadable("ADDED", raw, error)
 
+    def _too_many(self, data: bytes | msgspec.Raw) -> ValueError | None:
+        if self._most_parts is None or (parts := count_parts(bytes(data))) <= self._most_parts:
+            return None
+        return ValueError(f"some {parts} parts in it: more than {self._most_parts} are not read")
+
     def _other(self, line: bytes) -> Bookmark | Failure | Unreadable:
-        try:
-            envelope = _envelope.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return Unreadable("", None, "", f"not an event: {error}")
+        envelope = _envelope.decode(line)
         if envelope.type == "ERROR":
             return Failure(from_status(0, bytes(envelope.object)))
         if envelope.type == "BOOKMARK":
@@ -161,9 +183,9 @@ def _nested(line: bytes, error: RecursionError) -> Unreadable:
 
 def _unreadable(kind: str, raw: bytes | msgspec.Raw, error: Exception) -> Unreadable:
     try:
-        metadata = _object.decode(raw).metadata
+        metadata = _named.decode(raw).metadata
     except RecursionError:
         return _unreadable(kind, shallow(bytes(raw)), error)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return Unreadable(kind, None, "", str(error))
-    return Unreadable(kind, metadata.key, metadata.resource_version, str(error))
+    return Unreadable(kind, Key(metadata.namespace, metadata.name), metadata.resource_version, str(error))

@@ -15,7 +15,7 @@ from twisted.web.client import ResponseDone
 from twisted.web.http import PotentialDataLoss
 
 from liqod.flow.timer import Timer
-from liqod.kube.cache.watch_decoder import Lines, LineTooLong
+from liqod.kube.cache.watch_decoder import LONGEST, Lines, LineTooLong
 from liqod.kube.connection.transport import innermost
 from liqod.kube.errors import KubeError, Undecodable, Unreachable
 
@@ -26,14 +26,15 @@ TURN: Final = 0.02
 class WatchStream(Protocol):
     """Passes the lines of a watch to ``take`` in turns of bounded length; pauses the connection in between.
 
-    ``closed`` fires after the last line: with None at a regular end, else with the error.
+    ``closed`` fires after the last line: with None at a regular end, else with the error. A line has at most
+    ``longest`` bytes.
     """
 
-    def __init__(self, clock: IReactorTime, take: Callable[[bytes], bool]) -> None:
+    def __init__(self, clock: IReactorTime, take: Callable[[bytes], bool], longest: int = LONGEST) -> None:
         self.closed: Deferred[KubeError | None] = Deferred()
         self._clock = clock
         self._take = take
-        self._cut = Lines()
+        self._cut = Lines(longest)
         self._lines: deque[bytes] = deque()
         self._turn = Timer(clock)
         self._is_paused = False

@@ -23,7 +23,11 @@ OF_HOME: Final = 64 << 20
 """Maximum bytes of one response of the home API server: a page of 500 objects of 128 KiB each."""
 # A page of a single object fits: 1 MiB of data, the most of a ConfigMap, is 6 MiB in JSON where each byte is escaped.
 OF_A_PEER: Final = 8 << 20
-"""Maximum bytes of one response of a peer's API server; a list with larger pages is read in smaller ones."""
+"""Maximum bytes of one response of a peer's API server, and of one line of a watch; a list with larger pages is read in
+smaller ones."""
+MOST_PARTS: Final = 1 << 19
+"""Objects, lists and items that are decoded at a time of what a peer's API server sends: some 50 MiB for the moment. An
+object of etcd's 1.5 MiB has fewer, but for one of a digit and a comma, again and again."""
 OF_A_PEER_TOGETHER: Final = 32 << 20
 """Maximum bytes of all responses of a peer's API server that are being read."""
 

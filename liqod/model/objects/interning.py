@@ -5,31 +5,36 @@ Values that are shared this way are never changed in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
 MOST: Final = 1024
 """Maximum number of interned values; above it the table is cleared, values in use are not affected."""
+LARGEST: Final = 2048
+"""Maximum length of the key of an interned value: labels and specs of ordinary pods are shorter."""
 
 
 class Interner(Generic[T]):
-    """Returns the first of equal values; values with equal ``key`` are equal."""
+    """Returns the first of equal values; values with equal ``key`` are equal.
 
-    def __init__(self, key: Callable[[T], Hashable], most: int = MOST) -> None:
+    What is interned outlives its object and counts for nobody, so a value with a key longer than ``LARGEST`` is not.
+    """
+
+    def __init__(self, key: Callable[[T], bytes], most: int = MOST) -> None:
         self._key = key
         self._most = most
-        self._known: dict[Hashable, T] = {}
+        self._known: dict[bytes, T] = {}
 
     def __len__(self) -> int:
         """The number of interned values."""
         return len(self._known)
 
     def __call__(self, value: T) -> T:
-        """Return the interned equal value, or intern this one."""
+        """Return the interned equal value, or intern this one if it is small."""
         key = self._key(value)
-        known = self._known.get(key)
+        known = self._known.get(key) if len(key) <= LARGEST else value
         if known is not None:
             return known
         if len(self._known) >= self._most:

@@ -19,11 +19,7 @@ MAX_MESSAGE: Final = 1024
 """Most characters of a message in a condition, a status or an event (events.k8s.io/v1, NoteLengthLimit)."""
 
 
-def _entries(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(labels.items())
-
-
-_labels: Final[Interner[dict[str, str]]] = Interner(_entries)
+_labels: Final[Interner[dict[str, str]]] = Interner(msgspec.json.Encoder().encode)
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):

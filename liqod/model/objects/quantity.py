@@ -12,16 +12,18 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from liqod.model.objects.interning import Interner
 
 Resources = Mapping[str, Fraction]
 
 
-def _parts(resources: Resources) -> tuple[tuple[str, int, int], ...]:
-    return tuple((name, value.numerator, value.denominator) for name, value in resources.items())
+def _key(resources: Resources) -> bytes:
+    return msgspec.json.encode([(name, str(value)) for name, value in resources.items()])
 
 
-shared: Final[Interner[Resources]] = Interner(_parts)
+shared: Final[Interner[Resources]] = Interner(_key)
 """Interned, because all pods of one owner request the same resources."""
 """Quantities by resource name, such as ``cpu``, ``memory``, ``pods``, ``nvidia.com/gpu``."""
 
