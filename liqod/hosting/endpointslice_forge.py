@@ -1,6 +1,7 @@
 """ShadowEndpointSlice -> EndpointSlice: the content of the slice, and the next step for it.
 
-The nodeName of each endpoint is always the borrower's cluster ID; the borrower's own value is not used.
+The nodeName of each endpoint is always the borrower's cluster ID; the borrower's own value is not used. Its targetRef
+names no object of this cluster: what is no kind of the borrower's (``RemotePod``) is made one.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from liqod.model.names import (
     SLICE_MANAGED_BY_LABEL,
 )
 from liqod.model.objects.meta import Object, ObjectMeta, to_dict
-from liqod.model.records.views import ShadowEndpointSlice, SliceEndpoint, SlicePort, SliceTemplate
+from liqod.model.records.views import ObjectReference, ShadowEndpointSlice, SliceEndpoint, SlicePort, SliceTemplate
 
 # The EndpointSlice controller leaves slices alone that another managed-by label claims (Kubernetes, "EndpointSlices").
 LABELS: Final = {MANAGED_BY_LABEL: MANAGED_BY_SHADOWSLICE, SLICE_MANAGED_BY_LABEL: REFLECTED_SLICE}
+_REMOTE: Final = "Remote"
 _LABELS_KEPT: Final = (SERVICE_NAME_LABEL, "service.kubernetes.io/headless")
 
 
@@ -139,11 +141,17 @@ def template_of(shadow: ShadowEndpointSlice, tenant: str, refused: Collection[st
     """
     template = shadow.spec.template
     endpoints = [
-        msgspec.structs.replace(endpoint, node_name=tenant)
+        msgspec.structs.replace(endpoint, node_name=tenant, target_ref=_remote(endpoint.target_ref))
         for endpoint in template.endpoints or ()
         if endpoint.addresses and all(one and one not in refused for one in endpoint.addresses)
     ]
     return SliceTemplate(address_type=template.address_type, endpoints=endpoints or None, ports=template.ports or None)
+
+
+def _remote(target: ObjectReference | None) -> ObjectReference | None:
+    if target is None:
+        return None
+    return msgspec.structs.replace(target, kind=f"{_REMOTE}{target.kind.removeprefix(_REMOTE)}")
 
 
 def refused_addresses(shadow: ShadowEndpointSlice, objection: Callable[[str], str]) -> dict[str, str]:

@@ -181,7 +181,8 @@ class QuotaTests(SynchronousTestCase):
 OFFERED = {"cpu": Fraction(2), "memory": Fraction(2**30), "pods": Fraction(3)}
 DEFAULTS = default_requests(contract(quota="hard"), OFFERED)
 AMOUNTS = st.dictionaries(
-    st.sampled_from(["cpu", "memory", "ephemeral-storage", "gpu/x"]), st.sampled_from(["0", "1", "2", "500"])
+    st.sampled_from(["cpu", "memory", "ephemeral-storage", "gpu/x"]),
+    st.sampled_from(["0", "1n", "1", "2", "500", "8M"]),
 )
 RESOURCES = st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS})
 CONTAINERS = st.lists(
@@ -207,11 +208,11 @@ class LimitTests(SynchronousTestCase):
 
     def test_what_is_named_stays(self) -> None:
         """Limits within the offer and requests of the pod's own are kept; nothing is for what is not lent by name."""
-        resources = {"requests": {"cpu": "1", "memory": "1Mi"}, "limits": {"memory": "5Mi"}}
+        resources = {"requests": {"cpu": "10m", "memory": "5Mi"}, "limits": {"memory": "6Mi"}}
         spec = {"containers": [], "initContainers": [{"name": "a", "resources": resources}]}
         (made,) = with_limits(spec, OFFERED, DEFAULTS)["initContainers"]
         self.assertEqual(made["resources"]["requests"], resources["requests"])
-        self.assertEqual(made["resources"]["limits"], {"memory": "5Mi", "cpu": "2"})
+        self.assertEqual(made["resources"]["limits"], {"memory": "6Mi", "cpu": "2"})
         self.assertEqual(with_limits(spec, {"pods": Fraction(1)}, {}), spec)
         self.assertEqual(with_limits(spec, None, {}), spec)
 
@@ -242,6 +243,28 @@ class LimitTests(SynchronousTestCase):
         spec = {"containers": [{"name": "a"}], "resources": {"requests": {"cpu": "10m", "memory": "1Mi"}}}
         made = with_limits(spec, OFFERED, DEFAULTS)
         self.assertEqual(made["resources"]["limits"], {"cpu": "2", "memory": "1Gi"})
+
+    def test_a_request_of_zero_is_none(self) -> None:
+        """It counts as the default, one of next to nothing as a little, and neither as more than the limit."""
+        for named, counted in (
+            ({"requests": {"cpu": "0", "memory": "0"}}, ("50m", "64Mi")),
+            ({"requests": {"cpu": "1n", "memory": "1"}}, ("1m", "4Mi")),
+            ({"requests": {"cpu": "10m", "memory": "8Mi"}}, ("10m", "8Mi")),
+            ({"requests": {"cpu": "0", "memory": "0"}, "limits": {"cpu": "5m", "memory": "3Mi"}}, ("5m", "3Mi")),
+            ({"requests": {"cpu": "0", "memory": "0"}, "limits": {"cpu": "0", "memory": "0"}}, ("50m", "64Mi")),
+            ({"limits": {"cpu": "0", "memory": "0"}}, ("50m", "64Mi")),
+        ):
+            wanted = {"cpu": parse(counted[0]), "memory": parse(counted[1]), "pods": Fraction(1)}
+            for spec in (
+                {"containers": [{"name": "a", "resources": named}]},
+                {"containers": [{"name": "a"}], "resources": named},
+                {"containers": [{"name": "a", "resources": {"requests": {"cpu": "0"}}}], "resources": named},
+            ):
+                made = msgspec.convert(with_limits(spec, OFFERED, DEFAULTS), PodSpec)
+                self.assertEqual(of_pod(made), wanted, spec)
+                self.assertEqual(of_pod(msgspec.convert(spec, PodSpec), DEFAULTS), wanted, spec)
+        nothing = {"containers": [{"name": "a", "resources": {"requests": {"cpu": "0"}}}]}
+        self.assertEqual(of_pod(msgspec.convert(nothing, PodSpec)), {"cpu": 0, "pods": 1})  # another level
 
     @given(CONTAINERS, CONTAINERS, RESOURCES)
     def test_limited_once(self, containers: Any, initial: Any, whole: Any) -> None:

@@ -104,6 +104,14 @@ class ShadowEndpointSliceTests(SynchronousTestCase):
         )
         self.assertEqual(body["metadata"]["ownerReferences"][0]["uid"], "s1")
 
+    def test_targets(self) -> None:
+        """An endpoint stands for no pod or node of the lender, whatever kind the borrower names; other parts stay."""
+        for said, shown in (("Pod", "RemotePod"), ("RemotePod", "RemotePod"), ("Node", "RemoteNode"), ("", "Remote")):
+            target = {"kind": said, "namespace": "other", "name": "x"}
+            (made,) = template_of(shadow(endpoints=[{**ONE, "targetRef": target}]), "home").endpoints or ()
+            self.assertEqual(msgspec.to_builtins(made.target_ref), {**target, "kind": shown})
+        self.assertIsNone((self.wanted.endpoints or [])[0].target_ref)
+
     def test_addresses(self) -> None:
         """Addresses are the borrower's; endpoints without one are left out."""
         template = template_of(shadow(endpoints=[ONE, {"addresses": []}, {"addresses": [""]}]), "home")

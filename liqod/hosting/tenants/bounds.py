@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 
 from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.least_requests import at_least
 from liqod.hosting.tenants.rights import tenant_object
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects import quantity
@@ -177,9 +178,9 @@ def with_limits(spec: Mapping[str, Any], offered: Resources | None, defaults: Re
     """Return a pod spec of which no container may use more than the whole offer, for the quota level ``hard``.
 
     A limit that is named is lowered to the offer, though not below the request; what is within it stays as it is
-    written. ``defaults`` are the requests of a container that names none. Where the pod as a whole requests something
-    or has a limit, its containers get neither, since theirs together may not be more (Kubernetes, KEP-2837), and the
-    pod has the limit. Raises ValueError for an amount that is none.
+    written. ``defaults`` are the requests of a container that names none, or 0 (``least_requests``). Where the pod as a
+    whole requests something or has a limit, its containers get neither, since theirs together may not be more
+    (Kubernetes, KEP-2837), and the pod has the limit and the request. Raises ValueError for an amount that is none.
     """
     whole = spec.get("resources") or {}
     of_pod = {*(whole.get("limits") or {}), *(whole.get("requests") or {})}
@@ -188,13 +189,18 @@ def with_limits(spec: Mapping[str, Any], offered: Resources | None, defaults: Re
     limits = {name: text for name, text in every.items() if name not in of_pod}
     requests = {name: render(defaults.get(name, Fraction(0)), resource=name) for name in limits}
     whole = _limited(whole, bounds, {name: text for name, text in every.items() if name in of_pod}, {})
+    whole = _requested(whole, {name: value for name, value in defaults.items() if name in of_pod})
+    of_each = {name: value for name, value in defaults.items() if name not in of_pod}
     # Without a request the LimitRange would set the default one.
     requests |= {name: "0" for name in whole.get("requests") or {} if name in defaults}
     made = _with_resources(spec, whole)
     for kind in ("containers", "initContainers"):
         if spec.get(kind):
             made[kind] = [
-                _with_resources(container, _limited(container.get("resources") or {}, bounds, limits, requests))
+                _with_resources(
+                    container,
+                    _requested(_limited(container.get("resources") or {}, bounds, limits, requests), of_each),
+                )
                 for container in spec[kind]
             ]
     return made
@@ -213,6 +219,16 @@ def _limited(
     made = {"limits": {**limits, **named, **lowered}, "requests": {**added, **asked}}
     changed = {kind: amounts for kind, amounts in made.items() if amounts != (resources.get(kind) or {})}
     return {**resources, **changed}
+
+
+def _requested(resources: Mapping[str, Any], defaults: Resources) -> Mapping[str, Any]:
+    """Return resources that request at least the defaults, or what stands for less (``least_requests``)."""
+    requests = resources.get("requests") or {}
+    limits = quantity.parse_all(resources.get("limits") or {})
+    asked = {**limits, **quantity.parse_all(requests)}
+    least = at_least(asked, limits, defaults, defaults)
+    more = {name: render(least[name], resource=name) for name in defaults if least[name] != asked.get(name)}
+    return {**resources, "requests": {**requests, **more}} if more else resources
 
 
 def _within(name: str, limit: Any, asked: Mapping[str, Any], most: Fraction) -> Any:

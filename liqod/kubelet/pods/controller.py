@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
-import msgspec
 from attrs import define, frozen
 from twisted.internet.interfaces import IReactorTime
 
@@ -55,7 +54,7 @@ from liqod.kubelet.pods.decide import (
 )
 from liqod.kubelet.pods.forge import digest_in
 from liqod.kubelet.pods.restarts import Tally, tally
-from liqod.kubelet.pods.status_pace import StatusBudget, is_urgent
+from liqod.kubelet.pods.status_pace import StatusBudget, is_urgent, size_of
 from liqod.model.ids import Key
 from liqod.model.names import DELETION_GRACE_ANNOTATION
 from liqod.model.timestamps import rfc3339
@@ -406,14 +405,14 @@ class PodController(Controller[Key]):
         left = tracked.pace.wait(now, urgent=urgent)
         if left > 0.001:
             return left
-        size = len(msgspec.json.encode(decision.status))
+        size = size_of(home, decision.status)
         left = self._budget.wait(size, now, urgent=urgent)
         if left > 0.001:
             self._actions.report_flood(now)
             return left
         self._budget.spend(size)
         tracked.status_due = None
-        tracked.pace = tracked.pace.written(now)
+        tracked.pace = tracked.pace.written(now, urgent=urgent)
         await self._actions.write_status(home, decision)
         return self._until_given_up(home)
 

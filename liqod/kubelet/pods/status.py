@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.pods import status_times
 from liqod.kubelet.pods.generations import FIELD, UNKNOWN, Generations
 from liqod.kubelet.pods.restarts import Tally
 
@@ -61,14 +62,18 @@ def forge_status(
 
     Addresses are translated, the host's address is the virtual node's, restart counts include earlier remote pods. The
     QoS class (immutable in the API) and conditions that no kubelet writes belong to the home pod. ``spec`` is the home
-    pod's: it decides which containers may not run again (the API refuses to change those from terminated).
+    pod's: it decides which containers may not run again (the API refuses to change those from terminated). No date of
+    the lender's is later than ``now``.
     """
     status = {key: value for key, value in remote.items() if key not in _NOT_REFLECTED and value is not None}
     for key in ("qosClass", "startTime"):
         if home.get(key) and (key == "qosClass" or key not in status):
             status[key] = home[key]
-    status |= generations.of_status(home, remote)
+    status = status_times.of_start(status, home, now) | generations.of_status(home, remote)
     _addresses(status, remote, context)
+    for kind in _CONTAINER_KINDS:
+        if status.get(kind):
+            status[kind] = status_times.of_containers(status[kind], home.get(kind) or [], now)
     for kind in ("initContainerStatuses", "containerStatuses"):
         if status.get(kind):
             status[kind] = _containers(home.get(kind) or [], status[kind], kind, tally, spec)
@@ -76,7 +81,9 @@ def forge_status(
     gates = [gate.get("conditionType") for gate in spec.get("readinessGates") or []]
     # The condition of a readiness gate is owned by its controller in the home cluster.
     reported = [
-        one for one in remote.get("conditions") or [] if one.get("type") not in gates or one["type"] in _NODE_OWNED
+        status_times.of_condition(one, now)
+        for one in remote.get("conditions") or []
+        if one.get("type") not in gates or one["type"] in _NODE_OWNED
     ]
     conditions = _conditions(home.get("conditions") or [], reported, generations, now)
     if gates:

@@ -12,16 +12,28 @@ from liqod.kubelet.pods.status import forge_status
 from liqod.model.ids import ClusterID
 
 CONTEXT = Context(home=ClusterID("rome"), lender=ClusterID("milan"), node_name="liqo-milan", node_address="10.0.0.9")
+NOW = "2026-01-01T00:00:00Z"
+LATER = "2026-01-01T01:00:00Z"
+
+
+def ended(at: str, container: str = "c1", **state: Any) -> dict[str, Any]:
+    """Return the status of a pod whose container ended, with one date everywhere."""
+    terminated = {"exitCode": 1, "startedAt": at, "finishedAt": at, "containerID": container}
+    main = {"name": "main", "containerID": container, "state": {"terminated": terminated}, **state}
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": at, "lastProbeTime": None}
+    return {"startTime": at, "containerStatuses": [main], "conditions": [ready]}
 
 
 class HostileStatusTests(SynchronousTestCase):
-    def forge(self, home: dict[str, Any], remote: dict[str, Any], spec: dict[str, Any] | None = None) -> dict[str, Any]:
+    def forge(
+        self, home: dict[str, Any], remote: dict[str, Any], spec: dict[str, Any] | None = None, now: str = NOW
+    ) -> dict[str, Any]:
         return forge_status(
             home,
             remote,
             tally=tally(None, home, "r1", remote),
             context=CONTEXT,
-            now="2026-01-01T00:00:00Z",
+            now=now,
             spec=spec or {},
         )
 
@@ -52,3 +64,28 @@ class HostileStatusTests(SynchronousTestCase):
         for said, shown in ((2**40, 2**31 - 1), (-5, 0)):
             forged = self.forge({}, {"containerStatuses": [{"name": "main", "restartCount": said}]})
             self.assertEqual(forged["containerStatuses"][0]["restartCount"], shown)
+
+    def test_dates_that_have_not_come(self) -> None:
+        """They are shown as the present one, and stay so: the status is not written again at each pass."""
+        for date in ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59-12:00", "2026-01-01T00:00:01Z", "never"):
+            said = ended(date, lastState={"running": {"startedAt": date}})
+            said["initContainerStatuses"] = [{"name": "first", "state": {"running": {"startedAt": date}}}]
+            said["ephemeralContainerStatuses"] = [{"name": "debug", "state": {"running": {"startedAt": date}}}]
+            spec = {"ephemeralContainers": [{"name": "debug"}]}
+            forged = self.forge({}, said, spec)
+            self.assertNotIn(date, str(forged))
+            self.assertEqual(str(forged).count(NOW), 7)
+            if date > LATER:
+                self.assertNotIn(LATER, str(self.forge(forged, said, spec, now=LATER)))
+        for date in (NOW, "2025-12-31T23:59:59.5Z", "2026-01-01T02:00:00+02:00"):
+            said = ended(date)
+            self.assertEqual(
+                self.forge({}, said)["containerStatuses"][0]["state"], said["containerStatuses"][0]["state"]
+            )
+            self.assertEqual(self.forge({}, said)["conditions"][0]["lastTransitionTime"], date)
+
+    def test_another_container_with_a_date_that_has_not_come(self) -> None:
+        """It ended now, not when the one before it did."""
+        first = self.forge({}, ended("9999-12-31T23:59:59Z"))
+        second = self.forge(first, ended("9999-12-31T23:59:59Z", "c2"), now=LATER)
+        self.assertEqual(second["containerStatuses"][0]["state"]["terminated"]["finishedAt"], LATER)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Final
 
+from liqod.hosting.tenants.least_requests import at_least
 from liqod.hosting.views import Container, ContainerStatus, PodSpec, PodStatus, QuantityText, Requirements
 from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources
@@ -28,13 +29,13 @@ def of_pod(spec: PodSpec, defaults: Resources = NOTHING, *, status: PodStatus = 
     """Return the requests of a pod by resource, ``pods: 1`` included; raises ValueError with the field of an invalid
     quantity.
 
-    ``defaults`` are the requests of a container that names neither request nor limit, unless the pod as a whole does;
-    ``status`` says what a node holds for the pod already.
+    ``defaults`` are the requests of a container that requests nothing, unless the pod as a whole names something
+    (``least_requests``); ``status`` says what a node holds for the pod already.
     """
-    whole = _of_requirements(spec.resources, "spec.resources")
+    whole = _of_requirements(spec.resources, "spec.resources", defaults, whole=True)
     held = _held(status)
     defaults = {name: value for name, value in defaults.items() if name not in whole} if defaults else defaults
-    running = quantity.add({**defaults, **_of_container(c, "spec.containers", held)} for c in spec.containers or ())
+    running = quantity.add(_of_container(c, "spec.containers", held, defaults) for c in spec.containers or ())
     whole = largest((whole, held.get("", NOTHING)))
     if not spec.init_containers and not spec.overhead and not whole:
         running[PODS] = Fraction(1)
@@ -42,7 +43,7 @@ def of_pod(spec: PodSpec, defaults: Resources = NOTHING, *, status: PodStatus = 
     restartable: dict[str, Fraction] = {}
     starting: dict[str, Fraction] = {}
     for container in spec.init_containers or ():
-        asked = {**defaults, **_of_container(container, "spec.initContainers", held)}
+        asked = _of_container(container, "spec.initContainers", held, defaults)
         if container.restart_policy == "Always":
             running = quantity.add((running, asked))
             restartable = quantity.add((restartable, asked))
@@ -64,8 +65,8 @@ def largest(parts: Iterable[Resources]) -> dict[str, Fraction]:
     return result
 
 
-def _of_container(container: Container, where: str, held: Mapping[str, Resources]) -> Mapping[str, Fraction]:
-    asked = _of_requirements(container.resources, f"{where}[{container.name[:63]}].resources")
+def _of_container(container: Container, where: str, held: Mapping[str, Resources], defaults: Resources) -> Resources:
+    asked = _of_requirements(container.resources, f"{where}[{container.name[:63]}].resources", defaults)
     return largest((asked, held[container.name])) if container.name in held else asked
 
 
@@ -82,11 +83,17 @@ def _held(status: PodStatus) -> dict[str, Resources]:
     return held
 
 
-def _of_requirements(requirements: Requirements | None, where: str) -> dict[str, Fraction]:
+def _of_requirements(
+    requirements: Requirements | None, where: str, defaults: Resources, *, whole: bool = False
+) -> Resources:
+    """Return the requests, at least ``defaults``; for a pod as a ``whole`` of those resources only that it names."""
     if requirements is None:
-        return {}
+        return NOTHING if whole else defaults
     limits = _parse(requirements.limits or {}, f"{where}.limits")
-    return {**limits, **_parse(requirements.requests or {}, f"{where}.requests")}
+    asked = {**limits, **_parse(requirements.requests or {}, f"{where}.requests")}
+    if not defaults:
+        return asked
+    return at_least(asked, limits, defaults, [name for name in defaults if name in asked or not whole])
 
 
 def _parse(quantities: Mapping[str, QuantityText], where: str) -> dict[str, Fraction]:
