@@ -323,16 +323,25 @@ class AuthenticatorTests(AuthenticatorCase):
             bye = self.answer(call=Call(address=address))
             self.assertEqual((bye and bye.reason, self.peer.network), ("TrustPending", network))
 
-    def test_a_token_is_asked_for_nothing_that_is_trusted_or_sent_away(self) -> None:
-        """It is not spent on a key that is pinned, nor on one that no token may bring back."""
-        for world in (
-            World(pinned="this", token="good"),
-            World(token="good", sent_away=True),
-            World(pinned="another", token="good"),
-        ):
+    def test_a_token_is_not_tried_for_a_key_that_is_refused_in_any_case(self) -> None:
+        """It is not spent on a key that no token may bring back, nor on an impostor's."""
+        for world in (World(token="good", sent_away=True), World(pinned="another", token="good")):
             self.begin(world)
             self.answer()
             self.assertNotIn("redeemed", self.around.trace)
+
+    def test_a_token_that_was_not_needed_is_spent(self) -> None:
+        """A key that is pinned, announced or vouched for is let in with any token, and keeps none for later."""
+        for trusted in (
+            World(pinned="this"),
+            World(pinned="another", announced=True),
+            World(autojoin=True, vouched=True),
+        ):
+            for token, spent in (("good", True), ("bad", False)):
+                self.begin(attrs.evolve(trusted, token=token))
+                self.assertIsNone(self.answer())
+                self.assertIn("redeemed", self.around.trace)
+                self.assertEqual(f"spent {JOIN.token}" in self.around.trace, spent)
 
     def test_who_is_sent_away_meanwhile_stays_away(self) -> None:
         """It is not pinned, and the token is not spent by it."""

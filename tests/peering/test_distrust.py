@@ -160,6 +160,21 @@ class UsedTokenTests(DistrustCase):
 
         await self.becomes(spent, "the token is spent")
 
+    async def test_a_token_of_a_key_that_was_trusted_already(self) -> None:
+        """It opens nothing for another key and another ID, after its holder was distrusted."""
+        issuer, guest = await self.pair()
+        token = await self.issue(issuer)
+        await issuer.trust(guest)
+        await self.use(guest, token)
+        await self.peered(guest, issuer)
+        await self.distrust(issuer, guest)
+        await self.recorded(issuer, guest)
+        await guest.stop()
+        other = await self.side("gamma")
+        await self.use(other, token)
+        self.assertIn("used by another cluster", await self.refused(other, issuer))
+        await self.stays_out(issuer, other)
+
     async def test_a_token_that_was_proven_and_never_led_to_a_session(self) -> None:
         """It belongs to its key until then; when that key is distrusted, it is spent all the same."""
         issuer, guest = await self.pair()

@@ -18,6 +18,7 @@ from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.group import Group
 from liqod.cli.console.options import Options, cluster_options, group_options, record_options
+from liqod.cli.console.render import plural
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import echo_wrapped
 from liqod.cli.status.own_facts import own_facts
@@ -25,6 +26,7 @@ from liqod.cli.status.whoami import leader, own_cluster
 from liqod.config.endpoints import port_of
 from liqod.config.schema import Settings
 from liqod.identity.pairing import MAX_ADDRESSES, SECRET_BYTES, Token, verifier
+from liqod.kube.errors import Forbidden
 from liqod.kube.resources import SECRETS
 from liqod.model.host_port import join_address, split_address
 from liqod.model.ids import ClusterID, Fingerprint
@@ -211,6 +213,23 @@ async def _tokens(session: Session) -> list[dict[str, Any]]:
     namespace = session.settings.kubernetes.namespace
     found: list[dict[str, Any]] = (await session.client.list(SECRETS, namespace, labels=f"{TOKEN_LABEL}=true")).items
     return sorted(found, key=lambda body: str(body["metadata"].get("creationTimestamp")))
+
+
+async def say_what_is_open(session: Session) -> None:
+    """Say how many tokens are open, and how to revoke them: a peer that is sent away may have been given one of them.
+
+    Nothing is said where the user may not read tokens. Raises KubeError.
+    """
+    try:
+        count = sum(row_of(body)["state"] == "open" for body in await _tokens(session))
+    except Forbidden:
+        return
+    if count:
+        session.say(
+            f"{plural(count, 'pairing token')} of this cluster can still be used, by any cluster that has one: "
+            "`liqodctl token list` shows them, `liqodctl token revoke TOKEN` revokes one",
+            "yellow",
+        )
 
 
 async def _delete_expired(session: Session) -> None:

@@ -10,6 +10,7 @@ from liqod.cli.console.options import Options, record_options, timeout_option, w
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import confirm
 from liqod.cli.console.wait import until
+from liqod.cli.peering.token import say_what_is_open
 from liqod.cli.status.facts import peer_hint
 from liqod.cli.status.peers import find, label
 from liqod.identity.fingerprint_words import COUNT, words
@@ -94,6 +95,7 @@ def distrust(options: Options, name: str, yes: bool, timeout: float) -> None:
         patch = {"metadata": {"annotations": {DISTRUSTED: key}}, "spec": spec}
         await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, patch, view=None)
         session.say(f"{label(cluster)} is no longer trusted")
+        await say_what_is_open(session)
         if _has_access(cluster):
             ended = until(
                 session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, lambda now: not _has_access(now)

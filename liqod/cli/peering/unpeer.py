@@ -15,6 +15,7 @@ from liqod.cli.console.render import plural
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.peering.removal_report import REPORT_COLUMNS, FoundObject, objects_of, report_rows
+from liqod.cli.peering.token import say_what_is_open
 from liqod.cli.status.peers import find, label
 from liqod.cli.status.whoami import leader
 from liqod.kube.errors import NotFound
@@ -74,6 +75,7 @@ def unpeer(options: Options, name: str, dead: bool, timeout: float, yes: bool) -
         if not options.is_document:
             session.say(f"{plural(len(rows) - len(left), 'object')} removed" + (f", {len(left)} left" if left else ""))
             session.say(await _peer_outcome(session, peer, label(cluster)))
+            await say_what_is_open(session)
         if left:
             raise CliError(
                 errors.LEFT_BEHIND,

@@ -132,6 +132,10 @@ class Authenticator:
         )
         if isinstance(judgement, Mismatch):
             return self._refuse_key(claimed, certificate)
+        if join is not None and isinstance(judgement, Trusted):
+            # Later it would let in another key, which nobody here knows to be the same cluster's.
+            work = self._spend_unneeded(connection, claimed, certificate, join)
+            self._tasks.spawn(work, f"spending {token_object(join.token)}")
         if judgement == Trusted("announcement"):
             return await self._pin_next_key(claimed, certificate)
         if join is not None and not isinstance(judgement, Trusted):
@@ -195,6 +199,17 @@ class Authenticator:
         self._redeemed[connection] = join.token
         self._record_token(connection, claimed, certificate, join)
         return None
+
+    async def _spend_unneeded(
+        self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate, join: Join
+    ) -> None:
+        """Spend the token of a key that is trusted without one; raises KubeError."""
+        try:
+            await self._tokens.redeem(join, connection.binding(), certificate.fingerprint, claimed)
+        except Refusal:
+            return
+        self._record_token(connection, claimed, certificate, join)
+        await self._tokens.spend(join.token)
 
     def _record_token(
         self,
