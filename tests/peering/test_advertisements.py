@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Any, cast
 
 import attrs
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import AcceptanceSettings
-from liqod.model.ids import ClusterID
+from liqod.kube.errors import Conflict
+from liqod.kube.writing.merge_patch import apply_merge_patch
+from liqod.model.ids import ClusterID, Key
+from liqod.model.objects.meta import to_dict
 from liqod.model.records.offer import Offer
-from liqod.peering.borrowing.advertisements import Advertisements
+from liqod.model.records.views import Advertisement
+from liqod.peering.borrowing.advertisements import AGAIN, PACE, WITHDRAWN, Advertisements
 from liqod.peering.session.peer import Received
 from liqod.wire.events import Advertise
 from tests.peering.clusters import context_of
@@ -28,6 +33,7 @@ class Lender:
     id: ClusterID = attrs.field(factory=lambda: ClusterID("rome"))
     epoch: int = EPOCH
     received: Received | None = None
+    session: None = None
 
 
 class OrderTests(SynchronousTestCase):
@@ -101,3 +107,91 @@ class LabelTests(SynchronousTestCase):
     def test_the_selector_sees_what_it_names(self) -> None:
         """A label that offers must not have does not escape it by being left out."""
         self.assertEqual(self.shown({"spot": "yes", "other": "x"}, selector="!spot"), {"spot": "yes"})
+
+
+class Record:
+    """One Advertisement: the API server that has it, and the cache that shows it at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.kept: Advertisement | None = None
+        self.written: list[float] = []
+        self.conflicts = 0
+
+    def get(self, key: Key) -> Advertisement | None:
+        return self.kept
+
+    def wrote(self, key: Key, before: Advertisement | None, after: Advertisement) -> None:
+        self.kept = after
+
+    def forget(self, key: Key) -> None:
+        pass
+
+    async def create(self, resource: Any, body: dict[str, Any], *, view: Any) -> Advertisement:
+        self.written.append(self.clock.seconds())
+        return msgspec.convert(body, Advertisement)
+
+    async def patch(self, resource: Any, name: str, patch: dict[str, Any], *_: Any, view: Any) -> Advertisement:
+        if self.conflicts:
+            self.conflicts -= 1
+            raise Conflict(409, "Conflict", "the object has been modified")
+        self.written.append(self.clock.seconds())
+        return msgspec.convert(apply_merge_patch(to_dict(self.kept), patch), Advertisement)
+
+
+class PaceTests(SynchronousTestCase):
+    """How often a peer has its offer written."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.record = Record(self.clock)
+        self.lender = Lender()
+        context = context_of(self.clock, {self.lender.id: self.lender}, self.record)
+        self.intake = Advertisements(context, cast(Any, self.record), cast(Any, None), AcceptanceSettings())
+        context.changes.known.open()
+        self.intake.startService()
+        self.addCleanup(self.intake.stopService)
+        self.seq = 0
+
+    def offer(self, cpu: int) -> None:
+        self.seq += 1
+        event = Advertise(EPOCH, self.seq, 1800, Offer(resources={"cpu": str(cpu)}))
+        self.intake.offer_received(cast(Any, self.lender), event)
+
+    def offered(self) -> dict[str, str]:
+        assert self.record.kept is not None
+        return self.record.kept.spec.offer.resources
+
+    def test_a_flood(self) -> None:
+        """Two offers that take turns, 200 times a second, are written once a second, and the last of them is."""
+        for number in range(1000):
+            self.offer(1 + number % 2)
+            self.clock.advance(0.005)
+        self.clock.advance(PACE)
+        self.assertLessEqual(len(self.record.written), 7)
+        self.assertEqual(self.offered(), {"cpu": "2"})
+
+    def test_withdrawals(self) -> None:
+        """They count like offers: taking turns with one they are written no faster, and the last of them is."""
+        for _ in range(500):
+            self.offer(1)
+            self.clock.advance(0.005)
+            self.intake.offer_withdrawn(cast(Any, self.lender), "Tired")
+            self.clock.advance(0.005)
+        self.clock.advance(PACE)
+        self.assertLessEqual(len(self.record.written), 7)
+        assert self.record.kept is not None
+        self.assertEqual(self.record.kept.metadata.annotations.get(WITHDRAWN), "Tired")
+
+    def test_an_ordinary_change(self) -> None:
+        """It is written at once, also after another one a second before, and after a conflict."""
+        for number in range(3):
+            self.record.conflicts = number
+            begun = self.clock.seconds()
+            self.offer(1 + number)
+            self.clock.advance(0)
+            for _ in range(number):
+                self.clock.advance(AGAIN)
+            self.assertEqual(self.offered(), {"cpu": str(1 + number)})
+            self.assertAlmostEqual(self.record.written[-1] - begun, number * AGAIN)
+            self.clock.advance(PACE)

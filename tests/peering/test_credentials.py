@@ -18,7 +18,7 @@ from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.views import Lent
 from liqod.peering.changes import Queue
-from liqod.peering.exchange.credentials import MIN_LIFETIME, CredentialIssuer, CredentialStore
+from liqod.peering.exchange.credentials import MIN_LIFETIME, PACE, CredentialIssuer, CredentialStore
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.session.lending import Lending
 from liqod.peering.session.peer import Peer
@@ -306,10 +306,24 @@ class StoreTests(SynchronousTestCase):
         self.reported("first", accepted=False)
         self.reported("second", accepted=False)
         self.accept()
+        self.clock.advance(PACE)
         self.reported("third", accepted=False)
         self.reported("fourth", accepted=True)
         self.accept()
         self.assertEqual(self.client.tokens, ["second", "fourth"])
+
+    def test_a_flood(self) -> None:
+        """200 credentials a second are written once a second, the first at once, and the last of them as well."""
+        self.credential_store.startService()
+        self.addCleanup(self.credential_store.stopService)
+        for number in range(1000):
+            credential = Credential("https://milan.example:6443", "", str(number), 3600, "tenant", False)
+            self.credential_store.received(self.peer, credential, accepted=True)
+            self.clock.advance(0.005)
+        self.assertEqual(self.client.tokens[0], "0")
+        self.clock.advance(PACE)
+        self.assertLessEqual(len(self.client.tokens), 7)
+        self.assertEqual(self.client.tokens[-1], "999")
 
     def test_one_that_expires_is_not_kept(self) -> None:
         """What waited until hardly anything of its life is left is not written."""

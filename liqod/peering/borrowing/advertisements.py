@@ -38,6 +38,8 @@ from liqod.wire.events import Advertise, Verdict
 
 PROBLEM: Final = "sharing.liqo.io/problem"
 WITHDRAWN: Final = "sharing.liqo.io/withdrawn"
+PACE: Final = 1.0
+"""Seconds between two writes of one peer's offer at least: of what it sends in between the newest counts."""
 AGAIN: Final = 0.05
 """Seconds after which a write that failed with a conflict (409) is retried."""
 _ANSWERS: Final = ("Accepted", "Refused", "Pending")
@@ -54,12 +56,13 @@ class _SentVerdict:
 @attrs.define
 class _Offer:
     """What is known of a peer's offer: the verdict sent on it, why it was withdrawn (None: it was not, or that is on
-    record), and the labels that were left out of it.
+    record), the labels that were left out of it, and when it was last written.
     """
 
     sent: _SentVerdict | None = None
     withdrawn: str | None = None
     left_out: list[str] = attrs.Factory(list)
+    written_at: float = float("-inf")
 
 
 class Advertisements(PeerController):
@@ -127,7 +130,7 @@ class Advertisements(PeerController):
     def offer_withdrawn(self, peer: Peer, reason: str) -> None:
         """Store that the peer withdrew its offer."""
         peer.received = None
-        self._of(peer.id).withdrawn = reason or "no reason given"
+        self._of(peer.id).withdrawn = reason[:256] or "no reason given"
         self.enqueue(peer.id)
 
     def forget(self, peer: ClusterID) -> None:
@@ -138,26 +141,33 @@ class Advertisements(PeerController):
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Write the Advertisement of one peer if it is outdated, and send the verdict."""
         try:
-            await self._process(peer_id)
+            return await self._process(peer_id)
         except Conflict:
+            self._of(peer_id).written_at = float("-inf")  # nothing was stored
             return After(AGAIN)  # 409: another writer was first, most often the acceptance loop
-        return None
 
-    async def _process(self, peer_id: ClusterID) -> None:
+    async def _process(self, peer_id: ClusterID) -> After | None:
         peer = self._peers.get(peer_id)
         if peer is None:
-            return
-        received, tracked = peer.received, self._tracked.get(peer_id)
+            return None
+        received, tracked = peer.received, self._of(peer_id)
+        withdrawn = tracked.withdrawn
         key = Key("", advertisement_name(peer_id))
         record = self._offers.get(key)
-        if tracked is not None and tracked.withdrawn is not None:
-            if record is not None:
-                await self._annotate(record, {WITHDRAWN: tracked.withdrawn[:256], PROBLEM: None})
+        if is_outdated(record, withdrawn, received):
+            now = self._clock.seconds()
+            if now < tracked.written_at + PACE:
+                return After(tracked.written_at + PACE - now)
+            tracked.written_at = now
+            if withdrawn is None and received is not None:
+                await self._write(peer_id, key, record, received)
+            elif record is not None:
+                await self._annotate(record, {WITHDRAWN: withdrawn, PROBLEM: None})
+        if withdrawn is not None:
             tracked.withdrawn = None
-        elif received is not None and not (received.problem and record is not None and is_sound(record)):
-            await self._write(peer_id, key, record, received)
         self._changes.notify(Change.OFFER_RECEIVED, peer_id)
         self.send_verdict(peer)
+        return None
 
     async def _write(self, peer: ClusterID, key: Key, record: Advertisement | None, received: Received) -> None:
         spec = AdvertisementSpec(
@@ -233,6 +243,19 @@ class Advertisements(PeerController):
 def is_sound(record: Advertisement) -> bool:
     """Return whether a valid offer is on record: it stays in force while later ones are invalid."""
     return PROBLEM not in record.metadata.annotations and WITHDRAWN not in record.metadata.annotations
+
+
+def is_outdated(record: Advertisement | None, withdrawn: str | None, received: Received | None) -> bool:
+    """Return whether the record differs from the newest that a peer sent: a withdrawal with its reason, or an offer.
+
+    An offer that is invalid replaces none that is sound.
+    """
+    if withdrawn is not None:
+        annotations = record.metadata.annotations if record is not None else {}
+        return record is not None and (annotations.get(WITHDRAWN) != withdrawn or PROBLEM in annotations)
+    if received is None or (received.problem and record is not None and is_sound(record)):
+        return False
+    return record is None or differs(record, received)
 
 
 def differs(record: Advertisement, received: Received) -> bool:

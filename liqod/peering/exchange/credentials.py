@@ -45,6 +45,8 @@ RETRY: Final = int(Backoff().longest)
 """Seconds after which a lender that refused is asked again at the latest: the back-off of the queue."""
 MIN_LIFETIME: Final = 60
 MAX_LIFETIME: Final = 86400 * 7
+PACE: Final = 1.0
+"""Seconds between two writes of one lender's credential at least: of what it sends in between the newest counts."""
 _UNKNOWN: Final = OwnAddresses()
 
 
@@ -217,6 +219,7 @@ class CredentialStore(PeerController):
         self._own = own
         self._newest: dict[ClusterID, tuple[Credential, float]] = {}
         self._unaccepted: dict[ClusterID, tuple[Credential, float]] = {}
+        self._written_at: dict[ClusterID, float] = {}
 
     def received(self, peer: Peer, credential: Credential, *, accepted: bool) -> None:
         """Take in a credential; an invalid one is dropped.
@@ -256,13 +259,18 @@ class CredentialStore(PeerController):
         super().forget(peer)
         self._unaccepted.pop(peer, None)
         self._newest.pop(peer, None)
+        self._written_at.pop(peer, None)
 
-    async def reconcile(self, peer_id: ClusterID) -> None:
-        """Write the newest credential of one peer to its Secret."""
+    async def reconcile(self, peer_id: ClusterID) -> After | None:
+        """Write the newest credential of one peer to its Secret; returns when, if one was written just before."""
         newest = self._newest.get(peer_id)
         peer = self._peers.get(peer_id)
         if newest is None or peer is None:
-            return
+            return None
+        now = self._clock.seconds()
+        if now < (due := self._written_at.get(peer_id, float("-inf")) + PACE):
+            return After(due - now)
+        self._written_at[peer_id] = now
         credential, at = newest
         namespace = tenant_namespace(peer_id)
         came = wall_clock(self._clock)() - timedelta(seconds=self._clock.seconds() - at)
@@ -283,15 +291,16 @@ class CredentialStore(PeerController):
             except AlreadyExists:  # 409 of a create: it exists by now
                 # ``data`` of a merge patch is merged by key (RFC 7396): keys of other writers stay as well.
                 await self._renew(namespace, data)
-        now = self._newest.get(peer_id)
-        if now is None:
+        later = self._newest.get(peer_id)
+        if later is None:
             # ``forget`` was called during the write: delete what was written.
             await self.delete(peer)
-            return
-        if now is newest:
+            return None
+        if later is newest:
             del self._newest[peer_id]
         peer.credential = True
         self._changes.notify(Change.CREDENTIAL_STORED, peer_id)
+        return None
 
     async def _renew(self, namespace: str, data: Mapping[str, str]) -> bool:
         try:

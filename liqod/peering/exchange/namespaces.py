@@ -9,9 +9,11 @@ from typing import Final
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.audit.events import NO_AUDIT, Audit, AuditEvent
+from liqod.flow.connections.admission import Bucket
 from liqod.flow.errors import is_expected
 from liqod.flow.tasks import Tasks
 from liqod.model.ids import ClusterID
@@ -28,6 +30,11 @@ TIMEOUT: Final = 15.0
 """Seconds that a lender may take to answer."""
 MAX_WAITING: Final = 256
 """Queued requests of one borrower at most; a borrower that sends more is disconnected."""
+
+PER_SECOND: Final = 5.0
+"""Requests of one borrower that are carried out in a second: each may create or delete a namespace with all in it."""
+BURST: Final = 100
+"""The same at once, as when a borrower starts."""
 
 Request = MapNamespace | ReleaseNamespace
 
@@ -93,7 +100,7 @@ class NamespaceRequests:
 
 
 class NamespaceResponses:
-    """Answers requests of borrowers: those of one peer in order, those of a few peers at the same time."""
+    """Answers requests of borrowers: those of one peer in order and at a pace, those of several at the same time."""
 
     _log = Logger()
 
@@ -104,13 +111,17 @@ class NamespaceResponses:
         records: ForeignClusters,
         directions: DirectionPolicy,
         audit: Audit = NO_AUDIT,
+        *,
+        clock: IReactorTime,
     ) -> None:
+        self._clock = clock
         self._tenants = tenants
         self._tasks = tasks
         self._records = records
         self._directions = directions
         self._audit = audit
         self._waiting: dict[PeerConnection, deque[Request]] = {}
+        self._paces: dict[ClusterID, Bucket] = {}
 
     def request_received(self, peer: Peer, connection: PeerConnection, request: Request) -> None:
         """Queue a request of a peer."""
@@ -124,8 +135,16 @@ class NamespaceResponses:
             waiting.append(request)
 
     async def _serve(self, peer: Peer, connection: PeerConnection, waiting: deque[Request]) -> None:
+        now = self._clock.seconds()
+        self._paces = {other: pace for other, pace in self._paces.items() if not pace.is_idle(now)}
         try:
             while waiting and connection.established:
+                # Looked up each time: a session that takes this one's place shares the pace, and drops idle ones.
+                pace = self._paces.setdefault(peer.id, Bucket(PER_SECOND, BURST))
+                if delay := pace.delay(self._clock.seconds()):
+                    await deferLater(self._clock, delay)
+                    continue
+                pace.take(self._clock.seconds())
                 request = waiting.popleft()
                 connection.send(await self._answer(peer, request))
         finally:

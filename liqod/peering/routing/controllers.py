@@ -224,7 +224,7 @@ def make_lending(
         cluster_info=cluster_info,
         advertiser=advertiser,
         credential_issuer=CredentialIssuer(context, records, tenants, directions),
-        namespace_responses=NamespaceResponses(tenants, tasks, records, directions, context.audit),
+        namespace_responses=NamespaceResponses(tenants, tasks, records, directions, context.audit, clock=context.clock),
     )
 
 

@@ -1,0 +1,106 @@
+"""How fast a borrower has namespaces made and removed."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import attrs
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.flow.tasks import Tasks
+from liqod.model.ids import ClusterID
+from liqod.peering.exchange.namespaces import BURST, MAX_WAITING, PER_SECOND, NamespaceResponses
+from liqod.peering.records.directions import DirectionPolicy
+from liqod.peering.session.lending import Lending
+from liqod.peering.session.peer import Peer
+from liqod.wire.events import Event, MapNamespace, NamespaceMapped, ReleaseNamespace
+from tests.peering.clusters import FakeLender
+
+BETA = ClusterID("beta")
+
+
+@attrs.define(eq=False)
+class Session:
+    """A session with a borrower."""
+
+    established: bool = True
+    sent: list[Event] = attrs.field(factory=list)
+
+    def send(self, event: Event) -> bool:
+        self.sent.append(event)
+        return True
+
+    def end(self, bye: object) -> None:
+        self.established = False
+
+
+class NoRecords:
+    """ForeignClusters without any."""
+
+    def get(self, peer: ClusterID) -> None:
+        return None
+
+
+def borrower(peer: ClusterID) -> Peer:
+    """Return a peer that may have namespaces."""
+    lending = Lending().offered({}, 1, 1).answered("Accepted", "").granted(f"liqo-tenant-{peer}")
+    return Peer(id=peer, dialer=cast(Any, None), broken_at=0.0, lending=lending)
+
+
+class PaceTests(SynchronousTestCase):
+    """Requests of one borrower."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.responses = NamespaceResponses(
+            FakeLender(), Tasks(), cast(Any, NoRecords()), DirectionPolicy("Yes", "Yes"), clock=self.clock
+        )
+        self.beta = borrower(BETA)
+
+    def ask(self, session: Session, count: int, peer: Peer | None = None) -> None:
+        for number in range(count):
+            kind = ReleaseNamespace(number, "shop") if number % 2 else MapNamespace(number, "shop", "shop")
+            self.responses.request_received(peer or self.beta, cast(Any, session), kind)
+
+    def test_a_loop(self) -> None:
+        """Beyond what a start needs, a few a second are carried out, in order; the others wait."""
+        session = Session()
+        self.ask(session, BURST + 50)
+        self.assertEqual(len(session.sent), BURST)
+        for second in range(1, 11):
+            self.clock.pump([0.1] * 10)
+            self.assertAlmostEqual(len(session.sent), BURST + PER_SECOND * second, delta=1)
+        self.clock.advance(1)
+        numbers = [event.request for event in session.sent if isinstance(event, NamespaceMapped)]
+        self.assertEqual(numbers, list(range(BURST + 50)))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_an_ordinary_start(self) -> None:
+        """Tens of namespaces are made at once, also those of another borrower, and again after a while."""
+        self.ask(flood := Session(), BURST + 50)
+        other = Session()
+        self.ask(other, 60, borrower(ClusterID("gamma")))
+        self.assertEqual(len(other.sent), 60)
+        self.clock.pump([0.1] * 1000)
+        self.assertEqual(len(flood.sent), BURST + 50)
+        self.ask(again := Session(), 60)
+        self.assertEqual(len(again.sent), 60)
+
+    def test_another_session(self) -> None:
+        """It does not begin with a fresh allowance; requests of the session that ended are not carried out."""
+        former = Session()
+        self.ask(former, BURST + 50)
+        former.established = False
+        self.ask(later := Session(), 50)
+        self.assertEqual(later.sent, [])
+        self.clock.pump([0.1] * 20)
+        self.assertAlmostEqual(len(later.sent), 2 * PER_SECOND, delta=1)
+        self.assertEqual(len(former.sent), BURST)
+
+    def test_too_many(self) -> None:
+        """What waits is bounded as before."""
+        self.ask(session := Session(), BURST + MAX_WAITING)
+        self.assertTrue(session.established)
+        self.ask(session, 1)
+        self.assertFalse(session.established)
