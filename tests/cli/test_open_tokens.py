@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from liqod.kube.resources import SECRETS
@@ -14,8 +15,8 @@ from tests.cli import test_every_command
 class OpenTokenTests(test_every_command.EveryCase):
     """Tokens do not say for whom they are."""
 
-    async def issue(self, name: str, *, hours: int = 1, **more: str) -> None:
-        data = {EXPIRES: rfc3339(datetime.now(UTC) + timedelta(hours=hours)), **more}
+    async def issue(self, name: str, more: Mapping[str, str] | None = None, *, hours: int = 1) -> None:
+        data = {EXPIRES: rfc3339(datetime.now(UTC) + timedelta(hours=hours)), **(more or {})}
         metadata = {"name": token_name(name), "labels": {TOKEN_LABEL: "true"}}
         await self.client.create(SECRETS, {"metadata": metadata, "data": encoded(data)}, "liqo-system")
 
@@ -26,7 +27,7 @@ class OpenTokenTests(test_every_command.EveryCase):
             self.assertNotIn("pairing token", out)
         await self.issue("0a")
         await self.issue("0b")
-        await self.issue("0c", **{USED_BY: "sha256:00", SPENT: "true"})
+        await self.issue("0c", {USED_BY: "sha256:00", SPENT: "true"})
         await self.issue("0d", hours=-1)
         for command in ("distrust", "unpeer"):
             out, err, _ = await self.liqodctl(command, "milan", "--yes")

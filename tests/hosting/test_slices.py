@@ -108,7 +108,7 @@ class ShadowEndpointSliceTests(SynchronousTestCase):
         """An endpoint stands for no pod or node of the lender, whatever kind the borrower names; other parts stay."""
         for said, shown in (("Pod", "RemotePod"), ("RemotePod", "RemotePod"), ("Node", "RemoteNode"), ("", "Remote")):
             target = {"kind": said, "namespace": "other", "name": "x"}
-            (made,) = template_of(shadow(endpoints=[{**ONE, "targetRef": target}]), "home").endpoints or ()
+            (made,) = template_of(shadow(endpoints=[{**ONE, "targetRef": target}]), "home").endpoints or []
             self.assertEqual(msgspec.to_builtins(made.target_ref), {**target, "kind": shown})
         self.assertIsNone((self.wanted.endpoints or [])[0].target_ref)
 
