@@ -58,10 +58,10 @@ from liqod.kube.errors import (
     Unreachable,
     from_status,
 )
+from liqod.kube.nesting import count_parts
 from liqod.kube.pages import Listing, ListPage, decode_raw
 from liqod.kube.resources import Resource
 from liqod.kube.version import ServerVersion
-from liqod.model.json_parts import count_parts
 from liqod.model.names import FIELD_MANAGER
 
 T = TypeVar("T", default=dict[str, Any])

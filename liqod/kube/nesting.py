@@ -1,4 +1,6 @@
-"""JSON that is nested deeper than its decoder goes: read as far as it is shallow, so that its name is known. Pure.
+"""JSON that must not be decoded: nested deeper than its decoder goes, or of more parts than memory is for. Pure.
+
+It is read as far as it is shallow, so that its name is known.
 
 API servers take 10,000 levels (sigs.k8s.io/json, maxNestingDepth), also in metadata.managedFields of any kind; msgspec
 raises RecursionError below 1,000. So one object, of a user who may write a single one, could keep a cache of all of
@@ -18,6 +20,14 @@ MAX_TOKENS: Final = 50_000
 # Possessive quantifiers do not backtrack: the time is linear in the length.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
 _CLOSING: Final = {ord("["): b"]", ord("{"): b"}"}
+
+
+def count_parts(data: bytes) -> int:
+    """Return the objects, lists and items of a JSON text, at least: brackets and commas in its strings count, too.
+
+    Decoding ``[{},{}]`` takes twenty times its length: what a part costs in memory depends little on how it is written.
+    """
+    return data.count(b"{") + data.count(b"[") + data.count(b",")
 
 
 def shallow(data: bytes) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from liqod.model.json_parts import count_parts
+from liqod.kube.nesting import count_parts
 from liqod.model.objects.meta import View
 from liqod.model.objects.tolerations import EVICT_AFTER, HELD
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 import attrs
 
 from liqod.hosting.tenants.contract import Contract
-from liqod.hosting.tenants.least_requests import at_least
 from liqod.hosting.tenants.rights import tenant_object
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects import quantity
@@ -27,6 +26,13 @@ DEFAULT_PODS: Final = 1000
 """Pods for which there is room where the offer does not say how many."""
 MAX_BLOCKS: Final = 1000
 """Networks in one list at most: an object has room for some ten thousand of them, a network plugin rarely."""
+LEAST: Final[Resources] = {
+    "cpu": Fraction(1, 1000),
+    "memory": Fraction(4 << 20),
+    "ephemeral-storage": Fraction(4 << 20),
+}
+"""What counts where less is named: the smallest CPU request that Kubernetes knows ("Resource Management for Pods"), and
+memory that a small process needs."""
 
 _SECRETS: Final = "count/secrets"
 _OF_NAMESPACE: Final = {
@@ -178,7 +184,7 @@ def with_limits(spec: Mapping[str, Any], offered: Resources | None, defaults: Re
     """Return a pod spec of which no container may use more than the whole offer, for the quota level ``hard``.
 
     A limit that is named is lowered to the offer, though not below the request; what is within it stays as it is
-    written. ``defaults`` are the requests of a container that names none, or 0 (``least_requests``). Where the pod as a
+    written. ``defaults`` are the requests of a container that names none, or 0 (``at_least``). Where the pod as a
     whole requests something or has a limit, its containers get neither, since theirs together may not be more
     (Kubernetes, KEP-2837), and the pod has the limit and the request. Raises ValueError for an amount that is none.
     """
@@ -222,7 +228,7 @@ def _limited(
 
 
 def _requested(resources: Mapping[str, Any], defaults: Resources) -> Mapping[str, Any]:
-    """Return resources that request at least the defaults, or what stands for less (``least_requests``)."""
+    """Return resources that request at least the defaults, or what stands for less (``at_least``)."""
     requests = resources.get("requests") or {}
     limits = quantity.parse_all(resources.get("limits") or {})
     asked = {**limits, **quantity.parse_all(requests)}
@@ -253,3 +259,20 @@ def _without(wholes: Iterable[Network], closed: Iterable[Network]) -> Iterator[d
 
 def _is_inside(one: Network, wide: Network) -> bool:
     return one.version == wide.version and one.prefixlen >= wide.prefixlen and one.network_address in wide
+
+
+def at_least(asked: Resources, limits: Resources, defaults: Resources, names: Iterable[str]) -> Resources:
+    """Return requests with the default for each of ``names`` that is missing or 0, and ``LEAST`` for one that is less.
+
+    A request of 0 is none, and one of a byte next to it: such pods would fit an offer however many there are.
+
+    ``asked`` has the limits of what is not requested. Neither is more than the limit, beyond which nothing is used; a
+    limit of 0 is none (CRI, LinuxContainerResources).
+    """
+    found = dict(asked)
+    for name in names:
+        default, named = defaults[name], asked.get(name)
+        least = max(named or default, min(default, LEAST.get(name, default)))
+        most = limits.get(name) or least
+        found[name] = max(named or Fraction(0), min(least, most))
+    return found

@@ -12,9 +12,8 @@ import msgspec
 
 from liqod.kube.cache.store import V
 from liqod.kube.errors import ApiError, from_status
-from liqod.kube.nesting import shallow
+from liqod.kube.nesting import count_parts, shallow
 from liqod.model.ids import Key
-from liqod.model.json_parts import count_parts
 from liqod.model.objects.meta import Object, View
 
 LONGEST: Final = 16 << 20

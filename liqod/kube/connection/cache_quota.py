@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from liqod.kube.nesting import count_parts
 from liqod.model.ids import Key
-from liqod.model.json_parts import count_parts
 
 OF_A_PEER: Final = 1 << 30
 """Maximum bytes of all caches of one peer's objects, and the same again during a new list. Ten thousand pods with their

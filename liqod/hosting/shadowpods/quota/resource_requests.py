@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Final
 
-from liqod.hosting.tenants.least_requests import at_least
+from liqod.hosting.tenants.bounds import at_least
 from liqod.hosting.views import Container, ContainerStatus, PodSpec, PodStatus, QuantityText, Requirements
 from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources
@@ -30,7 +30,7 @@ def of_pod(spec: PodSpec, defaults: Resources = NOTHING, *, status: PodStatus = 
     quantity.
 
     ``defaults`` are the requests of a container that requests nothing, unless the pod as a whole names something
-    (``least_requests``); ``status`` says what a node holds for the pod already.
+    (``at_least``); ``status`` says what a node holds for the pod already.
     """
     whole = _of_requirements(spec.resources, "spec.resources", defaults, whole=True)
     held = _held(status)
