@@ -70,7 +70,7 @@ class Informer(Service, Generic[V]):
         self._clock = clock
         self._namespace = namespace
         self._selectors = {"labelSelector": labels, "fieldSelector": fields}
-        self._decoder = Decoder(view, None if client.allowance is None else MOST_PARTS)
+        self._decoder = Decoder(view)
         self._store: Store[V] = Store()
         self._machine = ListWatch(self._store, random)
         self._gate = Gate()
@@ -180,6 +180,7 @@ class Informer(Service, Generic[V]):
         self._machine.newest = max(self._machine.newest, self._client.seen.newest(self.resource))
         if self._client.allowance is not None:
             self._held = CacheUsage(self._client.allowance)
+            self._decoder.most_parts = MOST_PARTS
         self._unsubscribe_path = self._client.path_since.subscribe(self._path_is_new)
         self._run = Deferred.fromCoroutine(self._follow())
         self._run.addErrback(self._crashed)

@@ -116,7 +116,7 @@ class Decoder(Generic[V]):
     """Decodes watch lines and list items to one view; what has more parts than ``most_parts`` is Unreadable."""
 
     def __init__(self, view: type[V], most_parts: int | None = None) -> None:
-        self._most_parts = most_parts
+        self.most_parts = most_parts
         self._view = msgspec.json.Decoder(view)
         self._change: msgspec.json.Decoder[WatchEvent[V]] = msgspec.json.Decoder(WatchEvent[view])  # type: ignore[valid-type]
 
@@ -151,9 +151,9 @@ class Decoder(Generic[V]):
             return _unreadable("ADDED", raw, error)
 
     def _too_many(self, data: bytes | msgspec.Raw) -> ValueError | None:
-        if self._most_parts is None or (parts := count_parts(bytes(data))) <= self._most_parts:
+        if self.most_parts is None or (parts := count_parts(bytes(data))) <= self.most_parts:
             return None
-        return ValueError(f"some {parts} parts in it: more than {self._most_parts} are not read")
+        return ValueError(f"some {parts} parts in it: more than {self.most_parts} are not read")
 
     def _other(self, line: bytes) -> Bookmark | Failure | Unreadable:
         envelope = _envelope.decode(line)

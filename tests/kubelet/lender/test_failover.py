@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from types import SimpleNamespace
 from typing import Any, cast
 
 import attrs
@@ -296,8 +295,7 @@ class CredentialTests(SynchronousTestCase):
     def test_no_common_endpoint(self) -> None:
         """A lender that offers only what the settings here exclude is named as such, with what to do."""
         clock: Any = Clock()
-        client: Any = SimpleNamespace(allowance=None)
-        access = LenderAccess(clock, client, ClusterID("milan"), setting="direct", relays=NoRelays())
+        access = LenderAccess(clock, cast(Any, None), ClusterID("milan"), setting="direct", relays=NoRelays())
         key = Key(tenant_namespace(ClusterID("milan")), "liqo-credential")
         access._changed(key, None, secret(api_url="", token="", relay="true"))
         self.assertEqual(access.readiness.value.reason, "NoCommonWay")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from types import SimpleNamespace
 from typing import Any, cast
 
 import attrs
@@ -190,7 +189,7 @@ class Slices:
 class HomeApiTests(SynchronousTestCase):
     def test_as_configured(self) -> None:
         """An address that is configured is used, translated for the lender; a name is used as it is."""
-        nobody = Informers(cast("Client", SimpleNamespace(allowance=None)), Clock())
+        nobody = Informers(cast("Client", None), Clock())
         server = HomeApi(nobody, "https://192.0.2.1:6443", "https://127.0.0.1:7443").server(lambda text: f"x{text}")
         self.assertEqual(server, ApiServer(("x192.0.2.1",), 6443))
         server = HomeApi(nobody, "https://192.0.2.1", "").server(lambda _: "")
