@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Final, Literal
 from attrs import evolve, field, frozen
 
 from liqod.kube.client import Client
-from liqod.kube.errors import ApiError
+from liqod.kube.errors import ApiError, Conflict
 from liqod.kube.paths import collection, item
 from liqod.kube.resources import Resource
 
@@ -21,6 +22,9 @@ LATER: Final[tuple[How, ...]] = ("merge", "json", "replaced", "reapplied")
 """How a harmless object becomes the forbidden one; Kubernetes' own kinds know strategic merge patches, too."""
 MARK: Final = "taken"
 """The value of labels and annotations that other controllers act on: wherever it is seen, a variation has succeeded."""
+
+CONFLICTS: Final = 5
+"""How often a harmless object is asked for again when others changed the same quota at the same time."""
 
 
 @frozen
@@ -67,7 +71,7 @@ class Variation:
         desired = self.body(self.forbidden.desired)
         if self.how in LATER or self.how == "strategic":
             try:
-                first = await client.create(self.resource, self.body(self.forbidden.harmless), namespace)
+                first = await self._harmless(client, namespace)
             except ApiError as error:
                 raise AssertionError(f"{self}: the harmless object is refused: {error.message}") from error
         else:
@@ -77,6 +81,13 @@ class Variation:
         except ApiError as error:
             return f"{error.code} {error.message}"
         return ""
+
+    async def _harmless(self, client: Client, namespace: str) -> dict[str, Any]:
+        # Many at a time change the status of one quota; its admission plugin gives up after three conflicts.
+        for _ in range(CONFLICTS):
+            with contextlib.suppress(Conflict):
+                return await client.create(self.resource, self.body(self.forbidden.harmless), namespace)
+        return await client.create(self.resource, self.body(self.forbidden.harmless), namespace)
 
     async def _ask(self, client: Client, namespace: str, desired: dict[str, Any], first: dict[str, Any]) -> None:
         many, one = collection(self.resource, namespace), item(self.resource, namespace, self.name, "")
