@@ -121,7 +121,7 @@ class GuestTests(FabricTests):
             for taken in ("10.96.0.0/16", "10.98.0.0/16", seen_here):
                 self.hosts.claim_view("a", "b", [taken, six])
                 eventually("the new view", partial(self.follows, taken))
-                self.assertNotIn(f" : 10.201.0.{TWO}", self.rules())
+                eventually("no rule that leads to a pod by it", self.leads_to_none)
                 for caller in (ONE, OTHER, OWN):
                     if caller != OWN:
                         eventually("the lender's Service", partial(self.is_served, caller))
@@ -143,6 +143,10 @@ class GuestTests(FabricTests):
     def is_served(self, caller: int) -> bool:
         """Tell whether the Service's endpoint answers a pod, once the host follows that it is one of those it uses."""
         return self.service_of(caller) == SERVED_BY
+
+    def leads_to_none(self) -> bool:
+        """Tell whether no rule on the lender's host leads to the pod."""
+        return f" : 10.201.0.{TWO}" not in self.rules()
 
     def rules(self) -> str:
         """Return the rules on the lender's host."""
