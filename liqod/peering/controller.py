@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.audit.events import NO_AUDIT, Audit
-from liqod.flow.controller import NO_METRICS, Controller, ReconcileMetrics, Source
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source
 from liqod.kube.client import Client
 from liqod.model.ids import ClusterID
 from liqod.peering.changes import Changes, Queue
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.refusal_log import RefusalLog
+
+PACE: Final = 1.0
+"""Seconds between two writes at least to which what a peer sends leads: in between the newest replaces what waits."""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,12 +47,26 @@ class PeerController(Controller[ClusterID]):
         self._changes = context.changes
         self._refusals = context.refusals
         self._audit = context.audit
+        self._next_write: dict[ClusterID, float] = {}
 
     def sources(self) -> Iterable[Source[ClusterID]]:
         """Return the changes of peers that concern this controller."""
         if self.queue is not None:
             yield self._changes.of(self.queue)
 
+    def begin_write(self, peer: ClusterID) -> After | None:
+        """Note that something is written for a peer now; return when that is allowed, if it is not yet (``PACE``)."""
+        now = self._clock.seconds()
+        if (wait := self._next_write.get(peer, now) - now) > 0:
+            return After(wait)
+        self._next_write[peer] = now + PACE
+        return None
+
+    def nothing_written(self, peer: ClusterID) -> None:
+        """Take back what ``begin_write`` noted: the API server stored nothing."""
+        self._next_write.pop(peer, None)
+
     def forget(self, peer: ClusterID) -> None:
         """Drop the state of a peer whose record is gone; a controller that keeps more drops that too."""
+        self._next_write.pop(peer, None)
         self.reset_backoff(peer)

@@ -18,7 +18,8 @@ from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import to_dict
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import Advertisement
-from liqod.peering.borrowing.advertisements import AGAIN, PACE, WITHDRAWN, Advertisements
+from liqod.peering.borrowing.advertisements import AGAIN, WITHDRAWN, Advertisements
+from liqod.peering.controller import PACE
 from liqod.peering.session.peer import Received
 from liqod.wire.events import Advertise
 from tests.peering.clusters import context_of

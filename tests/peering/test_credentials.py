@@ -18,7 +18,8 @@ from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.records.offer import AccessGrant, Refusal
 from liqod.model.records.views import Lent
 from liqod.peering.changes import Queue
-from liqod.peering.exchange.credentials import MIN_LIFETIME, PACE, CredentialIssuer, CredentialStore
+from liqod.peering.controller import PACE
+from liqod.peering.exchange.credentials import MIN_LIFETIME, CredentialIssuer, CredentialStore
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.session.lending import Lending
 from liqod.peering.session.peer import Peer

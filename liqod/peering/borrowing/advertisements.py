@@ -38,8 +38,6 @@ from liqod.wire.events import Advertise, Verdict
 
 PROBLEM: Final = "sharing.liqo.io/problem"
 WITHDRAWN: Final = "sharing.liqo.io/withdrawn"
-PACE: Final = 1.0
-"""Seconds between two writes of one peer's offer at least: of what it sends in between the newest counts."""
 AGAIN: Final = 0.05
 """Seconds after which a write that failed with a conflict (409) is retried."""
 _ANSWERS: Final = ("Accepted", "Refused", "Pending")
@@ -56,13 +54,12 @@ class _SentVerdict:
 @attrs.define
 class _Offer:
     """What is known of a peer's offer: the verdict sent on it, why it was withdrawn (None: it was not, or that is on
-    record), the labels that were left out of it, and when it was last written.
+    record), and the labels that were left out of it.
     """
 
     sent: _SentVerdict | None = None
     withdrawn: str | None = None
     left_out: list[str] = attrs.Factory(list)
-    written_at: float = float("-inf")
 
 
 class Advertisements(PeerController):
@@ -143,7 +140,7 @@ class Advertisements(PeerController):
         try:
             return await self._process(peer_id)
         except Conflict:
-            self._of(peer_id).written_at = float("-inf")  # nothing was stored
+            self.nothing_written(peer_id)
             return After(AGAIN)  # 409: another writer was first, most often the acceptance loop
 
     async def _process(self, peer_id: ClusterID) -> After | None:
@@ -155,10 +152,8 @@ class Advertisements(PeerController):
         key = Key("", advertisement_name(peer_id))
         record = self._offers.get(key)
         if is_outdated(record, withdrawn, received):
-            now = self._clock.seconds()
-            if now < tracked.written_at + PACE:
-                return After(tracked.written_at + PACE - now)
-            tracked.written_at = now
+            if (wait := self.begin_write(peer_id)) is not None:
+                return wait
             if withdrawn is None and received is not None:
                 await self._write(peer_id, key, record, received)
             elif record is not None:

@@ -45,8 +45,6 @@ RETRY: Final = int(Backoff().longest)
 """Seconds after which a lender that refused is asked again at the latest: the back-off of the queue."""
 MIN_LIFETIME: Final = 60
 MAX_LIFETIME: Final = 86400 * 7
-PACE: Final = 1.0
-"""Seconds between two writes of one lender's credential at least: of what it sends in between the newest counts."""
 _UNKNOWN: Final = OwnAddresses()
 
 
@@ -219,7 +217,6 @@ class CredentialStore(PeerController):
         self._own = own
         self._newest: dict[ClusterID, tuple[Credential, float]] = {}
         self._unaccepted: dict[ClusterID, tuple[Credential, float]] = {}
-        self._written_at: dict[ClusterID, float] = {}
 
     def received(self, peer: Peer, credential: Credential, *, accepted: bool) -> None:
         """Take in a credential; an invalid one is dropped.
@@ -259,7 +256,6 @@ class CredentialStore(PeerController):
         super().forget(peer)
         self._unaccepted.pop(peer, None)
         self._newest.pop(peer, None)
-        self._written_at.pop(peer, None)
 
     async def reconcile(self, peer_id: ClusterID) -> After | None:
         """Write the newest credential of one peer to its Secret; returns when, if one was written just before."""
@@ -267,10 +263,8 @@ class CredentialStore(PeerController):
         peer = self._peers.get(peer_id)
         if newest is None or peer is None:
             return None
-        now = self._clock.seconds()
-        if now < (due := self._written_at.get(peer_id, float("-inf")) + PACE):
-            return After(due - now)
-        self._written_at[peer_id] = now
+        if (wait := self.begin_write(peer_id)) is not None:
+            return wait
         credential, at = newest
         namespace = tenant_namespace(peer_id)
         came = wall_clock(self._clock)() - timedelta(seconds=self._clock.seconds() - at)
