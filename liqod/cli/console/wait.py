@@ -19,8 +19,8 @@ T = TypeVar("T", bound=Object)
 
 def until(
     session: Session, resource: Resource, view: type[T], key: Key, wanted: Callable[[T | None], bool]
-) -> Deferred[None]:
-    """Return a Deferred that fires when ``wanted`` is true of the object, None being one that does not exist.
+) -> Deferred[T | None]:
+    """Return a Deferred that fires with the object when ``wanted`` is true of it, None being one that does not exist.
 
     What is waited for comes of what the command wrote: a dry run ends here.
     """
@@ -29,10 +29,11 @@ def until(
         session.client, resource, view, session.reactor, namespace=key.namespace, fields=f"metadata.name={key.name}"
     )
 
-    async def watch() -> None:
+    async def watch() -> T | None:
         informer.startService()
         try:
             await wait.until(informer, lambda: wanted(informer.get(key)))
+            return informer.get(key)
         finally:
             await maybeDeferred(informer.stopService)
 

@@ -190,7 +190,7 @@ def refuse_key(before: ForeignCluster, wanted: str) -> None:
         )
 
 
-def _settled(session: Session, peer: ClusterID) -> Deferred[None]:
+def _settled(session: Session, peer: ClusterID) -> Deferred[ForeignCluster | None]:
     return until(session, FOREIGNCLUSTERS, ForeignCluster, Key("", peer), _is_settled)
 
 

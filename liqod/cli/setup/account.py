@@ -141,9 +141,8 @@ async def token_of(session: Session) -> str:
         return "the token is put there by kube-controller-manager; check that it is running"
 
     made = until(session, SECRETS, Secret, key, lambda found: found is not None and bool(decoded_token(found.data)))
-    await session.within(TOKEN_TIMEOUT, made, f"the token in the Secret {key}", why)
-    secret = await session.client.get(SECRETS, key.name, namespace, view=Secret)
-    return decoded_token(secret.data)
+    found = await session.within(TOKEN_TIMEOUT, made, f"the token in the Secret {key}", why)
+    return decoded_token(found.data) if found is not None else ""
 
 
 def decoded_token(data: Mapping[str, str]) -> str:

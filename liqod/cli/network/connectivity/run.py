@@ -238,15 +238,13 @@ class TestRun:
 
     async def _ingress(self, name: str) -> None:
         """Wait for the address of an ingress."""
-
-        def has_address(found: ProbeIngress | None) -> bool:
-            if found is not None and found.address:
-                self._ingresses[name] = found.address
-            return name in self._ingresses
-
-        made = until(self.session, INGRESSES, ProbeIngress, Key(self.space, name), has_address)
+        key = Key(self.space, name)
+        made = until(
+            self.session, INGRESSES, ProbeIngress, key, lambda found: found is not None and bool(found.address)
+        )
         with suppress(DeferTimeout):
-            await made.addTimeout(INGRESS, self.session.reactor)
+            if (found := await made.addTimeout(INGRESS, self.session.reactor)) is not None:
+                self._ingresses[name] = found.address
 
     async def _refusals(self) -> dict[str, str]:
         try:

@@ -115,7 +115,8 @@ async def _until_gone(session: Session, *, keep_namespace: bool) -> str:
     for resource, name in wanted:
         gone = until(session, resource, Object, Key("", name), lambda found: found is None)
         try:
-            await gone.addTimeout(max(0.0, deadline - session.reactor.seconds()), session.reactor)
+            # One that is gone needs the time of a list to be seen so.
+            await gone.addTimeout(max(1.0, deadline - session.reactor.seconds()), session.reactor)
         except DeferTimeout:
             return f"{resource.kind} {name}"
     return ""
