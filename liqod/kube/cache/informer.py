@@ -288,12 +288,11 @@ class Informer(Service, Generic[V]):
             else:
                 key = value.metadata.key
                 objects[key] = value
+            size = memoryview(raw).nbytes
             if key is not None and self._sizes is not None:
-                self._sizes.note(key, len(bytes(raw)))
-            if key is not None and self._held is not None:
-                size = len(bytes(raw))
-                if not self._held.note(key, size if isinstance(value, Unreadable) else max(size, decoded_size(value))):
-                    return False
+                self._sizes.note(key, size)
+            if key is not None and self._held is not None and not self._held.note(key, _occupied(size, value)):
+                return False
             if self._clock.seconds() - started > TURN:
                 await deferLater(self._clock, 0)
                 started = self._clock.seconds()
@@ -337,8 +336,8 @@ class Informer(Service, Generic[V]):
         if self._sizes is not None and isinstance(event, Bookmark | WatchEvent | Unreadable):
             self._count(self._sizes, event, object_size(line, event))
         if self._held is not None:
-            kept = decoded_size(event.object) if isinstance(event, WatchEvent) else 0
-            if not self._count(self._held, event, max(len(line), kept)):
+            kept = event.object if isinstance(event, WatchEvent) else event
+            if not self._count(self._held, event, _occupied(len(line), kept)):
                 event = Failure(self._quota_exceeded())
         deltas = self._machine.received(event, self._clock.seconds())
         if self._in_trouble or not self.live.value:
@@ -438,3 +437,8 @@ class Informer(Service, Generic[V]):
             subscriber(delta.key, delta.old, delta.new)
         except Exception:
             self._log.failure("a subscriber failed on {kind} {name}", kind=str(self.resource), name=str(delta.key))
+
+
+def _occupied(sent: int, kept: V | Bookmark | Failure | Unreadable) -> int:
+    """Return the bytes that an object counts with: those that were sent, or that it occupies where these are more."""
+    return sent if isinstance(kept, Bookmark | Failure | Unreadable) else max(sent, decoded_size(kept))

@@ -34,7 +34,9 @@ class Interner(Generic[T]):
     def __call__(self, value: T) -> T:
         """Return the interned equal value, or intern this one if it is small."""
         key = self._key(value)
-        known = self._known.get(key) if len(key) <= LARGEST else value
+        if len(key) > LARGEST:
+            return value
+        known = self._known.get(key)
         if known is not None:
             return known
         if len(self._known) >= self._most:
