@@ -172,20 +172,20 @@ class LivesTests(TestCase):
             '[peering]\nlisten = "tcp:0:interface=127.0.0.1"\n[webhook]\nlisten = "tcp:0:interface=127.0.0.1"\n'
             '[network]\nmode = "none"\n'
         )
-        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.addCleanup(manager.close)
-        manager.bind("")
-        manager.setblocking(False)
+        systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(systemd.close)
+        systemd.bind("")
+        systemd.setblocking(False)
         environ = os.environ | {
-            "NOTIFY_SOCKET": "@" + manager.getsockname()[1:].decode(),
+            "NOTIFY_SOCKET": "@" + systemd.getsockname()[1:].decode(),
             "WATCHDOG_USEC": "600000",
             "PYTHONPATH": str(ROOT),
         }
-        return manager, environ, config
+        return systemd, environ, config
 
     async def test_reports_itself(self) -> None:
         """The real program on a cluster tells the service manager that it is ready, what it does, and that it stops."""
-        manager, environ, config = self.prepare()
+        systemd, environ, config = self.prepare()
         reported: list[str] = []
         with subprocess.Popen(
             [sys.executable, "-c", START, *TWISTD, str(config)],
@@ -195,11 +195,11 @@ class LivesTests(TestCase):
             text=True,
         ) as process:
             try:
-                await self.until(lambda: _collect(manager, reported), lambda: "STATUS=leading" in reported)
-                await self.until(lambda: _collect(manager, reported), lambda: reported.count("WATCHDOG=1") > 2)
+                await self.until(lambda: _collect(systemd, reported), lambda: "STATUS=leading" in reported)
+                await self.until(lambda: _collect(systemd, reported), lambda: reported.count("WATCHDOG=1") > 2)
             finally:
                 process.send_signal(signal.SIGTERM)
-            await self.until(lambda: _collect(manager, reported), lambda: process.poll() is not None)
+            await self.until(lambda: _collect(systemd, reported), lambda: process.poll() is not None)
             assert process.stdout is not None
             log = process.stdout.read()
         self.assertIn("READY=1", reported)
@@ -214,7 +214,7 @@ class LivesTests(TestCase):
         """With ``format = "json"`` every line is an object, from the start to the end of the daemon, and none
         shows what repr shows.
         """
-        manager, environ, config = self.prepare()
+        systemd, environ, config = self.prepare()
         config.write_text(config.read_text() + '[log]\nformat = "json"\nlevel = "debug"\n')
         reported: list[str] = []
         out = config.with_suffix(".log")
@@ -228,7 +228,7 @@ class LivesTests(TestCase):
                 stderr=subprocess.STDOUT,
             ) as process,
         ):
-            collect = partial(_collect, manager, reported)
+            collect = partial(_collect, systemd, reported)
             try:
                 await self.until(collect, partial(reported.__contains__, "READY=1"))
             finally:
@@ -244,11 +244,11 @@ class LivesTests(TestCase):
 
     async def test_reloads(self) -> None:
         """SIGHUP: a wrong configuration changes nothing and is reported; a good one starts the same process again."""
-        manager, environ, config = self.prepare()
+        systemd, environ, config = self.prepare()
         good, reported = config.read_text(), list[str]()
 
         def look() -> None:
-            _collect(manager, reported)
+            _collect(systemd, reported)
 
         with subprocess.Popen(
             [sys.executable, "-c", WITH_SIGHUP, "--pidfile=reload.pid", *TWISTD, config.name],
@@ -304,9 +304,9 @@ class LivesTests(TestCase):
             await deferLater(REACTOR, 0.05)
 
 
-def _collect(manager: socket.socket, reported: list[str]) -> None:
+def _collect(systemd: socket.socket, reported: list[str]) -> None:
     while True:
         try:
-            reported.append(manager.recv(4096).decode())
+            reported.append(systemd.recv(4096).decode())
         except BlockingIOError:
             return

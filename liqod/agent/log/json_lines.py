@@ -40,8 +40,8 @@ def json_line(event: LogEvent) -> str:
     try:
         return _encode(_members(event))
     except Exception as error:
-        lost = {"level": "error", "component": __name__, "message": f"a line is lost: {type(error).__name__}"}
-        return _encode(lost.items())
+        lost = {"time": _time(event.get("log_time")), "level": "error", "component": __name__}
+        return _encode([*lost.items(), ("message", f"a line is lost: {type(error).__name__}")])
 
 
 def plain(value: object) -> str | int | float | bool:
@@ -94,7 +94,10 @@ def _message(event: LogEvent, component: str, failure: object) -> str:
 
 
 def _time(seconds: object) -> str:
-    return rfc3339_micro(from_epoch(seconds if isinstance(seconds, int | float) else 0.0))
+    try:
+        return rfc3339_micro(from_epoch(seconds if isinstance(seconds, int | float) else 0.0))
+    except (ValueError, OverflowError, OSError):  # no date of the calendar: datetime.fromtimestamp
+        return rfc3339_micro(from_epoch(0.0))
 
 
 def _text(value: object) -> str:

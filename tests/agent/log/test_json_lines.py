@@ -108,6 +108,11 @@ class LineTests(SynchronousTestCase):
         self.assertTrue(found["traceback"].rstrip().endswith("é"))
         self.assertEqual(found["peer"], "milan")
 
+    def test_a_time_that_is_none(self) -> None:
+        """A line has a time, whatever the event says, and also where the event cannot be written."""
+        for event in ({"log_time": 1e300, "log_format": "a"}, {"log_time": "x", "log_level": 5, "log_format": 7}):
+            self.assertTrue(json.loads(json_line(event))["time"].startswith("1970-"), event)
+
     def test_empty_fields(self) -> None:
         """A field without a value, and one that is the whole message, are left out."""
         found = line_of("info", "{detail}", detail="the lender is away", peer="", node=None, count=0)
