@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from liqod.flow.clocks import Reactor
+from liqod.model.host_port import join_address
 
 _MAPPED: Final = "::ffff:"
 _WITHOUT_SIX: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
@@ -56,7 +57,7 @@ def address_text(address: object) -> str:
     if host is None or port is None:
         name = getattr(address, "name", None) or ""
         return os.fsdecode(name) if isinstance(name, str | bytes) else ""
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return join_address(str(host), port)
 
 
 def _names_no_address(part: str) -> bool:
