@@ -12,10 +12,10 @@ from attrs import asdict
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.runner.execute import Outcome, execute
-from tests.runner.machine import processor_times
+from tests.runner.machine import memory_share, processor_times
 from tests.runner.report import report, write_junit
 from tests.runner.results import END, Result, count, judge, merge
-from tests.runner.schedule import AGAIN, IDLE, REAL_AT_A_TIME, SPARE, Progress, Turns, failed_names, run_all
+from tests.runner.schedule import AGAIN, FREE, IDLE, REAL_AT_A_TIME, SPARE, Progress, Turns, failed_names, run_all
 from tests.runner.steps import (
     LONG,
     REAL,
@@ -347,19 +347,26 @@ class OrderTests(SynchronousTestCase):
         for _ in range(REAL_AT_A_TIME):
             turns.take()
         self.assertIsNone(turns.ready())
-        turns.use(IDLE - 0.01)
-        self.assertIsNone(turns.ready())
-        turns.use(IDLE)
+        for idle, free in ((IDLE - 0.01, 1.0), (1.0, FREE - 0.01)):
+            turns.use(idle, free)
+            self.assertIsNone(turns.ready())
+        turns.use(IDLE, FREE)
         for step in real[REAL_AT_A_TIME : REAL_AT_A_TIME + SPARE]:
             self.assertEqual(turns.take(), step)
             self.assertIsNone(turns.ready(), "not measured again yet")
-            turns.use(1.0)
+            turns.use(1.0, 1.0)
         self.assertIsNone(turns.ready(), "at most SPARE besides")
 
     def test_idle_processors(self) -> None:
         """What a hypervisor takes away is not idle, and waiting for a disk is."""
         columns = "cpu  100 10 40 30 20 5 5 90 7 7\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
         self.assertEqual(processor_times(columns), (50, 300))
+
+    def test_free_memory(self) -> None:
+        """What only caches hold is free."""
+        self.assertEqual(
+            memory_share("MemTotal: 200 kB\nMemFree: 10 kB\nMemAvailable: 50 kB\nHugePages_Free: 0\n"), 0.25
+        )
 
     def test_nothing_more(self) -> None:
         """After an interrupt no step begins any more."""

@@ -1,4 +1,4 @@
-"""The machine that a run has: what is installed and built on it before, and whether its processors have work."""
+"""The machine that a run has: what is installed and built on it before, and what of it is not in use."""
 
 from __future__ import annotations
 
@@ -46,6 +46,18 @@ class Idle:
         before, self._before = self._before, _now()
         idle, total = (after - earlier for after, earlier in zip(self._before, before, strict=True))
         return idle / total if total else 0.0
+
+
+def memory_share(meminfo: str) -> float:
+    """Return the share of the memory that new programs can have, from ``/proc/meminfo`` (proc(5)), 0.0 to 1.0."""
+    sizes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in meminfo.splitlines())}
+    return sizes["MemAvailable"] / sizes["MemTotal"]
+
+
+def free_memory() -> float:
+    """Return the share of this machine's memory that is free; none, where that cannot be known."""
+    meminfo = Path("/proc/meminfo")
+    return memory_share(meminfo.read_text()) if meminfo.exists() else 0.0
 
 
 def _now() -> tuple[int, int]:

@@ -2,8 +2,8 @@
 
 Modules on real clusters run two at a time: each has clusters to itself, and waits for them most of its time. Beside
 them run steps that need nothing but this machine and keep it busy; when either kind is done, the other has the machine
-to itself. While the processors have nothing to do, one step more begins, of either kind: how much of its time a module
-waits depends on the machine.
+to itself. While the processors have nothing to do and memory is free, one step more begins, of either kind: how much
+of its time a module waits depends on the machine.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from typing import Final
 from attrs import define, evolve, field
 
 from tests.runner.execute import Outcome, execute
-from tests.runner.machine import Idle
+from tests.runner.machine import Idle, free_memory
 from tests.runner.results import PROCESS, Result, merge, phrase
 from tests.runner.steps import Step, trial
 
 REAL_AT_A_TIME: Final = 2
 AGAIN: Final = 4
 """Modules that are run once more when they failed: if more of them did, it is not chance."""
-SPARE: Final = 2
+SPARE: Final = 4
 """Steps that may run besides while the processors are idle, on real clusters or not."""
-IDLE: Final = 0.35
+IDLE: Final = 0.3
 """The share of a measured time that the processors were idle from which on they count as such."""
-_MEASURE_EVERY: Final = 20.0
+FREE: Final = 0.3
+"""The share of the memory that must be free for it: three real clusters take some gigabytes."""
+_MEASURE_EVERY: Final = 8.0
 _REPORT_EVERY: Final = 30.0
 
 
@@ -131,10 +133,13 @@ class Turns:
             self._real -= step.is_real
             self._lock.notify_all()
 
-    def use(self, idle: float) -> None:
-        """Let one step more begin if the processors were idle for this share of the time since the last call."""
+    def use(self, idle: float, free: float) -> None:
+        """Let one step more begin if the processors were idle for this share of the time since the last call.
+
+        ``free`` is the share of the memory that is free.
+        """
         with self._lock:
-            self._spare = idle >= IDLE
+            self._spare = idle >= IDLE and free >= FREE
             self._lock.notify_all()
 
     def drop(self) -> None:
@@ -165,7 +170,7 @@ def run_all(progress: Progress, steps: Iterable[Step], parallel: int) -> None:
                 now = time.monotonic()
                 if now - measured > _MEASURE_EVERY:
                     measured = now
-                    turns.use(idle.share())
+                    turns.use(idle.share(), free_memory())
                 if now - reported > _REPORT_EVERY:
                     reported = now
                     progress.report_running()
