@@ -154,7 +154,10 @@ def _run_go(go: Path, words: Sequence[str], directory: Path, title: str) -> None
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"}
+    # The compiler spends a quarter of its time on collecting garbage below a limit that few packages reach.
+    memory = {"GOGC": "off", "GOMEMLIMIT": "2GiB"}
+    fixed = {"GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"}
+    return {**memory, **os.environ, **fixed}
 
 
 def _go() -> Path:
