@@ -1,7 +1,8 @@
 """Which process runs which feature, and what each process may do (docs/decisions.md, "Three processes"). Pure.
 
-At run time only ``runs`` is asked, before ``agent.wiring`` starts a feature. ``CAPABILITIES`` is what the units in
-``systemd/`` grant: tests compare them. A node's own agent (``[network] role = "node"``) leads nothing and is not here.
+At run time only ``runs`` is asked, by ``agent.wiring``, for the features of ``all`` and ``control``; what ``names``,
+``network`` and a node's own agent (``[network] role = "node"``) start is chosen in ``agent.service``. ``CAPABILITIES``
+is what the units in ``systemd/`` grant: tests compare them.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ FEATURES: Final[Mapping[str, frozenset[Process]]] = {
     "name services": _CONTROL,
     "names": frozenset({Process.NAMES}),
 }
-"""The processes of each feature of a leading daemon, by the name it is started under; ``network`` decides what
-``network agent`` carries out, ``name services`` leads tenants to ``names``."""
+"""The processes of each feature, by the name it is started under; ``network`` decides what ``network agent`` carries
+out, ``name services`` leads tenants to ``names``."""
 
 CAPABILITIES: Final[Mapping[Process, frozenset[str]]] = {
     Process.CONTROL: frozenset(),

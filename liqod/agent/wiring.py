@@ -93,7 +93,7 @@ class Features:
         self._started: list[tuple[str, IService]] = []
 
     async def start(self) -> None:
-        """Start every feature; discovery last, because it announces the port that peering listens on."""
+        """Start every feature; discovery after peering, because it announces the port that peering listens on."""
         self._start("informers", self.informers)
         self._start("facts", self.facts_controller)
         self._start("hosting", self.hosting)

@@ -37,6 +37,10 @@ class Meaning(enum.Enum):
     429, 5xx                       OVERLOADED the controller's back-off, not before ``Retry-After``
     410                            OUTDATED   of a write; of a watch: ``kube.cache.listwatch`` lists
     ============================== ========== =====================================================
+
+    A write that creates and whose name is taken (409 AlreadyExists) reads the object first: its own is used, another's
+    is tried again after ``NAME_TAKEN_RETRY``. Before all of these the client has repeated what may be repeated
+    (``kube.client``), up to three times.
     """
 
     NO_ANSWER = "no answer"

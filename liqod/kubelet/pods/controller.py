@@ -141,9 +141,9 @@ class PodController(Controller[Key]):
         yield observe(self._network_usable, lambda _: self._all_keys())
         yield observe(self._context.network.translation, lambda _: self._all_keys())
         yield observe(self._context.patch, lambda _: self._patch_changed())
-        yield observe(self._context.services.api_addresses, lambda _: self._postponed())
+        yield observe(self._context.services.api_addresses, lambda _: self._take_postponed())
         yield observe(self._context.neighbours, lambda _: self._namespaces.remote_pods())
-        yield observe(self._context.policies, lambda _: self._postponed())
+        yield observe(self._context.policies, lambda _: self._take_postponed())
 
     def fair_by(self, key: Key) -> Hashable:
         # After a restart all pods are enqueued at once. Two lanes, served in turn: a new pod does not wait until
@@ -213,7 +213,7 @@ class PodController(Controller[Key]):
             self._outage = Recovery(self.clock.seconds(), len(waiting), len(waiting))
         self._unready_timer.cancel()
         self.retry_failed()
-        return self._postponed()
+        return self._take_postponed()
 
     def _lender_is_lost(self) -> None:
         for key in self._all_keys():
@@ -221,10 +221,10 @@ class PodController(Controller[Key]):
 
     def retry_postponed(self) -> None:
         """Enqueue the pods that wait until the lender answers and its objects are observed again."""
-        for key in self._postponed():
+        for key in self._take_postponed():
             self.enqueue(key)
 
-    def _postponed(self) -> list[Key]:
+    def _take_postponed(self) -> list[Key]:
         waiting = [key for key, tracked in self._tracked.items() if tracked.postponed]
         for key in waiting:
             self._tracked[key].postponed = False
@@ -258,9 +258,9 @@ class PodController(Controller[Key]):
         pod = ObservedPod(key, home, remote, tracked)
         if isinstance(decision, WriteStatus) and home is not None:
             again = await self._write_status(home, tracked, decision)
-            self._note_caught_up(tracked)
+            self._count_if_caught_up(tracked)
             return _after(again)
-        self._note_caught_up(tracked)
+        self._count_if_caught_up(tracked)
         if not self._may_delete(key, home, remote, decision):
             return _after(self._until_given_up(home))
         if isinstance(decision, Create | Patch | DeleteShadow) and not self._health.ok:
@@ -287,20 +287,20 @@ class PodController(Controller[Key]):
 
     def _forget_home(self, key: Key, tracked: TrackedPod, remote: RemoteNamespace | None) -> TrackedPod:
         """Drop the record of a pod that is gone at home; for a remaining ShadowPod only its deletion is kept."""
-        self._caught_up(self._tracked.pop(key))
+        self._count_caught_up(self._tracked.pop(key))
         self._grace_ends.forget(key)
         if remote is None or remote.shadow(key.name) is None:
             return TrackedPod()
         left = self._tracked[key] = TrackedPod(shadow_deletion=tracked.shadow_deletion)
         return left
 
-    def _note_caught_up(self, tracked: TrackedPod) -> None:
+    def _count_if_caught_up(self, tracked: TrackedPod) -> None:
         """Record that a pod's status is up to date after an outage; log when it is the last one."""
         if tracked.postponed or tracked.status_due is not None:
             return
-        self._caught_up(tracked)
+        self._count_caught_up(tracked)
 
-    def _caught_up(self, tracked: TrackedPod) -> None:
+    def _count_caught_up(self, tracked: TrackedPod) -> None:
         if not tracked.catching_up or not isinstance(self._outage, Recovery):
             return
         tracked.catching_up = False

@@ -72,11 +72,11 @@ class DecisionSubscriber(Protocol):
     """Subscribes to decisions: ``routing.decision_router.DecisionRouter``."""
 
     def offer_decided(self, peer: ClusterID, ruling: Ruling) -> None:
-        """The ruling about a peer's offer changed, and is on record."""
+        """A peer's offer was decided, again or anew, and the ruling is on record."""
 
 
 class AcceptanceLoop(Controller[str]):
-    """Decides about offers, and notifies the subscriber of each peer whose ruling changed."""
+    """Decides about offers, and notifies the subscriber of each peer whose offer was decided."""
 
     name = "acceptance"
 

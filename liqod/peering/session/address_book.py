@@ -59,13 +59,13 @@ class AddressBook:
     def start(self) -> None:
         """Start to dial the addresses without a known cluster."""
         self.ready = True
-        for stray in self._unnamed.values():
-            stray.dialer.link.wake()
+        for unnamed in self._unnamed.values():
+            unnamed.dialer.link.wake()
 
     def stop(self) -> None:
         """Stop dialling them."""
-        for stray in self._unnamed.values():
-            stray.dialer.link.stop()
+        for unnamed in self._unnamed.values():
+            unnamed.dialer.link.stop()
 
     def at(self, address: str) -> UnnamedAddress | None:
         """Return the entry of an address without a known cluster, or None."""
@@ -105,9 +105,9 @@ class AddressBook:
         Call it when another cluster answers at an address: the one before may not be seen anywhere else.
         """
         seen: dict[ClusterID, list[Endpoint]] = {peer: list(found) for peer, found in self._sighted.items()}
-        for stray in self._unnamed.values():
-            if stray.cluster_id is not None:
-                seen.setdefault(stray.cluster_id, []).append(stray.endpoint)
+        for unnamed in self._unnamed.values():
+            if unnamed.cluster_id is not None:
+                seen.setdefault(unnamed.cluster_id, []).append(unnamed.endpoint)
         for cluster_id in seen:
             self._dialers.peer(cluster_id)
         for peer in list(self._peers.values()):
@@ -119,10 +119,10 @@ class AddressBook:
 
     def resolve(self, connection: PeerConnection, claimed: ClusterID) -> None:
         """Record which cluster answered at an address; from now on its own dialer dials there."""
-        stray = self._unnamed.get(connection.address)
-        if stray is not None and connection.role == "dialer" and stray.cluster_id != claimed:
-            stray.cluster_id = claimed
-            stray.dialer.link.connected()
-            endpoints = (*self._dialers.peer(claimed).sightings, stray.endpoint)
+        unnamed = self._unnamed.get(connection.address)
+        if unnamed is not None and connection.role == "dialer" and unnamed.cluster_id != claimed:
+            unnamed.cluster_id = claimed
+            unnamed.dialer.link.connected()
+            endpoints = (*self._dialers.peer(claimed).sightings, unnamed.endpoint)
             self._dialers.peer(claimed).sightings = tuple(dict.fromkeys(endpoints))
             self.assign_sightings()
