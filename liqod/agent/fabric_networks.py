@@ -10,7 +10,7 @@ from liqod.kubelet.common.network import WITHOUT_TUNNEL, OwnNetworkCheck
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import ClusterID
-from liqod.model.records.network import Claims
+from liqod.model.records.network import ExportRequests
 
 
 class FabricNetworks:
@@ -29,8 +29,8 @@ class FabricNetworks:
             network = self._known[lender] = FabricNetwork(self._fabric, lender, self._own)
         return network
 
-    def claims_changed(self) -> None:
-        """Have the fabric read again which addresses are claimed."""
+    def export_requests_changed(self) -> None:
+        """Have the fabric read again which addresses are to be exported."""
         self._fabric.refresh()
 
     def network_changed(self) -> None:
@@ -50,9 +50,9 @@ class FabricUser:
     kubelets: Kubelets
     networks: FabricNetworks
 
-    def claims(self, peer: ClusterID) -> Claims:
+    def export_requests(self, peer: ClusterID) -> ExportRequests:
         """Return the single addresses that a lender's pods have to reach."""
-        return self.kubelets.claims(peer)
+        return self.kubelets.export_requests(peer)
 
     def network_changed(self) -> None:
         """Read the status of every network again."""
@@ -124,12 +124,12 @@ class FabricNetwork:
         """Return the address by which the lender's pods reach an endpoint of this cluster."""
         return self._fabric.exports.seen(self._lender, address) if self.is_managed else address
 
-    def must_be_claimed(self, address: str) -> bool:
-        """Tell whether an address is reached only where reflection claims it."""
+    def must_be_exported(self, address: str) -> bool:
+        """Tell whether an address is reached only where reflection asks for it."""
         return self.is_managed and self._fabric.exports.is_single(self._lender, address)
 
     def objection(self, address: str) -> str:
-        """Return why an address that must be claimed will not be reached; or nothing."""
+        """Return why an address that must be exported will not be reached; or nothing."""
         return self._fabric.exports.objection(self._lender, address) if self.is_managed else ""
 
     def families(self) -> frozenset[str]:

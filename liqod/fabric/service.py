@@ -35,7 +35,7 @@ class Fabric(ConvergeLoop):
     """Pod traffic with all peers, on the host that is the cluster's gateway.
 
     Attach a ``NetworkUser`` to have addresses exported and to be notified after each pass; call ``refresh`` when what
-    it claims has changed.
+    it asks for has changed.
     """
 
     name = "network"
@@ -58,7 +58,7 @@ class Fabric(ConvergeLoop):
         self._statuses = TunnelStatuses(client, host.reactor, self._control.tunnels, host.wall, device)
 
     def attach(self, user: NetworkUser) -> None:
-        """Export what ``user`` claims, and notify it when what is known about the network may have changed."""
+        """Export what ``user`` asks for, and notify it when what is known about the network may have changed."""
         self._control.exports.user = user
 
     # For the rest of the daemon.

@@ -38,7 +38,7 @@ from liqod.kubelet.volume_provisioner import LenderStorage, VolumeProvisioner
 from liqod.model.ids import ClusterID, Key, is_dns_label
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, REMOTE_CLUSTER_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import Object, ObjectMeta, label_selector
-from liqod.model.records.network import Claims
+from liqod.model.records.network import ExportRequests
 from liqod.model.records.views import Advertisement, ForeignCluster, VirtualNode, VirtualNodeSpec
 from liqod.model.timestamps import rfc3339
 
@@ -90,7 +90,7 @@ class Kubelets(Controller[Key]):
             home_version=self._home_version,
             home_uid=self._home_uid,
             election=WriterElection(),
-            claims=self.claims,
+            export_requests=self.export_requests,
             locations=locations,
         )
         self._cache: MutationCache[VirtualNode] = MutationCache(records.virtual_nodes, self.clock)
@@ -157,21 +157,23 @@ class Kubelets(Controller[Key]):
         """Return the virtual kubelets of a lender that run now: one for each of its virtual nodes."""
         return [kubelet for kubelet in self._kubelets.values() if kubelet.context.lender == cluster_id]
 
-    def claims(self, peer: ClusterID) -> Claims:
+    def export_requests(self, peer: ClusterID) -> ExportRequests:
         """Return the single addresses that a lender's pods must reach, as far as known."""
         kubelets, records = self.of_lender(peer), self._records.virtual_nodes
         if kubelets:
             # The nodes of a lender share its natting table, and each reflects only the namespaces that it offloads.
-            found = [claims for kubelet in kubelets for claims in kubelet.reflection.claims().items()]
-            known = {local for local, claims in found if claims.complete}
-            of_api = [kubelet.home_api.claims() for kubelet in kubelets if kubelet.home_api is not None]
+            found = [requests for kubelet in kubelets for requests in kubelet.reflection.export_requests().items()]
+            known = {local for local, requests in found if requests.complete}
+            of_api = [kubelet.home_api.export_requests() for kubelet in kubelets if kubelet.home_api is not None]
             complete = all(kubelet.reflection.table_synced for kubelet in kubelets)
-            return Claims(
-                frozenset().union(*(claims.wanted for claims in (*of_api, *(claims for _, claims in found)))),
-                complete and all(local in known for local, _ in found) and all(claims.complete for claims in of_api),
+            return ExportRequests(
+                frozenset().union(*(requests.wanted for requests in (*of_api, *(requests for _, requests in found)))),
+                complete
+                and all(local in known for local, _ in found)
+                and all(requests.complete for requests in of_api),
             )
         is_lender = any(each.spec.cluster_id == peer for each in records.items())
-        return Claims(complete=records.synced and not is_lender)
+        return ExportRequests(complete=records.synced and not is_lender)
 
     def route(self, pod: Key) -> PodRoute | None:
         """Return the route to a pod; None if it is on none of our nodes."""
@@ -523,7 +525,7 @@ class _StorageLenders:
         return self.records.virtual_nodes.synced and self.records.tables.synced
 
     def storage_of(self, peer: ClusterID) -> LenderStorage | None:
-        # Any of the lender's virtual nodes will do: claims are of the lender, and one that answers is preferred.
+        # Any of the lender's virtual nodes will do: volumes are of the lender, and one that answers is preferred.
         kubelets = sorted(self.kubelets.of_lender(peer), key=lambda kubelet: not kubelet.health.ok)
         if not kubelets:
             return None

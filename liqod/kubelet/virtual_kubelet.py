@@ -57,7 +57,7 @@ from liqod.kubelet.virtualnode_status import VirtualNodeStatusController
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import CONFIRM_ANNOTATION, DELETIONS_HELD, advertisement_name
 from liqod.model.objects.meta import find_condition
-from liqod.model.records.network import Claims
+from liqod.model.records.network import ExportRequests
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import Advertisement, OffloadingPatch, VirtualNode, VirtualNodeSpec
 
@@ -66,11 +66,12 @@ from liqod.model.records.views import Advertisement, OffloadingPatch, VirtualNod
 class Common:
     """What the virtual nodes of one lender have in common.
 
-    ``policies`` is that of the contexts of all of them; ``claims_revision`` changes whenever the claims of any do.
+    ``policies`` is that of the contexts of all of them; ``export_requests_revision`` changes whenever
+    the export requests of any do.
     """
 
     policies: Latest[Mapping[str, bool]] = field(factory=lambda: Latest({}))
-    claims_revision: Latest[int] = field(factory=lambda: Latest(0))
+    export_requests_revision: Latest[int] = field(factory=lambda: Latest(0))
 
 
 @frozen(kw_only=True)
@@ -89,7 +90,7 @@ class Shared:
     home_uid: Latest[str]
     """The UID of the namespace kube-system; empty while it is not known."""
     election: WriterElection
-    claims: Callable[[ClusterID], Claims]
+    export_requests: Callable[[ClusterID], ExportRequests]
     """The addresses that a lender's pods must reach, by what all of its virtual nodes know."""
     common: dict[ClusterID, Common] = field(factory=dict)
     """One is kept for each lender that there has been."""
@@ -328,16 +329,16 @@ class VirtualKubelet(MultiService):
             election=shared.election,
             namespaces=self.namespaces,
             health=self.health,
-            exported=partial(shared.claims, self._lender),
-            exports=self._common.claims_revision,
+            exported=partial(shared.export_requests, self._lender),
+            exports=self._common.export_requests_revision,
             withheld=self.reflection.labels_withheld,
             workers=shared.settings.reflection.networkpolicy.workers,
             metrics=shared.home.metrics,
         )
 
-    def _claims_changed(self) -> None:
-        self._common.claims_revision.set(self._common.claims_revision.value + 1)
-        self._shared.networks.claims_changed()
+    def _export_requests_changed(self) -> None:
+        self._common.export_requests_revision.set(self._common.export_requests_revision.value + 1)
+        self._shared.networks.export_requests_changed()
 
     def _home_api_state(self) -> Latest[Readiness | None]:
         """Return whether pods at the lender reach the home API server; None where they get no tokens for it."""
@@ -397,10 +398,10 @@ class VirtualKubelet(MultiService):
             self.access.token_renewals.subscribe(lambda _: self.health.request_failed()),
             self.health.state.subscribe(self._health_changed),
             self.network_condition.state.subscribe(lambda _: self._refresh()),
-            self.reflection.claims_revision.subscribe(lambda _: self._claims_changed()),
+            self.reflection.export_requests_revision.subscribe(lambda _: self._export_requests_changed()),
         ]
         if self.home_api is not None:
-            self._unsubscribe.append(self.home_api.claimed.subscribe(lambda _: self._claims_changed()))
+            self._unsubscribe.append(self.home_api.exports.subscribe(lambda _: self._export_requests_changed()))
         self._refresh()
         if (record := self._shared.records.virtual_nodes.get(self.record.metadata.key)) is not None:
             self._follow(record)

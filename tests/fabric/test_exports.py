@@ -25,8 +25,8 @@ from liqod.fabric.state.validation import MOST_EXPORTS
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.network import (
-    Claims,
     Export,
+    ExportRequests,
     Network,
     NetworkConfig,
     NetworkConfigSpec,
@@ -60,11 +60,11 @@ addresses = st.one_of(
     st.ip_addresses(v=4).map(str),
     st.ip_addresses(v=6).map(str),
 )
-claimed = st.frozensets(st.tuples(addresses, st.sampled_from(["", "TCP/80", "UDP/53", "TCP/8080"])), max_size=12)
+requested = st.frozensets(st.tuples(addresses, st.sampled_from(["", "TCP/80", "UDP/53", "TCP/8080"])), max_size=12)
 
 
-def claims(*wanted: tuple[str, str], complete: bool = True) -> Claims:
-    return Claims(frozenset(wanted), complete)
+def requests(*wanted: tuple[str, str], complete: bool = True) -> ExportRequests:
+    return ExportRequests(frozenset(wanted), complete)
 
 
 class ExportRefusalTests(SynchronousTestCase):
@@ -119,28 +119,28 @@ class AssignExportsTests(SynchronousTestCase):
     def test_nothing_is_given_twice_and_the_gateway_keeps_its_own(self) -> None:
         """Even in the smallest network every address has its own place, and those without one are reported."""
         grounds = attrs.evolve(POLICY, externals=nets("10.70.0.0/29"))
-        wanted = claims(*((f"192.0.2.{n}", "TCP/80") for n in range(1, 9)))
+        wanted = requests(*((f"192.0.2.{n}", "TCP/80") for n in range(1, 9)))
         exports, without = assign_exports(grounds, [], wanted)
         self.assertEqual(sorted(one.external for one in exports), [f"10.70.0.{n}" for n in range(2, 7)])
         self.assertEqual(without, ["192.0.2.6", "192.0.2.7", "192.0.2.8"])
 
     def test_it_is_bounded(self) -> None:
-        """However many are claimed, the record holds so many, and those that had a place keep it."""
-        wanted = claims(*((f"192.1.{n // 250}.{n % 250 + 1}", "TCP/80") for n in range(MOST_EXPORTS + 10)))
+        """However many are requested, the record holds so many, and those that had a place keep it."""
+        wanted = requests(*((f"192.1.{n // 250}.{n % 250 + 1}", "TCP/80") for n in range(MOST_EXPORTS + 10)))
         exports, without = assign_exports(POLICY, [], wanted)
         self.assertEqual((len(exports), len(without)), (MOST_EXPORTS, 10))
         self.assertEqual(assign_exports(POLICY, exports, wanted), (exports, without))
 
     def test_unknown_is_not_empty(self) -> None:
-        """After a restart nothing is released or narrowed before all claims are known; then it is."""
-        held, _ = assign_exports(POLICY, [], claims(("192.0.2.9", "TCP/80"), ("192.0.2.7", "TCP/80")))
-        kept, _ = assign_exports(POLICY, held, claims(("192.0.2.9", "UDP/53"), complete=False))
+        """After a restart nothing is released or narrowed before all requests are known; then it is."""
+        held, _ = assign_exports(POLICY, [], requests(("192.0.2.9", "TCP/80"), ("192.0.2.7", "TCP/80")))
+        kept, _ = assign_exports(POLICY, held, requests(("192.0.2.9", "UDP/53"), complete=False))
         self.assertEqual(
             [(one.address, one.ports) for one in kept], [("192.0.2.7", ["TCP/80"]), ("192.0.2.9", ["TCP/80", "UDP/53"])]
         )
-        less, _ = assign_exports(POLICY, kept, claims(("192.0.2.9", "UDP/53")))
+        less, _ = assign_exports(POLICY, kept, requests(("192.0.2.9", "UDP/53")))
         self.assertEqual([(one.address, one.ports) for one in less], [("192.0.2.9", ["UDP/53"])])
-        self.assertEqual(assign_exports(POLICY, less, claims()), ([], []))
+        self.assertEqual(assign_exports(POLICY, less, requests()), ([], []))
 
     def test_what_is_forbidden_goes_though_nothing_is_known(self) -> None:
         """A record that names what may not be exported (edited by hand, or a network changed) is not followed."""
@@ -151,22 +151,22 @@ class AssignExportsTests(SynchronousTestCase):
             Export(address="192.0.2.7", external="10.70.0.8"),
             Export(address="192.0.2.6", external="10.70.0.8"),
         ]
-        exports, _ = assign_exports(POLICY, held, claims(complete=False))
+        exports, _ = assign_exports(POLICY, held, requests(complete=False))
         self.assertEqual([one.address for one in exports], ["192.0.2.7"])
 
     def test_pods_at_another_peer_are_reached_as_a_whole(self) -> None:
         """Like this cluster's own pods; machines outside only where their slices say."""
-        exports, _ = assign_exports(POLICY, [], claims(("10.65.0.9", "TCP/80"), ("192.0.2.9", "TCP/80")))
+        exports, _ = assign_exports(POLICY, [], requests(("10.65.0.9", "TCP/80"), ("192.0.2.9", "TCP/80")))
         self.assertEqual([(one.address, one.ports) for one in exports], [("10.65.0.9", []), ("192.0.2.9", ["TCP/80"])])
 
     @relaxed
-    @given(st.lists(st.tuples(claimed, st.booleans()), max_size=6))
+    @given(st.lists(st.tuples(requested, st.booleans()), max_size=6))
     def test_any_history(self, history: list[tuple[frozenset[tuple[str, str]], bool]]) -> None:
         """Places are unique and inside the network, who stays keeps its place, nothing objectionable ever has one."""
         held: list[Export] = []
         for wanted, complete in history:
             before = {one.address: one.external for one in held}
-            held, without = assign_exports(POLICY, held, Claims(wanted, complete))
+            held, without = assign_exports(POLICY, held, ExportRequests(wanted, complete))
             asked = {address for address, _ in wanted if not export_refusal(address, POLICY)}
             now = {one.address: one.external for one in held}
             self.assertEqual(len(set(now.values())), len(held))
@@ -177,14 +177,14 @@ class AssignExportsTests(SynchronousTestCase):
                 self.assertIn(ipaddress.ip_address(place), POLICY.externals[0])
                 self.assertNotIn(place, ("10.70.0.0", "10.70.0.1", "10.70.15.255"))
                 self.assertEqual(before.get(address, place), place)
-            again, _ = assign_exports(POLICY, held, Claims(wanted, complete))
+            again, _ = assign_exports(POLICY, held, ExportRequests(wanted, complete))
             self.assertEqual(again, held)
 
     def test_addresses_of_both_versions_have_places_of_both(self) -> None:
         """Each in the network of its own version: neither takes the other's room; a record that mixes them is void."""
         both = attrs.evolve(POLICY, externals=nets("10.70.0.0/30", "fd4c::/112"))
         exports, without = assign_exports(
-            both, [], claims(("192.0.2.9", "TCP/80"), ("192.0.2.8", "TCP/80"), ("2001:db8::7", "TCP/80"))
+            both, [], requests(("192.0.2.9", "TCP/80"), ("192.0.2.8", "TCP/80"), ("2001:db8::7", "TCP/80"))
         )
         self.assertEqual(without, ["192.0.2.9"])
         self.assertEqual([one.address for one in exports], ["192.0.2.8", "2001:db8::7"])
@@ -196,13 +196,13 @@ class AssignExportsTests(SynchronousTestCase):
             Export(address="2001:db8::8", external="fd4c::1"),
             Export(address="2001:db8::9", external="fd4c::9", ports=["TCP/80"]),
         ]
-        kept, _ = assign_exports(both, mixed, claims(complete=False))
+        kept, _ = assign_exports(both, mixed, requests(complete=False))
         self.assertEqual([one.address for one in kept], ["2001:db8::9"])
 
     def test_what_names_no_port_is_closed(self) -> None:
         """Under the closed policy nothing but pods is open as a whole: not by a slice, not by a record of before."""
         closed = attrs.evolve(POLICY, closed=True)
-        wanted = claims(("192.0.2.9", ""), ("192.0.2.8", ""), ("192.0.2.8", "TCP/80"), ("10.65.0.9", ""))
+        wanted = requests(("192.0.2.9", ""), ("192.0.2.8", ""), ("192.0.2.8", "TCP/80"), ("10.65.0.9", ""))
         exports, without = assign_exports(closed, [], wanted)
         self.assertEqual([(one.address, one.ports) for one in exports], [("10.65.0.9", []), ("192.0.2.8", ["TCP/80"])])
         self.assertEqual(without, [])
@@ -212,13 +212,13 @@ class AssignExportsTests(SynchronousTestCase):
         self.assertEqual(export_refusal("192.0.2.9", POLICY, whole=True), "")
         held, _ = assign_exports(POLICY, [], wanted)
         self.assertEqual([one.address for one in held if not one.ports], ["10.65.0.9", "192.0.2.8", "192.0.2.9"])
-        narrowed, _ = assign_exports(closed, held, claims(("192.0.2.8", "TCP/80"), complete=False))
+        narrowed, _ = assign_exports(closed, held, requests(("192.0.2.8", "TCP/80"), complete=False))
         self.assertEqual([(one.address, one.ports) for one in narrowed], [("10.65.0.9", []), ("192.0.2.8", ["TCP/80"])])
 
     def test_a_lost_record_is_made_again_as_it_was(self) -> None:
         """The place follows from the address: also after others came and went meanwhile."""
-        first, _ = assign_exports(POLICY, [], claims(("192.0.2.9", "TCP/80")))
-        second, _ = assign_exports(POLICY, [], claims(("192.0.2.9", "TCP/80"), ("192.0.2.10", "TCP/80")))
+        first, _ = assign_exports(POLICY, [], requests(("192.0.2.9", "TCP/80")))
+        second, _ = assign_exports(POLICY, [], requests(("192.0.2.9", "TCP/80"), ("192.0.2.10", "TCP/80")))
         self.assertIn(first[0], second)
 
     def test_as_the_peer_calls_them(self) -> None:
@@ -273,12 +273,12 @@ class FewRecords:
 
 
 class Reflection:
-    """Claims what a test says."""
+    """Asks for what a test says."""
 
     def __init__(self) -> None:
-        self.wanted = claims()
+        self.wanted = requests()
 
-    def claims(self, peer: ClusterID) -> Claims:
+    def export_requests(self, peer: ClusterID) -> ExportRequests:
         return self.wanted
 
     def network_changed(self) -> None:
@@ -314,14 +314,14 @@ class ExportedAddressesTests(SynchronousTestCase):
         ):
             answers = self.exporting.seen(self.turin, address), self.exporting.is_single(self.turin, address)
             self.assertEqual(answers, (seen, single), address)
-        self.user.wanted = claims(("10.64.0.9", "TCP/80"), ("192.0.2.9", "TCP/80"))
+        self.user.wanted = requests(("10.64.0.9", "TCP/80"), ("192.0.2.9", "TCP/80"))
         given = {one.address: one.external for one in self.reconcile(self.turin)}
         for address in ("10.64.0.9", "192.0.2.9"):
             seen = self.exporting.seen(self.turin, address)
             self.assertEqual(seen, given[address].replace("10.70.", "10.74."))
             self.assertEqual(self.exporting.seen(self.milan, address), "10.201.0.9" if address[:5] == "10.64" else "")
 
-    def test_an_unknown_peer_reaches_nothing_and_claims_nothing(self) -> None:
+    def test_an_unknown_peer_reaches_nothing_and_gets_nothing(self) -> None:
         """A peer without a record, and one that has not said how it sees us."""
         stranger = ClusterID("paris")
         self.assertEqual(self.exporting.seen(stranger, "10.201.0.5"), "")
@@ -330,14 +330,14 @@ class ExportedAddressesTests(SynchronousTestCase):
         self.records.all["turin"] = silent
         self.assertFalse(self.exporting.is_single(self.turin, "192.0.2.9"))
 
-    def test_a_claim_waits_for_a_free_address(self) -> None:
-        """The claim stays, so that it has its turn when another one goes."""
+    def test_a_request_waits_for_a_free_address(self) -> None:
+        """The request stays, so that it has its turn when another one goes."""
         self.own = attrs.evolve(self.own, external=net("10.70.0.0/30"))
-        self.user.wanted = claims(("192.0.2.1", ""), ("192.0.2.2", ""))
+        self.user.wanted = requests(("192.0.2.1", ""), ("192.0.2.2", ""))
         for _ in range(3):
             self.assertEqual([one.address for one in self.reconcile(self.turin)], ["192.0.2.1"])
             self.assertEqual(self.exporting.objection(self.turin, "192.0.2.2"), "")
-        self.user.wanted = claims(("192.0.2.2", ""))
+        self.user.wanted = requests(("192.0.2.2", ""))
         self.assertEqual([one.address for one in self.reconcile(self.turin)], ["192.0.2.2"])
 
     def test_a_refused_address_has_a_reason(self) -> None:
@@ -346,14 +346,14 @@ class ExportedAddressesTests(SynchronousTestCase):
         self.reconcile(self.turin)
         self.assertIn("own host or link", self.exporting.objection(self.turin, "127.0.0.1"))
 
-    def test_a_claim_without_ports_is_refused_when_closed(self) -> None:
+    def test_a_request_without_ports_is_refused_when_closed(self) -> None:
         """Under the closed policy; one slice that names a port is enough."""
         records: Any = self.records
         self.exporting = ExportedAddresses(records, user=self.user, closed=True)
-        self.user.wanted = claims(("192.0.2.2", ""))
+        self.user.wanted = requests(("192.0.2.2", ""))
         self.assertEqual(self.reconcile(self.turin), [])
         self.assertIn("names no port", self.exporting.objection(self.turin, "192.0.2.2"))
-        self.user.wanted = claims(("192.0.2.2", ""), ("192.0.2.2", "TCP/80"))
+        self.user.wanted = requests(("192.0.2.2", ""), ("192.0.2.2", "TCP/80"))
         self.assertEqual([one.ports for one in self.reconcile(self.turin)], [["TCP/80"]])
         self.assertEqual(self.exporting.objection(self.turin, "192.0.2.2"), "")
 

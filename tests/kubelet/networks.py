@@ -85,8 +85,8 @@ class OneNetwork:
     def to(self, lender: ClusterID) -> LenderNetwork:
         return self.network
 
-    def claims_changed(self) -> None:
-        """Nobody reads the claims."""
+    def export_requests_changed(self) -> None:
+        """Nobody reads the requests."""
 
 
 class Services(NoHomeServices):

@@ -294,7 +294,7 @@ class SharedLenderTests(sandboxes.Sandboxes, cases.KubeletSides):
 
         async def known() -> bool:
             is_mapped = (await self.table())["spec"]["nattingTable"] == {self.space: self.remote}
-            return is_mapped and self.kubelets.claims(self.peer).complete
+            return is_mapped and self.kubelets.export_requests(self.peer).complete
 
         await self.eventually(known)
 

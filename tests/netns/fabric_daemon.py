@@ -1,6 +1,6 @@
 """The network fabric alone, as a process: arguments kubeconfig, this host's address, further settings as JSON.
 
-What reflection would claim stands in a file beside the kubeconfig, which is read again and again: lists of pairs
+What reflection would ask for stands in a file beside the kubeconfig, which is read again and again: lists of pairs
 (address, port) by peer. While there is none, nothing is known.
 
 SIGTERM stops it as the daemon would; with the further argument ``remove`` it removes all there is of it and ends.
@@ -35,21 +35,21 @@ from liqod.kube.cache.shared_informers import Informers  # noqa: E402
 from liqod.kube.client import Client  # noqa: E402
 from liqod.kube.connection.config import load  # noqa: E402
 from liqod.model.ids import ClusterID  # noqa: E402
-from liqod.model.records.network import Claims  # noqa: E402
+from liqod.model.records.network import ExportRequests  # noqa: E402
 
 
-class FileClaims:
-    """Claims as a file says them."""
+class FileExportRequests:
+    """Requests as a file has them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._said: str | None = None
 
-    def claims(self, peer: ClusterID) -> Claims:
-        """Return the claims for a peer."""
+    def export_requests(self, peer: ClusterID) -> ExportRequests:
+        """Return the requests for a peer."""
         if self._said is None:
-            return Claims()
-        return Claims(frozenset((one, two) for one, two in json.loads(self._said).get(peer, [])), complete=True)
+            return ExportRequests()
+        return ExportRequests(frozenset((one, two) for one, two in json.loads(self._said).get(peer, [])), complete=True)
 
     def network_changed(self) -> None:
         """Ignore it: a file depends on no network."""
@@ -85,12 +85,12 @@ def main(kubeconfig: str, address: str, options: str, *words: str) -> None:
     elif settings.daemon.role == "network":
         fabric = RecordedFabric(host)
     else:
-        claims = FileClaims(Path(kubeconfig).with_suffix(".claims"))
+        requests = FileExportRequests(Path(kubeconfig).with_suffix(".exports"))
         # The networks of this cluster are a fact, which another part finds out.
         services.append(FactsController(host.reactor, client, informers, settings, host=address))
         fabric = Fabric(host)
-        fabric.attach(claims)
-        LoopingCall(claims.read, fabric.refresh).start(0.2)
+        fabric.attach(requests)
+        LoopingCall(requests.read, fabric.refresh).start(0.2)
     if words == ("remove",):
         ending = Deferred.fromCoroutine(fabric.remove_all())
         ending.addErrback(lambda failure: log.err(failure, "not removed"))

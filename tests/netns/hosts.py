@@ -464,13 +464,13 @@ class Hosts:
             if self.dual:
                 self.add_pod(at, "own-six", "fd00:201::2")
 
-    def claim(self, at: str, claims: dict[str, list[tuple[str, str]]] | None) -> None:
+    def request_exports(self, at: str, requests: dict[str, list[tuple[str, str]]] | None) -> None:
         """Have reflection of a cluster ask for addresses, by peer; None: nothing is known any more."""
-        path = self.directory / f"{at}.claims"
-        if claims is None:
+        path = self.directory / f"{at}.exports"
+        if requests is None:
             path.unlink(missing_ok=True)
         else:
-            path.with_suffix(".new").write_text(json.dumps(claims))
+            path.with_suffix(".new").write_text(json.dumps(requests))
             path.with_suffix(".new").rename(path)
 
     def exported(self, at: str, peer: str, address: str) -> str:

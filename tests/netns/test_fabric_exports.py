@@ -84,7 +84,7 @@ class ExportTests(ExportSteps):
         for port in (OPEN, SHUT):
             self.serve(self.hosts.lan.inside("lan"), port)
             self.serve(self.hosts.inside("a"), port)
-        self.hosts.claim("a", {"b": [(API, f"TCP/{OPEN}"), (host, f"TCP/{OPEN}"), ("169.254.169.254", "")]})
+        self.hosts.request_exports("a", {"b": [(API, f"TCP/{OPEN}"), (host, f"TCP/{OPEN}"), ("169.254.169.254", "")]})
         # The machine knows no pod of a peer: it answers the host.
         self.assertEqual(self.reached("a", "b", API, OPEN)["seen"], host)
         self.assertEqual(self.reached("a", "b", host, OPEN)["seen"], self.hosts.seen("a", "b"))
@@ -97,11 +97,11 @@ class ExportTests(ExportSteps):
         kept = self.keep_single("b", outside, 8)
         # Until all is known again after a crash nothing is released.
         self.hosts.kill("a")
-        self.hosts.claim("a", None)
+        self.hosts.request_exports("a", None)
         self.hosts.start("a")
         self.assertLess(self.silence(kept), 5)
         self.assertEqual(self.hosts.exported("a", "b", API), outside)
-        self.hosts.claim("a", {"b": []})
+        self.hosts.request_exports("a", {"b": []})
         eventually("the end of it", lambda: "real_" not in self.rules("a"))
         self.refused(("b", outside, OPEN), ("b", inside, OPEN))
 
@@ -121,14 +121,14 @@ class ExportTests(ExportSteps):
     def test_a_pod_at_one_peer_is_reached_from_another_through_here(self) -> None:
         """By an address of this cluster; the pod sees this cluster's, and what was not exported does not pass."""
         pod = self.hosts.seen("a", "b")
-        self.hosts.claim("a", {"c": [(pod, f"TCP/{PORT}")]})
+        self.hosts.request_exports("a", {"c": [(pod, f"TCP/{PORT}")]})
         answer = self.reached("a", "c", pod, PORT)
         self.assertEqual(answer["seen"], self.hosts.gateway("b", "a"))
         address = self.hosts.exported("a", "c", pod)
         self.assertTrue(self.call("c", address, PORT, 5_000_000)["whole"])
         # The way back is no way in: b got nothing of c's.
         self.refused(("b", self.tried("b", "c", address, of="a"), PORT))
-        self.hosts.claim("a", {})
+        self.hosts.request_exports("a", {})
         eventually("the end of it", lambda: "real_" not in self.rules("a"))
         self.refused(("c", address, PORT))
 
@@ -153,7 +153,9 @@ class SixTests(ExportSteps):
         self.serve(self.hosts.lan.inside("lan"), OPEN)
         pod = self.hosts.seen_six("a", "b")
         unnamed = "fd98::77"
-        self.hosts.claim("a", {"b": [(host, port), (API, port), (unnamed, "")], "c": [(pod, ""), (API, port)]})
+        self.hosts.request_exports(
+            "a", {"b": [(host, port), (API, port), (unnamed, "")], "c": [(pod, ""), (API, port)]}
+        )
         self.assertEqual(self.reached("a", "b", host, OPEN)["seen"], self.hosts.seen_six("a", "b"))
         self.assertEqual(self.reached("a", "b", API, OPEN)["seen"], self.hosts.lan.addresses["a"])
         self.assertTrue(self.reached("a", "c", API, OPEN)["whole"])

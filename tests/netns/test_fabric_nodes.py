@@ -77,7 +77,7 @@ class TwoHostsTests(FabricTests):
 
         # But for those that are exported, at the ports that were named.
         here = self.hosts.lan.addresses[SECOND]
-        self.hosts.claim("a", {"b": [(here, "TCP/7001")]})
+        self.hosts.request_exports("a", {"b": [(here, "TCP/7001")]})
         eventually("the export", lambda: self.hosts.exported("a", "b", here))
         exported = self.hosts.exported("a", "b", here)
 

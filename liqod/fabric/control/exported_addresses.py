@@ -13,8 +13,8 @@ from liqod.fabric.control.agreement.exports import ExportPolicy, assign_exports,
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import (
     AddressMap,
-    Claims,
     Export,
+    ExportRequests,
     Network,
     NetworkConfig,
     exported_addresses,
@@ -26,8 +26,8 @@ from liqod.model.records.network import (
 class NetworkUser(Protocol):
     """The rest of the daemon, as the network sees it: ``kubelet.service.Kubelets``."""
 
-    def claims(self, peer: ClusterID) -> Claims:
-        """Return the single addresses that a peer has to reach here: reflection claims them."""
+    def export_requests(self, peer: ClusterID) -> ExportRequests:
+        """Return the single addresses that a peer has to reach here: reflection asks for them."""
         ...
 
     def network_changed(self) -> None:
@@ -36,11 +36,11 @@ class NetworkUser(Protocol):
 
 
 class NoUser:
-    """Claims nothing, and does not know whether there is more: what was exported stays."""
+    """Asks for nothing, and does not know whether there is more: what was exported stays."""
 
-    def claims(self, peer: ClusterID) -> Claims:
-        """Return incomplete claims of nothing."""
-        return Claims()
+    def export_requests(self, peer: ClusterID) -> ExportRequests:
+        """Return that nothing is asked for, so far."""
+        return ExportRequests()
 
     def network_changed(self) -> None:
         """Ignore it."""
@@ -77,7 +77,7 @@ class _Peer:
     """What was derived for one peer, and what from: exports from ``inputs``, whose first is the policy."""
 
     view: _View | None = None
-    inputs: tuple[ExportPolicy, Sequence[Export], Claims] | None = None
+    inputs: tuple[ExportPolicy, Sequence[Export], ExportRequests] | None = None
     unnamed: frozenset[str] = frozenset()
     exports: list[Export] = attrs.Factory(list)
     left_out: list[str] = attrs.Factory(list)
@@ -88,7 +88,7 @@ class _Peer:
 
 
 class ExportedAddresses:
-    """The addresses that peers reach here besides pods; ``user`` claims those that a peer has to reach.
+    """The addresses that peers reach here besides pods; ``user`` asks for those that a peer has to reach.
 
     ``closed`` is the policy: nothing is open as a whole but pods.
     """
@@ -107,7 +107,7 @@ class ExportedAddresses:
         return "" if view is None else view.pod(address) or view.singles.get(address, "")
 
     def is_single(self, peer: ClusterID, address: str) -> bool:
-        """Return whether an address has to be claimed to be reached: it is neither of our pods nor of the peer's."""
+        """Return whether an address has to be exported to be reached: it is neither of our pods nor of the peer's."""
         view = self._view(peer)
         return view is not None and bool(view.config.status.ack.pod_cidrs) and not view.pod(address)
 
@@ -122,7 +122,7 @@ class ExportedAddresses:
         return known.view
 
     def objection(self, peer: ClusterID, address: str) -> str:
-        """Return why a peer cannot reach an address that has to be claimed, as the rest of a sentence; or nothing."""
+        """Return why a peer cannot reach an address that has to be exported, as the rest of a sentence; or nothing."""
         known = self._peers.get(peer) or _Peer()
         if known.policy is None:
             return ""
@@ -137,7 +137,7 @@ class ExportedAddresses:
         """Return the exports to write to the record of a peer."""
         peer = ClusterID(config.metadata.name)
         policy = _policy(local, config, self._records.configs(), closed=self._closed)
-        inputs = policy, config.spec.exports, self.user.claims(peer)
+        inputs = policy, config.spec.exports, self.user.export_requests(peer)
         known = self._peers.setdefault(peer, _Peer())
         if known.inputs == inputs:
             return known.exports

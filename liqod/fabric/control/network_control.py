@@ -107,7 +107,7 @@ class NetworkControl:
     def export_address(self, peer: ClusterID, address: str) -> str:
         """Return how a peer's pods reach one of our pod addresses; empty while that is not known.
 
-        Other addresses have one only where they were claimed: ``exports`` has those.
+        Other addresses have one only where they were asked for: ``exports`` has those.
         """
         config = self._records.config(peer)
         return own_addresses(config).seen(address) if config is not None else ""

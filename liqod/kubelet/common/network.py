@@ -51,12 +51,12 @@ class LenderNetwork(Protocol):
         """Return the address by which the lender's pods reach an endpoint of this cluster (a pod or another host)."""
         ...
 
-    def must_be_claimed(self, address: str) -> bool:
-        """Return whether an endpoint's address is reachable only after a claim (``Kubelets.claims``)."""
+    def must_be_exported(self, address: str) -> bool:
+        """Return whether an endpoint's address is reachable only once it is exported (``Kubelets.export_requests``)."""
         ...
 
     def objection(self, address: str) -> str:
-        """Return why a claimed address will not be reachable, as the rest of a sentence; empty if it will be."""
+        """Return why a requested address will not be reachable, as the rest of a sentence; empty if it will be."""
         ...
 
     def families(self) -> frozenset[str]:
@@ -65,7 +65,7 @@ class LenderNetwork(Protocol):
 
 
 class OwnNetworkCheck(Protocol):
-    """This cluster's own networks: where no tunnel translates addresses, a lender could claim theirs."""
+    """This cluster's own networks: where no tunnel translates addresses, a lender could name theirs."""
 
     @property
     def revision(self) -> Latest[int]:
@@ -84,8 +84,8 @@ class LenderNetworks(Protocol):
         """Return the network to one lender."""
         ...
 
-    def claims_changed(self) -> None:
-        """Notify that the set of claimed addresses changed (``Kubelets.claims``)."""
+    def export_requests_changed(self) -> None:
+        """Notify that the set of requested addresses changed (``Kubelets.export_requests``)."""
         ...
 
 
@@ -127,7 +127,7 @@ class NoNetwork:
         """Return the address unchanged."""
         return address
 
-    def must_be_claimed(self, address: str) -> bool:
+    def must_be_exported(self, address: str) -> bool:
         """Return False: nothing translates addresses."""
         return False
 
@@ -150,5 +150,5 @@ class NoNetworks:
         """Return the network without a tunnel."""
         return NoNetwork(self._own)
 
-    def claims_changed(self) -> None:
-        """Do nothing: no address must be claimed."""
+    def export_requests_changed(self) -> None:
+        """Do nothing: no address must be exported."""

@@ -50,8 +50,8 @@ class Kind:
     difference is in an immutable field, so the object must be re-created. ``pause``: minimum seconds between two writes
     of one object. ``setting``: the name in the configuration. ``unless``: objects of ours with this label are not
     reflected ones. ``objection``: why an object of ours may not be updated. ``lasting``: objects at the lender hold
-    data and are kept when they are no longer desired. ``has_claims``: objects contain addresses that the lender's pods
-    must reach.
+    data and are kept when they are no longer desired. ``requests_exports``: objects contain addresses that the
+    lender's pods must reach.
     """
 
     setting: str
@@ -68,7 +68,7 @@ class Kind:
     unless: str = ""
     objection: Callable[[Reflectable, DesiredObject], str] = _no_objection
     lasting: bool = False
-    has_claims: bool = False
+    requests_exports: bool = False
 
 
 CONFIGMAP: Final = Kind(
@@ -116,7 +116,7 @@ ENDPOINTSLICE: Final = Kind(
     endpointslice.observe,
     pause=SLICE_PAUSE,
     unless=HOME_API_LABEL,
-    has_claims=True,
+    requests_exports=True,
 )
 CLAIM: Final = Kind(
     "persistentvolumeclaim",

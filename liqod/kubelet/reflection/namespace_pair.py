@@ -29,7 +29,7 @@ Addresses = frozenset[tuple[str, str]]
 class TrackedObject:
     """The record of one object between reconciles; after a restart it is rebuilt from the observed state."""
 
-    claims: Addresses | None = None
+    exports: Addresses | None = None
     """The single addresses that the lender's pods must reach for it; None: it was not forged yet."""
     objections: tuple[str, ...] = ()
     """The parts that are permanently not reflected and for which events were recorded."""
@@ -98,16 +98,16 @@ class NamespacePair(MultiService):
         return self.home.synced and self.there.synced
 
     @property
-    def claims(self) -> Addresses:
-        """The addresses claimed for all objects."""
-        return frozenset().union(*(tracked.claims or () for tracked in self.tracked.values()))
+    def exports(self) -> Addresses:
+        """The addresses requested for all objects."""
+        return frozenset().union(*(tracked.exports or () for tracked in self.tracked.values()))
 
     @property
-    def claims_complete(self) -> bool:
-        """Whether the claims of every home object are known."""
+    def requests_complete(self) -> bool:
+        """Whether the requests of every home object are known."""
         known = self.tracked
         return self.synced and all(
-            (tracked := known.get(each.metadata.name)) is not None and tracked.claims is not None
+            (tracked := known.get(each.metadata.name)) is not None and tracked.exports is not None
             for each in self.home.items()
         )
 

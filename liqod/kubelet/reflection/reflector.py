@@ -35,7 +35,7 @@ from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.ids import Key
 from liqod.model.names import REFLECTION_MANAGER
 from liqod.model.objects.portable_metadata import METADATA_POLICY
-from liqod.model.records.network import Claims
+from liqod.model.records.network import ExportRequests
 
 INCOMPLETE_RETRY: Final = 5.0
 """Seconds until an incomplete object, a part of which is not known yet, is forged again."""
@@ -56,8 +56,8 @@ class ReflectorContext(Protocol):
         """Notify that a namespace which the lender granted does not exist there (404)."""
         ...
 
-    def claims_changed(self) -> None:
-        """Notify that the set of claimed addresses changed."""
+    def export_requests_changed(self) -> None:
+        """Notify that the set of requested addresses changed."""
         ...
 
 
@@ -131,18 +131,18 @@ class Reflector(Controller[Key]):
         if pair is not None:
             self._gate.forget_namespace(self.kind.home.plural, local)
             self._tasks.spawn(_stopped(pair), f"closing the watches of {self.kind.home.plural} in {local}")
-            if pair.claims:
-                self._surroundings.claims_changed()
+            if pair.exports:
+                self._surroundings.export_requests_changed()
 
     def pair(self, local: str) -> NamespacePair | None:
         """Return the pair of caches of a namespace; None if it is not reflected."""
         return self._pairs.get(local)
 
-    def claims(self, namespaces: Iterable[str]) -> Claims:
-        """Return the claimed addresses; complete when every object of these namespaces was forged once."""
+    def export_requests(self, namespaces: Iterable[str]) -> ExportRequests:
+        """Return the requested addresses; complete when every object of these namespaces was forged once."""
         pairs = [self._pairs.get(local) for local in namespaces]
-        claimed: frozenset[tuple[str, str]] = frozenset().union(*(pair.claims for pair in pairs if pair is not None))
-        return Claims(claimed, all(pair is not None and pair.claims_complete for pair in pairs))
+        requested: frozenset[tuple[str, str]] = frozenset().union(*(pair.exports for pair in pairs if pair is not None))
+        return ExportRequests(requested, all(pair is not None and pair.requests_complete for pair in pairs))
 
     def enqueue_all(self, keep: Callable[[Reflectable], bool] = lambda _: True, namespaces: Iterable[str] = ()) -> None:
         """Enqueue the home objects that ``keep`` selects, in all open namespaces or in the given ones."""
@@ -180,7 +180,7 @@ class Reflector(Controller[Key]):
         if tracked.portable_only and isinstance(desired, DesiredObject):
             desired = portable_only(desired)
         seen = _Object(key, pair, tracked, home, self.kind.name_there(key.name, self._context), desired)
-        self._note_claims(seen)
+        self._record_export_requests(seen)
         self._note_objections(seen)
         there = pair.at_lender(seen.name)
         if home is None and there is None:
@@ -276,16 +276,16 @@ class Reflector(Controller[Key]):
         self._write_limiter.failed(seen.key, delay, now)
         return After(delay)
 
-    # Claims and events
+    # Addresses to be exported, and events
 
-    def _note_claims(self, seen: _Object) -> None:
-        if not self.kind.has_claims:
+    def _record_export_requests(self, seen: _Object) -> None:
+        if not self.kind.requests_exports:
             return
-        claims = seen.desired.claims if isinstance(seen.desired, DesiredObject) else frozenset()
-        before = seen.tracked.claims or frozenset()
-        seen.tracked.claims = None if seen.home is None else claims
-        if claims != before:
-            self._surroundings.claims_changed()
+        exports = seen.desired.exports if isinstance(seen.desired, DesiredObject) else frozenset()
+        before = seen.tracked.exports or frozenset()
+        seen.tracked.exports = None if seen.home is None else exports
+        if exports != before:
+            self._surroundings.export_requests_changed()
 
     def _note_objections(self, seen: _Object) -> None:
         """Record an event, once, when the object or a part of it is permanently not reflected."""

@@ -33,7 +33,7 @@ from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, SERVICE_NAME_LABEL
 from liqod.model.objects.meta import Object
-from liqod.model.records.network import Claims
+from liqod.model.records.network import ExportRequests
 
 
 class Storage(Protocol):
@@ -85,7 +85,7 @@ class Reflection(MultiService):
 
     Objects of a namespace are reflected by the elected one of the lender's virtual kubelets, events of pods by each
     for its own. ``nodes`` are the virtual nodes of the home cluster, ``pods`` those on the virtual node.
-    ``claims_revision`` changes whenever the set of claimed addresses changes.
+    ``export_requests_revision`` changes whenever the set of requested addresses changes.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Reflection(MultiService):
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__()
-        self.claims_revision: Latest[int] = Latest(0)
+        self.export_requests_revision: Latest[int] = Latest(0)
         self._locations = locations
         self._context = context
         self._object_context = context
@@ -170,23 +170,23 @@ class Reflection(MultiService):
             leave()
         return stopping
 
-    def claims(self) -> dict[str, Claims]:
+    def export_requests(self) -> dict[str, ExportRequests]:
         """Return the single addresses that the lender's pods must reach, by home namespace of the natting table."""
         namespaces = self._namespaces.mappings()
         if ENDPOINTSLICE not in self.reflectors:
-            return dict.fromkeys(namespaces, Claims(complete=True))
-        return {local: self._claims_in(local) for local in namespaces}
+            return dict.fromkeys(namespaces, ExportRequests(complete=True))
+        return {local: self._export_requests_in(local) for local in namespaces}
 
-    def _claims_in(self, local: str) -> Claims:
+    def _export_requests_in(self, local: str) -> ExportRequests:
         slices = self.reflectors[ENDPOINTSLICE]
         if slices.pair(local) is None and self._namespaces.is_name_refused(local):
             # It is not reflected, and without pods it is never asked for again.
-            return Claims(complete=True)
-        return slices.claims([local])
+            return ExportRequests(complete=True)
+        return slices.export_requests([local])
 
     @property
     def table_synced(self) -> bool:
-        """Whether ``claims`` has all namespaces."""
+        """Whether ``export_requests`` has all namespaces."""
         return self._namespaces.table_synced
 
     def _addresses_changed(self) -> None:
@@ -294,9 +294,9 @@ class Reflection(MultiService):
         """Request a namespace again that the lender granted and no longer has."""
         self._namespaces.request_again(local)
 
-    def claims_changed(self) -> None:
-        """Increase ``claims_revision``: the set of claimed addresses changed."""
-        self.claims_revision.set(self.claims_revision.value + 1)
+    def export_requests_changed(self) -> None:
+        """Increase ``export_requests_revision``: the set of requested addresses changed."""
+        self.export_requests_revision.set(self.export_requests_revision.value + 1)
 
     def _service_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:
         """Enqueue the slices of a service whose annotations changed, which apply to its slices too."""

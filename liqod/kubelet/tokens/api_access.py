@@ -31,7 +31,7 @@ from liqod.kubelet.tokens.api_service import NAME, ApiService, Reach
 from liqod.model.ids import Key
 from liqod.model.names import HOME_API_LABEL, REFLECTION_MANAGER
 from liqod.model.objects.meta import Object, label_selector
-from liqod.model.records.network import Claims
+from liqod.model.records.network import ExportRequests
 from liqod.model.records.views import ShadowEndpointSlice
 
 T = TypeVar("T", bound=Object)
@@ -92,7 +92,7 @@ def _forgetting(cache: MutationCache[T]) -> Callable[[Key, object, object], None
 class HomeApiAccess(Controller[str]):
     """Reconciles the service and its slice in the remote namespace of each home namespace, by its local name.
 
-    ``state``: whether pods at the lender reach the API server. ``claimed`` changes with what must be exported for that.
+    ``state``: whether pods at the lender reach the API server. ``exports`` changes with what must be exported for that.
     The addresses of the services are in ``context.services.api_addresses``. While there is no tunnel nothing is made or
     watched: pods call the API server's own address. Whether there is one may be decided while this runs.
     """
@@ -112,7 +112,7 @@ class HomeApiAccess(Controller[str]):
         super().__init__(clock, subject=f"at {context.lender}", metrics=metrics)
         self._has_tunnel = context.network.is_managed
         self.state: Latest[Readiness | None] = Latest(_UNUSED if self._has_tunnel else api_service.WITHOUT_TUNNEL)
-        self.claimed: Latest[Claims] = Latest(Claims())
+        self.exports: Latest[ExportRequests] = Latest(ExportRequests())
         self._context = context
         self._home_api = home_api
         self._namespaces = namespaces
@@ -133,12 +133,12 @@ class HomeApiAccess(Controller[str]):
         self._follow_tunnel()
         self._unsubscribe.append(self._namespaces.subscribe(self._namespace_changed))
 
-    def claims(self) -> Claims:
+    def export_requests(self) -> ExportRequests:
         """Return the addresses of the home API server that the lender's pods must reach, as far as known."""
         if not (self._namespaces.table_synced and self._home_api.slices.synced):
-            return Claims()
+            return ExportRequests()
         is_used = bool(self._namespaces.mappings())
-        return Claims(self._reach().claims if is_used else frozenset(), complete=True)
+        return ExportRequests(self._reach().exports if is_used else frozenset(), complete=True)
 
     def _reach(self) -> Reach:
         return api_service.reach(self._home_api.own_server(), self._context.network)
@@ -218,7 +218,7 @@ class HomeApiAccess(Controller[str]):
         self._refresh()
 
     def _refresh(self) -> None:
-        self.claimed.set(self.claims())
+        self.exports.set(self.export_requests())
         if not self._has_tunnel:
             self.state.set(api_service.WITHOUT_TUNNEL)
         elif self._watched and self._home_api.slices.synced:

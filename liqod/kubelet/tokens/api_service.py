@@ -43,13 +43,13 @@ class ApiService(Object, frozen=True):
 class Reach:
     """How a lender's pods reach the home API server through the tunnel.
 
-    ``addresses`` are those that they call, of one IP version; ``claims`` what must be exported for it; ``objections``
+    ``addresses`` are those that they call, of one IP version; ``exports`` what must be exported for it; ``objections``
     why an address will never be reached; ``is_waiting``: an address is not exported yet.
     """
 
     addresses: tuple[str, ...] = ()
     port: int = PORT
-    claims: frozenset[tuple[str, str]] = frozenset()
+    exports: frozenset[tuple[str, str]] = frozenset()
     objections: tuple[str, ...] = ()
     is_waiting: bool = False
 
@@ -62,13 +62,13 @@ class Reach:
 def reach(server: ApiServer, network: LenderNetwork) -> Reach:
     """Return how the lender's pods reach the home API server; a service has endpoints of one IP version."""
     own = [address for address in server.addresses if _family(address) == _family(server.addresses[0])]
-    claimed = [address for address in own if network.must_be_claimed(address)]
-    never = {address: why for address in claimed if (why := network.objection(address))}
+    requested = [address for address in own if network.must_be_exported(address)]
+    never = {address: why for address in requested if (why := network.objection(address))}
     seen = [network.endpoint_to_lender(address) for address in own if address not in never]
     return Reach(
         addresses=tuple(address for address in seen if address),
         port=server.port,
-        claims=frozenset((address, f"TCP/{server.port}") for address in claimed if address not in never),
+        exports=frozenset((address, f"TCP/{server.port}") for address in requested if address not in never),
         objections=tuple(f"the address {address} {why}" for address, why in never.items()),
         is_waiting=not all(seen),
     )

@@ -252,7 +252,7 @@ MAX_HOST_NETWORKS: Final = 1024
 
 
 @attrs.frozen
-class Claims:
+class ExportRequests:
     """The addresses of other than our pods that a peer has to reach, each with what is called there ("TCP/80").
 
     A pair without that text asks for everything at the address. While they are not ``complete`` there may be more.

@@ -262,7 +262,7 @@ class OffloadingStatusTests(cases.KubeletSides):
         await self.gone(self.home, PODS, "web", self.space)
 
         async def known() -> bool:
-            return self.kubelets.claims(self.peer).complete
+            return self.kubelets.export_requests(self.peer).complete
 
         await self.eventually(known)
 

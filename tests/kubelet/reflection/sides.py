@@ -121,8 +121,8 @@ class Surroundings:
     def namespace_missing(self, local: str) -> None:
         self.sides.lost.append(local)
 
-    def claims_changed(self) -> None:
-        self.sides.claimed.append(self.sides.clock.seconds())
+    def export_requests_changed(self) -> None:
+        self.sides.requested.append(self.sides.clock.seconds())
 
 
 class Sides:
@@ -143,7 +143,7 @@ class Sides:
         health = LenderHealth(self.clock, Latest(None), 3600.0)
         health.request_succeeded()
         self.lost: list[str] = []
-        self.claimed: list[float] = []
+        self.requested: list[float] = []
         self.reflector = Reflector(
             self.clock,
             self.kind,

@@ -52,7 +52,7 @@ class Tunnel(NoNetwork):
     def endpoint_to_lender(self, address: str) -> str:
         return self.given.get(address, "")
 
-    def must_be_claimed(self, address: str) -> bool:
+    def must_be_exported(self, address: str) -> bool:
         return not address.startswith("10.1.")
 
     def objection(self, address: str) -> str:

@@ -1,9 +1,9 @@
 """Exported addresses, which a peer reaches by our external network: which are allowed, and their assignment. Pure.
 
-Reflection claims addresses of endpoints that are no pods of this cluster: machines outside, hosts of the cluster, pods
-at another peer. Each gets an address of the external network, for each peer separately. The search for a free one
-starts at a hash of the claimed address, so that a released one is not assigned to another soon, and a lost record is
-made again as it was. What is in the record stays until it is known that nobody claims it any more.
+Reflection asks for addresses of endpoints that are no pods of this cluster: machines outside, hosts of the cluster,
+pods at another peer. Each gets an address of the external network, for each peer separately. The search for a free one
+starts at a hash of the requested address, so that a released one is not assigned to another soon, and a lost record is
+made again as it was. What is in the record stays until it is known that nobody asks for it any more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from liqod.fabric.state.network import ExportedAddress
 from liqod.fabric.state.validation import MOST_EXPORTS, MOST_PORTS
 from liqod.model.addresses import Address, parse_ip
 from liqod.model.host_port import parse_port
-from liqod.model.records.network import Claims, Export, Network, shift
+from liqod.model.records.network import Export, ExportRequests, Network, shift
 from liqod.model.special_networks import special
 
 _PROTOCOLS: Final = {"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}
@@ -76,15 +76,15 @@ def export_refusal(text: str, policy: ExportPolicy, *, whole: bool = False) -> s
 
 
 def assign_exports(
-    policy: ExportPolicy, held: Sequence[Export], claims: Claims, most: int = MOST_EXPORTS
+    policy: ExportPolicy, held: Sequence[Export], requests: ExportRequests, most: int = MOST_EXPORTS
 ) -> tuple[list[Export], list[str]]:
-    """Return what is exported to a peer, by address, and the claimed addresses for which none is free.
+    """Return what is exported to a peer, by address, and the requested addresses for which none is free.
 
-    ``held`` are the exports in the record. Unclaimed ones are released once the claims are complete.
+    ``held`` are the exports in the record. Those that nobody asks for are released once the requests are complete.
     """
-    claimed = {
+    requested = {
         address: ports
-        for address, ports in _claimed_ports(claims, policy).items()
+        for address, ports in _requested_ports(requests, policy).items()
         if not export_refusal(address, policy, whole=not ports)
     }
     given: dict[str, Export] = {}
@@ -95,19 +95,19 @@ def assign_exports(
             continue
         # What was open as a whole under the policy `open` must not stay so under `closed`.
         refused = export_refusal(one.address, policy, whole=not one.ports)
-        # What is claimed was checked above; the rest stays only while not all claims are known.
-        if one.address in claimed or (not claims.complete and not refused):
-            before = None if claims.complete or refused else frozenset(one.ports)
-            given[one.address] = _export(one.address, one.external, claimed.get(one.address), before, policy)
+        # What is requested was checked above; the rest stays only while not all requests are known.
+        if one.address in requested or (not requests.complete and not refused):
+            before = None if requests.complete or refused else frozenset(one.ports)
+            given[one.address] = _export(one.address, one.external, requested.get(one.address), before, policy)
             taken[external].add(at)
-    left = sorted(claimed.keys() - given.keys())
+    left = sorted(requested.keys() - given.keys())
     for address in left:
         external = policy.external_for(ipaddress.ip_address(address))
         if external is None or len(given) >= most or len(taken[external]) >= _size(external):
             continue
         at = _first_free(address, taken[external], _size(external))
         taken[external].add(at)
-        given[address] = _export(address, str(external[at]), claimed[address], None, policy)
+        given[address] = _export(address, str(external[at]), requested[address], None, policy)
     return [given[address] for address in sorted(given)], [address for address in left if address not in given]
 
 
@@ -124,19 +124,19 @@ def exports_as_seen(exports: Iterable[Export], external: Network, seen: Network 
     )
 
 
-def unnamed(claims: Claims) -> frozenset[str]:
-    """Return the addresses for which no claim names a port."""
-    named = {address for address, port in claims.wanted if port}
-    return frozenset(address for address, _ in claims.wanted if address not in named)
+def unnamed(requests: ExportRequests) -> frozenset[str]:
+    """Return the addresses for which no request names a port."""
+    named = {address for address, port in requests.wanted if port}
+    return frozenset(address for address, _ in requests.wanted if address not in named)
 
 
-def _claimed_ports(claims: Claims, policy: ExportPolicy) -> Mapping[str, frozenset[str]]:
-    """Return the ports that are claimed, by address; none: all.
+def _requested_ports(requests: ExportRequests, policy: ExportPolicy) -> Mapping[str, frozenset[str]]:
+    """Return the ports that are requested, by address; none: all.
 
-    Under the policy `closed` only named ports are opened, also where another claim names none.
+    Under the policy `closed` only named ports are opened, also where another request names none.
     """
     found: dict[str, set[str]] = {}
-    for address, port in claims.wanted:
+    for address, port in requests.wanted:
         found.setdefault(address, set()).add(port)
     return {
         address: frozenset() if "" in ports and not policy.closed else frozenset(ports - {""})
@@ -145,10 +145,10 @@ def _claimed_ports(claims: Claims, policy: ExportPolicy) -> Mapping[str, frozens
 
 
 def _export(
-    address: str, external: str, claimed: frozenset[str] | None, before: frozenset[str] | None, policy: ExportPolicy
+    address: str, external: str, requested: frozenset[str] | None, before: frozenset[str] | None, policy: ExportPolicy
 ) -> Export:
-    """Return an export with the claimed ports, and those that it had while not all claims are known."""
-    several = [ports for ports in (claimed, before) if ports is not None]
+    """Return an export with the requested ports, and those that it had while not all requests are known."""
+    several = [ports for ports in (requested, before) if ports is not None]
     # Pods are reached as a whole, also those at another peer, like those of this cluster.
     whole = any(not ports for ports in several) or _inside(ipaddress.ip_address(address), policy.transit)
     ports = [] if whole else sorted(frozenset().union(*several))[:MOST_PORTS]

@@ -1,7 +1,7 @@
 """Forges ShadowEndpointSlices from EndpointSlices: the endpoints that the lender's own slices do not contain.
 
 Pods that run at the lender are in its own slices; all other endpoints are reflected with translated addresses.
-Addresses that are no pods of this cluster must be claimed, together with the ports of the slice.
+Addresses that are no pods of this cluster must be exported, together with the ports of the slice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from liqod.model.names import REFLECTED_SLICE, SERVICE_NAME_LABEL, SLICE_MANAGED
 _LEFT_OUT: Final = frozenset({"endpoints.kubernetes.io/last-change-trigger-time"})
 _CONDITIONS: Final = ("ready", "serving", "terminating")
 EVERYTHING: Final = ""
-"""The claim of all ports of an address."""
+"""The request for all ports of an address."""
 _PORT_FIELDS: Final = ("name", "port", "protocol", "appProtocol")
 
 
@@ -53,8 +53,8 @@ def _desired(home: EndpointSlice, inputs: ForgeInputs) -> DesiredObject:
     singles = set() if is_name else _singles(elsewhere, inputs.context)
     never = {address: why for address in sorted(singles) if (why := inputs.context.network.objection(address))}
     called = _called(content)
-    # With all ports the network decides whether the whole address may be opened, so it must see the claim.
-    claimed = singles if EVERYTHING in called else singles - never.keys()
+    # With all ports the network decides whether the whole address may be opened, so it must see the request.
+    requested = singles if EVERYTHING in called else singles - never.keys()
     endpoints = [e for e in (_endpoint(one, inputs.context, is_name) for one in elsewhere) if e is not None]
     left_out = [one for one in elsewhere if not never.keys().isdisjoint(one.get("addresses") or ())]
     template: dict[str, Any] = {"addressType": home.address_type}
@@ -70,18 +70,18 @@ def _desired(home: EndpointSlice, inputs: ForgeInputs) -> DesiredObject:
         left_out=_LEFT_OUT,
         idle=not endpoints,
         incomplete=len(endpoints) + len(left_out) < len(elsewhere),
-        claims=frozenset((address, port) for address in claimed for port in called),
+        exports=frozenset((address, port) for address in requested for port in called),
         objections=tuple(f"the endpoint {address} {why}" for address, why in never.items()),
     )
 
 
 def _singles(endpoints: Iterable[Mapping[str, Any]], context: Context) -> set[str]:
-    """Return the addresses that must be claimed so that the lender's pods reach them."""
+    """Return the addresses that must be exported so that the lender's pods reach them."""
     return {
         address
         for one in endpoints
         for address in one.get("addresses") or ()
-        if context.network.must_be_claimed(address)
+        if context.network.must_be_exported(address)
     }
 
 

@@ -42,8 +42,8 @@ class DesiredObject:
     """The desired object at the lender.
 
     ``incomplete``: a part is not known yet; forge it again later. ``idle``: the object is updated if it exists, but not
-    created. ``claims``: single addresses that the lender's pods must reach for it, with ports
-    (``model.records.network.Claims``). ``objections``: the parts that are permanently left out, and why.
+    created. ``exports``: single addresses that the lender's pods must reach for it, with ports
+    (``model.records.network.ExportRequests``). ``objections``: the parts that are permanently left out, and why.
     """
 
     labels: dict[str, str]
@@ -51,7 +51,7 @@ class DesiredObject:
     content: dict[str, Any]
     idle: bool = False
     incomplete: bool = False
-    claims: frozenset[tuple[str, str]] = frozenset()
+    exports: frozenset[tuple[str, str]] = frozenset()
     objections: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -132,7 +132,7 @@ def wanted(
     left_out: frozenset[str] = frozenset(),
     idle: bool = False,
     incomplete: bool = False,
-    claims: frozenset[tuple[str, str]] = frozenset(),
+    exports: frozenset[tuple[str, str]] = frozenset(),
     objections: tuple[str, ...] = (),
 ) -> DesiredObject:
     """Return the desired object: with ``labels`` besides the user's, and without the annotations in ``left_out``."""
@@ -150,7 +150,7 @@ def wanted(
         content=content,
         idle=idle,
         incomplete=incomplete,
-        claims=claims,
+        exports=exports,
         objections=objections,
     )
 

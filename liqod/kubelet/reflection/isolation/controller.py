@@ -32,7 +32,7 @@ from liqod.model.ids import Key
 from liqod.model.names import REFLECTION_MANAGER, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.records.home_policies import NAME, HomePoliciesSpec, WholePolicySet, digest_of
-from liqod.model.records.network import Claims
+from liqod.model.records.network import ExportRequests
 
 PAUSE: Final = 1.0
 """Seconds in which changes of pods and namespaces are gathered, and between two writes of one record."""
@@ -65,7 +65,7 @@ class HomePolicies(Controller[str]):
     ``context.policies`` says of a namespace whether its lender has the record, or takes none: to all virtual nodes of
     the lender, of which one writes it, in ``election``. ``exported`` and ``withheld`` are therefore those of all nodes:
     the addresses that are no pods and reached from there, and the labels that pods of any do not take along. While the
-    addresses are not complete, those that the record names stay in it: after a restart all are claimed again.
+    addresses are not complete, those that the record names stay in it: after a restart all are asked for again.
     """
 
     name = "home network policies"
@@ -80,7 +80,7 @@ class HomePolicies(Controller[str]):
         election: WriterElection,
         namespaces: NamespaceController,
         health: LenderHealth,
-        exported: Callable[[], Claims],
+        exported: Callable[[], ExportRequests],
         exports: Latest[int],
         withheld: Latest[frozenset[str]],
         workers: int,
@@ -235,14 +235,14 @@ class HomePolicies(Controller[str]):
         return self._pods.synced and self._all.synced
 
     def _record(self, local: str, specs: dict[str, Any], sent: _Sent) -> HomePoliciesSpec:
-        context, claims = self._context, self._exported()
+        context, requests = self._context, self._exported()
         all_of_them = self._all.items() if self._all is not None and sent.needs_home else []
-        exported = frozenset(address for address, _ in claims.wanted)
+        exported = frozenset(address for address, _ in requests.wanted)
         home = HomeSeen(
             namespaces={one.metadata.name: one.metadata.labels for one in all_of_them},
             pods=self._elsewhere,
             seen=context.network.endpoint_to_lender,
-            exported=tuple(exported if claims.complete else exported | sent.exported),
+            exported=tuple(exported if requests.complete else exported | sent.exported),
             withheld=tuple(self._withheld.value),
         )
         whole = record(local, specs, home)

@@ -20,7 +20,7 @@ from liqod.kubelet.reflection.isolation.controller import LOOKED_AT, HomePolicie
 from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Object
-from liqod.model.records.network import Claims
+from liqod.model.records.network import ExportRequests
 from tests.kube.cases import Answer
 from tests.kubelet.reflection.sides import Server
 
@@ -31,8 +31,8 @@ POLICY: dict[str, Any] = {
 }
 
 
-def claims(*exported: str, complete: bool = True) -> Claims:
-    return Claims(frozenset((one, "TCP/443") for one in exported), complete)
+def requests(*exported: str, complete: bool = True) -> ExportRequests:
+    return ExportRequests(frozenset((one, "TCP/443") for one in exported), complete)
 
 
 class Home(Server):
@@ -91,11 +91,11 @@ class RecordOfTwoNodesTests(SynchronousTestCase):
         self.taken: Latest[Any] = Latest({})
         self.withheld: Latest[frozenset[str]] = Latest(frozenset())
         self.exports: Latest[int] = Latest(0)
-        self.claims: dict[str, Claims] = {}
+        self.export_requests: dict[str, ExportRequests] = {}
 
     def node(self, name: str, *exported: str) -> Namespaces:
         """Run what keeps the record for one virtual node, which sees these addresses exported."""
-        self.claims.setdefault(name, claims(*exported))
+        self.export_requests.setdefault(name, requests(*exported))
         context = Context(ClusterID("home"), ClusterID("lender"), name, policies=self.taken)
         health = LenderHealth(self.clock, Latest(None), 36000.0)
         health.request_succeeded()
@@ -108,7 +108,7 @@ class RecordOfTwoNodesTests(SynchronousTestCase):
             election=self.election,
             namespaces=namespaces,
             health=health,
-            exported=lambda: self.claims[name],
+            exported=lambda: self.export_requests[name],
             exports=self.exports,
             withheld=self.withheld,
             workers=1,
@@ -160,11 +160,11 @@ class RecordOfTwoNodesTests(SynchronousTestCase):
         before = self.node("before", "192.0.2.9", "192.0.2.10")
         self.pass_time(5.0)
         before.leave()
-        self.claims["after"] = claims("192.0.2.11", complete=False)
+        self.export_requests["after"] = requests("192.0.2.11", complete=False)
         self.node("after")
         self.pass_time(5.0)
         self.assertEqual(self.mapped(), ["192.0.2.10", "192.0.2.11", "192.0.2.9"])
-        self.claims["after"] = claims("192.0.2.11", "192.0.2.9")
+        self.export_requests["after"] = requests("192.0.2.11", "192.0.2.9")
         self.exports.set(1)
         self.pass_time(5.0)
         self.assertEqual(self.mapped(), ["192.0.2.11", "192.0.2.9"])

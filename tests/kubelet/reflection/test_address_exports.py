@@ -1,4 +1,4 @@
-"""Endpoints that are no pods of home: claimed with their ports, waited for, released; what never goes is reported."""
+"""Endpoints that are no pods of home: requested with their ports, waited for, released; what never goes is reported."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Network(NoNetwork):
     def endpoint_to_lender(self, address: str) -> str:
         return address if address.startswith("10.1.") else self.given.get(address, "")
 
-    def must_be_claimed(self, address: str) -> bool:
+    def must_be_exported(self, address: str) -> bool:
         return not address.startswith("10.1.")
 
 
@@ -68,9 +68,9 @@ class ForgeTests(SynchronousTestCase):
     """What one slice asks for."""
 
     def test_the_table(self) -> None:
-        """Single addresses are claimed with the slice's ports, all where it names none; pods and names are not."""
+        """Single addresses are requested with the slice's ports, all where it names none; pods and names are not."""
         udp = {"port": 53, "protocol": "UDP"}
-        for body, claims, incomplete in (
+        for body, requests, incomplete in (
             (slice_of("10.1.0.5"), set(), False),
             (slice_of("192.0.2.9"), {("192.0.2.9", "TCP/5432")}, True),
             (slice_of("192.0.2.9", ports=(SQL, udp)), {("192.0.2.9", "TCP/5432"), ("192.0.2.9", "UDP/53")}, True),
@@ -83,7 +83,7 @@ class ForgeTests(SynchronousTestCase):
             ({**slice_of("db.example.com"), "addressType": "FQDN"}, set(), False),
         ):
             desired = wanted(body, Network())
-            self.assertEqual((set(desired.claims), desired.incomplete), (claims, incomplete), body)
+            self.assertEqual((set(desired.exports), desired.incomplete), (requests, incomplete), body)
 
     def test_a_service_that_is_not_known(self) -> None:
         """Its slices wait for it, as its annotations decide; one that says so itself goes, or that has no service."""
@@ -106,11 +106,11 @@ class ForgeTests(SynchronousTestCase):
         self.assertEqual([one["addresses"] for one in desired.content["spec"]["template"]["endpoints"]], [["10.1.0.5"]])
 
     def test_what_names_no_port_is_reported_where_ports_have_to_be_named(self) -> None:
-        """Such an endpoint is not waited for, and claimed all the same: that is how the network knows what to say."""
+        """Such an endpoint is not waited for, and requested all the same: that is how the network knows what to say."""
         network = Network()
         network.unnamed = {"192.0.2.9"}
         desired = wanted(slice_of("10.1.0.5", "192.0.2.9", ports=()), network)
-        self.assertEqual((set(desired.claims), desired.incomplete), ({("192.0.2.9", "")}, False))
+        self.assertEqual((set(desired.exports), desired.incomplete), ({("192.0.2.9", "")}, False))
         self.assertEqual(desired.objections, ("the endpoint 192.0.2.9 is no pod, and its slice names no port",))
         self.assertEqual([one["addresses"] for one in desired.content["spec"]["template"]["endpoints"]], [["10.1.0.5"]])
 
@@ -133,9 +133,9 @@ class ReflectorTests(SynchronousTestCase):
         self.sides = Sides(ENDPOINTSLICE)
         self.sides.inputs = attrs.evolve(self.sides.inputs, context=self.network.context())
 
-    def claims(self) -> tuple[set[tuple[str, str]], bool]:
-        """Return what is claimed, and whether that is all."""
-        found = self.sides.reflector.claims(["shop"])
+    def export_requests(self) -> tuple[set[tuple[str, str]], bool]:
+        """Return what is requested, and whether that is all."""
+        found = self.sides.reflector.export_requests(["shop"])
         return set(found.wanted), found.complete
 
     def sent(self) -> list[str]:
@@ -143,40 +143,40 @@ class ReflectorTests(SynchronousTestCase):
         there = self.sides.lender.objects.get("db-1", {"spec": {"template": {}}})
         return [one["addresses"][0] for one in there["spec"]["template"].get("endpoints", [])]
 
-    def test_an_address_is_claimed_waited_for_and_released(self) -> None:
-        """The slice goes once the address has one that the lender reaches; the claim ends with the endpoint."""
-        self.assertEqual(self.claims(), (set(), False))
+    def test_an_address_is_requested_waited_for_and_released(self) -> None:
+        """The slice goes once the address has one that the lender reaches; the request ends with the endpoint."""
+        self.assertEqual(self.export_requests(), (set(), False))
         self.sides.home.put("db-1", slice_of("192.0.2.9"))
         self.sides.pass_time(0.1)
-        self.assertEqual(self.claims(), ({("192.0.2.9", "TCP/5432")}, True))
-        self.assertEqual((len(self.sides.claimed), self.sent()), (1, []))
+        self.assertEqual(self.export_requests(), ({("192.0.2.9", "TCP/5432")}, True))
+        self.assertEqual((len(self.sides.requested), self.sent()), (1, []))
         self.network.given["192.0.2.9"] = "10.70.3.4"
         self.sides.reflector.enqueue_all()
         self.sides.pass_time(0.1)
-        self.assertEqual((self.sent(), len(self.sides.claimed)), (["10.70.3.4"], 1))
+        self.assertEqual((self.sent(), len(self.sides.requested)), (["10.70.3.4"], 1))
         self.sides.home.put("db-1", slice_of("10.1.0.5"))
         self.sides.pass_time(1.0)
-        self.assertEqual((self.sent(), self.claims()), (["10.1.0.5"], (set(), True)))
-        self.assertEqual(len(self.sides.claimed), 2)
+        self.assertEqual((self.sent(), self.export_requests()), (["10.1.0.5"], (set(), True)))
+        self.assertEqual(len(self.sides.requested), 2)
 
-    def test_a_deleted_slice_claims_nothing(self) -> None:
-        """Its claims go, those of others stay."""
+    def test_a_deleted_slice_requests_nothing(self) -> None:
+        """Its requests go, those of others stay."""
         for name, address in (("db-1", "192.0.2.9"), ("db-2", "192.0.2.7")):
             self.sides.home.put(name, slice_of(address, name=name))
         self.sides.pass_time(0.1)
         self.sides.home.remove("db-1")
         self.sides.pass_time(0.1)
-        self.assertEqual(self.claims(), ({("192.0.2.7", "TCP/5432")}, True))
+        self.assertEqual(self.export_requests(), ({("192.0.2.7", "TCP/5432")}, True))
 
-    def test_a_namespace_that_is_reflected_no_longer_claims_nothing(self) -> None:
-        """All its claims end at once, and that is reported; while one is to be served and is not, nothing is
+    def test_a_namespace_that_is_reflected_no_longer_asks_for_nothing(self) -> None:
+        """All its requests end at once, and that is reported; while one is to be served and is not, nothing is
         complete.
         """
         self.sides.home.put("db-1", slice_of("192.0.2.9"))
         self.sides.pass_time(0.1)
         self.sides.reflector.close_namespace("shop")
-        self.assertEqual((len(self.sides.claimed), self.claims()), (2, (set(), False)))
-        self.assertTrue(self.sides.reflector.claims([]).complete)
+        self.assertEqual((len(self.sides.requested), self.export_requests()), (2, (set(), False)))
+        self.assertTrue(self.sides.reflector.export_requests([]).complete)
 
     def test_after_a_restart_nothing_is_complete_before_every_slice_had_its_turn(self) -> None:
         """Otherwise what the lender still uses would be released."""
@@ -184,9 +184,9 @@ class ReflectorTests(SynchronousTestCase):
         self.sides.pass_time(0.1)
         self.sides.crash()
         self.sides.begin()
-        self.assertEqual(self.claims(), (set(), False))
+        self.assertEqual(self.export_requests(), (set(), False))
         self.sides.pass_time(0.1)
-        self.assertEqual(self.claims(), ({("192.0.2.9", "TCP/5432")}, True))
+        self.assertEqual(self.export_requests(), ({("192.0.2.9", "TCP/5432")}, True))
 
     def test_what_never_goes_is_reported_once(self) -> None:
         """With its reason, and again only when it is another one; no turn is wasted on waiting for it."""
