@@ -1,8 +1,8 @@
 """The ports at which tenants ask: one for each, by UDP and TCP, on each address of this process.
 
 A tenant that asks more than it may is not read until it may ask again: what comes meanwhile waits in its own socket, or
-is dropped, by the kernel or before it is decoded. Between two looks at other sockets only a few of its
-messages are read. Sources: RFC 7766 (DNS over TCP), RFC 6891.
+is dropped, by the kernel or before it is decoded. What was read from a connection already waits as well. Between two
+looks at other sockets only a few of its messages are decoded. Sources: RFC 7766 (DNS over TCP), RFC 6891.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONNECTIONS: Final = PortLimits(64, per_address=16, waiting=64)
 IDLE: Final = 10.0
 """Seconds without a question after which a connection is closed (RFC 7766, 6.2.3)."""
 PIPELINED: Final = 16
-"""Questions of a connection that are answered at the same time; further ones are not read."""
+"""Questions of a connection that are answered at the same time; further ones wait, and no more are read."""
 AT_ONCE: Final = 2048
 """Bytes that are read from a socket before others have their turn: some forty questions."""
 
@@ -81,7 +81,7 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
         self._resolver = resolver
         self._admission = admission
         self._open = 0
-        self._paused = Timer(reactor)
+        self._pause = Timer(reactor)
 
     def callLater(self, seconds: float, *work: Any) -> IDelayedCall:
         """Use the daemon's clock for the time-out."""
@@ -100,9 +100,10 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
         self._open += 1
         self._resolver.ask(string, "tcp", self._reply)
         wait = self._resolver.wait()
-        if (wait > 0 or self._open >= PIPELINED) and not self._paused.running:
-            self.transport.pauseProducing()
-            self._paused.start(max(wait, 0.01), self._resume)
+        if wait > 0 or self._open >= PIPELINED:
+            # The transport alone would not do: what it has read already holds further questions.
+            self.pauseProducing()
+            self._pause.start(max(wait, 0.01), self._resume)
 
     def lengthLimitExceeded(self, length: int) -> None:
         self.transport.abortConnection()
@@ -116,14 +117,14 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         self.setTimeout(None)
-        self._paused.cancel()
+        self._pause.cancel()
         self._admission.closed(self)
 
     def _resume(self) -> None:
         if self._open >= PIPELINED:
-            self._paused.start(0.01, self._resume)
+            self._pause.start(0.01, self._resume)
         else:
-            self.transport.resumeProducing()
+            self.resumeProducing()
 
     def _reply(self, answer: bytes) -> None:
         self._open -= 1

@@ -17,7 +17,7 @@ from twisted.trial.unittest import TestCase
 
 from liqod.flow.connections.admission import GRACE
 from liqod.names.resolver import IN_FLIGHT, Resolver
-from liqod.names.server import CONNECTIONS, Server
+from liqod.names.server import CONNECTIONS, PIPELINED, Server
 from liqod.names.translation import TenantView
 from liqod.names.upstream import UpstreamServers
 from tests.names.cases import VIEW, Authority, address, answer_to, contents, decoded, query
@@ -340,6 +340,21 @@ class ServerTests(TestCase):
         while len(reply) < IN_FLIGHT + 5:
             await deferLater(reactor, 0.05)
         self.assertEqual((await pod.ask(query(f"cache.{SHOP}"))).rCode, 0)
+
+    async def test_many_in_one_segment(self) -> None:
+        """Of questions that arrive together a connection has so many answered at a time, and all in the end."""
+        self.authority.silent = True
+        connection = await self.connection(self.server())
+        connection.awaited = 100
+        asked = [query(f"n{number}.{SHOP}", number=number) for number in range(100)]
+        connection.transport.write(b"".join(struct.pack("!H", len(one)) + one for one in asked))  # type: ignore[union-attr]
+        while not self.authority.asked:
+            await deferLater(reactor, 0.01)
+        await deferLater(reactor, 0.3)
+        self.assertLessEqual(len(set(self.authority.asked)), PIPELINED)
+        self.authority.silent = False
+        await connection.arrived
+        self.assertEqual({decoded(one).id for one in connection.got}, set(range(100)))
 
     async def test_too_large_by_tcp(self) -> None:
         """A message that is longer than any question ends the connection."""
