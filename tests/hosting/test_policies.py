@@ -16,8 +16,9 @@ from liqod.hosting.tenants.policies import bindings, policies
 from liqod.hosting.tenants.rights import borrower_role
 from liqod.model.ids import ClusterID
 from liqod.model.ingress_path import is_plain
-from liqod.model.names import ORIGIN_LABEL
+from liqod.model.names import ORIGIN_LABEL, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.portable_metadata import is_allowed
+from liqod.model.records.name_service import LABEL as NAME_SERVICE
 from tests.hosting.admission import Request, refusals
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -94,6 +95,14 @@ class ServicePolicyTests(SynchronousTestCase):
         reported = asked(user, "services", service(after, selector={"a": "b"}), service(before))
         self.assertEqual(bool(reported), before != after)
         self.assertTrue(all("may not change the type" in message for message in reported))
+
+    def test_no_name_service(self) -> None:
+        """What the name service of this cluster is known by, no service of a borrower has."""
+        labelled = service()
+        labelled["metadata"]["labels"] = {NAME_SERVICE: "1", REMOTE_CLUSTER_LABEL: "paris"}
+        for user in BORROWERS:
+            self.assertEqual(len(asked(user, "services", labelled)), 1)
+            self.assertEqual(len(asked(user, "services", labelled, service())), 1)
 
     @given(st.sampled_from(BORROWERS), st.booleans(), st.sampled_from([None, [], ["192.0.2.1"]]))
     @STEADILY

@@ -31,6 +31,7 @@ from liqod.model.objects.portable_metadata import (
     METADATA_POLICY,
 )
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
+from liqod.model.records.name_service import LABEL as NAME_SERVICE
 
 FINALIZER_POLICY: Final = "liqod-borrower-finalizers"
 INGRESS_POLICY: Final = "liqod-borrower-ingresses"
@@ -295,6 +296,10 @@ def _service_rules(contract: Contract) -> list[tuple[str, str]]:
         (
             "!has(object.spec.loadBalancerIP) || object.spec.loadBalancerIP == ''",
             "a borrower's service may not choose its loadBalancerIP",
+        ),
+        (
+            f"!has(object.metadata.labels) || !('{NAME_SERVICE}' in object.metadata.labels)",
+            f"a borrower's service may not have the label {NAME_SERVICE}: this cluster's name service has it",
         ),
         (
             f"!has(object.spec.ports) || object.spec.ports.size() <= {MAX_PORTS}",
