@@ -183,11 +183,18 @@ def make_kubelets(
     return kubelets
 
 
-def make_name_services(context: DaemonContext) -> NameServices | None:
+def make_name_services(context: DaemonContext, recorder: EventRecorder) -> NameServices | None:
     """Return what leads tenants to the name servers; None where there are none."""
     if not context.settings.names.enabled:
         return None
-    return NameServices(context.client, context.reactor, context.informers, context.settings, metrics=context.metrics)
+    return NameServices(
+        context.client,
+        context.reactor,
+        context.informers,
+        context.settings,
+        recorder=recorder,
+        metrics=context.metrics,
+    )
 
 
 def make_names(context: DaemonContext, identity: str = "") -> Names:

@@ -85,7 +85,7 @@ class Features:
             fabric=self.fabric,
             recorder=self.recorder,
         )
-        self.name_services = make_name_services(context)
+        self.name_services = make_name_services(context, self.recorder)
         serves_names = context.settings.names.enabled and self._runs("names")
         self.names = make_names(context, context.hostname) if serves_names else None
         self.webhook = make_webhook(context, self.kubelets, self.recorder)

@@ -17,6 +17,7 @@ from liqod.config.schema import Settings
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
+from liqod.kube.events import Recorder
 from liqod.kube.resources import ENDPOINTSLICES, LEASES, NAMESPACES, SERVICES, SHADOWPODS
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import Key
@@ -28,24 +29,28 @@ from liqod.model.names import (
     tenant_namespace,
 )
 from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
-from liqod.model.objects.meta import Object, to_dict
+from liqod.model.objects.meta import Object, reference_to, to_dict
 from liqod.model.records.name_service import (
     DOMAIN_ANNOTATION,
     LABEL,
-    MAX_TENANTS,
     SLOTS,
     NameLease,
     NameService,
     NameSlice,
     is_domain,
-    is_own,
     object_name,
 )
 from liqod.model.records.views import EndpointConditions, ShadowPod, SliceEndpoint, SlicePort
+from liqod.names.tables import free_ports
 
 MANAGER: Final = "names.liqo.io"
 """Who manages the EndpointSlices."""
 _PROTOCOLS: Final = ("UDP", "TCP")
+_NO_PORT: Final = (
+    "NoNamePort",
+    "this tenant has no name service: other tenants have all ports for it ([names] first-port); "
+    "it gets one when another tenant leaves",
+)
 
 
 @frozen
@@ -80,10 +85,12 @@ class NameServices(Controller[str]):
         informers: Informers,
         settings: Settings,
         *,
+        recorder: Recorder,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, metrics=metrics)
         self._client = client
+        self._recorder = recorder
         self._first_port = settings.names.first_port
         self._namespaces = informers.of(NAMESPACES, Object, labels=REMOTE_CLUSTER_LABEL)
         self._services = MutationCache(informers.of(SERVICES, NameService, labels=LABEL), clock)
@@ -92,6 +99,7 @@ class NameServices(Controller[str]):
         self._shadows = informers.of(SHADOWPODS, ShadowPod)
         self._seen: dict[int, _Seen] = {}
         self._domains: dict[str, tuple[str, str]] = {}
+        self._without_port: set[str] = set()
 
     def sources(self) -> Iterable[Source[str]]:
         """Namespaces of tenants, their Services and slices, the Leases, and the domain that ShadowPods say."""
@@ -106,11 +114,19 @@ class NameServices(Controller[str]):
         namespace = self._namespaces.get(Key("", tenant_namespace(key)))
         if namespace is None or not is_tenant_namespace(namespace, key) or namespace.metadata.deleting:
             self._domains.pop(key, None)
+            self._without_port.discard(key)
             return None
         now = self.clock.seconds()
         if not self._seen and self._service(key, SLOTS[0]) is None:
             return None  # nobody has ever answered here
-        services = {slot: await self._ensure_service(key, slot) for slot in SLOTS}
+        missing = [slot for slot in SLOTS if self._service(key, slot) is None]
+        ports = dict(zip(missing, free_ports(self._services.items(), self._first_port), strict=False))
+        if len(ports) < len(missing):
+            self._without_port.add(key)
+            self._recorder.record_event(reference_to("v1", "Namespace", namespace.metadata), "Warning", *_NO_PORT)
+            return None
+        self._without_port.discard(key)
+        services = {slot: await self._ensure_service(key, slot, ports.get(slot, 0)) for slot in SLOTS}
         for slot in SLOTS:
             await self._ensure_slice(key, slot, services)
         left = [seen.left(now) for seen in self._seen.values() if seen.left(now) > 0]
@@ -119,11 +135,11 @@ class NameServices(Controller[str]):
     def _service(self, tenant: str, slot: int) -> NameService | None:
         return self._services.get(Key(tenant_namespace(tenant), object_name(slot)))
 
-    async def _ensure_service(self, tenant: str, slot: int) -> NameService:
+    async def _ensure_service(self, tenant: str, slot: int, port: int) -> NameService:
         present = self._service(tenant, slot)
         _, domain = self._domains.get(tenant, ("", ""))
         if present is None:
-            body = service_body(tenant, slot, self._free_port(), domain)
+            body = service_body(tenant, slot, port, domain)
             made = await self._client.create(SERVICES, body, view=NameService)
             self._services.wrote(made.metadata.key, None, made)
             return made
@@ -134,14 +150,6 @@ class NameServices(Controller[str]):
         made = await self._client.patch(SERVICES, key.name, patch, key.namespace, view=NameService)
         self._services.wrote(key, present, made)
         return made
-
-    def _free_port(self) -> int:
-        taken = {one.port for one in self._services.items()}
-        whole = range(self._first_port, self._first_port + MAX_TENANTS * len(SLOTS))
-        for port in whole:
-            if port not in taken:
-                return port
-        raise ValueError(f"all ports from {whole[0]} to {whole[-1]} ([names] first-port) belong to tenants")
 
     async def _ensure_slice(self, tenant: str, slot: int, services: dict[int, NameService]) -> None:
         service = services[slot]
@@ -204,13 +212,15 @@ class NameServices(Controller[str]):
         if new is None:
             self._services.forget(key)
         known = new or old
-        return (known.tenant,) if known is not None and is_own(known) else ()
+        if known is None or not known.tenant:
+            return ()
+        return (known.tenant, *self._without_port) if new is None else (known.tenant,)
 
     def _slice_changed(self, key: Key, old: NameSlice | None, new: NameSlice | None) -> Iterable[str]:
         if new is None:
             self._slices.forget(key)
         known = new or old
-        return (known.metadata.labels[REMOTE_CLUSTER_LABEL],) if known is not None and is_own(known) else ()
+        return (known.tenant,) if known is not None and known.tenant else ()
 
     def _lease_changed(self, key: Key, old: NameLease | None, new: NameLease | None) -> Iterable[str]:
         slot = next((one for one in SLOTS if object_name(one) == key.name), 0)

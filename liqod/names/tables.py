@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from attrs import frozen
 
 from liqod.model.ids import is_dns_label
 from liqod.model.objects.granted_namespace import home_name_of, tenant_of
 from liqod.model.objects.meta import Object
-from liqod.model.records.name_service import NameService, is_own
+from liqod.model.records.name_service import MAX_TENANTS, SLOTS, NameService
 from liqod.model.records.network import Network
 from liqod.names.translation import TenantView
 
@@ -39,10 +39,16 @@ def tables(
     taken: dict[int, str] = {}
     for service in sorted(services, key=lambda one: (one.metadata.creation_timestamp or "", one.tenant)):
         tenant, port = service.tenant, service.port
-        if not is_own(service) or service.slot != slot or not port or taken.setdefault(port, tenant) != tenant:
+        if service.slot != slot or not port or taken.setdefault(port, tenant) != tenant:
             continue
         found[tenant] = Table(port, TenantView(service.domain, domain, granted.get(tenant, {}), closed))
     return found
+
+
+def free_ports(services: Iterable[NameService], first: int) -> Iterator[int]:
+    """Yield the ports from ``first`` on at which no tenant asks."""
+    taken = {one.port for one in services}
+    yield from (port for port in range(first, first + MAX_TENANTS * len(SLOTS)) if port not in taken)
 
 
 def _by_tenant(namespaces: Iterable[Object]) -> Mapping[str, dict[str, str]]:

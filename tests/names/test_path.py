@@ -35,7 +35,8 @@ from liqod.kube.resources import (
 from liqod.model.ids import ClusterID
 from liqod.model.names import ORIGIN_LABEL, SYSTEM_NAMESPACE, remote_namespace, tenant_namespace
 from liqod.model.records.name_service import DOMAIN_ANNOTATION
-from liqod.names.records import NameServices
+from liqod.names import tables
+from liqod.names.records import NameServices, service_body
 from liqod.names.service import Names
 from tests.hosting.cases import Events, pod_spec
 from tests.names.cases import Authority, address, contents, query
@@ -109,7 +110,7 @@ class PathTests(TestCase):
             access=ApiAccess(self.admin.config.server, ""),
             recorder=self.events,
         )
-        control = NameServices(client, reactor, informers, settings)
+        control = NameServices(client, reactor, informers, settings, recorder=self.events)
         for service in (informers, self.hosting, control):
             service.startService()
         await informers.when_synced()
@@ -232,6 +233,34 @@ class PathTests(TestCase):
         await self.becomes(said, "the event")
         with self.assertRaises(NotFound):
             await self.admin.get(SERVICES, "liqod-names-1", tenant_namespace(self.peer))
+
+    async def test_more_tenants_than_ports(self) -> None:
+        """Services in granted namespaces take no port; the tenant that finds none is said so, until one is free."""
+        self.patch(tables, "MAX_TENANTS", 1)
+        await self.names(1)
+        namespace = await self.tenant()
+        first = self.configured(1).names.first_port
+        for number in range(2):
+            # The name of the first one would come before that of the tenant's own namespace.
+            body = service_body("paris", 1, first + number, "")
+            body["metadata"] |= {"name": f"planted-{number}", "namespace": namespace}
+            await self.admin.create(SERVICES, body)
+        await self.ready(1, 1)
+        await self.tenant("own", "paris")
+        full = f"Warning /{tenant_namespace(ClusterID('paris'))} NoNamePort"
+
+        async def said() -> bool:
+            return full in [what for what, _ in self.events.seen]
+
+        await self.becomes(said, "the event")
+        self.assertEqual(self.flushLoggedErrors(), [])
+        await self.admin.delete(NAMESPACES, tenant_namespace(self.peer))
+
+        async def made() -> bool:
+            found = await self.admin.get(SERVICES, "liqod-names-2", tenant_namespace(ClusterID("paris")))
+            return found["spec"]["ports"][0]["targetPort"] in (first, first + 1)
+
+        await self.becomes(made, "the services of the other tenant")
 
     async def test_two_processes(self) -> None:
         """Each service leads to the process of its slot, to the other one while there is none, and then to nobody."""

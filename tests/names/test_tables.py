@@ -17,7 +17,7 @@ from liqod.model.names import (
 from liqod.model.objects.meta import Object
 from liqod.model.records.name_service import NameService
 from liqod.names.records import service_body
-from liqod.names.tables import Table, tables
+from liqod.names.tables import Table, free_ports, tables
 
 
 def namespace(name: str, tenant: str, home: str | None = None, *, deleting: bool = False, own: bool = False) -> Object:
@@ -71,6 +71,15 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(found([], [service("rome", 15360, slot=2)]), {})
         self.assertEqual(found([], [service("rome", 0)]), {})
         self.assertEqual(found([], [service("rome", 1, domain="Not a domain")])["rome"].view.home, "cluster.local")
+
+    def test_ports_of_others(self) -> None:
+        """What tenants write takes no port away; where their own Services have all, there is none."""
+        whole = range(15360, 15360 + 512)
+        planted = [service("rome", port, namespace="shop-paris") for port in whole]
+        self.assertEqual(list(free_ports(planted, whole[0])), list(whole))
+        taken = [service(f"t{port}", port) for port in whole]
+        self.assertEqual(list(free_ports(taken, whole[0])), [])
+        self.assertEqual(list(free_ports([*taken[:7], *taken[8:], *planted], whole[0])), [whole[7]])
 
     def test_a_port_for_one(self) -> None:
         """A port that two tenants have answers the one that had it first, and no other one."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import Key
-from liqod.model.names import REMOTE_CLUSTER_LABEL, tenant_namespace
-from liqod.model.records.name_service import SLOTS, NameService, NameSlice, is_own, object_name
+from liqod.model.names import tenant_namespace
+from liqod.model.records.name_service import SLOTS, NameService, NameSlice, object_name
 
 Subscriber = Callable[[str], None]
 
@@ -54,7 +54,7 @@ class NameServers:
 
         def changed(key: Key, old: NameSlice | None, new: NameSlice | None) -> None:
             piece = new or old
-            if piece is not None and is_own(piece):
-                subscriber(piece.metadata.labels[REMOTE_CLUSTER_LABEL])
+            if piece is not None and piece.tenant:
+                subscriber(piece.tenant)
 
         return self.slices.subscribe(changed)

@@ -57,15 +57,23 @@ class ServiceSpec(View, frozen=True):
     ports: list[ServicePort] = []
 
 
-class NameService(Object, frozen=True):
-    """A Service of a tenant for a slot."""
-
-    spec: ServiceSpec = ServiceSpec()
+class _OfTenant(Object, frozen=True):
+    """What control made for a tenant, or something with the same labels."""
 
     @property
     def tenant(self) -> str:
-        """The ID of the cluster whose pods ask here; empty for a Service that is not a tenant's."""
-        return self.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")
+        """The ID of the cluster whose pods ask here; empty for what is not in the tenant namespace of that cluster.
+
+        Tenants cannot write there: in a namespace that was granted to one it could name another tenant.
+        """
+        tenant = self.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")
+        return tenant if tenant and self.metadata.namespace == tenant_namespace(tenant) else ""
+
+
+class NameService(_OfTenant, frozen=True):
+    """A Service of a tenant for a slot."""
+
+    spec: ServiceSpec = ServiceSpec()
 
     @property
     def slot(self) -> int:
@@ -75,10 +83,10 @@ class NameService(Object, frozen=True):
 
     @property
     def port(self) -> int:
-        """The port at which the processes listen for the tenant; 0 while there is none."""
+        """The port at which the processes listen for the tenant; 0 while there is none, and without a tenant."""
         ports = {one.target_port for one in self.spec.ports}
         (port,) = ports if len(ports) == 1 else (0,)
-        return port if isinstance(port, int) else 0
+        return port if isinstance(port, int) and self.tenant else 0
 
     @property
     def domain(self) -> str:
@@ -90,15 +98,6 @@ def domain_of(thing: Object) -> str:
     """Return the domain of the tenant's own cluster as a ShadowPod or a Service says it; the usual one by default."""
     said = thing.metadata.annotations.get(DOMAIN_ANNOTATION, "")
     return said if is_domain(said) else DEFAULT_DOMAIN
-
-
-def is_own(service: Object) -> bool:
-    """Return whether a Service, or an EndpointSlice, is in the tenant namespace of the tenant that its label names.
-
-    Tenants cannot write there: in a namespace that was granted to one it could name another tenant.
-    """
-    tenant = service.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")
-    return bool(tenant) and service.metadata.namespace == tenant_namespace(tenant)
 
 
 class LeaseSpec(View, frozen=True):
@@ -130,7 +129,7 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(",") if part)
 
 
-class NameSlice(Object, frozen=True):
+class NameSlice(_OfTenant, frozen=True):
     """The EndpointSlice of such a Service."""
 
     address_type: str = "IPv4"
