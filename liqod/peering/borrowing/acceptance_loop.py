@@ -72,7 +72,7 @@ class DecisionSubscriber(Protocol):
     """Subscribes to decisions: ``routing.decision_router.DecisionRouter``."""
 
     def offer_decided(self, peer: ClusterID, ruling: Ruling) -> None:
-        """A peer's offer was decided, again or anew, and the ruling is on record."""
+        """A peer's offer was decided, once more or for the first time, and the ruling is on record."""
 
 
 class AcceptanceLoop(Controller[str]):
