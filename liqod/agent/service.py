@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.agent import home as homes
-from liqod.agent.account.names import LEASE, NETWORK_LEASE
+from liqod.agent.account.names import LEASE
 from liqod.agent.errors import StartupError, reason_of
 from liqod.agent.home import Home
 from liqod.agent.host.address import own_address
@@ -63,6 +63,7 @@ from liqod.metrics.lag import LagMeter
 from liqod.metrics.registry import Registry
 from liqod.metrics.service import metrics_server
 from liqod.model.diagnosis.installation import Unmet
+from liqod.model.records.network import NETWORK_LEASE
 from liqod.names.service import Names
 
 STATUS_REFRESH = 5.0

@@ -22,8 +22,8 @@ from liqod.model.objects.granted_namespace import is_tenant_namespace
 from liqod.model.objects.meta import Object
 from liqod.model.records.unpeering import (
     FINALIZER,
-    JOINED,
     ORDER,
+    PINNED_BY_SETTINGS,
     Kind,
     Tombstone,
     UnpeeringOrder,
@@ -120,7 +120,7 @@ class UnpeeringController(PeerController):
             return self._wait(peer, "waiting for the peer to hand back what it uses", min(rest, 5.0))
         if not peer_informed and order.kind in ("asked", "dead"):
             await self._write_tombstone(peer_id, record, "us")
-        elif JOINED in record.metadata.annotations:
+        elif PINNED_BY_SETTINGS in record.metadata.annotations:
             await self._write_tombstone(
                 peer_id, record, "us" if order.kind in ("asked", "dead") else "peer", peer_informed=True
             )
@@ -156,7 +156,7 @@ class UnpeeringController(PeerController):
             at=now,
             by="us" if by == "us" else "peer",
             notified=now if peer_informed else "",
-            joined=JOINED in record.metadata.annotations,
+            by_settings=PINNED_BY_SETTINGS in record.metadata.annotations,
         )
         known = self._tombstones.get(peer_id)
         if known is not None and known.distrusted:

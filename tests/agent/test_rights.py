@@ -162,4 +162,6 @@ class SplitRightsTests(SynchronousTestCase):
             set(required(parse(f'[daemon]\nrole="control"\n{network}', {}))),
         )
         self.assertEqual(whole - control, set())
-        self.assertEqual({right.resource for right in control - whole}, {NETWORKGATEWAYS})
+        self.assertEqual({right.resource for right in control - whole}, {NETWORKGATEWAYS, LEASES})
+        leases = {(right.verb, right.name) for right in control - whole if right.resource == LEASES}
+        self.assertEqual(leases, {("list", "liqod-network"), ("watch", "liqod-network")})

@@ -19,7 +19,7 @@ from liqod.demo.access import client_config
 from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.key import generate, load_or_create
 from liqod.fabric.agent.recorded import RecordedFabric
-from liqod.fabric.control import recorded_agent
+from liqod.fabric.control import agent_lease, recorded_agent
 from liqod.fabric.control.recorded_agent import NoReport
 from liqod.fabric.service import Fabric
 from liqod.fabric.state.network import overlaps
@@ -30,6 +30,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.resources import (
     FOREIGNCLUSTERS,
+    LEASES,
     NAMESPACES,
     NETWORKCONFIGS,
     NETWORKGATEWAYS,
@@ -149,6 +150,48 @@ class SplitTests(TestCase):
         await client.patch(TUNNELENDPOINTS, MILAN, {"status": connected}, subresource="status")
         while control.status(MILAN)[0] is not True:
             await deferLater(REACTOR, 0.02)
+
+    async def test_a_report_of_an_agent_that_is_gone(self) -> None:
+        """Without renewals of its lease nobody knows whether packets cross; with a node that is lost none do.
+
+        A renewal brings back what is on record, and nothing is deleted meanwhile.
+        """
+        self.patch(agent_lease, "MARGIN", 0.2)
+        client = await self.cluster()
+        lease = {"metadata": {"name": "liqod-network"}, "spec": {"holderIdentity": "one", "leaseDurationSeconds": 1}}
+        await client.create(LEASES, lease, "liqo-system")
+        control = self.run_one(Fabric, client, "control", None)
+        kernel = FakeKernel()
+        agent = self.run_one(RecordedFabric, client, "network", kernel)
+        await self.until_peer(kernel)
+        await agent.stopService()
+        connected = {"status": {"phase": "Connected", "message": "packets cross in both directions"}}
+        await client.patch(TUNNELENDPOINTS, MILAN, connected, subresource="status")
+
+        async def until(expected: bool | None, said: str) -> None:
+            while control.status(MILAN)[0] is not expected:
+                await deferLater(REACTOR, 0.02)
+            self.assertIn(said, control.status(MILAN)[1])
+
+        async def renewed() -> None:
+            spec = {"renewTime": f"2001-01-01T00:00:0{len(dates)}.000000Z"}
+            dates.append(spec["renewTime"])
+            await client.patch(LEASES, "liqod-network", {"spec": spec}, "liqo-system")
+
+        dates: list[str] = []
+        await renewed()
+        await until(True, "packets cross")
+        await until(None, "does not renew its lease liqod-network")
+        await renewed()
+        await until(True, "packets cross")
+        ready = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+        await client.patch(NODES, "one", ready, subresource="status")
+        await until(False, f"the gateway's host {ADDRESS} is down")
+        await control.converge()
+        await renewed()
+        await until(True, "packets cross")
+        self.assertEqual(len((await client.list(TUNNELENDPOINTS)).items), 1)
+        self.assertEqual(len((await client.list(NETWORKCONFIGS)).items), 1)
 
     async def test_own_networks_by_the_facts(self) -> None:
         """While a network of ours is unknown no peer is given any, and the record says why; before the facts, nothing.

@@ -10,7 +10,7 @@ import attrs
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -23,10 +23,11 @@ from liqod.model.records.offer import Refusal
 from liqod.model.records.unpeering import FINALIZER, Tombstone
 from liqod.model.records.views import ForeignCluster, ForeignClusterSpec
 from liqod.peering.ports import OwnCluster
-from liqod.peering.records.foreignclusters import STRANGER_WRITE_INTERVAL
+from liqod.peering.records.foreignclusters import STRANGER_WRITE_INTERVAL, PendingPin
 from liqod.peering.session.peer import ConnectionProblem
 from liqod.peering.trust.authenticator import Authenticator
 from liqod.wire.events import Bye, Hello, Join
+from tests.peering.clusters import RecordedAudit
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 ME, ROME, MILAN = ClusterID("turin"), ClusterID("rome"), ClusterID("milan")
@@ -121,6 +122,11 @@ class Around:
         self.pins = world.pins()
         self.trace: list[str] = []
         self.written: ForeignCluster | Exception | None = record(KEY)
+        self.held: Deferred[None] | None = None
+        """What the answer to a write waits for."""
+        self.redeeming: Deferred[None] | None = None
+        """What the answer about a token waits for."""
+        self.pinning: dict[ClusterID, PendingPin] = {}
         self.room = True
         self.sent_away_meanwhile = False
         self.seen_there = False
@@ -145,15 +151,17 @@ class Around:
     def enqueue(self, peer: ClusterID) -> None:
         self.trace.append("shown")
 
-    async def ensure(self, peer: ClusterID, fingerprint: str, *, joined: bool) -> Any:
-        self.trace.append(f"pinned{' by itself' if joined else ''}")
-        return self._wrote()
+    async def ensure(self, peer: ClusterID, fingerprint: str, *, by_settings: bool) -> Any:
+        self.trace.append(f"pinned{' by itself' if by_settings else ''}")
+        return await self._wrote()
 
     async def promote_next_key(self, peer: ClusterID, fingerprint: str) -> Any:
         self.trace.append("succeeded")
-        return self._wrote()
+        return await self._wrote()
 
-    def _wrote(self) -> Any:
+    async def _wrote(self) -> Any:
+        if self.held is not None:
+            await self.held
         if isinstance(self.written, Exception):
             raise self.written
         return self.written
@@ -167,6 +175,8 @@ class Around:
 
     async def redeem(self, join: Join, binding: bytes, key: str, peer: ClusterID) -> None:
         self.trace.append("redeemed")
+        if self.redeeming is not None:
+            await self.redeeming
         self.world.sent_away = self.world.sent_away or self.sent_away_meanwhile
         if self.world.token == "bad":
             raise Refusal("TokenRefused", "it was not proven")
@@ -223,6 +233,7 @@ class AuthenticatorCase(SynchronousTestCase):
 
     def begin(self, world: World) -> None:
         self.around = Around(world)
+        self.audit = RecordedAudit()
         self.clock = Clock()
         self.clock.advance(1e9)
         self.peer = Shown()
@@ -246,15 +257,21 @@ class AuthenticatorCase(SynchronousTestCase):
             tasks=around,
             directory=cast(Any, Directory(self.peer, self.doubts)),
             subscriber=around,
+            audit=self.audit,
         )
 
     def certificate(self, key: Fingerprint = KEY) -> PeerCertificate:
         return PeerCertificate(key, self.around.world.vouched, ROME, NOW, NOW)
 
-    def answer(self, key: Fingerprint = KEY, call: Call | None = None) -> Bye | None:
+    def ask(
+        self, key: Fingerprint = KEY, call: Call | None = None, *, claimed: ClusterID = ROME
+    ) -> Deferred[Bye | None]:
         join = None if self.around.world.token == "none" else JOIN
-        work = self.judge.authenticate(cast(Any, call or Call()), HELLO, ROME, self.certificate(key), join)
-        return self.successResultOf(Deferred.fromCoroutine(work))
+        work = self.judge.authenticate(cast(Any, call or Call()), HELLO, claimed, self.certificate(key), join)
+        return Deferred.fromCoroutine(work)
+
+    def answer(self, key: Fingerprint = KEY, call: Call | None = None) -> Bye | None:
+        return self.successResultOf(self.ask(key, call))
 
 
 class AuthenticatorTests(AuthenticatorCase):
@@ -388,6 +405,105 @@ class AuthenticatorTests(AuthenticatorCase):
         bye = self.answer(OTHER)
         assert bye is not None
         self.assertEqual(bye.reason, "ClusterIDRepetition")
+
+
+class PendingPinTests(AuthenticatorCase):
+    """While the write of a pin is not answered, nobody is trusted by it."""
+
+    def hold(self, world: World) -> Deferred[None]:
+        self.begin(world)
+        self.around.held = Deferred()
+        return self.around.held
+
+    def test_others_with_the_key_wait_for_what_is_on_record(self) -> None:
+        """Both sides dial at once: both connections are let in by one write, with one security event."""
+        for world, reason in (
+            (World(untrusted=True), ("TrustGranted", "Configuration")),
+            (World(token="good"), ("TrustGranted", "Token")),
+            (World(autojoin=True, vouched=True), ("TrustGranted", "Certificate")),
+            (World(pinned="another", announced=True), ("KeyChanged", "Announced")),
+        ):
+            held = self.hold(world)
+            first, second = self.ask(), self.ask()
+            self.assertNoResult(first)
+            self.assertNoResult(second)
+            self.assertEqual(self.around.pins, world.pins())
+            held.callback(None)
+            self.assertEqual((self.successResultOf(first), self.successResultOf(second)), (None, None))
+            self.assertEqual(self.around.pins[ROME], KEY)
+            events = [event for event in self.audit.events if event.type != "TokenUsed"]
+            self.assertEqual([(one.type, one.reason) for one in events], [reason])
+            self.assertEqual(self.around.trace.count("rotated"), int(reason[0] == "KeyChanged"))
+            self.assertEqual(self.around.pinning, {})
+
+    def test_a_write_that_fails_lets_nobody_in(self) -> None:
+        """Who waited tries on its own, and fails by its own write; there is neither a pin nor an event."""
+        held = self.hold(World(untrusted=True))
+        first, second = self.ask(), self.ask()
+        self.assertNoResult(second)
+        self.around.held, self.around.written = None, OSError("away")
+        held.errback(OSError("away"))
+        for asked in (first, second):
+            self.failureResultOf(asked, OSError)
+        self.assertEqual((self.around.pins, self.audit.events), (World().pins(), []))
+        self.assertEqual(self.around.pinning, {})
+
+    def test_another_key_waits_too(self) -> None:
+        """It is an impostor's once the first is on record, and a stranger's if that never was."""
+        for answer, reason in ((None, "ClusterIDRepetition"), (OSError("away"), "TrustPending")):
+            held = self.hold(World(by_hand=True))
+            first, other = self.ask(), self.ask(OTHER)
+            self.assertNoResult(other)
+            if answer is None:
+                held.callback(None)
+            else:
+                held.errback(answer)
+                self.failureResultOf(first, OSError)
+            bye = self.successResultOf(other)
+            self.assertEqual(bye and bye.reason, reason)
+
+    def test_a_key_that_is_being_pinned_is_no_second_clusters(self) -> None:
+        """Whatever speaks for it there: the settings, or a token."""
+        for token, reason in (("none", "TrustPending"), ("good", "KeyInUse")):
+            held = self.hold(World(untrusted=token == "none", token=token))
+            first, other = self.ask(), self.ask(claimed=ClusterID("naples"))
+            self.assertNoResult(other)
+            held.callback(None)
+            self.assertIsNone(self.successResultOf(first))
+            bye = self.successResultOf(other)
+            self.assertEqual(bye and bye.reason, reason)
+            self.assertNotIn("naples", self.around.pins)
+
+    def test_two_tokens_for_one_cluster(self) -> None:
+        """Both were redeemed at the same moment: the key that is on record first is the cluster's."""
+        self.begin(World(token="good"))
+        redeemed = self.around.redeeming = Deferred()
+        first, second = self.ask(), self.ask(OTHER)
+        redeemed.callback(None)
+        self.assertIsNone(self.successResultOf(first))
+        bye = self.successResultOf(second)
+        self.assertEqual(bye and bye.reason, "ClusterIDRepetition")
+        self.assertEqual(self.around.pins[ROME], KEY)
+
+    def test_a_connection_that_ends_meanwhile(self) -> None:
+        """The write goes on, and is what it is: the key is pinned, with its event."""
+        held = self.hold(World(untrusted=True))
+        first = self.ask()
+        first.cancel()
+        self.failureResultOf(first, CancelledError)
+        self.assertEqual(self.around.pins, World().pins())
+        held.callback(None)
+        self.assertEqual(self.around.pins[ROME], KEY)
+        self.assertEqual([one.reason for one in self.audit.of("TrustGranted")], ["Configuration"])
+
+    def test_a_pin_whose_answer_was_lost(self) -> None:
+        """The watch has shown it: it is on record, by this write."""
+        held = self.hold(World(untrusted=True))
+        first = self.ask()
+        self.around.pins[ROME] = KEY
+        held.errback(OSError("away"))
+        self.assertIsNone(self.successResultOf(first))
+        self.assertEqual([one.reason for one in self.audit.of("TrustGranted")], ["Configuration"])
 
 
 class MistakeTests(AuthenticatorCase):

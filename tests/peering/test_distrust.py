@@ -135,7 +135,7 @@ class UsedTokenTests(DistrustCase):
         await self.use(guest, await self.issue(issuer))
         await self.peered(guest, issuer)
         await self.distrust(issuer, guest)
-        self.assertFalse((await self.recorded(issuer, guest)).joined)
+        self.assertFalse((await self.recorded(issuer, guest)).by_settings)
         for number in (0, 1):
             if number:
                 await self.use(guest, await self.issue(issuer, number))
@@ -222,7 +222,7 @@ class ReturnTests(DistrustCase):
         """
         alpha, beta = await self.by_ca()
         await self.distrust(alpha, beta)
-        self.assertTrue((await self.recorded(alpha, beta)).joined)
+        self.assertTrue((await self.recorded(alpha, beta)).by_settings)
         await self.stays_out(alpha, beta)
         await alpha.stop()
         await alpha.start()

@@ -18,6 +18,7 @@ from liqod.model.objects.node import Node
 from liqod.model.records.unpeering import ORDER
 from liqod.model.records.views import Advertisement, ForeignCluster, Lent, NamespaceNattingTable, VirtualNode
 from liqod.peering.changes import Change
+from liqod.peering.records.foreignclusters import PendingPin
 from liqod.peering.routing.record_router import RecordRouter
 from liqod.peering.session.lending import Lending
 from liqod.peering.session.lifecycle import RecordObserved
@@ -27,7 +28,7 @@ from tests.clocks import HostClock
 from tests.peering.clusters import RecordedAudit, context_of
 
 ROME = ClusterID("rome")
-KEY, OTHER = (Fingerprint("sha256:" + letter * 64) for letter in "ab")
+KEY, OTHER, THIRD = (Fingerprint("sha256:" + letter * 64) for letter in "abc")
 RECORD = Key("", ROME)
 
 
@@ -77,6 +78,7 @@ class Around:
     def __init__(self) -> None:
         self.peers: dict[ClusterID, FakePeer] = {}
         self.pins: dict[ClusterID, Fingerprint] = {}
+        self.pinning: dict[ClusterID, PendingPin] = {}
         self.records: dict[ClusterID, ForeignCluster] = {}
         self.ready = True
         self.leftovers: set[str] = set()
@@ -287,6 +289,19 @@ class PinTests(RouterCase):
         self.around.pins[ROME] = KEY
         self.show(record())
         self.assertEqual(self.audit.events, [])
+
+    def test_a_pin_that_the_daemon_is_writing_is_no_users(self) -> None:
+        """The watch may show it before the write is answered: who writes it records the event; another key is one."""
+        for before, type in (("", "TrustGranted"), (OTHER, "KeyChanged")):
+            for pending, expected in ((KEY, []), (THIRD, [(type, "Administrator")])):
+                self.setUp()
+                self.around.ready = False
+                self.show(record(before))
+                self.around.ready = True
+                self.around.pinning[ROME] = PendingPin(pending)
+                self.show(record(), record(before))
+                self.assertEqual([(one.type, one.reason) for one in self.audit.events], expected)
+                self.assertEqual(self.around.pins[ROME], KEY)
 
     def test_a_credential_is_of_one_key(self) -> None:
         """What was received with one key is not used with another; a first key, and the same, take nothing."""

@@ -19,6 +19,7 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.views import Endpoint, ForeignCluster, ForeignClusterSpec
 from liqod.peering.ports import OwnCluster
+from liqod.peering.records.foreignclusters import PendingPin
 from liqod.peering.session.dialer import NO_ADDRESS
 from liqod.peering.session.liveness import Heartbeat
 from liqod.peering.session.peer import ConnectionProblem, Peer
@@ -76,6 +77,7 @@ class Around:
 
     def __init__(self) -> None:
         self.pins: dict[ClusterID, Fingerprint] = {}
+        self.pinning: dict[ClusterID, PendingPin] = {}
         self.records: dict[ClusterID, ForeignCluster] = {}
         self.invitation: Token | None = None
         self.trace: list[str] = []

@@ -20,6 +20,7 @@ from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.invitations import EXPIRES, VERIFIER
 from liqod.model.records.offer import Refusal
 from liqod.model.timestamps import rfc3339
+from liqod.peering.records.foreignclusters import PendingPin
 from liqod.peering.trust.next_keys import NextKeys
 from liqod.peering.trust.pairing import GUESSES, Invitations, PairingTokens, Secret, encoded
 from liqod.wire.events import Join, KeyNoted, NewKey
@@ -142,6 +143,7 @@ class Pinned:
 
     def __init__(self, pins: dict[ClusterID, Fingerprint]) -> None:
         self.pins = pins
+        self.pinning: dict[ClusterID, PendingPin] = {}
 
     def next_key(self, peer: ClusterID) -> None:
         return None
@@ -169,16 +171,20 @@ class AnnouncementTests(SynchronousTestCase):
 
     def test_a_key_that_did_not_sign_or_is_anothers_is_answered_with_why(self) -> None:
         """Nothing is noted of it: not our own key, not another peer's, not one whose holder is elsewhere."""
-        own, present, following, other = (generate(ClusterID(name), NOW) for name in ("turin", "rome", "rome", "milan"))
+        names = ("turin", "rome", "rome", "milan", "naples")
+        own, present, following, other, pending = (generate(ClusterID(name), NOW) for name in names)
         pins = {ROME: present.fingerprint, ClusterID("milan"): other.fingerprint}
         for key, binding, reason in (
             (following, b"b" * 32, ""),
             (following, b"c" * 32, "KeyNotProven"),
             (own, b"b" * 32, "KeyInUse"),
             (other, b"b" * 32, "KeyInUse"),
+            (pending, b"b" * 32, "KeyInUse"),
         ):
             context = context_of(Clock())
-            keys = NextKeys(context, PeerTLS(own), cast(Any, Pinned(pins)))
+            pinned = Pinned(pins)
+            pinned.pinning[ClusterID("naples")] = PendingPin(pending.fingerprint)
+            keys = NextKeys(context, PeerTLS(own), cast(Any, pinned))
             session = Said(present.fingerprint)
             keys.announcement_received(
                 cast(Any, Named(ROME)),

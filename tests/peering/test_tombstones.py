@@ -88,16 +88,16 @@ class TombstoneTests(TombstoneCase):
     @given(st.booleans(), st.booleans(), st.booleans(), st.integers(-3600, 3600))
     @STEADILY
     def test_it_goes_a_day_after_the_peer_was_notified(
-        self, reported: bool, joined: bool, distrusted: bool, around: int
+        self, reported: bool, by_settings: bool, distrusted: bool, around: int
     ) -> None:
         """Not before; and never while the peer was not notified, or while settings alone would trust the key again."""
         self.begin()
         peer, other = ClusterID("rome"), ClusterID("milan")
-        self.does(self.tombstones.put(peer, self.tombstone(joined=joined, distrusted=distrusted)))
+        self.does(self.tombstones.put(peer, self.tombstone(by_settings=by_settings, distrusted=distrusted)))
         if reported:
             self.does(self.tombstones.mark_notified(peer))
         self.clock.advance(AFTERWARDS + around)
-        goes = reported and not joined and not distrusted and around > 0
+        goes = reported and not by_settings and not distrusted and around > 0
         self.assertEqual(self.tombstones.get(peer) is None, goes)
         self.assertEqual(self.tombstones.refuses(ClusterID("genoa"), "key-0"), not goes)
         self.does(self.tombstones.put(other, self.tombstone(1)))

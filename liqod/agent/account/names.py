@@ -6,9 +6,6 @@ from typing import Final
 
 LEASE: Final = "liqod"
 
-NETWORK_LEASE: Final = "liqod-network"
-"""The lease of the gateway's network agent, where it is a process of its own."""
-
 ACCOUNT: Final = "liqod"
 """The daemon's ServiceAccount, its ClusterRole, its Roles and their bindings."""
 NETWORK_ACCOUNT: Final = "liqod-network"

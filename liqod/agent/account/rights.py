@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 from twisted.internet.defer import Deferred
 
-from liqod.agent.account.names import LEASE, NETWORK_LEASE
+from liqod.agent.account.names import LEASE
 from liqod.config.schema import Settings
 from liqod.fabric.agent import key as tunnel
 from liqod.facts.observed import PLACES
@@ -32,7 +32,7 @@ from liqod.kubelet.api.service import AUTHENTICATION
 from liqod.kubelet.node.forge import LEASE_NAMESPACE
 from liqod.model.names import CREDENTIAL_SECRET
 from liqod.model.records.name_service import SLOTS, object_name
-from liqod.model.records.network import GATEWAY_NAME
+from liqod.model.records.network import GATEWAY_NAME, NETWORK_LEASE
 from liqod.model.records.rotation import IDENTITY_SECRET
 from liqod.model.records.unpeering import TOMBSTONES
 from liqod.webhook.configuration import NAME as WEBHOOK
@@ -85,7 +85,7 @@ def required(settings: Settings) -> tuple[Right, ...]:
     wanted += _reflection(settings)
     if settings.network.mode != "none":
         wanted += _network(own)
-        wanted += _gateway_record() if settings.daemon.role == "control" else _tunnel_key(own)
+        wanted += _gateway_record(own) if settings.daemon.role == "control" else _tunnel_key(own)
     if settings.names.enabled:
         wanted += _name_services(own)
         wanted += _names(own) if settings.daemon.role == "all" else []
@@ -272,10 +272,13 @@ def _tunnel_key(own: str) -> Iterator[Right]:
     yield from _verbs(kinds.SECRETS, "get", names=[tunnel.SECRET], namespace=own)
 
 
-def _gateway_record() -> Iterator[Right]:
-    """What control needs where the network agent is another process: its host's report, and to say what is wanted."""
+def _gateway_record(own: str) -> Iterator[Right]:
+    """What control needs where the network agent is another process: to see its report and that it runs, and to say
+    what is wanted.
+    """
     yield from _verbs(kinds.NETWORKGATEWAYS, "list", "watch")
     yield from _verbs(kinds.NETWORKGATEWAYS, "patch", names=[GATEWAY_NAME])
+    yield from _verbs(kinds.LEASES, "list", "watch", names=[NETWORK_LEASE], namespace=own)
 
 
 def _gateway_agent(own: str) -> Iterator[Right]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from liqod.agent.account import objects as account
-from liqod.agent.account.names import ACCOUNTS, LEASE, NETWORK_LEASE, account_of, token_secret_of
+from liqod.agent.account.names import ACCOUNTS, LEASE, account_of, token_secret_of
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.render import as_documents
@@ -41,6 +41,7 @@ from liqod.kubelet.common.views import Secret
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 from liqod.model.records.invitations import INVITATION_LABEL, TOKEN_LABEL
+from liqod.model.records.network import NETWORK_LEASE
 from liqod.model.records.rotation import IDENTITY_SECRET
 from liqod.model.records.unpeering import TOMBSTONES
 from liqod.webhook.service import SECRET_NAME as WEBHOOK_SECRET

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from liqod.fabric.state.network import Vtep, overlaps, parse_networks
 from liqod.model.addresses import is_ip, parse_ip
 from liqod.model.names import OVERLAY_ANNOTATION
+from liqod.model.objects.meta import find_condition
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import Pod
 from liqod.model.records.network import Network
@@ -18,6 +19,16 @@ def node_addresses(nodes: Sequence[Node]) -> list[Network]:
     """Return the addresses of the nodes, as networks of one address."""
     return parse_networks(
         one.address for node in nodes for one in node.status.addresses if one.type in ("InternalIP", "ExternalIP")
+    )
+
+
+def is_lost(address: str, nodes: Iterable[Node]) -> bool:
+    """Return whether the host with an address is a node whose kubelet is silent (Kubernetes: node status, Ready)."""
+    return any(
+        one.type == "InternalIP" and one.address == address
+        for node in nodes
+        if not node.virtual and (ready := find_condition(node.status.conditions, "Ready")) and ready.status == "Unknown"
+        for one in node.status.addresses
     )
 
 

@@ -13,6 +13,7 @@ from liqod.fabric.control.cluster_facts import (
     addresses_inside,
     api_server_addresses,
     find_vteps,
+    is_lost,
     node_addresses,
     pod_addresses,
 )
@@ -148,6 +149,10 @@ class ClusterNetworks:
     def vteps(self, own: str) -> tuple[Vtep, ...]:
         """Return the other hosts of this cluster that take part in the overlay."""
         return find_vteps(self._nodes.items(), own)
+
+    def is_lost(self, address: str) -> bool:
+        """Return whether a host of this cluster is a node whose kubelet is silent."""
+        return is_lost(address, self._nodes.items())
 
     def allowed_pods(self, peer: ClusterID) -> frozenset[str] | None:
         """Return the addresses of our pods that may talk to a peer, None for all.

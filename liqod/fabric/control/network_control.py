@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.config.schema import Settings
+from liqod.fabric.control.agent_lease import AgentLease
 from liqod.fabric.control.agreed import AgreedPeer
 from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation, endpoint_networks
 from liqod.fabric.control.agreement.mode import decide as decide_mode
@@ -28,9 +29,12 @@ from liqod.flow.clocks import WallClock
 from liqod.flow.controller import Source
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
+from liqod.kube.leader import Lease
+from liqod.kube.resources import LEASES
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import (
+    NETWORK_LEASE,
     NO_TUNNEL,
     UNDECIDED,
     AddressMap,
@@ -74,6 +78,10 @@ class NetworkControl:
             client, informers, settings.network, settings.kubernetes.api_server_url, names=settings.names.enabled
         )
         self._records = NetworkRecords(client, clock, informers, wall, mode=settings.network.mode, is_detailed=is_split)
+        self._lease: AgentLease | None = None
+        if is_split:
+            own, named = settings.kubernetes.namespace, f"metadata.name={NETWORK_LEASE}"
+            self._lease = AgentLease(informers.of(LEASES, Lease, namespace=own, fields=named), clock)
         self.exports = ExportedAddresses(self._records, closed=settings.network.policy == "closed")
         self._agreed: dict[ClusterID, AgreedPeer] = {}
         self._left_out: set[ClusterID] = set()
@@ -141,6 +149,8 @@ class NetworkControl:
         probes, config = report.probes.get(peer), self._records.config(peer)
         recorded = self._records.recorded_status(peer)
         if self._is_split and recorded.phase and not (config is not None and config.status.phase == "Refused"):
+            if recorded.phase == "Connected" and self._lease is not None and self._lease.is_silent():
+                return self._without_agent()
             return {"Connected": True, "Error": False}.get(recorded.phase), recorded.message
         now = self._clock.seconds()
         if probes is not None and probes.is_reachable(now):
@@ -155,6 +165,12 @@ class NetworkControl:
         if probes is None or probes.is_undecided(now):
             return None, "no packet has crossed to the peer's network yet"
         return False, "packets do not cross to the peer's network"
+
+    def _without_agent(self) -> tuple[bool | None, str]:
+        """Return what is known while the agent is silent: the kernel goes on, unless the host is gone as well."""
+        if self._networks.is_lost(self._gateway):
+            return False, f"the gateway's host {self._gateway} is down: its network agent and its kubelet are silent"
+        return None, f"the gateway's network agent does not renew its lease {NETWORK_LEASE}: what it reported is old"
 
     # Deciding.
 

@@ -239,6 +239,8 @@ class NetworkGateway(Object, frozen=True):
 
 
 GATEWAY_NAME: Final = "gateway"
+NETWORK_LEASE: Final = "liqod-network"
+"""The lease of the gateway's network agent, where it is a process of its own; in the daemon's namespace."""
 MAX_PODS: Final = 16384
 """Pods that may talk with one peer at most, in a record; the schema has the same bound."""
 MAX_GUESTS: Final = 8192

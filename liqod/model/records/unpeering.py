@@ -18,7 +18,7 @@ from liqod.model.records.views import ForeignCluster
 FINALIZER: Final = "discovery.liqo.io/peering"
 ORDER: Final = "discovery.liqo.io/unpeer"
 """The annotation that says how: ``dead``, ``by-peer``, ``ended``, or the seconds to wait for the peer."""
-JOINED: Final = "discovery.liqo.io/joined"
+PINNED_BY_SETTINGS: Final = "discovery.liqo.io/joined"
 """The annotation of a ForeignCluster whose key was pinned by the settings, not by a person."""
 DISTRUSTED: Final = "discovery.liqo.io/distrusted"
 """Annotation that ``liqodctl distrust`` sets on a ForeignCluster: the key that must no longer be trusted."""
@@ -76,7 +76,7 @@ def order_of(annotations: Mapping[str, str]) -> UnpeeringOrder:
 class Tombstone(View, frozen=True):
     """With whom a peering was ended: the key it had, when, by whom, when the peer was notified ("" not yet).
 
-    ``joined``: the settings alone would trust that key again, so that this must stay until a person does.
+    ``by_settings``: the settings alone would trust that key again, so that this must stay until a person does.
     ``distrusted``: nothing is to trust that ID, or that key, until a person does.
     """
 
@@ -84,7 +84,7 @@ class Tombstone(View, frozen=True):
     at: str
     by: Literal["us", "peer"] = "us"
     notified: str = msgspec.field(default="", name="told")
-    joined: bool = False
+    by_settings: bool = msgspec.field(default=False, name="joined")
     distrusted: bool = False
 
 

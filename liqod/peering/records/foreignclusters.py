@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+import attrs
 from twisted.logger import Logger
 
 from liqod.config.schema import PeeringSettings
 from liqod.flow.clocks import wall_clock
 from liqod.flow.connections.admission import source_of
 from liqod.flow.controller import After
+from liqod.flow.observe import Gate
 from liqod.identity.fingerprint_words import words
 from liqod.kube.cache.informer import Informer
 from liqod.kube.errors import AlreadyExists, Conflict, NotFound
@@ -29,7 +31,7 @@ from liqod.model.host_port import host_of
 from liqod.model.ids import ClusterID, Fingerprint, Key, parse_fingerprint
 from liqod.model.names import advertisement_name, tenant_namespace
 from liqod.model.objects.meta import is_true
-from liqod.model.records.unpeering import FINALIZER, JOINED, is_trust_withdrawn
+from liqod.model.records.unpeering import FINALIZER, PINNED_BY_SETTINGS, is_trust_withdrawn
 from liqod.model.records.views import Advertisement, ForeignCluster, ForeignClusterStatus, VirtualNode
 from liqod.model.timestamps import rfc3339
 from liqod.peering.changes import Queue
@@ -53,8 +55,16 @@ NO_ROOM: Final = 60.0
 """Seconds until the creation of a sighted stranger's record is retried when the limit was reached."""
 
 
+@attrs.frozen(eq=False)
+class PendingPin:
+    """A key that this daemon is pinning; ``answered`` opens when it is on record or cannot be."""
+
+    key: Fingerprint
+    answered: Gate = attrs.field(factory=Gate)
+
+
 class ForeignClusters(PeerController):
-    """The ForeignClusters and their pins."""
+    """The ForeignClusters and their pins: ``pins`` are on record, of ``pinning`` the write is not answered yet."""
 
     name = "foreignclusters"
     queue = Queue.STATUS
@@ -77,6 +87,7 @@ class ForeignClusters(PeerController):
         self._writer = StatusWriter(context.client, FOREIGNCLUSTERS, ForeignCluster, self.clusters)
         self._objects = ObjectWriter(context.client, FOREIGNCLUSTERS, ForeignCluster, self.clusters)
         self.pins: dict[ClusterID, Fingerprint] = {}
+        self.pinning: dict[ClusterID, PendingPin] = {}
         self._offers = offers
         self._nodes = nodes
         self._interval = settings.ping_interval
@@ -125,10 +136,10 @@ class ForeignClusters(PeerController):
         known = self._peers.get(peer)
         return known is not None and bool(known.sightings)
 
-    async def ensure(self, peer: ClusterID, pin: Fingerprint | None, *, joined: bool = False) -> ForeignCluster:
+    async def ensure(self, peer: ClusterID, pin: Fingerprint | None, *, by_settings: bool = False) -> ForeignCluster:
         """Return the record of a peer; creates it if missing, and pins the given key if none is pinned.
 
-        ``joined``: the settings trust the key, not a user. An existing pin is never replaced, and one that a user
+        ``by_settings``: the settings trust the key, not a user. An existing pin is never replaced, and one that a user
         removed is never set again: check the ``spec.fingerprint`` of the returned record.
         """
         key = Key("", peer)
@@ -136,13 +147,13 @@ class ForeignClusters(PeerController):
             record = self.clusters.get(key)
             if record is None:
                 spec = {"clusterID": peer, "fingerprint": pin} if pin else {"clusterID": peer}
-                body = {"metadata": {"name": peer, **(_pin_metadata(joined) if pin else {})}, "spec": spec}
+                body = {"metadata": {"name": peer, **(_pin_metadata(by_settings) if pin else {})}, "spec": spec}
                 try:
                     made = await self._client.create(FOREIGNCLUSTERS, body, view=ForeignCluster)
                 except AlreadyExists:
                     made = await self._client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
             elif pin and not record.spec.fingerprint and not is_trust_withdrawn(record):
-                metadata = _pin_metadata(joined, record.metadata.finalizers)
+                metadata = _pin_metadata(by_settings, record.metadata.finalizers)
                 try:
                     made = await self._objects.patch(
                         record, metadata=metadata, spec={"clusterID": peer, "fingerprint": pin}
@@ -376,11 +387,11 @@ def _network_of(peer: Peer) -> str:
     return source_of(host_of(peer.sightings[0].address)) if peer.sightings else "unknown"
 
 
-def _pin_metadata(joined: bool, finalizers: Sequence[str] = ()) -> dict[str, Any]:
+def _pin_metadata(by_settings: bool, finalizers: Sequence[str] = ()) -> dict[str, Any]:
     # A list in a merge patch replaces the whole list (RFC 7396): finalizers of others are repeated.
     guards: dict[str, Any] = {"finalizers": [*finalizers, *([] if FINALIZER in finalizers else [FINALIZER])]}
-    if joined:
-        guards["annotations"] = {JOINED: "true"}
+    if by_settings:
+        guards["annotations"] = {PINNED_BY_SETTINGS: "true"}
     return guards
 
 

@@ -128,6 +128,6 @@ class Tombstones:
                 await self._client.patch(CONFIGMAPS, TOMBSTONES, {"data": change}, self._namespace, view=None)
 
     def _is_over(self, tombstone: Tombstone) -> bool:
-        stays = tombstone.joined or tombstone.distrusted
+        stays = tombstone.by_settings or tombstone.distrusted
         notified = parse_rfc3339(tombstone.notified) if tombstone.notified and not stays else None
         return notified is not None and (wall_clock(self._clock)() - notified).total_seconds() > AFTERWARDS

@@ -121,8 +121,11 @@ class RecordRouter:
             self._controllers.borrowing.credential_store.forget(peer.id)
         if pinned:
             self._controllers.records.pins[peer.id] = pinned
-            # Keys that this daemon pinned itself are in ``pins`` already; at its start every key is a known one.
-            if before != pinned and self._sessions.ready:
+            # Keys that this daemon pinned itself are in ``pins`` already, or are just being written; at its start every
+            # key is a known one.
+            pending = self._controllers.records.pinning.get(peer.id)
+            is_own = pending is not None and pending.key == pinned
+            if before != pinned and not is_own and self._sessions.ready:
                 type: Type = "TrustGranted" if before is None else "KeyChanged"
                 self._audit.record(AuditEvent(type, "Administrator", peer=peer.id, fingerprint=pinned))
             if before != pinned and peer.problem is not None and peer.problem.reason == "TrustPending":

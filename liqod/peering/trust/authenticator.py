@@ -1,12 +1,14 @@
 """Authenticates peers by key, before anything but Hello, Join and Bye is exchanged.
 
-A new pin is on record before the peer is trusted. Strangers get a ForeignCluster for the user, up to a limit.
+A new pin is on record before the peer is trusted: while it is written, other connections that claim the ID or show the
+key wait for the answer. Strangers get a ForeignCluster for the user, up to a limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -23,8 +25,9 @@ from liqod.model.host_port import host_of
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
 from liqod.model.records.unpeering import is_trust_withdrawn
+from liqod.model.records.views import ForeignCluster
 from liqod.peering.ports import OwnCluster
-from liqod.peering.records.foreignclusters import STRANGER_WRITE_INTERVAL, ForeignClusters
+from liqod.peering.records.foreignclusters import STRANGER_WRITE_INTERVAL, ForeignClusters, PendingPin
 from liqod.peering.records.stranger_places import NAMED
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.lifecycle import UntrustedKeyShown
@@ -33,8 +36,6 @@ from liqod.peering.session.protocol import PeerConnection
 from liqod.peering.session.refusal_log import RefusalLog
 from liqod.peering.trust.pairing import JOIN_REFUSED, PairingTokens, token_object
 from liqod.wire.events import Bye, Hello, Join
-
-T = TypeVar("T")
 
 
 class KeySubscriber(Protocol):
@@ -120,6 +121,7 @@ class Authenticator:
         join: Join | None,
     ) -> Bye | None:
         """Return None for a key that is trusted and pinned now, else the Bye for its holder."""
+        await self._pins_settled(claimed, certificate)
         # A peer whose peering ended is trusted again only by a user: not by a CA, the settings, or an earlier token.
         dismissed = self._is_dismissed(claimed, certificate)
         vouched = self._settings.autojoin and certificate.vouches_for(claimed) and not dismissed
@@ -137,7 +139,7 @@ class Authenticator:
             work = self._spend_unneeded(connection, claimed, certificate, join)
             self._tasks.spawn(work, f"spending {token_object(join.token)}")
         if judgement == Trusted("announcement"):
-            return await self._pin_next_key(claimed, certificate)
+            return await self._on_record(claimed, certificate, self._pin_next_key(claimed, certificate))
         if join is not None and not isinstance(judgement, Trusted):
             if dismissed:
                 return self._refuse_dismissed_guest(connection, hello, claimed, certificate)
@@ -146,22 +148,23 @@ class Authenticator:
                 return bye
         elif not isinstance(judgement, Trusted) and (dismissed or not self._is_pinned_unasked(certificate)):
             return self._refuse_stranger(connection, hello, claimed, certificate)
-        if claimed not in self._records.pins:
-            bye = await self._pin(claimed, certificate, joined=join is None)
-            if bye is None:
-                reason = "Token" if join is not None else "Certificate" if vouched else "Configuration"
-                self._audit.record(
-                    AuditEvent(
-                        "TrustGranted",
-                        reason,
-                        peer=claimed,
-                        fingerprint=certificate.fingerprint,
-                        address=connection.address,
-                    )
-                )
-            if bye is not None:
-                return bye
-        return None
+        if claimed in self._records.pins:
+            return None
+        reason = "Token" if join is not None else "Certificate" if vouched else "Configuration"
+        granted = AuditEvent(
+            "TrustGranted",
+            reason,
+            peer=claimed,
+            fingerprint=certificate.fingerprint,
+            address=connection.address,
+        )
+        return await self._on_record(claimed, certificate, self._pin(claimed, certificate, granted))
+
+    async def _pins_settled(self, claimed: ClusterID, certificate: PeerCertificate) -> None:
+        """Wait while a pin of this ID or this key is written: only what is on record says whose the key is."""
+        key, pinning = certificate.fingerprint, self._records.pinning
+        while waits := [one for peer, one in pinning.items() if peer == claimed or one.key == key]:
+            await waits[0].answered.wait()
 
     def _is_dismissed(self, claimed: ClusterID, certificate: PeerCertificate) -> bool:
         record = self._records.get(claimed)
@@ -187,17 +190,30 @@ class Authenticator:
     async def _redeem(
         self, connection: PeerConnection, claimed: ClusterID, certificate: PeerCertificate, join: Join
     ) -> Bye | None:
-        if certificate.fingerprint in self._records.pins.values():
-            return Bye("KeyInUse", "this key is trusted as another cluster's already")
+        if (bye := self._refuse_pinned(claimed, certificate)) is not None:
+            return bye
         try:
             await self._tokens.redeem(join, connection.binding(), certificate.fingerprint, claimed)
         except Refusal as refusal:
             self._record_token(connection, claimed, certificate, join, refusal.reason)
             return Bye(refusal.reason, refusal.message)
+        # Another connection may have redeemed a token at the same moment.
+        await self._pins_settled(claimed, certificate)
         if self._is_dismissed(claimed, certificate):
             return Bye("TrustPending", "the key was distrusted meanwhile")
+        if (bye := self._refuse_pinned(claimed, certificate)) is not None:
+            return bye
         self._redeemed[connection] = join.token
         self._record_token(connection, claimed, certificate, join)
+        return None
+
+    def _refuse_pinned(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
+        """Return the Bye for a key that is another cluster's, or an ID that has another key; else None."""
+        pins = self._records.pins
+        if pins.get(claimed, certificate.fingerprint) != certificate.fingerprint:
+            return self._refuse_key(claimed, certificate)
+        if any(pin == certificate.fingerprint and peer != claimed for peer, pin in pins.items()):
+            return Bye("KeyInUse", "this key is trusted as another cluster's already")
         return None
 
     async def _spend_unneeded(
@@ -230,53 +246,62 @@ class Authenticator:
             )
         )
 
-    async def _pin(self, claimed: ClusterID, certificate: PeerCertificate, *, joined: bool) -> Bye | None:
-        pins = self._records.pins
-        pins[claimed] = certificate.fingerprint  # set before the write: from now on no other key can claim the ID
-        try:
-            record = await self._shielded(
-                self._records.ensure(claimed, certificate.fingerprint, joined=joined), f"pinning {claimed}"
-            )
-        except Exception:
-            pins.pop(claimed, None)
-            raise
-        if not record.spec.fingerprint:
-            pins.pop(claimed, None)
+    async def _pin(self, claimed: ClusterID, certificate: PeerCertificate, granted: AuditEvent) -> Bye | None:
+        by_settings = granted.reason != "Token"
+        write = self._records.ensure(claimed, certificate.fingerprint, by_settings=by_settings)
+        pinned = await self._written(claimed, certificate, write)
+        if not pinned:
             return Bye("TrustPending", "the key was distrusted meanwhile")
-        pins[claimed] = Fingerprint(record.spec.fingerprint)
-        if record.spec.fingerprint != certificate.fingerprint:
+        self._records.pins[claimed] = pinned
+        if pinned != certificate.fingerprint:
             return self._refuse_key(claimed, certificate)
-        self._log.info("pinned the key of {peer}: {words}", peer=claimed, words=words(certificate.fingerprint))
+        self._log.info("pinned the key of {peer}: {words}", peer=claimed, words=words(pinned))
+        self._audit.record(granted)
         return None
 
     async def _pin_next_key(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye | None:
-        """Pin the announced key: on record before Welcome is sent; the previous key is invalid from then on."""
-        record = await self._shielded(
-            self._records.promote_next_key(claimed, certificate.fingerprint), f"pinning {claimed}"
-        )
-        if record is None or record.spec.fingerprint != certificate.fingerprint:
+        """Pin the announced key: the previous key is invalid from then on."""
+        key = certificate.fingerprint
+        if await self._written(claimed, certificate, self._records.promote_next_key(claimed, key)) != key:
             return self._refuse_key(claimed, certificate)
-        self._records.pins[claimed] = certificate.fingerprint
-        self._log.info("{peer} has a new key: {words}", peer=claimed, words=words(certificate.fingerprint))
-        self._audit.record(AuditEvent("KeyChanged", "Announced", peer=claimed, fingerprint=certificate.fingerprint))
-        self._subscriber.key_rotated(claimed, certificate.fingerprint)
+        self._records.pins[claimed] = key
+        self._log.info("{peer} has a new key: {words}", peer=claimed, words=words(key))
+        self._audit.record(AuditEvent("KeyChanged", "Announced", peer=claimed, fingerprint=key))
+        self._subscriber.key_rotated(claimed, key)
         return None
 
-    def _shielded(self, work: Coroutine[Any, Any, T], what: str) -> Deferred[T]:
-        """Run work that is not cancelled when its connection ends."""
-        outcome: Deferred[T] = Deferred()
+    async def _written(
+        self, claimed: ClusterID, certificate: PeerCertificate, write: Coroutine[Any, Any, ForeignCluster | None]
+    ) -> Fingerprint:
+        """Return the key that is on record after a write, empty for none."""
+        try:
+            record = await write
+        except Exception:
+            if self._records.pins.get(claimed) != certificate.fingerprint:
+                raise
+            return certificate.fingerprint  # the answer was lost, but the watch has shown what was written
+        return Fingerprint(record.spec.fingerprint if record is not None else "")
+
+    def _on_record(
+        self, claimed: ClusterID, certificate: PeerCertificate, work: Coroutine[Any, Any, Bye | None]
+    ) -> Deferred[Bye | None]:
+        """Run work that pins a key: it is not cancelled when its connection ends, and others wait for it."""
+        outcome: Deferred[Bye | None] = Deferred()
 
         async def run() -> None:
+            pending = self._records.pinning[claimed] = PendingPin(certificate.fingerprint)
             try:
-                result = await work
+                bye = await work
             except Exception as error:
-                if not outcome.called:
-                    outcome.errback(error)
-                return
+                answer = partial(outcome.errback, error)
+            else:
+                answer = partial(outcome.callback, bye)
+            del self._records.pinning[claimed]
             if not outcome.called:
-                outcome.callback(result)
+                answer()
+            pending.answered.open()
 
-        self._tasks.spawn(run(), what)
+        self._tasks.spawn(run(), f"pinning {claimed}")
         return outcome
 
     def _refuse_key(self, claimed: ClusterID, certificate: PeerCertificate) -> Bye:

@@ -11,7 +11,7 @@ import attrs
 from liqod.audit.events import AuditEvent
 from liqod.flow.clocks import wall_clock
 from liqod.model.ids import ClusterID, Fingerprint
-from liqod.model.records.unpeering import DISTRUSTED, JOINED, Tombstone, is_trust_withdrawn
+from liqod.model.records.unpeering import DISTRUSTED, PINNED_BY_SETTINGS, Tombstone, is_trust_withdrawn
 from liqod.model.records.views import ForeignCluster
 from liqod.model.timestamps import rfc3339
 from liqod.peering.changes import Change, Queue
@@ -83,7 +83,7 @@ class DistrustRecorder(PeerController):
             key = withdrawn.key or known.fingerprint or key
         if not self._is_remembered(peer) or known is None or known.fingerprint != key:
             at = rfc3339(wall_clock(self._clock)())
-            tombstone = Tombstone(key, at, "us", joined=JOINED in annotations, distrusted=True)
+            tombstone = Tombstone(key, at, "us", by_settings=PINNED_BY_SETTINGS in annotations, distrusted=True)
             await self._tombstones.put(peer, tombstone)
             self._audit.record(AuditEvent("TrustWithdrawn", "Distrusted", peer=peer, fingerprint=key))
         if key:

@@ -79,6 +79,7 @@ class NextKeys(PeerController):
         following = fingerprint_of(event.public_key)
         others = {pin for other, pin in self._records.pins.items() if other != peer}
         others |= {next_key for other in self._records.pins if other != peer and (next_key := self._next(other))}
+        others |= {one.key for other, one in self._records.pinning.items() if other != peer}
         if following in others or following == self._tls.keypair.fingerprint:
             return following, ("KeyInUse", "the announced key is another cluster's already: make another one")
         return following, None
