@@ -98,8 +98,14 @@ def restart_in_order(reactor: IReactorCore, pidfile: str) -> Callable[[], None]:
         sys.stderr.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
+    stopping = False
+
     def restart() -> None:
-        reactor.addSystemEventTrigger("after", "shutdown", replace_program)
-        reactor.stop()
+        nonlocal stopping
+        # SIGHUP comes more than once while the services stop.
+        if not stopping:
+            stopping = True
+            reactor.addSystemEventTrigger("after", "shutdown", replace_program)
+            reactor.stop()
 
     return restart
