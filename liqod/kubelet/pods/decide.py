@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message, clean_reason
@@ -95,7 +95,7 @@ class WriteStatus:
 
 @frozen
 class Keep:
-    """Do nothing; ``why`` explains it in diagnostics, ``again`` is the number of seconds until the next reconcile."""
+    """Do nothing; ``why`` is for readers and tests, ``again`` is the number of seconds until the next reconcile."""
 
     why: str = ""
     again: float | None = None
@@ -103,7 +103,7 @@ class Keep:
 
 @frozen
 class Skip:
-    """Do nothing, because an object that is not ours has the name; ``report`` is recorded as an event."""
+    """Do nothing, because an object that is not ours has the name; ``report`` becomes a condition and an event."""
 
     report: Report
 
@@ -146,6 +146,9 @@ def decide(
     wait for it.
     """
     observed = _Observed(home=home, shadow=shadow, remote=remote, context=context, tally=tally, now=now)
+    if home is not None and home.metadata.deleting:
+        own = _own(observed, home)
+        return _end(own, lender_lost=lender_lost, grace_ignored=grace_ignored)
     for seen in (shadow, remote):
         if seen is not None and not is_ours(seen.metadata, context):
             return Skip(name_taken_report(seen.metadata.name, namespace))
@@ -153,8 +156,6 @@ def decide(
         return Skip(name_taken_report(shadow.metadata.name, namespace))
     if home is None:
         return _delete(shadow) if shadow is not None else Keep("there is no such pod")
-    if home.metadata.deleting:
-        return _end(observed, lender_lost=lender_lost, grace_ignored=grace_ignored)
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         step = _finished(home, status, shadow, remote)
@@ -378,6 +379,21 @@ def _ended(status: dict[str, Any], phase: str, reason: str, message: str, now: s
     reason = clean_reason(reason, "RemotePodTerminated")
     message = clean_message(message) or "the pod ended at the lender and is gone there"
     return ended_status(not_ready_status(status, reason, message, now), phase, reason, message)
+
+
+def _own(observed: _Observed, home: HomePod) -> _Observed:
+    """Return what was observed without the objects that belong to other nodes, or are not ours: nothing waits for them.
+
+    A pod that was made for this home pod counts, whatever the ShadowPod of its name is by now.
+    """
+    shadow, remote, context = observed.shadow, observed.remote, observed.context
+    if shadow is not None and not (is_ours(shadow.metadata, context) and is_of_node(shadow.metadata, context)):
+        shadow = None
+    if remote is not None:
+        meta = remote.metadata
+        if not is_ours(meta, context) or not (is_of_node(meta, context) or home_uid(meta) == home.metadata.uid):
+            remote = None
+    return evolve(observed, shadow=shadow, remote=remote)
 
 
 def _end(observed: _Observed, *, lender_lost: bool, grace_ignored: bool) -> Decision:

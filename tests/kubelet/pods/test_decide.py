@@ -238,6 +238,30 @@ class DecideTests(SynchronousTestCase):
         """A deleted pod that waited long enough for an unreachable lender goes, whatever is still seen there."""
         self.assertEqual(ask(home(**DELETING), shadow(), remote(), lender_lost=True), DeleteHome("u1"))
 
+    def test_a_deleted_pod_whose_name_another_has(self) -> None:
+        """It ends when nothing of its own is left at the lender, and nothing of another's is deleted for it."""
+        other = {"labels": {**shadow().metadata.labels, "offloading.liqo.io/nodename": "another"}}
+        theirs = {**other, "annotations": {"offloading.liqo.io/home-pod-uid": "u0"}}
+        gone = DeleteHome("u1")
+        table: list[tuple[str, Any, Any, Any]] = [
+            ("another node's ShadowPod", shadow(**theirs), None, gone),
+            ("and its pod", shadow(**theirs), remote(**theirs), gone),
+            ("a foreign ShadowPod", shadow(**FOREIGN), None, gone),
+            ("a foreign pod", None, remote(**FOREIGN), gone),
+            ("both foreign", shadow(**FOREIGN), remote(**FOREIGN), gone),
+            ("its own ShadowPod, a foreign pod", shadow(), remote(**FOREIGN), DeleteShadow("s1")),
+            ("its own goes, a foreign pod", shadow(deletionTimestamp=NOW), remote(**FOREIGN), None),
+            ("a foreign ShadowPod, its own pod", shadow(**FOREIGN), remote(), None),
+            ("another node's ShadowPod, its own pod", shadow(**theirs), remote(), None),
+        ]
+        for what, there, runs, expected in table:
+            for lost in (False, True):
+                found = ask(home(**DELETING), there, runs, lender_lost=lost)
+                if lost or expected is not None:
+                    self.assertEqual(found, gone if lost else expected, (what, lost))
+                else:
+                    self.assertIsInstance(found, Keep, what)
+
     def test_preconditions(self) -> None:
         """Deletions name the object they mean."""
         self.assertEqual(ask(None, shadow(), None), DeleteShadow("s1"))
