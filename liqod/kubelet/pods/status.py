@@ -144,6 +144,8 @@ def refused_status(home: Mapping[str, Any], reason: str, message: str, now: str)
     """Return the status of a home pod that cannot be offloaded: not ready, with the reason as a condition."""
     status = not_ready_status(home, reason, message, now)
     status.setdefault("phase", "Pending")
+    for earlier in ("reason", "message"):
+        status.pop(earlier, None)
     new = {"type": OFFLOADED_CONDITION, "status": "False", "reason": reason, "message": message}
     status["conditions"] = _with_condition(status.get("conditions") or [], new, now)
     return status

@@ -460,6 +460,15 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual(refused_status(refused, "QuotaExceeded", "no room", "later"), refused)
         self.assertNotIn("liqo.io/Offloaded", str(self.forge(refused, remote_status())))
 
+    def test_a_refusal_replaces_an_earlier_reason(self) -> None:
+        """A pod that is refused at the lender no longer shows that its namespace was not offloaded."""
+        waiting = not_offloaded_status(HOME_PENDING, "why", NOW)
+        refused = refused_status(waiting, "QuotaExceeded", "no room", NOW)
+        self.assertEqual(refused, refused_status(HOME_PENDING, "QuotaExceeded", "no room", NOW))
+        for absent in ("reason", "message"):
+            self.assertNotIn(absent, refused)
+        self.assertEqual(not_offloaded_status(refused, "why", NOW), waiting)
+
     def test_outside(self) -> None:
         """A pod that never ran backs off; one that ran is aborted with all its containers ended."""
         waiting = not_offloaded_status(HOME_PENDING, "why", NOW)
