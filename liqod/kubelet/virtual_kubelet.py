@@ -395,7 +395,7 @@ class VirtualKubelet(MultiService):
             self._shared.records.virtual_nodes.subscribe(self._record_changed),
             self.access.client.subscribe(self.namespaces.use_client),
             self.access.readiness.subscribe(lambda _: self._refresh()),
-            self.access.token_renewals.subscribe(lambda _: self.health.request_failed()),
+            self.access.token_renewals.subscribe(lambda _: self.health.recheck()),
             self.health.state.subscribe(self._health_changed),
             self.network_condition.state.subscribe(lambda _: self._refresh()),
             self.reflection.export_requests_revision.subscribe(lambda _: self._export_requests_changed()),

@@ -63,7 +63,7 @@ from liqod.model.records.name_service import domain_of
 from liqod.model.records.views import ShadowPod, ShadowPodStatus
 
 RETRY_ADMISSION: Final = 300.0
-"""Seconds after which a refused ShadowPod is admitted again, should nothing have led to that before."""
+"""Seconds after which a refused ShadowPod is judged again, should nothing have led to that before."""
 COLLECTED: Final = 5.0
 """Seconds that the cluster's garbage collector has for the pod of a deleted ShadowPod before it is deleted from here:
 where the collector works, a second deletion of every pod would only cost the API server a request."""

@@ -58,7 +58,7 @@ def judge_offer(offer: Advertisement | None) -> Readiness:
 def judge(credential: Readiness, api: Readiness, network: Readiness, offer: Readiness) -> Readiness:
     """Return the first part that is not ready, in the order in which an administrator would fix them, or ``READY``.
 
-    An unknown part makes the result unknown: a daemon that has just started must not mark a running node NotReady.
+    Unknown is the result if the first such part is: a daemon that just started must not mark a running node NotReady.
     """
     return next((part for part in (credential, offer, api, network) if not part.ready), READY)
 

@@ -27,7 +27,7 @@ from liqod.model.objects.meta import Object
 T = TypeVar("T", bound=Object)
 
 NO_ANSWER_RETRY: Final = 5.0
-"""Seconds after which a request without an answer is repeated if the lender answers other requests meanwhile."""
+"""Seconds after which a write of a reflected object, or the patch of a ShadowPod, that had no answer is repeated."""
 
 
 @frozen(kw_only=True)
@@ -77,7 +77,7 @@ def failed_write(
     """
     meaning = meaning_of(error, granted_for=granted_for, creating=creating)
     if meaning is Meaning.NO_ANSWER:
-        health.request_failed()
+        health.recheck()
         return FailedWrite(meaning=meaning, delay=NO_ANSWER_RETRY)
     if meaning is Meaning.OVERLOADED or not isinstance(error, ApiError):
         raise error

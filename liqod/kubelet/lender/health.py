@@ -108,7 +108,7 @@ class LenderHealth(Service):
 
     @property
     def ok(self) -> bool:
-        """Whether the lender answered the last request or probe."""
+        """Whether the last request or probe found the lender ready, and our credential accepted."""
         return self.state.value.ready
 
     def request_succeeded(self) -> None:
@@ -142,8 +142,8 @@ class LenderHealth(Service):
         self._succeeded_at = float("-inf")
         self._arm(0)
 
-    def request_failed(self) -> None:
-        """Record that a request got no answer or a 401, and probe at once."""
+    def recheck(self) -> None:
+        """Probe at once, whatever answered before: a request got no answer or a 401, or the token was renewed."""
         self._succeeded_at = float("-inf")
         self.probe_now()
 

@@ -268,7 +268,7 @@ class PodActions:
             tracked.shadow_deletion = None
             meaning = meaning_of(error, granted_for=now - remote.since)
             if meaning is Meaning.NO_ANSWER:
-                self._health.request_failed()
+                self._health.recheck()
                 raise Postponed(str(error)) from error
             if meaning is Meaning.REFUSED and isinstance(error, Forbidden | NotFound):
                 self._grants.request_again(key.namespace)
@@ -329,7 +329,7 @@ class PodActions:
         self._log.warn("{node}: {detail}", node=name, detail=message)
 
     async def skip(self, home: HomePod | None, report: Report) -> float | None:
-        """Report that an object that is not ours has the name; retry after ``NAME_TAKEN_RETRY``."""
+        """Report as condition and event that another object has the name; retry after ``NAME_TAKEN_RETRY``."""
         if home is None:
             return None
         await self._report(home, report)

@@ -67,12 +67,12 @@ UNREADY_AFTER: Final = 40.0
 (kube-controller-manager --node-monitor-grace-period, 40 s until 1.31)."""
 
 RETRY: Final = 3.0
-"""Seconds after which a request without an answer is repeated if the lender answers other requests meanwhile."""
+"""Seconds after which a pod is reconciled again whose request had no answer, if the lender answers others meanwhile."""
 
 
 @frozen
 class Outage:
-    """The lender has not answered since ``since``."""
+    """The lender has not been ready since ``since``: no answer, an error, or the credential was rejected."""
 
     since: float
 

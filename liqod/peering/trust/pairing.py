@@ -79,7 +79,11 @@ class PairingTokens:
         self._guesses = 0
 
     async def redeem(self, join: Join, binding: bytes, key: Fingerprint, peer: ClusterID) -> None:
-        """Redeem a token for a key; raises Refusal when it is unknown, spent, expired, or not proven."""
+        """Redeem a token for a key.
+
+        Raises Refusal when it is unknown, expired, dead, used by another key, tried by others or not proven, and while
+        too many unknown ones were tried.
+        """
         if self._is_guessing():
             raise Refusal(JOIN_REFUSED, "too many unknown tokens were tried here; wait a minute")
         for _ in range(RACES):

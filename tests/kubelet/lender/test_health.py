@@ -77,7 +77,7 @@ class LenderHealthTests(SynchronousTestCase):
         """A lender that answers, whatever it says, has no path to be mended."""
         for answer in (Unauthorized(401, "Unauthorized", "no"), b"ok"):
             self.client.answer = answer
-            self.health.request_failed()
+            self.health.recheck()
             self.clock.advance(0)
         self.assertTrue(self.health.ok)
         self.assertEqual(self.client.reported, [])
@@ -89,7 +89,7 @@ class LenderHealthTests(SynchronousTestCase):
         for refusal in (Unauthorized(401, "Unauthorized", "no"), ServerError(503, "ServiceUnavailable", "later")):
             reported.clear()
             self.client.answer = refusal
-            self.health.request_failed()
+            self.health.recheck()
             self.clock.advance(0)
             self.assertFalse(self.health.ok)
             self.assertEqual(reported, [])
@@ -129,7 +129,7 @@ class LenderHealthTests(SynchronousTestCase):
     def test_no_connection_is_silence_too(self) -> None:
         """A lender to which no connection comes about is silent."""
         self.client.answer = Unreachable("nobody there")
-        self.health.request_failed()
+        self.health.recheck()
         self.clock.advance(0)
         self.assertEqual(self.health.state.value.reason, "PeerUnreachable")
         self.assertEqual(self.client.reported, ["doubtful"])

@@ -221,7 +221,7 @@ class Refusing(Lender):
     def request_again(self, local: str) -> None:
         """The namespace is granted."""
 
-    def request_failed(self) -> None:
+    def recheck(self) -> None:
         self.requests.append("probe")
 
 

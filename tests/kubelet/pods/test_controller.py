@@ -121,7 +121,7 @@ class Lender:
     def request_succeeded(self) -> None:
         """The lender answers."""
 
-    request_failed = request_succeeded
+    recheck = request_succeeded
 
 
 class Case(SynchronousTestCase):
