@@ -240,8 +240,8 @@ class DecideTests(SynchronousTestCase):
 
     def test_a_deleted_pod_whose_name_another_has(self) -> None:
         """It ends when nothing of its own is left at the lender, and nothing of another's is deleted for it."""
-        other = {"labels": {**shadow().metadata.labels, "offloading.liqo.io/nodename": "another"}}
-        theirs = {**other, "annotations": {"offloading.liqo.io/home-pod-uid": "u0"}}
+        other: dict[str, Any] = {"labels": {**shadow().metadata.labels, "offloading.liqo.io/nodename": "another"}}
+        theirs: dict[str, Any] = {**other, "annotations": {"offloading.liqo.io/home-pod-uid": "u0"}}
         gone = DeleteHome("u1")
         table: list[tuple[str, Any, Any, Any]] = [
             ("another node's ShadowPod", shadow(**theirs), None, gone),
