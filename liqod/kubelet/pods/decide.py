@@ -147,15 +147,15 @@ def decide(
     """
     observed = _Observed(home=home, shadow=shadow, remote=remote, context=context, tally=tally, now=now)
     if home is not None and home.metadata.deleting:
-        own = _own(observed, home)
-        return _end(own, lender_lost=lender_lost, grace_ignored=grace_ignored)
+        return _end(_own(observed, home), lender_lost=lender_lost, grace_ignored=grace_ignored)
+    if home is None:
+        left = shadow is not None and is_ours(shadow.metadata, context) and is_of_node(shadow.metadata, context)
+        return _delete(shadow) if shadow is not None and left else Keep("there is no such pod")
     for seen in (shadow, remote):
         if seen is not None and not is_ours(seen.metadata, context):
             return Skip(name_taken_report(seen.metadata.name, namespace))
     if shadow is not None and not is_of_node(shadow.metadata, context):
         return Skip(name_taken_report(shadow.metadata.name, namespace))
-    if home is None:
-        return _delete(shadow) if shadow is not None else Keep("there is no such pod")
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         step = _finished(home, status, shadow, remote)
