@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,6 +21,7 @@ from tests.runner.report import report, write_junit
 from tests.runner.results import END, Result, count, judge, merge
 from tests.runner.schedule import AGAIN, FREE, IDLE, REAL_AT_A_TIME, SPARE, Progress, Turns, failed_names, run_all
 from tests.runner.steps import (
+    CHECKOUT,
     LONG,
     REAL,
     REAL_LIMIT,
@@ -372,6 +377,21 @@ class OrderTests(SynchronousTestCase):
         """After an interrupt no step begins any more."""
         self.turns.drop()
         self.assertIsNone(self.turns.take())
+
+    def test_an_interrupt_ends_the_steps(self) -> None:
+        """They have sessions of their own and would go on alone, and the run with them."""
+        place = Path(self.mktemp()).absolute()
+        place.mkdir()
+        program = f"import os, time; open({str(place / 'pid')!r}, 'w').write(str(os.getpid()) + ' '); time.sleep(3600)"
+        steps = f"[Step('one', 3600.0, argv=[sys.executable, '-c', {program!r}])]"
+        text = "import sys\nfrom tests.runner.schedule import Progress, run_all\nfrom tests.runner.steps import Step\n"
+        with subprocess.Popen([sys.executable, "-c", f"{text}run_all(Progress(1), {steps}, 2)"], cwd=CHECKOUT) as run:
+            while not (place / "pid").exists() or not (place / "pid").read_text().endswith(" "):
+                self.assertIsNone(run.poll())
+                time.sleep(0.05)
+            run.send_signal(signal.SIGINT)
+            self.assertNotEqual(run.wait(600), 0)
+        self.assertRaises(ProcessLookupError, os.kill, int((place / "pid").read_text()), 0)
 
     def test_every_step_runs_once(self) -> None:
         """With more at a time than may be on real clusters, and with fewer, each step runs to its end, once."""

@@ -9,14 +9,19 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from attrs import frozen
 
 from tests.runner.results import Result, Verdict, count, judge
 from tests.runner.steps import CHECKOUT, Step
+
+_RUNNING: Final[set[subprocess.Popen[bytes]]] = set()
+"""The processes of steps. An interrupt of the run reaches none of them: each has a session of its own."""
 
 
 @frozen
@@ -64,7 +69,7 @@ def _sources() -> str:
 def run_to_end(argv: Sequence[str], limit: float, log: Path, environ: Mapping[str, str]) -> int:
     """Return the exit status of a process that writes to a file; after ``limit`` seconds it is ended, with 1 or more.
 
-    ``environ`` is added to the environment. An interrupt of the run ends the process too, with all that it started.
+    ``environ`` is added to the environment.
     """
     with log.open("w") as output:
         running = subprocess.Popen(
@@ -76,6 +81,7 @@ def run_to_end(argv: Sequence[str], limit: float, log: Path, environ: Mapping[st
             env={**os.environ, **environ},
             start_new_session=True,
         )
+        _RUNNING.add(running)
         try:
             return running.wait(limit)
         except subprocess.TimeoutExpired:
@@ -86,6 +92,17 @@ def run_to_end(argv: Sequence[str], limit: float, log: Path, environ: Mapping[st
         except BaseException:
             _end(running)
             raise
+        finally:
+            _RUNNING.discard(running)
+
+
+def end_all() -> None:
+    """End what runs in any thread, with all that it started; it cleans up behind itself first."""
+    ending = [threading.Thread(target=_end, args=(running,)) for running in tuple(_RUNNING)]
+    for one in ending:
+        one.start()
+    for one in ending:
+        one.join()
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from attrs import define, evolve, field
 
-from tests.runner.execute import Outcome, execute
+from tests.runner.execute import Outcome, end_all, execute
 from tests.runner.machine import Idle, free_memory
 from tests.runner.results import PROCESS, Result, merge, phrase
 from tests.runner.steps import Step, trial
@@ -176,6 +176,7 @@ def run_all(progress: Progress, steps: Iterable[Step], parallel: int) -> None:
                     progress.report_running()
         except BaseException:
             turns.drop()
+            end_all()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
         for one in workers:
