@@ -1,4 +1,4 @@
-"""What a relay keeps open: connections to the API server between requests, and a borrower's while its head comes."""
+"""How long a relay keeps connections open: to the API server between requests, and those of a silent borrower."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
-from liqod.peering.relay.channel import HEAD, RelayChannel
-from liqod.peering.relay.upstream import MAX_IDLE, Pool, UpstreamConnection
+from liqod.peering.relay.channel import HEAD, IDLE, STALLED, TUNNEL, RelayChannel
+from liqod.peering.relay.upstream import LINGER, MAX_IDLE, Pool, UpstreamConnection
+
+GET = b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST /api HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
+UPGRADE = b"GET /api HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
 
 class Transport(StringTransport):
@@ -76,19 +82,109 @@ class PoolTests(SynchronousTestCase):
         upstream.pause(True)
         self.assertEqual(transport.calls, ["pause", "resume"])
 
+    def test_a_response_without_a_request(self) -> None:
+        """A connection that receives one while it is idle is aborted, and not given to anybody."""
+        upstream, transport = connected(self.clock)
+        self.pool.release(upstream)
+        upstream.dataReceived(OK)
+        self.assertEqual(transport.calls, ["abort"])
+        upstream.connectionLost()
+        self.assertIsNone(self.pool.idle())
 
-class SlowHeadTests(SynchronousTestCase):
-    """A borrower that sends the head of a request byte by byte."""
-
-    def test_each_byte_gives_no_more_time(self) -> None:
-        """The time for a head begins with its first byte, and ends the connection."""
-        clock, transport = Clock(), Transport()
-        gate = SimpleNamespace(clock=clock, rejected=lambda channel, rejected: None)
-        channel = RelayChannel(cast(Any, gate), ClusterID("rome"), "", "192.0.2.1")
-        channel.makeConnection(cast(Any, transport))
-        for _ in range(4):
-            channel.dataReceived(b"G")
-            self.assertEqual(transport.calls, [])
-            clock.advance(HEAD / 4)
+    def test_bytes_after_the_close(self) -> None:
+        """They are dropped: what was sent still has its time to be flushed."""
+        upstream, transport = connected(self.clock)
+        upstream.close()
+        upstream.dataReceived(OK)
+        self.clock.advance(LINGER - 1)
         self.assertEqual(transport.calls, ["close"])
-        self.assertTrue(transport.value().startswith(b"HTTP/1.1 408 "))
+        self.clock.advance(1)
+        self.assertEqual(transport.calls, ["close", "abort"])
+
+
+class SilenceTests(SynchronousTestCase):
+    """A borrower that sends nothing, or too little: what ends its connection, and what it is sent."""
+
+    def setUp(self) -> None:
+        self.clock, self.transport = Clock(), Transport()
+        self.upstream, self.api = connected(self.clock)
+        gate = SimpleNamespace(
+            clock=self.clock,
+            base=b"",
+            admit=lambda channel, call: "rome",
+            own_headers=lambda user: [(b"Host", b"api")],
+            idle=lambda: self.upstream,
+            answered=lambda channel, call, code: None,
+            release=lambda upstream: None,
+            rejected=lambda channel, rejected: None,
+        )
+        self.channel = RelayChannel(cast(Any, gate), ClusterID("rome"), "", "192.0.2.1")
+        self.channel.makeConnection(cast(Any, self.transport))
+
+    def lasts(self, seconds: float) -> None:
+        """Check that the connection is open for ``seconds`` more, and closed then."""
+        self.clock.advance(seconds - 1)
+        self.assertEqual(self.transport.calls, [])
+        self.clock.advance(1)
+        self.assertNotEqual(self.transport.calls, [])
+
+    def assert_late(self) -> None:
+        """Check that the borrower was sent a 408 (Request Timeout), and nothing else."""
+        self.assertEqual(self.transport.calls, ["close"])
+        self.assertTrue(self.transport.value().startswith(b"HTTP/1.1 408 "))
+        self.assertEqual(self.transport.value().count(b"HTTP/1.1 "), 1)
+
+    def test_each_byte_of_a_head_gives_no_more_time(self) -> None:
+        """The time for a head begins with its first byte."""
+        for _ in range(4):
+            self.channel.dataReceived(b"G")
+            self.assertEqual(self.transport.calls, [])
+            self.clock.advance(HEAD / 4)
+        self.assert_late()
+
+    def test_an_idle_connection(self) -> None:
+        """It is closed without a response, which the borrower could take for that to its next request."""
+        self.lasts(IDLE)
+        self.assertEqual((self.transport.calls, self.transport.value()), (["close"], b""))
+
+    def test_the_idle_time_begins_with_the_last_response(self) -> None:
+        """However long the request before it took."""
+        self.channel.dataReceived(GET)
+        self.clock.advance(IDLE - 1)
+        self.upstream.dataReceived(OK)
+        self.lasts(IDLE)
+        self.assertEqual(self.transport.value(), OK)
+
+    def test_a_complete_request_has_no_limit(self) -> None:
+        """The response may take hours, as that of a watch does, wherever the request's body was cut."""
+        for parts in ((GET,), (POST + b"body",), (POST, b"body"), (POST, b"bo", b"dy")):
+            self.setUp()
+            for part in parts:
+                self.channel.dataReceived(part)
+            self.clock.pump([IDLE] * 60)
+            self.assertEqual((self.transport.calls, self.api.calls), ([], []), parts)
+            self.upstream.dataReceived(OK)
+            self.assertEqual(self.transport.value(), OK, parts)
+
+    def test_a_body_that_stops(self) -> None:
+        """Each part gives the next one the same time; an incomplete request is given up at the API server, too."""
+        for parts in ((), (b"b", b"od"), (b"b", b"o", b"d")):
+            self.setUp()
+            self.channel.dataReceived(POST)
+            for part in parts:
+                self.clock.advance(STALLED - 1)
+                self.channel.dataReceived(part)
+            self.lasts(STALLED)
+            self.assert_late()
+            self.assertEqual(self.api.calls, ["abort"])
+
+    def test_a_silent_tunnel(self) -> None:
+        """Bytes in either direction keep it open; its bytes are not HTTP, so no response ends it."""
+        self.channel.dataReceived(UPGRADE)
+        self.upstream.dataReceived(SWITCH)
+        for receive in (self.channel.dataReceived, self.upstream.dataReceived):
+            self.clock.advance(TUNNEL - 1)
+            receive(b"bytes")
+        self.lasts(TUNNEL)
+        self.assertEqual(self.transport.calls, ["abort"])
+        self.assertTrue(self.transport.value().endswith(b"\r\n\r\nbytes"))
