@@ -294,9 +294,10 @@ class WireTests(RelayCase):
             self.assertIs(api.why, end)
 
     async def test_a_denied_request_that_wants_to_be_the_last_is(self) -> None:
-        """After the answer its connection ends; without that header it stays for the next request."""
+        """After the answer its connection ends, as after a denied upgrade; else it stays for the next request."""
         denied = GET.replace(b"shop-rome", b"other")
-        for header, ends in ((b"Connection: close\r\n", True), (b"", False)):
+        upgrade = b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+        for header, ends in ((b"Connection: close\r\n", True), (upgrade, True), (b"", False)):
             caller = await self.call()
             caller.send(denied + header + b"\r\n")
             await self.until(lambda caller=caller: b"HTTP/1.1 403 " in caller.data)

@@ -162,7 +162,7 @@ class RelayChannel(TwistedProtocol):
         try:
             user = self._gate.admit(self, call)
         except Rejected as rejected:
-            self._reject(rejected, keep=complete and not call.upgrade and not call.close)
+            self._reject(rejected, keep=complete and not call.close)
             return True
         self._call, self._close, self._request_complete = call, call.close, complete
         self._wait(None if complete else STALLED)
@@ -230,9 +230,9 @@ class RelayChannel(TwistedProtocol):
                         out.append(self._http.send(policy.switch(event)) + upstream.http.unread)
                         self._switch()
                 elif isinstance(event, Response):
-                    call = self._answered(event.status_code)
+                    self._answered(event.status_code)
                     answer = policy.answer(event)
-                    self._close = self._close or answer.close or bool(call.upgrade) or not self._request_complete
+                    self._close = self._close or answer.close or not self._request_complete
                     out.append(self._http.send(answer.response(close=self._close)))
                     self._answer = answer
         except Malformed as malformed:
@@ -248,14 +248,11 @@ class RelayChannel(TwistedProtocol):
         elif ended:
             self._finish(upstream)
 
-    def _answered(self, code: int) -> Call:
-        call = self._call
-        if call is None:
-            raise Rejected(502, "RelayBadAnswer", "the API server answered a request that was not sent")
-        self._gate.answered(self, call, code)
+    def _answered(self, code: int) -> None:
+        if self._call is not None:
+            self._gate.answered(self, self._call, code)
         if code == 401:
             raise Rejected(502, "RelayApiUnauthorized", "the API server does not know the lender's own daemon")
-        return call
 
     def _finish(self, upstream: UpstreamConnection) -> None:
         """Complete a response: continue with the next request, or close."""
@@ -398,7 +395,7 @@ class RelayChannel(TwistedProtocol):
         self._timer.start_if_earlier(seconds, self._look)
 
     def _look(self) -> None:
-        if self._until is None or self._over:
+        if self._until is None:
             return
         left = self._until - self._gate.clock.seconds()
         if left > 0:

@@ -64,7 +64,10 @@ Fields = Mapping[bytes, list[bytes]]
 
 @attrs.frozen(kw_only=True)
 class Call:
-    """A well-formed request; ``length`` is None for a chunked body, ``upgrade`` is empty where there is none."""
+    """A well-formed request; ``length`` is None for a chunked body, ``upgrade`` is empty where there is none.
+
+    ``close``: the connection is closed after the response, also where an upgrade is not made.
+    """
 
     method: bytes
     target: bytes
@@ -100,7 +103,7 @@ def examine(request: Request) -> Call:
         target=request.target,
         length=length,
         upgrade=upgrade,
-        close=b"close" in options,
+        close=b"close" in options or bool(upgrade),
         headers=_only(headers, allowed),
     )
 
