@@ -9,6 +9,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.kube.connection.transport import CACHED_FOR
 from liqod.model.ids import ClusterID
 from liqod.peering.relay.channel import HEAD, IDLE, STALLED, TUNNEL, RelayChannel
 from liqod.peering.relay.upstream import LINGER, MAX_IDLE, Pool, UpstreamConnection
@@ -90,6 +91,14 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(transport.calls, ["abort"])
         upstream.connectionLost()
         self.assertIsNone(self.pool.idle())
+
+    def test_an_idle_connection_that_is_lost(self) -> None:
+        """When its time is over nothing is closed a second time, and no timer stays."""
+        upstream, transport = connected(self.clock)
+        self.pool.release(upstream)
+        upstream.connectionLost()
+        self.clock.advance(CACHED_FOR)
+        self.assertEqual((transport.calls, self.clock.getDelayedCalls()), ([], []))
 
     def test_bytes_after_the_close(self) -> None:
         """They are dropped: what was sent still has its time to be flushed."""
