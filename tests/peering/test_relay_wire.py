@@ -257,6 +257,30 @@ class WireTests(RelayCase):
         await self.until(lambda: counted > size)
         source.unregisterProducer()
 
+    async def test_refusals_that_nobody_reads(self) -> None:
+        """Of requests that are refused no more are answered than the sockets hold; read, all answers come."""
+        many, refused = 200_000, 0
+        reject = self.relay.rejected
+
+        def rejected(*args: Any) -> None:
+            nonlocal refused
+            refused += 1
+            reject(*args)
+
+        self.patch(self.relay, "rejected", rejected)
+        caller = await self.call()
+        transport = cast(Any, caller.transport)
+        transport.pauseProducing()
+        caller.send(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n" * many)
+        before = -1
+        while before != refused:
+            before = refused
+            await deferLater(self.reactor, 1.0)
+        self.assertGreater(refused, 0)
+        self.assertLess(refused, many // 2)
+        transport.resumeProducing()
+        await self.until(lambda: refused > before)
+
     async def test_an_upgraded_connection(self) -> None:
         """After 101 bytes pass both ways as they are, also those sent ahead; both sides end together."""
         self.answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nfirst"

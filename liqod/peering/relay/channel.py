@@ -137,7 +137,8 @@ class RelayChannel(TwistedProtocol):
     def _step(self) -> bool:
         """Process the next event of the request stream; returns whether there may be another."""
         if self._call is None:
-            return self._begin()
+            # Each refusal of a request is bytes for a borrower who may not read them.
+            return not self._slow and self._begin()
         if self._request_complete or self._upstream is None:
             return False
         event = self._http.next_event()
@@ -373,6 +374,8 @@ class RelayChannel(TwistedProtocol):
         self._slow = False
         if self._upstream is not None:
             self._upstream.pause(False)
+        if self._call is None and not self._over:
+            self._advance()
 
     def stopProducing(self) -> None:
         """Do nothing: ``connectionLost`` follows."""
