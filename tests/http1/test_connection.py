@@ -206,6 +206,16 @@ class BoundTests(SynchronousTestCase):
         self.assertEqual(body_of(events_of(server(CHUNKED + b"1\r\na\r\n" * 3, crumbs))), b"aaa")
         self.assertEqual(self.code(server(CHUNKED + b"1\r\na\r\n" * 4, crumbs)), 400)
 
+    def test_a_last_chunk_cut_anywhere(self) -> None:
+        """The end of a body is judged whole, however it comes: what is refused in one piece is refused in two."""
+        for last in (b"0\r\nX-Trailer: a\r\n\r\n", b"0\r\n\n"):
+            for cut in range(1, 4):
+                with self.subTest(last=last, cut=cut):
+                    connection = server(CHUNKED + last[:cut])
+                    self.assertNotIn(EndOfMessage(), events_of(connection))
+                    connection.receive(last[cut:])
+                    self.assertEqual(self.code(connection), 400)
+
     def test_chunks_that_could_be_read_in_two_ways(self) -> None:
         """Extensions, signs, spaces, underscores, bare line feeds, missing ends and trailers are no chunks."""
         for data in (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from typing import cast
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.tenants import rights
@@ -13,8 +15,10 @@ from liqod.hosting.tenants.authorizer import permits, user_of
 from liqod.http1.connection import Connection
 from liqod.http1.errors import Malformed
 from liqod.http1.messages import EndOfMessage, Header, Request, Response, make_request
+from liqod.identity.tls import PeerTLS
 from liqod.model.objects.api_request import RequestAttributes
 from liqod.peering.relay import policy
+from liqod.peering.relay.dial import Judged
 from liqod.peering.relay.rejection import Rejected
 from liqod.peering.relay.targets import PAGES, ask_of
 
@@ -309,3 +313,17 @@ class PermissionTests(SynchronousTestCase):
         self.assertFalse(
             permits("milan", RequestAttributes("get", "", "serviceaccounts", "", namespace, name="borrower"), "")
         )
+
+
+class CutTests(SynchronousTestCase):
+    """The end of a connection that waits for the judgement of its key."""
+
+    def test_what_has_ended_is_not_ended_again(self) -> None:
+        """A TLS transport that has lost its connection has nothing left to abort."""
+        for connected in (True, False):
+            transport = StringTransport()
+            transport.connected = connected
+            judged = Judged(cast(PeerTLS, None), (), "192.0.2.1:1")
+            judged.makeConnection(transport)
+            judged.cut()
+            self.assertEqual(transport.disconnecting, connected)
