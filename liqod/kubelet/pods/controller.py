@@ -207,9 +207,10 @@ class PodController(Controller[Key]):
             # An answer that comes after a long silence says more than the silence did.
             return list(self._all_keys()) if self._is_rejected and self._is_lender_lost else []
         if isinstance(self._outage, Outage):
-            waiting = [tracked for tracked in self._tracked.values() if tracked.postponed]
-            for tracked in self._tracked.values():
-                tracked.catching_up = tracked.postponed
+            # After a short answer, some that waited for it have not had their turn: they wait for this one.
+            waiting = [tracked for tracked in self._tracked.values() if tracked.postponed or tracked.catching_up]
+            for tracked in waiting:
+                tracked.postponed = tracked.catching_up = True
             self._outage = Recovery(self.clock.seconds(), len(waiting), len(waiting))
         self._unready_timer.cancel()
         self.retry_failed()

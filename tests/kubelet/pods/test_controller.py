@@ -7,6 +7,7 @@ from typing import Any, cast
 import attrs
 import msgspec
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.controller import After
@@ -304,3 +305,22 @@ class UnpreparedTests(Case):
             self.begin(pod, shadow(), runs)
             self.step()
             self.assertEqual(len(self.lender.requests), 1)
+
+
+class RecoveryTests(Case):
+    """A lender that answers again."""
+
+    def test_a_short_answer_between_two_outages(self) -> None:
+        """A pod that it left waiting waits for the next one, and the log has the moment when all are up to date."""
+        self.begin(home(RUNNING), shadow(), remote())
+        silent = not_ready("PeerUnreachable", "no answer")
+        with capturedLogs() as events:
+            self.lender.state.set(silent)
+            self.controller._health_changed(silent)
+            self.step()
+            for state in (ANSWERS, silent, ANSWERS):
+                self.lender.state.set(state)
+                waiting = self.controller._health_changed(state)
+            self.assertEqual((waiting, events), ([WEB], []))
+            self.step()
+        self.assertEqual([event["count"] for event in events], [1])
