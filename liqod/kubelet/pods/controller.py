@@ -336,12 +336,12 @@ class PodController(Controller[Key]):
                 return decide_refused(home, reason, message, rfc3339(date)), None
             case NamespacePending(asked):
                 if home is not None and home.metadata.deleting and (not asked or self._is_given_up(home)):
-                    return delete_home(home), None
+                    return delete_home(home, rfc3339(date)), None
                 return Keep("the namespace is not ready at the lender yet"), None
             case Offloaded(remote, draining):
                 if not remote.synced:
                     if home is not None and self._is_given_up(home):
-                        return delete_home(home), remote
+                        return delete_home(home, rfc3339(date)), remote
                     return Keep("what the lender has of this namespace is not known yet"), remote
                 decision = self._decide_offloaded(home, remote, key.name, tracked, date=date)
                 if draining and isinstance(decision, Create):
@@ -397,7 +397,10 @@ class PodController(Controller[Key]):
         One that changes all the time is written ever later.
         """
         now = self.clock.seconds()
-        if tracked.status_due is None:
+        if home.metadata.deleting and home.metadata.finalizers:
+            # It is the final phase, for which somebody waits, and the lender's pod may be gone the next moment.
+            tracked.status_due = now
+        elif tracked.status_due is None:
             tracked.status_due = now + self._delay
         left = tracked.status_due - now
         if left > 0.001:

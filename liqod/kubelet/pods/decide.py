@@ -147,7 +147,7 @@ def decide(
     """
     observed = _Observed(home=home, shadow=shadow, remote=remote, context=context, tally=tally, now=now)
     if home is not None and home.metadata.deleting:
-        return _end(_own(observed, home), lender_lost=lender_lost, grace_ignored=grace_ignored)
+        return _end(_own(observed, home), lender_lost=lender_lost, grace_ignored=grace_ignored, ended=ended)
     if home is None:
         left = shadow is not None and is_ours(shadow.metadata, context) and is_of_node(shadow.metadata, context)
         return _delete(shadow) if shadow is not None and left else Keep("there is no such pod")
@@ -222,7 +222,7 @@ def decide_not_offloaded(home: HomePod | None, message: str, now: str) -> Decisi
     if home is None:
         return Keep("there is no such pod")
     if home.metadata.deleting:
-        return delete_home(home)
+        return delete_home(home, now)
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         return Keep("the pod has finished")
@@ -237,7 +237,7 @@ def decide_refused(home: HomePod | None, reason: str, message: str, now: str) ->
     if home is None:
         return Keep("there is no such pod")
     if home.metadata.deleting:
-        return delete_home(home)
+        return delete_home(home, now)
     status = decoded(home.status)
     if status.get("phase") in FINISHED:
         return Keep("the pod has finished")
@@ -396,13 +396,17 @@ def _own(observed: _Observed, home: HomePod) -> _Observed:
     return evolve(observed, shadow=shadow, remote=remote)
 
 
-def _end(observed: _Observed, *, lender_lost: bool, grace_ignored: bool) -> Decision:
+def _end(observed: _Observed, *, lender_lost: bool, grace_ignored: bool, ended: RemotePod | None) -> Decision:
     """Return the next step for a home pod that is being deleted."""
-    home, shadow, remote, tally = observed.home, observed.shadow, observed.remote, observed.tally
+    home, shadow, remote = observed.home, observed.shadow, observed.remote
     if home is None:
         return Keep("there is no such pod")
     if lender_lost:
-        return delete_home(home)
+        return delete_home(home, observed.now)
+    final = _last_phase(observed, home, ended)
+    if final is not None and home.metadata.finalizers:
+        # With the ShadowPod the lender's pod goes, which alone has the phase.
+        return final
     if shadow is not None and not shadow.metadata.deleting:
         if (
             home_uid(shadow.metadata) != home.metadata.uid
@@ -413,13 +417,31 @@ def _end(observed: _Observed, *, lender_lost: bool, grace_ignored: bool) -> Deci
             return _delete(shadow)
         return _end_with_grace(home, shadow)
     if shadow is None and remote is None:
-        return delete_home(home)
-    if remote is not None and tally is not None and home_uid(remote.metadata) in ("", home.metadata.uid):
-        status, seen = decoded(home.status), decoded(remote.status)
-        if seen.get("phase") in FINISHED and status.get("phase") not in FINISHED:
-            # The Job controller reads the final phase; other changes of a terminating pod are not worth a request.
-            return _write_home(observed, home, remote, tally)
-    return Keep("waiting for the pod at the lender to end")
+        return delete_home(home, observed.now)
+    return final or Keep("waiting for the pod at the lender to end")
+
+
+def _last_phase(observed: _Observed, home: HomePod, ended: RemotePod | None) -> Decision | None:
+    """Return the write of the final phase of a deleted pod; None if that is written, or not known.
+
+    The Job controller reads it; other changes of a terminating pod are not worth a request. What is gone at the lender
+    counts for pods with finalizers only: any other pod goes at home as well.
+    """
+    status, shadow, last, tally = decoded(home.status), observed.shadow, observed.remote, observed.tally
+    uid, has_finalizers = home.metadata.uid, bool(home.metadata.finalizers)
+    if status.get("phase") in FINISHED:
+        return None
+    if last is None and has_finalizers:
+        last = ended
+    if last is not None:
+        is_own = home_uid(last.metadata) in ("", uid)
+        has_ended = is_own and decoded(last.status).get("phase") in FINISHED
+        return _write_home(observed, home, last, tally) if has_ended and tally is not None else None
+    if not has_finalizers or shadow is None or home_uid(shadow.metadata) != uid:
+        return None
+    there = shadow.status
+    new = _ended(status, there.phase, there.reason, there.message, observed.now)
+    return WriteStatus(new) if there.phase in FINISHED else None
 
 
 def _end_with_grace(home: HomePod, shadow: Shadow) -> Decision:
@@ -441,16 +463,27 @@ def _delete(shadow: Shadow) -> Decision:
 
 
 def is_held(home: HomePod) -> bool:
-    """Return whether finalizers alone hold a deleted home pod: its last grace period, of zero, was given already."""
-    return home.metadata.deletion_grace_period_seconds == 0 and bool(home.metadata.finalizers)
+    """Return whether finalizers alone hold a deleted home pod: it has its final phase, and its last grace, of zero."""
+    return home.metadata.deletion_grace_period_seconds == 0 and bool(home.metadata.finalizers) and _has_finished(home)
 
 
-def delete_home(home: HomePod) -> Decision:
-    """Return the last step for a home pod of which nothing is left to wait for."""
+def delete_home(home: HomePod, now: str) -> Decision:
+    """Return the last step for a home pod of which nothing is left to wait for.
+
+    A kubelet writes a final phase before it lets a pod go, Failed unless it knows of another. The Job controller waits
+    for one before it removes its finalizer (podFailurePolicy, podReplacementPolicy: Failed). Source: KEP-3329.
+    """
+    if home.metadata.finalizers and not _has_finished(home):
+        message = "the pod was deleted before the lender reported an end of it"
+        return WriteStatus(_ended(decoded(home.status), "Failed", "", message, now))
     if is_held(home):
         # The API server removes the pod when the last finalizer is removed; another DELETE changes nothing.
         return Keep("finalizers hold the pod")
     return DeleteHome(home.metadata.uid)
+
+
+def _has_finished(home: HomePod) -> bool:
+    return decoded(home.status).get("phase") in FINISHED
 
 
 def _write(old: dict[str, Any], new: dict[str, Any], report: Report | None) -> Decision:

@@ -163,9 +163,12 @@ def not_offloaded_status(home: Mapping[str, Any], message: str, now: str) -> dic
 
 
 def ended_status(home: Mapping[str, Any], phase: str, reason: str, message: str) -> dict[str, Any]:
-    """Return the status of a pod that terminated without a final report: all its containers are terminated."""
+    """Return the status of a pod that terminated without a final report: all its containers are terminated.
+
+    The exit code of those of a pod that failed is not known, and that which a kubelet gives then: 137.
+    """
     status = {**home, "phase": phase, "reason": reason, "message": message}
-    code = 1 if phase == "Failed" else 0
+    code = 137 if phase == "Failed" else 0
     for kind in _CONTAINER_KINDS:
         if home.get(kind):
             status[kind] = [_ended(container, code, reason) for container in home[kind]]

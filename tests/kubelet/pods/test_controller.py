@@ -264,10 +264,11 @@ class LostLenderTests(Case):
     """A deleted pod whose lender is lost."""
 
     def test_a_pod_that_finalizers_hold(self) -> None:
-        """A pod that is let go at home, but for its finalizers, is not looked at again and again; any other one is."""
+        """A pod that has ended at home, but for its finalizers, is not looked at again and again; any other one is."""
         held = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]}
         for known in (True, False):
-            for pod, deleted in ((home(RUNNING, **held), []), (home(RUNNING, **held | {"finalizers": []}), ["delete"])):
+            ended = home({"phase": "Failed"}, **held)
+            for pod, deleted in ((ended, []), (home(RUNNING, **held | {"finalizers": []}), ["delete"])):
                 self.begin(pod, shadow(), remote())
                 self.lender.synced = known
                 self.lender.state.set(not_ready("PeerUnreachable", "no answer"))
@@ -282,7 +283,26 @@ class LostLenderTests(Case):
         held = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]}
         self.begin(home(RUNNING, **held), None, None)
         self.home.state = NamespacePending(asked=False)
-        self.assertEqual((self.step(), self.home.requests), (None, []))
+        for _ in range(3):
+            self.assertEqual((self.step(), self.home.requests), (None, ["status"]))
+        self.assertEqual(decoded(self.home.pod.status)["phase"], "Failed")
+
+    def test_a_phase_that_somebody_waits_for(self) -> None:
+        """A pod deleted by force that finalizers hold gets its final phase when it is given up, though nothing else
+        happens.
+        """
+        held = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]}
+        self.begin(home(RUNNING, **held), shadow(deletionTimestamp=NOW), remote())
+        self.lender.state.set(not_ready("PeerUnreachable", "no answer"))
+        deleted_at = parse_rfc3339(NOW)
+        assert deleted_at is not None
+        self.clock.set_date(deleted_at.timestamp())
+        left = self.step()
+        assert left is not None
+        self.assertEqual(self.home.requests, [])
+        self.clock.advance(left)
+        self.step()
+        self.assertEqual((self.home.requests, decoded(self.home.pod.status)["phase"]), (["status"], "Failed"))
 
 
 class UnpreparedTests(Case):

@@ -122,7 +122,7 @@ class DecideTests(SynchronousTestCase):
             ("deleted, pod left", home(**DELETING), None, remote(), Keep),
             ("deleted, ended", home(RUNNING, **DELETING), None, remote({"phase": "Failed"}), WriteStatus),
             ("deleted, gone", home(**DELETING), None, None, DeleteHome),
-            ("deleted, held by finalizers", home(**held), None, None, Keep),
+            ("deleted, held by finalizers", home({"phase": "Failed"}, **held), None, None, Keep),
         ]
         for what, pod, there, runs, expected in table:
             self.assertIsInstance(ask(pod, there, runs), expected, what)

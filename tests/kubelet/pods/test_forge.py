@@ -476,7 +476,7 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual(not_offloaded_status(waiting, "why", "later"), waiting)
         aborted = not_offloaded_status(remote_status(), "why", NOW)
         self.assertEqual((aborted["phase"], aborted["reason"]), ("Failed", "OffloadingAborted"))
-        self.assertEqual(aborted["containerStatuses"][0]["state"]["terminated"]["exitCode"], 1)
+        self.assertEqual(aborted["containerStatuses"][0]["state"]["terminated"]["exitCode"], 137)
 
     @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.booleans()), max_size=12))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
