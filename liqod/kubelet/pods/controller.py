@@ -22,7 +22,7 @@ from liqod.kube.resources import SHADOWPODS
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import home_uid
 from liqod.kubelet.common.readiness import CREDENTIAL_REJECTED, Readiness
-from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded, is_waiting
+from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded, is_started, is_waiting
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
@@ -57,6 +57,7 @@ from liqod.kubelet.pods.restarts import Tally, tally
 from liqod.kubelet.pods.status_pace import StatusBudget, is_urgent, size_of
 from liqod.model.ids import Key
 from liqod.model.names import DELETION_GRACE_ANNOTATION
+from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.timestamps import rfc3339
 
 GIVE_UP_AFTER: Final = 30.0
@@ -333,6 +334,8 @@ class PodController(Controller[Key]):
             case NotOffloaded(message):
                 return decide_not_offloaded(home, message, rfc3339(date)), None
             case NamespaceRefused(reason, message):
+                if home is not None and self._may_still_run(home):
+                    return Keep("the lender may have granted the namespace before, and run the pod still"), None
                 return decide_refused(home, reason, message, rfc3339(date)), None
             case NamespacePending(asked):
                 if home is not None and home.metadata.deleting and (not asked or self._is_given_up(home)):
@@ -465,9 +468,26 @@ class PodController(Controller[Key]):
         grace_ends = self._grace_ends.at(home.metadata.key, home.metadata.deletion_timestamp)
         if not home.metadata.deleting or self._health.ok:
             return None
-        if any(owner.controller and owner.kind == "StatefulSet" for owner in home.metadata.owner_references):
+        if _is_of_stateful_set(home):
             return None
         return grace_ends
+
+    def _may_still_run(self, home: HomePod) -> bool:
+        """Return whether a deleted pod of a StatefulSet may run in a namespace that the lender refuses now.
+
+        It refuses, or does not answer, for what it granted before as well, but for a name that it never gives.
+        """
+        return (
+            home.metadata.deleting
+            and _is_of_stateful_set(home)
+            and is_started(home)
+            and decoded(home.status).get("phase") not in FINISHED
+            and not self._namespaces.is_name_refused(home.metadata.namespace)
+        )
+
+
+def _is_of_stateful_set(home: HomePod) -> bool:
+    return any(owner.controller and owner.kind == "StatefulSet" for owner in home.metadata.owner_references)
 
 
 def _count_restarts(tracked: TrackedPod, home: HomePod | None, pod: RemotePod | None) -> Tally | None:

@@ -17,7 +17,12 @@ from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.readiness import Readiness, not_ready
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.lender.health import ANSWERS
-from liqod.kubelet.namespaces.remote_namespace import NamespacePending, NamespaceState, Offloaded
+from liqod.kubelet.namespaces.remote_namespace import (
+    NamespacePending,
+    NamespaceRefused,
+    NamespaceState,
+    Offloaded,
+)
 from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import GIVE_UP_AFTER, UNREADY_AFTER, PodController
 from liqod.kubelet.pods.decide import GRACE_DEADLINE
@@ -36,6 +41,7 @@ class Home:
 
     pod: HomePod
     state: NamespaceState
+    refuses_name: bool = False
     requests: list[str] = attrs.Factory(list)
     events: list[str] = attrs.Factory(list)
 
@@ -47,6 +53,9 @@ class Home:
 
     def state_of(self, local: str) -> NamespaceState:
         return self.state
+
+    def is_name_refused(self, local: str) -> bool:
+        return self.refuses_name
 
     async def patch(self, resource: Any, name: str, patch: Any, namespace: str, **more: Any) -> HomePod:
         self.requests.append("status")
@@ -303,6 +312,27 @@ class LostLenderTests(Case):
         self.clock.advance(left)
         self.step()
         self.assertEqual((self.home.requests, decoded(self.home.pod.status)["phase"]), (["status"], "Failed"))
+
+    def test_a_stateful_pod_of_a_namespace_that_is_refused_now(self) -> None:
+        """It may run still at a lender that granted the namespace before, so that its successor must wait; one that
+        never ran, has ended or is of another owner does not.
+        """
+        owned = {"ownerReferences": [{"kind": "StatefulSet", "name": "web", "controller": True}]}
+        deleting: dict[str, Any] = {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 30}
+        rows: list[tuple[HomePod, bool, list[str]]] = [
+            (home(RUNNING, **deleting, **owned), False, []),
+            (home(RUNNING, **deleting, **owned, finalizers=["example.com/hold"]), False, []),
+            (home(RUNNING, **deleting, **owned), True, ["delete"]),
+            (home({"phase": "Pending"}, **deleting, **owned), False, ["delete"]),
+            (home({"phase": "Failed"}, **deleting, **owned), False, ["delete"]),
+            (home(RUNNING, **deleting), False, ["delete"]),
+        ]
+        for reason in ("NotLending", "PeerUnreachable"):
+            for pod, refuses_name, requests in rows:
+                self.begin(pod, None, None)
+                self.home.state, self.home.refuses_name = NamespaceRefused(reason, "no"), refuses_name
+                self.step()
+                self.assertEqual(self.home.requests, requests, (reason, pod))
 
 
 class UnpreparedTests(Case):
