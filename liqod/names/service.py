@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from twisted.internet.defer import DeferredList
+from twisted.internet.defer import CancelledError, DeferredList
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
@@ -120,8 +120,9 @@ class Names(Controller[str]):
             self._has_lease = False
             try:
                 await self._client.delete(LEASES, self._lease, self._settings.kubernetes.namespace)
-            except KubeError as error:
-                self._log.info("the lease {name} runs out by itself: {error}", name=self._lease, error=str(error))
+            except (KubeError, CancelledError) as error:
+                why = str(error) or "no answer in time"
+                self._log.info("the lease {name} runs out by itself: {error}", name=self._lease, error=why)
         await DeferredList([one for server in self._servers.values() for one in server.close()])
         self._servers.clear()
         self._upstream.close()

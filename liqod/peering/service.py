@@ -282,8 +282,12 @@ class Peering(MultiService):
     async def _stop(self) -> None:
         if self.relay is not None:
             self.relay.close()
-        await self._sessions.stop()
-        await maybeDeferred(super().stopService)
+        try:
+            # First: the sessions have ended when no connection is left, and a new one may be silent for long.
+            await self._listener.stopService()
+            await self._sessions.stop()
+        finally:
+            await maybeDeferred(super().stopService)
 
 
 def watches_of(informers: Informers) -> Watches:

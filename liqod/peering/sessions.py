@@ -375,7 +375,7 @@ class Sessions:
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
         if peer is not None and peer.session is connection:
             self._session_lost(peer, connection, ending)
-        elif ending.reason != "NotNeeded" and connection.role == "dialer":
+        elif connection.role == "dialer" and (connection.ended_by_peer or ending.reason != "NotNeeded"):
             self._notify_dialer(connection, ending)
         if self._stopped is not None and not self._connections and not self._stopped.called:
             self._stopped.callback(None)
@@ -383,10 +383,13 @@ class Sessions:
     def _interpret(self, connection: PeerConnection, ending: Bye) -> Bye:
         """Return the meaning of a Bye: the end of an earlier peering does not end one that was trusted since.
 
-        A peer that refuses a key which is not ours any more has not refused us.
+        A peer that refuses a key which is not ours any more has not refused us. The Bye of another key than the pinned
+        one says nothing about the dialled peer, not even when to dial it again.
         """
         if connection.established_at is None and ending.reason != "NotNeeded" and self._has_former_key(connection):
             return KEY_ROTATED
+        if connection.ended_by_peer and self._has_unpinned_key(connection):
+            return Bye("UnexpectedKey", f"another key than the pinned one answers at {connection.address}")
         peer = self.peers.get(connection.peer_id) if connection.peer_id is not None else None
         if (
             ending.reason != "Unpeered"
@@ -397,14 +400,23 @@ class Sessions:
             return ending
         return Bye("TrustPending", ending.message, ending.retry_after)
 
+    def _has_unpinned_key(self, connection: PeerConnection) -> bool:
+        """Return whether neither the pinned key of a dialled peer nor its announced one answered, before a session."""
+        expected, certificate = connection.expected, connection.certificate
+        if expected is None or certificate is None or connection.established_at is not None:
+            return False
+        pin = self.records.pins.get(expected)
+        return pin is not None and certificate.fingerprint not in (pin, self.records.next_key(expected))
+
     def _not_established(self, connection: PeerConnection, ending: Bye) -> None:
+        if connection.ended_by_peer:
+            self._refused_by_peer(connection, ending)
+            return
         peer = self.peers.get(connection.expected) if connection.expected is not None else None
         if ending.reason == "UnexpectedKey" and peer is not None and peer.session is None:
             sentence = f"{ending.message}: not who issued the token, or somebody stands in between; nothing was sent"
             self.set_problem(peer, ConnectionProblem("UnexpectedKey", sentence, about_key=True))
-        if connection.ended_by_peer:
-            self._refused_by_peer(connection, ending)
-        elif connection.role == "listener" or ending.reason not in ("ConnectionLost", "HandshakeFailed"):
+        if connection.role == "listener" or ending.reason not in ("ConnectionLost", "HandshakeFailed"):
             certificate, address = connection.certificate, host_of(connection.address)
             self._refusals.record(
                 ending.reason,

@@ -9,6 +9,7 @@ from kubesandbox.cluster import SandboxCluster
 from kubesandbox.nodes.node import SandboxNode
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.protocol import DatagramProtocol, Factory
 from twisted.internet.task import deferLater
 from twisted.names import dns
 from twisted.trial.unittest import TestCase
@@ -280,6 +281,28 @@ class PathTests(TestCase):
 
         await self.becomes(silent, "nobody answers, and the address stays")
         self.assertEqual((await self.admin.list(LEASES, SYSTEM_NAMESPACE)).items, [])
+
+    async def test_a_stop_that_no_api_server_answers(self) -> None:
+        """The ports are closed all the same when the stop times out: the next term needs them."""
+        process = await self.names(1)
+        await self.tenant()
+        port, _ = await self.ready(1, 1)
+        asked: Deferred[None] = Deferred()
+
+        async def delete(*_: object) -> None:
+            asked.callback(None)
+            await Deferred()
+
+        self.patch(process._client, "delete", delete)
+        stopping = process.stopService()
+        await asked
+        stopping.cancel()
+        await stopping
+        for listening in (
+            reactor.listenTCP(port, Factory(), interface=LOCAL),
+            reactor.listenUDP(port, DatagramProtocol(), interface=LOCAL),
+        ):
+            await listening.stopListening()
 
     async def test_two_tenants(self) -> None:
         """At the port of one tenant nobody learns of another one's namespaces."""

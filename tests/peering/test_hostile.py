@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.ssl import CertificateOptions
 from twisted.logger import capturedLogs
@@ -17,6 +18,7 @@ from liqod.identity.tls import PeerTLS
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import ForeignClusterStatus
+from liqod.peering.session.protocol import CLOSING
 from liqod.wire.events import Advertise, Bye, Event, Hello, Ping, Welcome
 from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 from tests.peering.clusters import FakeSighting, PairCase, PeerCluster, keypair, settings
@@ -206,6 +208,49 @@ class HandshakeTests(HostileCase):
             await self.counted(side, "HandshakeFailed", 5)
         refused = [event for event in logs if "refused {source}" in str(event.get("log_format"))]
         self.assertEqual(len(refused), 1)
+
+
+class StopTests(HostileCase):
+    """Those who do not let a daemon stop, so that it no longer leads."""
+
+    async def held(self) -> PeerCluster:
+        """Return a side that is connected with somebody who does not notice the end of the connection."""
+        side = await self.side("alpha")
+        deaf = Raw()
+        await self.connect(side, deaf, PeerTLS(keypair("deaf")).client_creator())
+
+        async def handshaked() -> bool:
+            return any(one.certificate is not None for one in side.peering._sessions._connections)
+
+        await self.becomes(handshaked, "the handshake is complete")
+        cast(Any, deaf.transport).pauseProducing()
+        self.addCleanup(cast(Any, deaf.transport).abortConnection)
+        return side
+
+    async def test_who_connects_during_the_stop_does_not_delay_it(self) -> None:
+        """No connection is accepted any more while the others are closed."""
+        side = await self.held()
+        begun, port = side.reactor.seconds(), side.peering.port
+        stopped = Deferred.fromCoroutine(side.stop())
+        endpoint: Any = HostnameEndpoint(side.reactor, b"127.0.0.1", port)
+        late = endpoint.connect(Factory.forProtocol(Raw))
+        with self.assertRaises(ConnectionRefusedError):
+            self.addCleanup((await late).transport.abortConnection)
+        await stopped
+        self.assertLess(side.reactor.seconds() - begun, 2 * CLOSING)
+
+    async def test_a_stop_that_is_cut_short_stops_every_part(self) -> None:
+        """Nothing of a daemon that no longer leads goes on, whatever connection did not end in time."""
+        side = await self.held()
+        parts = list(side.peering)
+        stopped = side.peering.stopService()
+        stopped.cancel()
+        with self.assertRaises(CancelledError):
+            await stopped
+        await side.informers.stopService()
+        await side.daemon.close()
+        self.assertEqual([part for part in parts if cast(Any, part).running], [])
+        self.assertEqual(side.peering.port, 0)
 
 
 class SessionTests(HostileCase):

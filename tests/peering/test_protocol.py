@@ -204,6 +204,19 @@ class ConnectionTests(SynchronousTestCase):
         self.says(Join("ffff", "0" * 64))
         self.assertEqual(len(judged), 1)
 
+    def test_an_invitation_that_went_during_the_handshake(self) -> None:
+        """The connection ends with a reason after which the peer is dialled again."""
+        owner, transport, listener = RecordingOwner(), Transport(), SessionProtocol("listener")
+        self.patch(owner, "hello", lambda connection: Hello("us", "us", 1, 0, 0, [JOINING]))
+        connection = PeerConnection("dialer", owner, tls=cast(Any, ReadsCertificates()), clock=self.clock, times=TIMES)
+        connection.makeConnection(transport)
+        connection.handshakeCompleted()
+        listener.receive_data(transport.value())
+        listener.next_event()
+        connection.dataReceived(listener.send(Hello("peer", "peer", 1, 0, 0, [])))
+        connection.connectionLost()
+        self.assertEqual(owner.trace, ["authenticate peer", "closed Duplicate"])
+
     def test_a_token_that_was_not_announced_is_not_judged(self) -> None:
         """A peer that did not say that it brings a token is judged by its key alone."""
         self.connection.handshakeCompleted()

@@ -20,7 +20,7 @@ from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.views import Endpoint, ForeignCluster, ForeignClusterSpec
 from liqod.peering.ports import OwnCluster
 from liqod.peering.records.foreignclusters import PendingPin
-from liqod.peering.session.dialer import NO_ADDRESS
+from liqod.peering.session.dialer import NO_ADDRESS, Dialer
 from liqod.peering.session.liveness import Heartbeat
 from liqod.peering.session.peer import ConnectionProblem, Peer
 from liqod.peering.session.protocol import JOINING
@@ -80,14 +80,15 @@ class Around:
         self.pinning: dict[ClusterID, PendingPin] = {}
         self.records: dict[ClusterID, ForeignCluster] = {}
         self.invitation: Token | None = None
+        self.next: Fingerprint | None = None
         self.trace: list[str] = []
         self.peering = True
 
     def get(self, peer: ClusterID) -> ForeignCluster | None:
         return self.records.get(peer)
 
-    def next_key(self, peer: ClusterID) -> None:
-        return None
+    def next_key(self, peer: ClusterID) -> Fingerprint | None:
+        return self.next
 
     def has_room_for(self, peer: ClusterID, network: str) -> bool:
         return True
@@ -414,6 +415,43 @@ class ClosedTests(SessionsCase):
         peer = self.sessions.peer(ROME)
         self.closes(Connection(role="dialer", expected=ROME, own_key=OTHER), Bye("NotNeeded", "the peer was faster"))
         self.assertEqual(peer.dialer.retry_within, 0)
+
+
+class StrangerTests(SessionsCase):
+    """Another key than the pinned one answers where a trusted peer is dialled: a forged record, a former address."""
+
+    def refused(self, ending: Bye, *, by: Fingerprint = OTHER) -> float | None:
+        """Have rome dialled and the connection ended by a key; return the seconds to the next attempt, if any."""
+        self.setUp()
+        self.patch(Dialer, "_begin", lambda dialer: None)  # the connection is the test's own
+        self.pin()
+        self.around.next = Fingerprint("sha256:" + "c" * 64)
+        peer = self.sessions.peer(ROME)
+        peer.dialer.link.wake()
+        self.clock.advance(0.0)
+        certificate = PeerCertificate(by, False, ROME, NOW, NOW)
+        dialled = Connection(role="dialer", expected=ROME, certificate=certificate, peer_id=None, peer_hello=None)
+        self.closes(dialled, ending, by_peer=True)
+        waits = [call.getTime() - self.clock.seconds() for call in self.clock.getDelayedCalls()]
+        return min(waits, default=None)
+
+    def test_its_bye_does_not_decide_when_the_peer_is_dialled(self) -> None:
+        """Whatever it says, the next attempt follows soon, and nothing that it says is shown."""
+        for reason in ("NotNeeded", "Self", "Unpeered", "TokenRefused", "UnexpectedKey", "Stopping"):
+            for after in (0.0, 86400.0):
+                wait = self.refused(Bye(reason, "go away", after))
+                self.assertTrue(wait is not None and wait < 60, (reason, after, wait))
+                self.assertEqual(self.problem, "")
+
+    def test_the_bye_of_the_peer_does(self) -> None:
+        """The pinned key, and the one that it announced, may say for how long they are not to be dialled."""
+        for key in (KEY, Fingerprint("sha256:" + "c" * 64)):
+            self.assertIsNone(self.refused(Bye("Self"), by=key))
+            self.assertEqual(self.refused(Bye("Stopping", "an hour of rest", 3600.0), by=key), 3600.0)
+
+    def test_a_peer_that_needs_no_session_is_dialled_again(self) -> None:
+        """NotNeeded is our own word for an attempt that another one made superfluous."""
+        self.assertIsNotNone(self.refused(Bye("NotNeeded"), by=KEY))
 
 
 class UnreachableTests(SessionsCase):

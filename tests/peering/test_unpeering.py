@@ -159,11 +159,7 @@ class UnpeerTests(UnpeerCase):
         await self.agree(alpha, beta)
 
         async def forgotten() -> bool:
-            try:
-                await alpha.admin.get(CONFIGMAPS, TOMBSTONES, "liqo-system")
-            except NotFound:
-                return True
-            return False
+            return not (await alpha.admin.get(CONFIGMAPS, TOMBSTONES, "liqo-system")).get("data")
 
         await self.becomes(forgotten, "trusting again takes the note away")
 

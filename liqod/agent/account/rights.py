@@ -130,7 +130,7 @@ def _home(own: str) -> Iterator[Right]:
     yield from _verbs(kinds.SECRETS, "get", "list", "watch", "patch", "delete", namespace=own)
     # The note of whom peerings were ended with.
     yield from _verbs(kinds.CONFIGMAPS, "create", namespace=own)
-    yield from _verbs(kinds.CONFIGMAPS, "get", "patch", "delete", names=[TOMBSTONES], namespace=own)
+    yield from _verbs(kinds.CONFIGMAPS, "get", "patch", names=[TOMBSTONES], namespace=own)
 
 
 def _facts(own: str) -> Iterator[Right]:

@@ -107,13 +107,9 @@ class Tombstones:
             await self.put(peer, msgspec.structs.replace(known.tombstone, notified=notified))
 
     async def delete(self, peer: ClusterID) -> None:
-        """Delete the tombstone of a peer, and the ConfigMap with the last one. Raises KubeError."""
-        if self._known.pop(peer, None) is None:
-            return
-        if self._known:
+        """Delete the tombstone of a peer; the ConfigMap stays, others may be written meanwhile. Raises KubeError."""
+        if self._known.pop(peer, None) is not None:
             await self._write({peer: None})
-        else:
-            await self._client.delete(CONFIGMAPS, TOMBSTONES, self._namespace)
 
     async def _write(self, change: dict[str, Any]) -> None:
         try:

@@ -314,7 +314,7 @@ class PeerConnection(TwistedProtocol):
         if self.role == "dialer" and own is not None and JOINING in own.features:
             introduction = self._owner.join(self)
             if introduction is None:
-                self.end(Bye("NotNeeded", "the invitation was used meanwhile"))
+                self.end(Bye("Duplicate", "the invitation was used meanwhile"))
                 return
             self._write(self._session.send(introduction))
         self._write(self._session.send(self._session.welcome()))
