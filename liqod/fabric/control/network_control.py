@@ -21,7 +21,7 @@ from liqod.fabric.control.cluster_networks import ClusterNetworks, NetworksUnkno
 from liqod.fabric.control.exported_addresses import ExportedAddresses
 from liqod.fabric.control.records import NetworkRecords
 from liqod.fabric.state.guests import callable_guests
-from liqod.fabric.state.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of
+from liqod.fabric.state.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of, probed_gateway
 from liqod.fabric.state.report import HostReport, NetworkReport, find_cut
 from liqod.fabric.state.services import callable_services, services_as_agreed
 from liqod.fabric.state.validation import RemoteNetwork
@@ -333,16 +333,17 @@ class NetworkControl:
             addresses=tuple(map(first_of, local.externals)),
             links=tuple(agreed.link for _, agreed in sorted(self._agreed.items())),
             vteps=self._networks.vteps(self._gateway),
-            probes=self._probe_targets(report),
+            probes=self._probe_targets(local, report),
         )
 
-    def _probe_targets(self, report: NetworkReport) -> ProbeTargets:
+    def _probe_targets(self, local: LocalNetwork, report: NetworkReport) -> ProbeTargets:
         gateways: dict[str, str] = {}
         pods: dict[PathKey, str] = {}
         for peer, agreed in self._agreed.items():
-            if agreed.remote.external is not None:
-                external = agreed.link.remote[len(agreed.remote.pods)]
-                gateways[peer] = str(first_of(external).network_address)
+            remote, seen = agreed.remote, agreed.link.remote[len(agreed.remote.pods) :]
+            externals = seen[: sum(one is not None for one in (remote.external, remote.six))]
+            if gateway := probed_gateway(externals, local.external):
+                gateways[peer] = gateway
             current = {version: path.pod for (name, version), path in report.pods.items() if name == peer}
             for version, pod in self._networks.pod_targets(agreed.link.remote, current).items():
                 pods[str(peer), version] = pod
