@@ -221,6 +221,12 @@ class RefusalTests(SynchronousTestCase):
             self.assertEqual([link.peer for link in found.network.links], [ClusterID("milan")])
             self.assertEqual([refusal.reason for refusal in found.refused.values()], [reason])
 
+    def test_a_key_in_use_is_no_next_key(self) -> None:
+        """A record that names the key of another as its next one is refused, whichever name comes first."""
+        found = desired_network(NetworkGatewaySpec(), [record(), record("ankara", OTHER, next_key=KEY)], LIMITS, 1420)
+        self.assertEqual([link.peer for link in found.network.links], [ClusterID("milan")])
+        self.assertEqual([refusal.reason for refusal in found.refused.values()], ["KeyInUse"])
+
     def test_the_policy_is_the_hosts(self) -> None:
         """A record does not open a tunnel to all pods where the host's settings say closed, nor to what is no pod."""
         one = record(closed=False, allowed_pods=["10.201.0.9", "192.0.2.1", "x"])

@@ -59,7 +59,7 @@ KEY = base64.b64encode(bytes([0xCF, 0x3C, 0xF3] * 11)[:32]).decode()
 """The greatest of keys ("zzz..."): whatever key the cluster makes, it chooses networks from the beginning."""
 
 
-class SplitTests(TestCase):
+class ClusterCase(TestCase):
     """One cluster with one peer, whose network is agreed."""
 
     timeout = 60
@@ -78,16 +78,20 @@ class SplitTests(TestCase):
         spec = {"podCIDR": "10.201.0.0/24", "podCIDRs": ["10.201.0.0/24"]}
         await client.create(NODES, {"metadata": {"name": "one"}, "spec": spec})
         await client.patch(NODES, "one", {"status": {"addresses": addresses}}, subresource="status")
-        await client.create(FOREIGNCLUSTERS, {"metadata": {"name": MILAN}, "spec": {"clusterID": MILAN}})
-        lending = {"type": "Lending", "status": "True", "reason": "Lending"}
-        await client.patch(FOREIGNCLUSTERS, MILAN, {"status": {"conditions": [lending]}}, subresource="status")
-        await client.create(NETWORKCONFIGS, {"metadata": {"name": MILAN}, "spec": {"clusterID": MILAN}})
-        remote = {"podCIDRs": ["10.201.0.0/16"], "externalCIDR": "10.70.0.0/20", "publicKey": KEY, "mtu": 1420}
-        remote |= {"endpoints": ["192.0.2.7:5871"]}
-        ack = {"podCIDRs": ["10.80.0.0/16"], "externalCIDR": "10.81.0.0/20"}
-        await client.patch(NETWORKCONFIGS, MILAN, {"status": {"remote": remote, "ack": ack}}, subresource="status")
+        await self.peer(client, MILAN, publicKey=KEY)
         await self.guest(client)
         return client
+
+    async def peer(self, client: Client, name: str, **said: str) -> None:
+        """Have a peer that announced its network, with what else it said, and sees ours."""
+        await client.create(FOREIGNCLUSTERS, {"metadata": {"name": name}, "spec": {"clusterID": name}})
+        lending = {"type": "Lending", "status": "True", "reason": "Lending"}
+        await client.patch(FOREIGNCLUSTERS, name, {"status": {"conditions": [lending]}}, subresource="status")
+        await client.create(NETWORKCONFIGS, {"metadata": {"name": name}, "spec": {"clusterID": name}})
+        remote = {"podCIDRs": ["10.201.0.0/16"], "externalCIDR": "10.70.0.0/20", "mtu": 1420, **said}
+        remote |= {"endpoints": ["192.0.2.7:5871"]}
+        ack = {"podCIDRs": ["10.80.0.0/16"], "externalCIDR": "10.81.0.0/20"}
+        await client.patch(NETWORKCONFIGS, name, {"status": {"remote": remote, "ack": ack}}, subresource="status")
 
     async def guest(self, client: Client) -> None:
         """Have a pod of the peer's run in the cluster, at 10.201.0.9."""
@@ -119,6 +123,10 @@ class SplitTests(TestCase):
         while "liqod" not in kernel.links or not kernel.links["liqod"].peers or not kernel.routes["4"]:
             await deferLater(REACTOR, 0.02)
         await deferLater(REACTOR, 0.3)
+
+
+class SplitTests(ClusterCase):
+    """Two processes, or one, for one peer."""
 
     async def test_two_processes_do_what_one_does(self) -> None:
         """The kernel is the same but for the key; only the agent touched it, and the secret has one key."""

@@ -97,18 +97,30 @@ def desired_network(
 ) -> Derived:
     """Return the network that records describe, as far as the limits allow it; ``mtu`` is the tunnel device's.
 
-    The first of two records, by name, that want the same key or overlapping networks has it.
+    The first of two records, by name, that want the same key or overlapping networks has it; a key that one has now is
+    not another's next one.
     """
     links: list[Link] = []
+    found: dict[str, Link] = {}
     refused: dict[str, Refusal] = {}
     gateways: dict[str, str] = {}
     pods: dict[PathKey, str] = {}
     guests: set[str] = set()
     addresses = _own_addresses(gateway, limits)
-    for record in sorted(records, key=lambda one: one.metadata.name):
-        name = record.metadata.name
+    ordered = sorted(records, key=lambda one: one.metadata.name)
+    for record in ordered:
         try:
-            link = link_of(record, limits, mtu)
+            found[record.metadata.name] = link_of(record, limits, mtu)
+        except Refusal as refusal:
+            refused[record.metadata.name] = refusal
+    in_use = {link.public_key: link.peer for link in found.values()}
+    for record in ordered:
+        name = record.metadata.name
+        if (link := found.get(name)) is None:
+            continue
+        try:
+            if (holder := in_use.get(link.next_key)) is not None:
+                raise Refusal("KeyInUse", f"the next tunnel key is that of {holder}")
             for other in links:
                 _check_apart(link, other)
         except Refusal as refusal:
