@@ -186,6 +186,8 @@ class FakeKernel:
                 for line in stdin.splitlines():
                     match line.split():
                         case ["fdb", "replace", mac, "dev", name, "dst", to, "self", "permanent"]:
+                            if (":" in to) != (":" in self._link(name).vxlan["local"]):
+                                raise Refused("RTNETLINK answers: Address family not supported by protocol")
                             self._link(name).hosts[mac] = to
                         case ["fdb", "del", mac, "dev", name, "dst", _, "self"]:
                             del self._link(name).hosts[mac]

@@ -40,7 +40,7 @@ from liqod.kube.resources import (
     TUNNELENDPOINTS,
 )
 from liqod.model.ids import ClusterID
-from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, REMOTE_CLUSTER_LABEL
+from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, OVERLAY_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.records.network import (
     MAX_HOST_NETWORKS,
     Decision,
@@ -158,6 +158,19 @@ class SplitTests(ClusterCase):
         await client.patch(TUNNELENDPOINTS, MILAN, {"status": connected}, subresource="status")
         while control.status(MILAN)[0] is not True:
             await deferLater(REACTOR, 0.02)
+
+    async def test_a_host_of_the_other_ip_version(self) -> None:
+        """A node that says its address on the overlay is of IPv6 is left out where the gateway's is of IPv4."""
+        for split in (False, True):
+            client, kernel = await self.cluster(), FakeKernel()
+            for name, address in (("two", "192.0.2.2"), ("three", "fd00:3::3")):
+                metadata = {"name": name, "annotations": {OVERLAY_ANNOTATION: address}}
+                await client.create(NODES, {"metadata": metadata, "spec": {}})
+            if split:
+                self.run_one(RecordedFabric, client, "network", kernel)
+            self.run_one(Fabric, client, "control" if split else "all", None if split else kernel)
+            await self.until_peer(kernel)
+            self.assertEqual(list(kernel.links["liqodx"].hosts.values()), ["192.0.2.2"])
 
     async def test_a_report_of_an_agent_that_is_gone(self) -> None:
         """Without renewals of its lease nobody knows whether packets cross; with a node that is lost none do.
