@@ -123,8 +123,9 @@ def overlay_steps(wanted: Overlay, seen: ObservedOverlay | None) -> Iterator[Hos
     lines += [f"fdb del {mac} dev {name} dst {to} self" for mac, to in sorted(known.items()) if mac not in hosts]
     if lines:
         yield HostCommand(("bridge", "-batch", "-"), "\n".join(lines) + "\n")
+    # Only next hops of routes: where IPv6 is disabled (net.ipv6.conf.all.disable_ipv6) its neighbours are refused.
     neighbours = {
-        next_hop(vtep.address, version): hardware(vtep.address) for vtep in wanted.vteps for version in (4, 6)
+        next_hop(vtep.address, one.version): hardware(vtep.address) for vtep in wanted.vteps for one in vtep.networks
     }
     have = seen.neighbours if seen is not None else {}
     lines = [
