@@ -214,6 +214,32 @@ class SplitTests(ClusterCase):
         self.assertEqual(len((await client.list(TUNNELENDPOINTS)).items), 1)
         self.assertEqual(len((await client.list(NETWORKCONFIGS)).items), 1)
 
+    async def test_no_usable_address(self) -> None:
+        """An agent whose record has no address of this host leaves the kernel as it is, and says that it is not ready.
+
+        Records that it refuses have their reasons meanwhile.
+        """
+        client, kernel = await self.cluster(), FakeKernel()
+        control = self.run_one(Fabric, client, "control", None)
+        agent = self.run_one(RecordedFabric, client, "network", kernel)
+        await self.until_peer(kernel)
+        await control.stopService()
+        before = kernel.state()
+        good = await client.get(TUNNELENDPOINTS, MILAN)
+        spec = good["spec"] | {"clusterID": "other"}
+        await client.create(TUNNELENDPOINTS, {"metadata": {"name": "thief"}, "spec": spec})
+        await client.patch(NETWORKGATEWAYS, "gateway", {"spec": {"addresses": None}})
+        while True:
+            gateway = await client.get(NETWORKGATEWAYS, "gateway", view=NetworkGateway)
+            thief = await client.get(TUNNELENDPOINTS, "thief", view=TunnelEndpoint)
+            if not gateway.status.ready and thief.status.reason:
+                break
+            await deferLater(REACTOR, 0.02)
+        self.assertIn("addresses that this host's settings know", gateway.status.message)
+        self.assertEqual(thief.status.reason, "BadRecord")
+        self.assertEqual(kernel.state(), before)
+        await self.assertFailure(Deferred.fromCoroutine(agent.preview()), ExpectedError)
+
     async def test_own_networks_by_the_facts(self) -> None:
         """While a network of ours is unknown no peer is given any, and the record says why; before the facts, nothing.
 
