@@ -1,24 +1,26 @@
 """The ports at which tenants ask: one for each, by UDP and TCP, on each address of this process.
 
 A tenant that asks more than it may is not read until it may ask again: what comes meanwhile waits in its own socket, or
-is dropped, by the kernel or before it is decoded. What was read from a connection already waits as well. Between two
-looks at other sockets only a few of its messages are decoded. Sources: RFC 7766 (DNS over TCP), RFC 6891.
+is dropped, by the kernel or before it is decoded. What was read from a connection already waits as well, and while a
+client does not read its answers none of its questions are read. Between two looks at other sockets only a few of its
+messages are decoded. Sources: RFC 7766 (DNS over TCP), RFC 6891.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from twisted.internet.protocol import DatagramProtocol
 from twisted.logger import Logger
 from twisted.protocols.basic import Int16StringReceiver
 from twisted.protocols.policies import TimeoutMixin
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from liqod.flow.clocks import Reactor
 from liqod.flow.connections.admission import Admission, PortLimits
@@ -70,6 +72,27 @@ class _ByUdp(DatagramProtocol):
             self.transport.write(answer, addr)
 
 
+@implementer(IPushProducer)
+class _Backlog:
+    """Answers of a connection that its client does not read; the transport says when they are too many."""
+
+    def __init__(self, drained: Callable[[], None], full: Callable[[], None]) -> None:
+        self._drained = drained
+        self._full = full
+        self.is_full = False
+
+    def pauseProducing(self) -> None:
+        self.is_full = True
+        self._full()
+
+    def resumeProducing(self) -> None:
+        self.is_full = False
+        self._drained()
+
+    def stopProducing(self) -> None:
+        pass
+
+
 class _ByTcp(Int16StringReceiver, TimeoutMixin):
     """Questions by a connection, several at a time."""
 
@@ -82,6 +105,7 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
         self._admission = admission
         self._open = 0
         self._pause = Timer(reactor)
+        self._backlog = _Backlog(self._resume, self.pauseProducing)
 
     def callLater(self, seconds: float, *work: Any) -> IDelayedCall:
         """Use the daemon's clock for the time-out."""
@@ -94,6 +118,7 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
             return
         self._admission.enters(self, host)
         self.setTimeout(IDLE)
+        self.transport.registerProducer(self._backlog, True)
 
     def stringReceived(self, string: bytes) -> None:
         self.resetTimeout()
@@ -122,8 +147,8 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
 
     def _resume(self) -> None:
         if self._open >= PIPELINED:
-            self._pause.start(0.01, self._resume)
-        else:
+            self._pause.start_unless_running(0.01, self._resume)
+        elif not self._pause.running and not self._backlog.is_full:
             self.resumeProducing()
 
     def _reply(self, answer: bytes) -> None:

@@ -48,7 +48,10 @@ def public_key(private: str) -> str:
 
 
 class FakeKernel:
-    """One host. ``links``, ``rules``, ``routes`` and ``tables`` are its state; ``commands`` is what was asked of it."""
+    """One host. ``links``, ``rules``, ``routes`` and ``tables`` are its state; ``commands`` is what was asked of it.
+
+    Without ``has_six`` its devices have no IPv6 (net.ipv6.conf.all.disable_ipv6 is 1).
+    """
 
     def __init__(self) -> None:
         self.links: dict[str, FakeLink] = {"eth0": FakeLink("veth", 1500, True, ["192.0.2.1/24"])}
@@ -58,6 +61,7 @@ class FakeKernel:
         self.flows: set[tuple[str, str]] = set()
         self.commands: list[tuple[str, ...]] = []
         self.fail_after: int | None = None
+        self.has_six = True
 
     async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         """Run a command."""
@@ -114,6 +118,8 @@ class FakeKernel:
             case ["route", verb, destination, *rest]:
                 self._route_line(version, verb, destination, rest)
             case ["neigh", "replace", address, "lladdr", mac, "dev", name, "nud", "permanent"]:
+                if ":" in address and not self.has_six:
+                    raise Refused("Error: IPv6 is disabled on this device.")
                 self._link(name).neighbours[address] = mac
             case ["neigh", "del", address, "dev", name]:
                 del self._link(name).neighbours[address]
@@ -186,6 +192,8 @@ class FakeKernel:
                 for line in stdin.splitlines():
                     match line.split():
                         case ["fdb", "replace", mac, "dev", name, "dst", to, "self", "permanent"]:
+                            if (":" in to) != (":" in self._link(name).vxlan["local"]):
+                                raise Refused("RTNETLINK answers: Address family not supported by protocol")
                             self._link(name).hosts[mac] = to
                         case ["fdb", "del", mac, "dev", name, "dst", _, "self"]:
                             del self._link(name).hosts[mac]

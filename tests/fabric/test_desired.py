@@ -149,6 +149,22 @@ class DerivationTests(SynchronousTestCase):
         self.assertEqual(set(found.network.probes.gateways), {"milan"})
         self.assertEqual(bool(found.network.probes.pods), ipaddress.ip_address("10.64.0.9") in pods[0])
 
+    def test_the_gateway_that_is_probed(self) -> None:
+        """It has the IP version of our first address, from which probes are sent; a peer without one is not probed."""
+        pods = ["10.65.0.0/16", "fd4c:6971:6f01::/48"]
+        both = Subnets(pod_cidrs=pods, external_cidr="10.66.0.0/20", external_six="fd4c:6971:6f02::/112")
+        six = Subnets(pod_cidrs=pods, external_cidr="fd4c:6971:6f02::/112")
+        for own, remote, probed in (
+            ("10.70.0.1/32", both, {"milan": "10.66.0.1"}),
+            ("10.70.0.1/32", six, {}),
+            ("fd4c:6971:6e00::1/128", both, {"milan": "fd4c:6971:6f02::1"}),
+            ("fd4c:6971:6e00::1/128", six, {"milan": "fd4c:6971:6f02::1"}),
+        ):
+            gateway = NetworkGatewaySpec(addresses=[own])
+            found = desired_network(gateway, [record(remote_seen=remote)], LIMITS, 1420)
+            self.assertEqual(found.refused, {})
+            self.assertEqual(found.network.probes.gateways, probed)
+
 
 def _sorted(peer: AgreedPeer) -> Any:
     return tuple(sorted(peer.link.exports, key=lambda one: one.seen))
@@ -204,6 +220,12 @@ class RefusalTests(SynchronousTestCase):
             found = desired_network(NetworkGatewaySpec(), [two, record()], LIMITS, 1420)
             self.assertEqual([link.peer for link in found.network.links], [ClusterID("milan")])
             self.assertEqual([refusal.reason for refusal in found.refused.values()], [reason])
+
+    def test_a_key_in_use_is_no_next_key(self) -> None:
+        """A record that names the key of another as its next one is refused, whichever name comes first."""
+        found = desired_network(NetworkGatewaySpec(), [record(), record("ankara", OTHER, next_key=KEY)], LIMITS, 1420)
+        self.assertEqual([link.peer for link in found.network.links], [ClusterID("milan")])
+        self.assertEqual([refusal.reason for refusal in found.refused.values()], ["KeyInUse"])
 
     def test_the_policy_is_the_hosts(self) -> None:
         """A record does not open a tunnel to all pods where the host's settings say closed, nor to what is no pod."""

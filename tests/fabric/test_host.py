@@ -18,17 +18,19 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from liqod.config.schema import NetworkSettings
 from liqod.fabric.agent.kernel import host
-from liqod.fabric.agent.kernel.device import creation
+from liqod.fabric.agent.kernel.device import PROBE_DEVICE, creation
 from liqod.fabric.agent.kernel.host import HostKernel, KernelError, ProgramOutput, apply, observe
 from liqod.fabric.agent.kernel.model import DesiredKernel
 from liqod.fabric.agent.kernel.plan import plan
+from liqod.fabric.agent.kernel.preflight import Means, find_lacks
 from liqod.fabric.state.network import ExportedAddress, Link, Netmap
 from liqod.flow.clocks import Reactor
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import Network
 from tests.fabric.cases import NOW, HostCase
-from tests.fabric.fake_kernel import FakeKernel, public_key
+from tests.fabric.fake_kernel import FakeKernel, FakeLink, public_key
 
 PEERS = 3
 
@@ -170,6 +172,19 @@ class HostTests(HostCase):
         made = self.successResultOf(Deferred.fromCoroutine(creation(self.kernel, "liqod", under_systemd=False)))
         self.assertEqual(made, DESIRED.create)
         self.assertEqual(self.kernel.state(), self.before)
+
+    def test_what_an_earlier_try_left(self) -> None:
+        """A device of a try whose process was killed is no reason against the kernel, and goes."""
+        means = Means(find=lambda name: name, capable=lambda: True)
+        for kind in ("wireguard", "vxlan"):
+            self.kernel.links[PROBE_DEVICE] = FakeLink(kind)
+            made = self.successResultOf(Deferred.fromCoroutine(creation(self.kernel, "liqod", under_systemd=False)))
+            self.assertEqual((made, self.kernel.state()), (DESIRED.create, self.before))
+            for settings in (NetworkSettings(), NetworkSettings(role="node")):
+                self.kernel.links[PROBE_DEVICE] = FakeLink(kind)
+                lacks = find_lacks(self.kernel, settings, means, under_systemd=False)
+                self.assertEqual(self.successResultOf(Deferred.fromCoroutine(lacks)), "")
+                self.assertEqual(self.kernel.state(), self.before)
 
     def test_what_a_host_refuses_is_reported(self) -> None:
         """The failure names the command and what was said."""

@@ -40,7 +40,7 @@ from liqod.kube.resources import (
     TUNNELENDPOINTS,
 )
 from liqod.model.ids import ClusterID
-from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, REMOTE_CLUSTER_LABEL
+from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, OVERLAY_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.records.network import (
     MAX_HOST_NETWORKS,
     Decision,
@@ -59,7 +59,7 @@ KEY = base64.b64encode(bytes([0xCF, 0x3C, 0xF3] * 11)[:32]).decode()
 """The greatest of keys ("zzz..."): whatever key the cluster makes, it chooses networks from the beginning."""
 
 
-class SplitTests(TestCase):
+class ClusterCase(TestCase):
     """One cluster with one peer, whose network is agreed."""
 
     timeout = 60
@@ -78,16 +78,20 @@ class SplitTests(TestCase):
         spec = {"podCIDR": "10.201.0.0/24", "podCIDRs": ["10.201.0.0/24"]}
         await client.create(NODES, {"metadata": {"name": "one"}, "spec": spec})
         await client.patch(NODES, "one", {"status": {"addresses": addresses}}, subresource="status")
-        await client.create(FOREIGNCLUSTERS, {"metadata": {"name": MILAN}, "spec": {"clusterID": MILAN}})
-        lending = {"type": "Lending", "status": "True", "reason": "Lending"}
-        await client.patch(FOREIGNCLUSTERS, MILAN, {"status": {"conditions": [lending]}}, subresource="status")
-        await client.create(NETWORKCONFIGS, {"metadata": {"name": MILAN}, "spec": {"clusterID": MILAN}})
-        remote = {"podCIDRs": ["10.201.0.0/16"], "externalCIDR": "10.70.0.0/20", "publicKey": KEY, "mtu": 1420}
-        remote |= {"endpoints": ["192.0.2.7:5871"]}
-        ack = {"podCIDRs": ["10.80.0.0/16"], "externalCIDR": "10.81.0.0/20"}
-        await client.patch(NETWORKCONFIGS, MILAN, {"status": {"remote": remote, "ack": ack}}, subresource="status")
+        await self.peer(client, MILAN, publicKey=KEY)
         await self.guest(client)
         return client
+
+    async def peer(self, client: Client, name: str, **said: str) -> None:
+        """Have a peer that announced its network, with what else it said, and sees ours."""
+        await client.create(FOREIGNCLUSTERS, {"metadata": {"name": name}, "spec": {"clusterID": name}})
+        lending = {"type": "Lending", "status": "True", "reason": "Lending"}
+        await client.patch(FOREIGNCLUSTERS, name, {"status": {"conditions": [lending]}}, subresource="status")
+        await client.create(NETWORKCONFIGS, {"metadata": {"name": name}, "spec": {"clusterID": name}})
+        remote = {"podCIDRs": ["10.201.0.0/16"], "externalCIDR": "10.70.0.0/20", "mtu": 1420, **said}
+        remote |= {"endpoints": ["192.0.2.7:5871"]}
+        ack = {"podCIDRs": ["10.80.0.0/16"], "externalCIDR": "10.81.0.0/20"}
+        await client.patch(NETWORKCONFIGS, name, {"status": {"remote": remote, "ack": ack}}, subresource="status")
 
     async def guest(self, client: Client) -> None:
         """Have a pod of the peer's run in the cluster, at 10.201.0.9."""
@@ -120,6 +124,10 @@ class SplitTests(TestCase):
             await deferLater(REACTOR, 0.02)
         await deferLater(REACTOR, 0.3)
 
+
+class SplitTests(ClusterCase):
+    """Two processes, or one, for one peer."""
+
     async def test_two_processes_do_what_one_does(self) -> None:
         """The kernel is the same but for the key; only the agent touched it, and the secret has one key."""
         one, two = FakeKernel(), FakeKernel()
@@ -150,6 +158,19 @@ class SplitTests(TestCase):
         await client.patch(TUNNELENDPOINTS, MILAN, {"status": connected}, subresource="status")
         while control.status(MILAN)[0] is not True:
             await deferLater(REACTOR, 0.02)
+
+    async def test_a_host_of_the_other_ip_version(self) -> None:
+        """A node that says its address on the overlay is of IPv6 is left out where the gateway's is of IPv4."""
+        for split in (False, True):
+            client, kernel = await self.cluster(), FakeKernel()
+            for name, address in (("two", "192.0.2.2"), ("three", "fd00:3::3")):
+                metadata = {"name": name, "annotations": {OVERLAY_ANNOTATION: address}}
+                await client.create(NODES, {"metadata": metadata, "spec": {}})
+            if split:
+                self.run_one(RecordedFabric, client, "network", kernel)
+            self.run_one(Fabric, client, "control" if split else "all", None if split else kernel)
+            await self.until_peer(kernel)
+            self.assertEqual(list(kernel.links["liqodx"].hosts.values()), ["192.0.2.2"])
 
     async def test_a_report_of_an_agent_that_is_gone(self) -> None:
         """Without renewals of its lease nobody knows whether packets cross; with a node that is lost none do.
@@ -192,6 +213,32 @@ class SplitTests(TestCase):
         await until(True, "packets cross")
         self.assertEqual(len((await client.list(TUNNELENDPOINTS)).items), 1)
         self.assertEqual(len((await client.list(NETWORKCONFIGS)).items), 1)
+
+    async def test_no_usable_address(self) -> None:
+        """An agent whose record has no address of this host leaves the kernel as it is, and says that it is not ready.
+
+        Records that it refuses have their reasons meanwhile.
+        """
+        client, kernel = await self.cluster(), FakeKernel()
+        control = self.run_one(Fabric, client, "control", None)
+        agent = self.run_one(RecordedFabric, client, "network", kernel)
+        await self.until_peer(kernel)
+        await control.stopService()
+        before = kernel.state()
+        good = await client.get(TUNNELENDPOINTS, MILAN)
+        spec = good["spec"] | {"clusterID": "other"}
+        await client.create(TUNNELENDPOINTS, {"metadata": {"name": "thief"}, "spec": spec})
+        await client.patch(NETWORKGATEWAYS, "gateway", {"spec": {"addresses": None}})
+        while True:
+            gateway = await client.get(NETWORKGATEWAYS, "gateway", view=NetworkGateway)
+            thief = await client.get(TUNNELENDPOINTS, "thief", view=TunnelEndpoint)
+            if not gateway.status.ready and thief.status.reason:
+                break
+            await deferLater(REACTOR, 0.02)
+        self.assertIn("addresses that this host's settings know", gateway.status.message)
+        self.assertEqual(thief.status.reason, "BadRecord")
+        self.assertEqual(kernel.state(), before)
+        await self.assertFailure(Deferred.fromCoroutine(agent.preview()), ExpectedError)
 
     async def test_own_networks_by_the_facts(self) -> None:
         """While a network of ours is unknown no peer is given any, and the record says why; before the facts, nothing.

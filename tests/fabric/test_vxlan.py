@@ -85,6 +85,14 @@ class GatewayTests(HostCase):
         self.converge(DESIRED)
         self.assertEqual(self.kernel.state(), alone)
 
+    def test_a_host_without_ipv6(self) -> None:
+        """Hosts without networks of IPv6 have no neighbours of it, which such a host's kernel refuses."""
+        self.kernel.has_six = False
+        one = Vtep("192.0.2.11", (net("192.0.2.11/32"), net("10.201.1.0/24")))
+        self.converge(attrs.evolve(GATEWAY, overlay=attrs.evolve(OVERLAY, vteps=(one,))))
+        self.assertEqual(list(self.kernel.links["liqodx"].neighbours), ["192.0.2.11"])
+        self.assertIn("inet liqod", self.kernel.tables)
+
     def test_a_crash_anywhere_is_healed_or_removed(self) -> None:
         """Whatever part was carried out, the next plan completes it, and removal leaves nothing."""
         self.converge(GATEWAY)

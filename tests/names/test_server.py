@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 from typing import Any
 
@@ -16,6 +17,7 @@ from twisted.protocols.basic import Int16StringReceiver
 from twisted.trial.unittest import TestCase
 
 from liqod.flow.connections.admission import GRACE
+from liqod.names import server as server_module
 from liqod.names.resolver import IN_FLIGHT, Resolver
 from liqod.names.server import CONNECTIONS, PIPELINED, Server
 from liqod.names.translation import TenantView
@@ -355,6 +357,45 @@ class ServerTests(TestCase):
         self.authority.silent = False
         await connection.arrived
         self.assertEqual({decoded(one).id for one in connection.got}, set(range(100)))
+
+    async def test_answers_that_are_not_read(self) -> None:
+        """A client that asks on and reads nothing has no further questions read, and its connection is closed."""
+        self.patch(server_module, "IDLE", 1.0)
+        self.authority.table[f"many.{HERE}"] = [address(f"many.{HERE}", f"10.0.{n}.1") for n in range(60)]
+        server = self.server()
+        # Accepted sockets have the listening one's buffer (socket(7)), and little of the answers is the kernel's.
+        server._listening[1].socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        client = socket.socket()
+        self.addCleanup(client.close)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((LOCAL, server._listening[1].getHost().port))
+        asked, most = query(f"many.{SHOP}"), 0
+        client.setblocking(False)
+        client.send((struct.pack("!H", len(asked)) + asked) * 1000)
+        while not len(server._admission):
+            await deferLater(reactor, 0.01)
+        (connection,) = server._admission._waiting
+        while len(server._admission):
+            transport: Any = connection.transport  # type: ignore[attr-defined]
+            most = max(most, len(transport.dataBuffer) + transport._tempDataLen)
+            await deferLater(reactor, 0.01)
+        self.assertGreater(most, 50000)
+        self.assertLess(most, 150000)
+
+    async def test_answers_that_are_read_late(self) -> None:
+        """All answers come in the end, however long the client did not read."""
+        self.authority.table[f"many.{HERE}"] = [address(f"many.{HERE}", f"10.0.{n}.1") for n in range(60)]
+        server = self.server()
+        server._listening[1].socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        connection = await self.connection(server)
+        connection.awaited = 1000
+        transport: Any = connection.transport
+        transport.pauseProducing()
+        asked = query(f"many.{SHOP}")
+        transport.write((struct.pack("!H", len(asked)) + asked) * 1000)
+        await deferLater(reactor, 0.5)
+        transport.resumeProducing()
+        await connection.arrived
 
     async def test_too_large_by_tcp(self) -> None:
         """A message that is longer than any question ends the connection."""

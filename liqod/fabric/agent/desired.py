@@ -28,6 +28,7 @@ from liqod.fabric.state.network import (
     first_of,
     overlaps,
     parse_networks,
+    probed_gateway,
 )
 from liqod.fabric.state.services import callable_services, own_services, service_maps
 from liqod.fabric.state.validation import (
@@ -96,17 +97,30 @@ def desired_network(
 ) -> Derived:
     """Return the network that records describe, as far as the limits allow it; ``mtu`` is the tunnel device's.
 
-    The first of two records, by name, that want the same key or overlapping networks has it.
+    The first of two records, by name, that want the same key or overlapping networks has it; a key that one has now is
+    not another's next one.
     """
     links: list[Link] = []
+    found: dict[str, Link] = {}
     refused: dict[str, Refusal] = {}
     gateways: dict[str, str] = {}
     pods: dict[PathKey, str] = {}
     guests: set[str] = set()
-    for record in sorted(records, key=lambda one: one.metadata.name):
-        name = record.metadata.name
+    addresses = _own_addresses(gateway, limits)
+    ordered = sorted(records, key=lambda one: one.metadata.name)
+    for record in ordered:
         try:
-            link = link_of(record, limits, mtu)
+            found[record.metadata.name] = link_of(record, limits, mtu)
+        except Refusal as refusal:
+            refused[record.metadata.name] = refusal
+    in_use = {link.public_key: link.peer for link in found.values()}
+    for record in ordered:
+        name = record.metadata.name
+        if (link := found.get(name)) is None:
+            continue
+        try:
+            if (holder := in_use.get(link.next_key)) is not None:
+                raise Refusal("KeyInUse", f"the next tunnel key is that of {holder}")
             for other in links:
                 _check_apart(link, other)
         except Refusal as refusal:
@@ -115,8 +129,10 @@ def desired_network(
         # A pod is of one cluster: traffic of a peer's pods is translated by that peer's choice alone.
         links.append(attrs.evolve(link, guests=link.guests - guests))
         guests |= link.guests
-        if record.spec.remote_seen.external_cidr:
-            gateways[name] = str(first_of(_parsed(record.spec.remote_seen.external_cidr)).network_address)
+        seen = record.spec.remote_seen
+        externals = parse_networks(filter(None, (seen.external_cidr, seen.external_six)))
+        if addresses and (probed := probed_gateway(externals, addresses[0])):
+            gateways[name] = probed
         for text in record.spec.probe_pods[:2]:
             address = _address(text)
             if address is not None and overlaps(ipaddress.ip_network(address), link.remote):
@@ -124,7 +140,7 @@ def desired_network(
     return Derived(
         DesiredNetwork(
             mtu=mtu,
-            addresses=_own_addresses(gateway, limits),
+            addresses=addresses,
             links=tuple(links),
             vteps=_vteps(gateway, limits),
             probes=ProbeTargets(gateways, pods),
@@ -322,7 +338,3 @@ def _vteps(gateway: NetworkGatewaySpec, limits: RecordLimits) -> tuple[Vtep, ...
 def _address(text: str) -> Address | None:
     address = parse_ip(text)
     return None if isinstance(address, ipaddress.IPv6Address) and address.scope_id else address
-
-
-def _parsed(text: str) -> Network:
-    return ipaddress.ip_network(text)

@@ -21,7 +21,7 @@ from liqod.fabric.agent.kernel.model import INWARD, DesiredKernel, HostCommand, 
 from liqod.fabric.agent.kernel.plan import plan, removal, show
 from liqod.fabric.agent.kernel.preflight import find_lacks
 from liqod.fabric.agent.kernel.routes import host_networks, next_hops
-from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu
+from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu, reached
 from liqod.fabric.agent.key import TunnelKey
 from liqod.fabric.agent.keyring import KeyRing
 from liqod.fabric.agent.probing.ping import Pinger
@@ -217,7 +217,8 @@ class GatewayAgent(MultiService):
         )
 
     def _overlay(self, desired: DesiredNetwork) -> Overlay | None:
-        if not desired.vteps:
+        vteps = reached(desired.vteps, self._address)
+        if not vteps:
             return None
         network = self._settings
         return Overlay(
@@ -226,7 +227,7 @@ class GatewayAgent(MultiService):
             port=network.overlay_port,
             local=self._address,
             mtu=overlay_mtu(self._uplink, self._address),
-            vteps=desired.vteps,
+            vteps=vteps,
             table=INWARD,
             source=network.device,
             priority=network.rule_priority - 1,

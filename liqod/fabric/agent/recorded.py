@@ -21,7 +21,7 @@ from liqod.fabric.agent.gateway import GatewayAgent
 from liqod.fabric.agent.kernel.model import HostCommand
 from liqod.fabric.agent.tunnel_status import TunnelDevice
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
-from liqod.fabric.state.network import parse_networks
+from liqod.fabric.state.network import DesiredNetwork, parse_networks
 from liqod.fabric.state.report import HostReport
 from liqod.flow.controller import Source, always, watch
 from liqod.flow.errors import ExpectedError
@@ -96,7 +96,7 @@ class RecordedFabric(ConvergeLoop):
         """Return what a pass would change on this host now; nothing is changed."""
         if not self._tunnels.items():
             return await self._agent.preview_removal()
-        return await self._agent.preview(self._derived(await self._agent.inspect_host()).network)
+        return await self._agent.preview(_usable(self._derived(await self._agent.inspect_host())))
 
     async def remove_all(self) -> None:
         """Remove all that is ours from this host."""
@@ -134,13 +134,13 @@ class RecordedFabric(ConvergeLoop):
             self._summarize("network: there is no peer")
             return
         derived = self._derived(host)
-        report = await self._agent.converge(derived.network)
-        await self._statuses.write(derived.network.links, report)
         for record in records:
             if (refusal := derived.refused.get(record.metadata.name)) is not None:
                 self._warn(record.metadata.name, refusal.message)
                 await self._statuses.write_refused(record, refusal.reason, refusal.message)
         self._refused = {name: one.message for name, one in derived.refused.items()}
+        report = await self._agent.converge(_usable(derived))
+        await self._statuses.write(derived.network.links, report)
         self._summarize(f"network: {len(derived.network.links)} peers, {len(derived.refused)} refused")
 
     def _derived(self, host: HostReport) -> Derived:
@@ -205,6 +205,13 @@ class RecordedFabric(ConvergeLoop):
         if summary != self.summary:
             self._log.info("{detail}", detail=summary)
         self.summary = summary
+
+
+def _usable(derived: Derived) -> DesiredNetwork:
+    """Return the desired network; raises ExpectedError where this host would have no address: its tunnels would end."""
+    if not derived.network.addresses:
+        raise ExpectedError("control has not written addresses that this host's settings know: nothing is changed")
+    return derived.network
 
 
 def _spec(record: TunnelEndpoint | NetworkGateway | None) -> View | None:

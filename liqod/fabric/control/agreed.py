@@ -42,6 +42,7 @@ def tunnel_spec(config: NetworkConfig, agreed: AgreedPeer) -> TunnelEndpointSpec
         cluster_id=config.metadata.name,
         endpoint=agreed.link.endpoint,
         public_key=agreed.link.public_key,
+        next_key=agreed.link.next_key,
         allowed_ips=[str(one) for one in agreed.link.remote],
         local=Subnets(
             pod_cidrs=local.pod_cidrs,
@@ -80,7 +81,6 @@ def detailed(spec: TunnelEndpointSpec, agreed: AgreedPeer, probe_pods: Sequence[
         spec,
         detailed=True,
         mtu=agreed.remote.mtu,
-        next_key=link.next_key,
         exports=[
             SeenExport(
                 address=one.seen,

@@ -21,7 +21,7 @@ from liqod.fabric.control.cluster_networks import ClusterNetworks, NetworksUnkno
 from liqod.fabric.control.exported_addresses import ExportedAddresses
 from liqod.fabric.control.records import NetworkRecords
 from liqod.fabric.state.guests import callable_guests
-from liqod.fabric.state.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of
+from liqod.fabric.state.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of, probed_gateway
 from liqod.fabric.state.report import HostReport, NetworkReport, find_cut
 from liqod.fabric.state.services import callable_services, services_as_agreed
 from liqod.fabric.state.validation import RemoteNetwork
@@ -229,7 +229,7 @@ class NetworkControl:
         self._agreed = {}
         for config in sorted(self._tunnelled(), key=_agreed_first):
             try:
-                found = agree(local, config, config.spec.remap, self._other_keys(), self._others(config))
+                found = agree(local, config, config.spec.remap, self._other_keys(config), self._others(config))
             except Refusal:
                 continue
             if found is not None:
@@ -264,7 +264,7 @@ class NetworkControl:
         # The record is authoritative for assignments: it is written before anything relies on them.
         config = await self._records.write_spec(config, local.side, remap, self.exports.assign(local, config))
         try:
-            found = agree(local, config, remap, self._other_keys(), others)
+            found = agree(local, config, remap, self._other_keys(config), others)
         except Refusal as refusal:
             await self._records.write_phase(config, "Refused", refusal.reason, refusal.message)
             return
@@ -322,10 +322,15 @@ class NetworkControl:
             )
         self._left_out = left_out
 
-    def _other_keys(self) -> set[str]:
-        """Return the keys of the peers that were dealt with before: the first one that names a key has it."""
-        links = [agreed.link for agreed in self._agreed.values()]
-        return {key for link in links for key in (link.public_key, link.next_key) if key}
+    def _other_keys(self, config: NetworkConfig) -> set[str]:
+        """Return the keys of other peers: the first one that names a key has it, and keeps it once that is on record.
+
+        Keys are no secrets: a peer that names another's would else take that tunnel down.
+        """
+        held = {one.metadata.name for one in self._records.configs() if one.status.phase == "Agreed"}
+        recorded = [one.spec for one in self.tunnels.items() if one.metadata.name in held - {config.metadata.name}]
+        found = (*(agreed.link for agreed in self._agreed.values()), *recorded)
+        return {key for one in found for key in (one.public_key, one.next_key) if key}
 
     def _desired(self, local: LocalNetwork, report: NetworkReport) -> DesiredNetwork:
         return DesiredNetwork(
@@ -333,16 +338,17 @@ class NetworkControl:
             addresses=tuple(map(first_of, local.externals)),
             links=tuple(agreed.link for _, agreed in sorted(self._agreed.items())),
             vteps=self._networks.vteps(self._gateway),
-            probes=self._probe_targets(report),
+            probes=self._probe_targets(local, report),
         )
 
-    def _probe_targets(self, report: NetworkReport) -> ProbeTargets:
+    def _probe_targets(self, local: LocalNetwork, report: NetworkReport) -> ProbeTargets:
         gateways: dict[str, str] = {}
         pods: dict[PathKey, str] = {}
         for peer, agreed in self._agreed.items():
-            if agreed.remote.external is not None:
-                external = agreed.link.remote[len(agreed.remote.pods)]
-                gateways[peer] = str(first_of(external).network_address)
+            remote, seen = agreed.remote, agreed.link.remote[len(agreed.remote.pods) :]
+            externals = seen[: sum(one is not None for one in (remote.external, remote.six))]
+            if gateway := probed_gateway(externals, local.external):
+                gateways[peer] = gateway
             current = {version: path.pod for (name, version), path in report.pods.items() if name == peer}
             for version, pod in self._networks.pod_targets(agreed.link.remote, current).items():
                 pods[str(peer), version] = pod

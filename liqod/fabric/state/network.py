@@ -138,6 +138,11 @@ def first_of(external: Network) -> Network:
     return ipaddress.ip_network(external.network_address + 1)
 
 
+def probed_gateway(externals: Iterable[Network], own: Network) -> str:
+    """Return a peer's gateway that can be probed from our address; empty where it has none of that IP version."""
+    return next((str(first_of(one).network_address) for one in externals if one.version == own.version), "")
+
+
 def overlaps(network: Network, others: Iterable[Network]) -> Network | None:
     """Return the first of the others that overlaps a network, or None."""
     return next((other for other in others if overlap(network, other)), None)

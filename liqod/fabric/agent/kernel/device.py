@@ -10,17 +10,26 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from liqod.fabric.agent.kernel.host import Kernel, KernelError
+from liqod.fabric.agent.kernel.host import Kernel, KernelError, ProgramOutput
 
 PROBE_DEVICE: Final = "liqod-probe"
 UNIT: Final = "liqod-tunnel"
 
 
+async def try_kind(kernel: Kernel, *kind: str) -> ProgramOutput:
+    """Make a device of a kind, with its options, and remove it; return what came of making it."""
+    remove = ("ip", "link", "del", "dev", PROBE_DEVICE)
+    # A process that was killed in the middle of this left the device, which would be taken for a refusal (EEXIST).
+    await kernel.run(remove)
+    made = await kernel.run(("ip", "link", "add", "dev", PROBE_DEVICE, "type", *kind))
+    await kernel.run(remove)
+    return made
+
+
 async def creation(kernel: Kernel, device: str, *, under_systemd: bool) -> tuple[str, ...]:
     """Return the command that creates the device; raises KernelError where none can."""
-    made = await kernel.run(("ip", "link", "add", "dev", PROBE_DEVICE, "type", "wireguard"))
+    made = await try_kind(kernel, "wireguard")
     if made.code == 0:
-        await kernel.run(("ip", "link", "del", "dev", PROBE_DEVICE))
         return ("ip", "link", "add", "dev", device, "type", "wireguard")
     if "Operation not permitted" in made.err:
         raise KernelError("making network devices is not permitted: the daemon needs the capability CAP_NET_ADMIN")

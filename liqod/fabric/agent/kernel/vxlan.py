@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from liqod.fabric.agent.kernel.model import HostCommand, ObservedOverlay, ObservedTable, Overlay, OverlayRoute
 from liqod.fabric.agent.kernel.routes import add_rule, delete_rule, parse_device, rule_priorities
+from liqod.fabric.state.network import Vtep
 from liqod.model.records.network import Network
 
 OVERHEAD: Final = {4: 50, 6: 70}
@@ -43,6 +44,15 @@ def next_hop(address: str, version: int) -> str:
         return address
     digest = hashlib.sha256(address.encode()).hexdigest()
     return str(ipaddress.IPv6Address(f"fe80::{digest[0:4]}:{digest[4:8]}:{digest[8:12]}:{digest[12:16]}"))
+
+
+def reached(vteps: Iterable[Vtep], local: str) -> tuple[Vtep, ...]:
+    """Return the hosts that a host reaches over its overlay.
+
+    A VXLAN device has one IP version: the kernel refuses an entry of the other one (EAFNOSUPPORT, vxlan_fdb_add).
+    """
+    version = ipaddress.ip_address(local).version
+    return tuple(vtep for vtep in vteps if ipaddress.ip_address(vtep.address).version == version)
 
 
 def parse_overlay(link: str, fdb: str, neighbours: Sequence[str], rp_filter: str) -> ObservedOverlay | None:
@@ -113,8 +123,9 @@ def overlay_steps(wanted: Overlay, seen: ObservedOverlay | None) -> Iterator[Hos
     lines += [f"fdb del {mac} dev {name} dst {to} self" for mac, to in sorted(known.items()) if mac not in hosts]
     if lines:
         yield HostCommand(("bridge", "-batch", "-"), "\n".join(lines) + "\n")
+    # Only next hops of routes: where IPv6 is disabled (net.ipv6.conf.all.disable_ipv6) its neighbours are refused.
     neighbours = {
-        next_hop(vtep.address, version): hardware(vtep.address) for vtep in wanted.vteps for version in (4, 6)
+        next_hop(vtep.address, one.version): hardware(vtep.address) for vtep in wanted.vteps for one in vtep.networks
     }
     have = seen.neighbours if seen is not None else {}
     lines = [

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
-from twisted.internet.error import MessageLengthError
+from twisted.internet.error import InvalidAddressError, MessageLengthError
 from twisted.internet.interfaces import IListeningPort, IReactorTime
 from twisted.internet.protocol import DatagramProtocol
 from twisted.internet.task import LoopingCall
@@ -154,6 +154,7 @@ class Prober(DatagramProtocol):
             return
         try:
             transport.write(data, to)
-        except (OSError, MessageLengthError) as error:
-            # EMSGSIZE: too large for the device; ENETUNREACH: no route now. Either way it counts as lost.
+        except (OSError, MessageLengthError, InvalidAddressError) as error:
+            # EMSGSIZE: too large for the device; ENETUNREACH: no route now; an address of the other IP version, which
+            # records can name. Either way it counts as lost, and the other targets are probed.
             self._log.debug("a probe to {address} was not sent: {error}", address=to[0], error=error)
