@@ -82,6 +82,26 @@ class ObjectCase(ContractCase):
         error = await self.refused(422, "Invalid", "POST", f"{self.space}/configmaps", body)
         self.assertEqual(error.details["causes"][0]["field"], "metadata.labels")
 
+    async def test_source_ranges_are_of_load_balancers(self) -> None:
+        """A service of another type with source ranges, in the field or the annotation, is invalid; also one whose type
+        is changed to it.
+        """
+        path, ranges = f"{self.space}/services", "service.beta.kubernetes.io/load-balancer-source-ranges"
+        spec = {"type": "LoadBalancer", "ports": [{"port": 80}], "loadBalancerSourceRanges": ["192.0.2.0/24"]}
+        await self.call("POST", path, {"metadata": {"name": "s"}, "spec": spec})
+        change = {"spec": {"type": "ClusterIP"}}
+        error = await self.refused(422, "Invalid", "PATCH", f"{path}/s", change, kind=MERGE)
+        self.assertEqual(
+            error.message,
+            'Service "s" is invalid: spec.LoadBalancerSourceRanges: Forbidden: may only be used when `type` is '
+            "'LoadBalancer'",
+        )
+        without: Body = {"spec": {**change["spec"], "loadBalancerSourceRanges": None}}
+        self.assertEqual((await self.call("PATCH", f"{path}/s", without, kind=MERGE))["spec"]["type"], "ClusterIP")
+        body = {"metadata": {"name": "t", "annotations": {ranges: "192.0.2.0/24"}}, "spec": {"ports": [{"port": 80}]}}
+        error = await self.refused(422, "Invalid", "POST", path, body)
+        self.assertEqual(error.details["causes"][0]["field"], f"metadata.annotations[{ranges}]")
+
     async def test_namespace_in_body_must_match(self) -> None:
         """A body of another namespace is 400."""
         body = {"metadata": {"name": "a", "namespace": "default"}}

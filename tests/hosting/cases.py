@@ -511,9 +511,11 @@ class HostingCase(HostingSide):
         path = {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "web", "port": {"number": 80}}}}
         host = "www.lender.example"
         rules = [{"host": host, "http": {"paths": [path]}}]
+        balanced = {"type": "LoadBalancer", "selector": {"app": "web"}, "ports": ports}
         left: list[tuple[Resource, str, dict[str, Any]]] = [
             (SERVICES, "web", {"selector": {"app": "web"}, "ports": ports}),
-            (SERVICES, "balanced", {"type": "LoadBalancer", "selector": {"app": "web"}, "ports": ports}),
+            (SERVICES, "balanced", {**balanced, "loadBalancerSourceRanges": ["192.0.2.0/24"]}),
+            (SERVICES, "annotated", balanced),
             (SERVICES, "bare", {"type": "NodePort", "ports": ports}),
             (SERVICES, "elsewhere", {"type": "ExternalName", "externalName": "vault.vault.svc.cluster.local"}),
             (
@@ -523,9 +525,12 @@ class HostingCase(HostingSide):
             ),
             (INGRESSES, "all", {"defaultBackend": path["backend"]}),
         ]
+        annotations = {
+            "all": {"kubernetes.io/ingress.class": "nginx"},
+            "annotated": {"service.beta.kubernetes.io/load-balancer-source-ranges": "192.0.2.0/24"},
+        }
         for resource, name, spec in left:
-            annotations = {"kubernetes.io/ingress.class": "nginx"} if name == "all" else {}
-            meta = {"name": name, **kept, "annotations": annotations}
+            meta = {"name": name, **kept, "annotations": annotations.get(name, {})}
             await self.admin.create(resource, {"metadata": meta, "spec": spec}, namespace)
         await self.hosting.dismiss(self.peer)
 
@@ -551,9 +556,9 @@ class HostingCase(HostingSide):
             ]
             return leads, takes
 
-        nowhere = ("ClusterIP", "true", None)
+        names, nowhere = ("web", "balanced", "annotated", "bare"), ("ClusterIP", "true", None)
         wanted = (
-            {**dict.fromkeys(("web", "balanced", "bare"), nowhere), "elsewhere": ("ExternalName", None, NOWHERE)},
+            {**dict.fromkeys(names, nowhere), "elsewhere": ("ExternalName", None, NOWHERE)},
             [(CLASS, [{"host": NOWHERE}], None, None)] * 2,
         )
 

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import ApiError, NotFound
 from liqod.kube.resources import INGRESSES, SERVICES, Resource
 from liqod.model.ids import Key
 from liqod.model.objects.granted_namespace import tenant_of
@@ -29,6 +29,7 @@ CLOSED: Final = "offloading.liqo.io/closed"
 NOWHERE: Final = "closed.invalid"
 """A host that no client asks for (RFC 6761)."""
 CLASS: Final = "liqod-closed"
+_SOURCE_RANGES: Final = "service.beta.kubernetes.io/load-balancer-source-ranges"
 _OLD_CLASS: Final = "kubernetes.io/ingress.class"
 
 
@@ -68,13 +69,20 @@ class Ingress(Object, frozen=True):
 def close_service(service: Service) -> dict[str, Any] | None:
     """Return the merge patch after which a service leads nowhere, at no port of nodes or load balancer; None if so.
 
-    The API server drops what belongs to the former type (registry/core/service, ``dropTypeDependentFields``).
+    The API server drops what belongs to the former type (registry/core/service, ``dropTypeDependentFields``), but the
+    source ranges: it refuses those of other types than LoadBalancer (apis/core/validation, ``ValidateService``).
     """
     if service.spec.type == "ExternalName":
         return None if service.spec.external_name == NOWHERE else {"spec": {"externalName": NOWHERE}}
     if service.spec.type == "ClusterIP" and CLOSED in service.spec.selector:
         return None
-    return {"spec": {"type": "ClusterIP", "selector": {CLOSED: "true"}, "externalIPs": None}}
+    spec = {
+        "type": "ClusterIP",
+        "selector": {CLOSED: "true"},
+        "externalIPs": None,
+        "loadBalancerSourceRanges": None,
+    }
+    return {"metadata": {"annotations": {_SOURCE_RANGES: None}}, "spec": spec}
 
 
 def close_ingress(ingress: Ingress) -> dict[str, Any] | None:
@@ -116,26 +124,38 @@ class ClosingNamespaces(Controller[Key]):
         return tenant_of(self._namespaces.get(key))
 
     async def reconcile(self, key: Key) -> After | None:
-        """Disable what is left in one namespace."""
+        """Disable what is left in one namespace.
+
+        Raises the first ApiError of an object when all others are disabled: one that an admission webhook refuses does
+        not keep the rest in force.
+        """
         found = self._namespaces.get(key)
         if found is None or not found.metadata.deleting or not tenant_of(found):
             return None
+        refused: list[ApiError] = []
         for service in (await self._client.list(SERVICES, key.name, view=Service)).items:
-            await self._patch(SERVICES, service, close_service(service))
+            await self._patch(SERVICES, service, close_service(service), refused)
         for ingress in (await self._client.list(INGRESSES, key.name, view=Ingress)).items:
-            await self._patch(INGRESSES, ingress, close_ingress(ingress))
+            await self._patch(INGRESSES, ingress, close_ingress(ingress), refused)
+        if refused:
+            raise refused[0]
         return After(AGAIN)
 
     def _changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[Key]:
         begins = new is not None and new.metadata.deleting and (old is None or not old.metadata.deleting)
         return (key,) if begins else ()
 
-    async def _patch(self, resource: Resource, found: Object, patch: dict[str, Any] | None) -> None:
+    async def _patch(
+        self, resource: Resource, found: Object, patch: dict[str, Any] | None, refused: list[ApiError]
+    ) -> None:
         if patch is None:
             return
         meta = found.metadata
         try:
             await self._client.patch(resource, meta.name, patch, meta.namespace, view=None)
         except NotFound:
+            return
+        except ApiError as error:
+            refused.append(error)
             return
         self._log.info("disabled the {kind} {name}: its namespace is being deleted", kind=resource.kind, name=meta.key)

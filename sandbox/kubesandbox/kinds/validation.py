@@ -53,6 +53,7 @@ _POD_UPDATE_TEXT: Final = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 IMMUTABLE: Final = "field is immutable"
+_SOURCE_RANGES: Final = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
 
 def _matches(pattern: str, text: str, limit: int) -> bool:
@@ -211,6 +212,12 @@ def _job(body: Json) -> Iterator[Cause]:
 
 def _service(body: Json) -> Iterator[Cause]:
     spec = body.get("spec") or {}
+    if spec.get("type") != "LoadBalancer":
+        only = "may only be used when `type` is 'LoadBalancer'"
+        if spec.get("loadBalancerSourceRanges"):
+            yield Cause.forbidden("spec.LoadBalancerSourceRanges", only)
+        elif _SOURCE_RANGES in (body["metadata"].get("annotations") or {}):
+            yield Cause.forbidden(f"metadata.annotations[{_SOURCE_RANGES}]", only)
     if spec.get("type") == "ExternalName":
         return
     if not spec.get("ports") and spec.get("clusterIP") != "None":
