@@ -57,6 +57,8 @@ FINISHED_ANNOTATION: Final = "offloading.liqo.io/finished"
 DELETION_GRACE_ANNOTATION: Final = "offloading.liqo.io/deletion-grace-period-seconds"
 """On a ShadowPod: terminate its pod, with this grace period in seconds instead of the spec's."""
 
+CLOSED_LABEL: Final = "offloading.liqo.io/closed"
+"""The whole selector of a service that must take no traffic any more: a label of no pod."""
 FULL_LABEL: Final = "offloading.liqo.io/full"
 """On a tenant's namespaces: the kinds of records, or their size (``bytes``), of which it has all that it may."""
 FULL_CONTENTS_LABEL: Final = "offloading.liqo.io/full-contents"

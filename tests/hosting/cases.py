@@ -19,7 +19,7 @@ from liqod.config.schema import HostingSettings, NetworkSettings, Settings
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
-from liqod.hosting.tenants.closing import CLASS, CLOSED, NOWHERE
+from liqod.hosting.tenants.closing import CLASS, NOWHERE
 from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -36,7 +36,7 @@ from liqod.kube.resources import (
     Resource,
 )
 from liqod.model.ids import ClusterID
-from liqod.model.names import remote_namespace, tenant_namespace
+from liqod.model.names import CLOSED_LABEL, remote_namespace, tenant_namespace
 from liqod.model.records.offer import AccessGrant, Refusal
 from tests.facts.stated import state_networks
 from tests.waiting import becomes
@@ -539,7 +539,7 @@ class HostingCase(HostingSide):
             leads = {
                 one["metadata"]["name"]: (
                     one["spec"]["type"],
-                    (one["spec"].get("selector") or {}).get(CLOSED),
+                    one["spec"].get("selector"),
                     one["spec"].get("externalName"),
                 )
                 for one in services
@@ -556,7 +556,7 @@ class HostingCase(HostingSide):
             ]
             return leads, takes
 
-        names, nowhere = ("web", "balanced", "annotated", "bare"), ("ClusterIP", "true", None)
+        names, nowhere = ("web", "balanced", "annotated", "bare"), ("ClusterIP", {CLOSED_LABEL: "true"}, None)
         wanted = (
             {**dict.fromkeys(names, nowhere), "elsewhere": ("ExternalName", None, NOWHERE)},
             [(CLASS, [{"host": NOWHERE}], None, None)] * 2,

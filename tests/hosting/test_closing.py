@@ -10,11 +10,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.hosting.tenants.closing import ClosingNamespaces
+from liqod.hosting.tenants.closing import ClosingNamespaces, Service, close_service
 from liqod.kube.errors import Invalid, from_status
 from liqod.kube.resources import INGRESSES, SERVICES, Resource
 from liqod.model.ids import Key
-from liqod.model.names import ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
+from liqod.model.names import CLOSED_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
 from tests.hosting.test_controller import Cache
 
@@ -59,3 +59,14 @@ class ClosingTests(SynchronousTestCase):
         ended = Deferred.fromCoroutine(closing.reconcile(Key("", "shop")))
         self.failureResultOf(ended, Invalid)
         self.assertEqual(server.patched, [("Service", "o1"), ("Ingress", "o0")])
+
+    def test_a_service_that_wears_the_mark(self) -> None:
+        """A selector with more than the mark, or another value of it, is not taken for that of a disabled service."""
+
+        def closed(selector: dict[str, str]) -> Any:
+            patch = close_service(msgspec.convert({"spec": {"selector": selector}}, Service))
+            return patch and patch["spec"]["selector"]
+
+        self.assertEqual(closed({CLOSED_LABEL: "yes", "app": "web"}), {CLOSED_LABEL: "true", "app": None})
+        self.assertEqual(closed({CLOSED_LABEL: "true", "app": "web"}), {CLOSED_LABEL: "true", "app": None})
+        self.assertIsNone(closed({CLOSED_LABEL: "true"}))

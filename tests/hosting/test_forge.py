@@ -123,6 +123,17 @@ class ForgeTests(SynchronousTestCase):
         pod = forge.pod(shadow(annotations={"kubernetes.io/config.mirror": "x", "note": "y"}))
         self.assertEqual(set(pod["metadata"]["annotations"]), {"note", FORGED_ANNOTATION})
 
+    def test_no_pod_of_closed_services(self) -> None:
+        """The label that services select which must take no traffic is on no pod, and goes from those that have it."""
+        asked = shadow(labels={"offloading.liqo.io/closed": "true"})
+        pod = forge.pod(asked)
+        self.assertNotIn("offloading.liqo.io/closed", pod["metadata"]["labels"])
+        before = forge.Forged("d", sorted(asked.metadata.labels))
+        pod["metadata"]["labels"]["offloading.liqo.io/closed"] = "true"
+        pod["metadata"]["annotations"][FORGED_ANNOTATION] = msgspec.json.encode(before).decode()
+        removal = {"op": "remove", "path": "/metadata/labels/offloading.liqo.io~1closed"}
+        self.assertIn(removal, patches.changes(asked, running(pod)))
+
     def test_wrong_shapes(self) -> None:
         """A spec that is not shaped like one is refused as a value error, never anything else."""
         cases: list[Any] = [

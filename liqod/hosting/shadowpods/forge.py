@@ -29,6 +29,7 @@ from liqod.hosting.views import (
 )
 from liqod.model.digests import long_digest
 from liqod.model.names import (
+    CLOSED_LABEL,
     ISOLATED_LABEL,
     MANAGED_BY_LABEL,
     MANAGED_BY_SHADOWPOD,
@@ -59,7 +60,7 @@ DROPPED: Final = (
 )
 """Fields that this cluster decides about, or that are applied to a running pod only."""
 _FORCED: Final = {"hostNetwork": False, "hostPID": False, "hostIPC": False, "automountServiceAccountToken": False}
-_OWN_LABELS: Final = frozenset((MANAGED_BY_LABEL, SHADOW_POD_LABEL, ISOLATED_LABEL))
+_OWN_LABELS: Final = frozenset((MANAGED_BY_LABEL, SHADOW_POD_LABEL, ISOLATED_LABEL, CLOSED_LABEL))
 # Mirror pods (kubernetes.io/config.mirror) are static pods of a kubelet: the API server exempts them from much of the
 # admission, so no borrower may create one. The borrower's own record of how it forged the ShadowPod is not for the pod.
 _OWN_ANNOTATIONS: Final = ("kubernetes.io/config.", "kubectl.kubernetes.io/", "offloading.liqo.io/forged")

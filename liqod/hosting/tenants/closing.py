@@ -19,13 +19,13 @@ from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, NotFound
 from liqod.kube.resources import INGRESSES, SERVICES, Resource
 from liqod.model.ids import Key
+from liqod.model.names import CLOSED_LABEL
 from liqod.model.objects.granted_namespace import tenant_of
 from liqod.model.objects.meta import Object, View
 
 AGAIN: Final = 30.0
 """Seconds until a namespace that is still being deleted is looked at again: the objects in it are not watched."""
-CLOSED: Final = "offloading.liqo.io/closed"
-"""In the selector of a service: a label of no pod of this release."""
+_SELECTS_NONE: Final = {CLOSED_LABEL: "true"}
 NOWHERE: Final = "closed.invalid"
 """A host that no client asks for (RFC 6761)."""
 CLASS: Final = "liqod-closed"
@@ -74,11 +74,11 @@ def close_service(service: Service) -> dict[str, Any] | None:
     """
     if service.spec.type == "ExternalName":
         return None if service.spec.external_name == NOWHERE else {"spec": {"externalName": NOWHERE}}
-    if service.spec.type == "ClusterIP" and CLOSED in service.spec.selector:
+    if service.spec.type == "ClusterIP" and service.spec.selector == _SELECTS_NONE:
         return None
     spec = {
         "type": "ClusterIP",
-        "selector": {CLOSED: "true"},
+        "selector": {**dict.fromkeys(service.spec.selector), **_SELECTS_NONE},
         "externalIPs": None,
         "loadBalancerSourceRanges": None,
     }
