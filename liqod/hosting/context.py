@@ -53,6 +53,7 @@ from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice, Shado
 class Caches:
     """The caches of what tenants write, with its sizes, and of what is made of it here.
 
+    ``services`` are those of tenants: the cluster's own are without the label, as an admission policy has it.
     ``contents``: their config maps and secrets, by kind, where these are counted.
     """
 
@@ -62,6 +63,7 @@ class Caches:
     shadowslices: Informer[ShadowEndpointSlice]
     policysets: Informer[ShadowNetworkPolicySet]
     endpointslices: Informer[EndpointSlice]
+    services: Informer[NameService]
     policies: Informer[NetworkPolicy]
     quotas: Informer[ResourceQuota]
     facts: Informer[ClusterFacts]
@@ -78,6 +80,7 @@ class Caches:
             shadowslices=informers.of(SHADOWENDPOINTSLICES, ShadowEndpointSlice, sizes=True),
             policysets=informers.of(SHADOWNETWORKPOLICYSETS, ShadowNetworkPolicySet, sizes=True),
             endpointslices=informers.of(ENDPOINTSLICES, EndpointSlice, labels=label_selector(LABELS)),
+            services=informers.of(SERVICES, NameService, labels=ORIGIN_LABEL),
             policies=informers.of(NETWORKPOLICIES, NetworkPolicy, labels=selector()),
             quotas=informers.of(RESOURCEQUOTAS, ResourceQuota, fields=SELECTED),
             facts=informers.of(CLUSTERFACTS, ClusterFacts),

@@ -14,6 +14,7 @@ from attrs import frozen
 
 from liqod.hosting.views import controller_of
 from liqod.kube.resources import ENDPOINTSLICES, SHADOWENDPOINTSLICES
+from liqod.model.ids import Key
 from liqod.model.names import (
     MANAGED_BY_LABEL,
     MANAGED_BY_SHADOWSLICE,
@@ -99,6 +100,12 @@ def decide(
     if present.template != wanted or not is_labelled or says_lost(present) != lost:
         return Update(present.metadata.uid)
     return Nothing()
+
+
+def service_of(shadow: ShadowEndpointSlice) -> Key | None:
+    """Return the Service that a slice says it is of; None for a slice of none."""
+    name = shadow.metadata.labels.get(SERVICE_NAME_LABEL, "")
+    return Key(shadow.metadata.namespace, name) if name else None
 
 
 def is_made_here(present: EndpointSlice) -> bool:

@@ -1,7 +1,8 @@
 """Creates an EndpointSlice for every ShadowEndpointSlice and keeps it up to date, also while the borrower is away.
 
 The slice is owned by its ShadowEndpointSlice and deleted with it by the garbage collector; what that leaves is deleted
-from here.
+from here. There is a slice only while the Service that it names is one of the borrower's: in front of a Service of this
+cluster's own, the proxies of all nodes would send its traffic to the borrower.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from liqod.hosting.endpointslice_forge import (
     decide,
     refused_addresses,
     says_lost,
+    service_of,
     template_of,
     unready,
 )
@@ -43,10 +45,11 @@ from liqod.kube.resources import ENDPOINTSLICES, SHADOWENDPOINTSLICES
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites, Retry, refused_write
 from liqod.model.ids import Key
-from liqod.model.names import PATH_LOST_ANNOTATION
+from liqod.model.names import PATH_LOST_ANNOTATION, SERVICE_NAME_LABEL
 from liqod.model.objects.meta import Object, reference_to
 from liqod.model.objects.node import Node
 from liqod.model.records.facts import ClusterFacts
+from liqod.model.records.name_service import NameService
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import ShadowEndpointSlice, SliceTemplate
 
@@ -54,9 +57,19 @@ REFUSED: Final = Backoff(initial=4.0, cap=300.0)
 COLLECTED: Final = 5.0
 """Seconds that the cluster's garbage collector has for the slice of a deleted ShadowEndpointSlice before it is deleted
 from here."""
+AWAITED: Final = 30.0
+"""Seconds until an event says that a slice waits for its Service: the borrower writes both, in any order."""
 STILL_THERE: Final = 1.0
 """Seconds until a slice is reconciled again whose ShadowEndpointSlice is missing from the cache but exists at the API
 server, or whose name another slice has by now."""
+
+
+_BY_SERVICE: Final = "service"
+
+
+def _services_of(shadow: ShadowEndpointSlice) -> Iterable[Key]:
+    service = service_of(shadow)
+    return () if service is None else (service,)
 
 
 @attrs.frozen
@@ -78,17 +91,22 @@ _NEVER: Final = WrittenSlice("", SliceTemplate())
 
 @attrs.define
 class _Tracked:
-    """What is known of one name: what was written last, the addresses left out and why, and what is to be deleted."""
+    """What is known of one name: what was written last, the addresses left out and why, and what is to be deleted.
+
+    ``alone_since``: since when, by the reactor's clock, it waits for its Service.
+    """
 
     written: WrittenSlice = _NEVER
     left_out: Mapping[str, str] = attrs.Factory(dict)
     orphan: Orphan | None = None
+    alone_since: float | None = None
 
 
 class ShadowEndpointSlices(Controller[Key]):
     """Reconciles each ShadowEndpointSlice with the EndpointSlice of its name; tenants take turns.
 
-    ``lost``: of each tenant of which that is known, whether the path to its home is lost.
+    ``services`` are those of tenants. ``lost``: of each tenant of which that is known, whether the path to its home is
+    lost.
     """
 
     name = "shadowendpointslices"
@@ -100,6 +118,7 @@ class ShadowEndpointSlices(Controller[Key]):
         *,
         shadows: Informer[ShadowEndpointSlice],
         slices: Informer[EndpointSlice],
+        services: Informer[NameService],
         namespaces: Namespaces,
         networks: TenantNetworks,
         lost: Latest[Mapping[str, bool]],
@@ -111,7 +130,9 @@ class ShadowEndpointSlices(Controller[Key]):
         self.workers = workers
         self._client = client
         self._shadows = shadows
+        shadows.add_index(_BY_SERVICE, _services_of)
         self._slices = MutationCache(slices, clock)
+        self._services = services
         self._namespaces = namespaces
         self._networks = networks
         self._lost = lost
@@ -120,8 +141,9 @@ class ShadowEndpointSlices(Controller[Key]):
         self._tracked: dict[Key, _Tracked] = {}
 
     def sources(self) -> Iterable[Source[Key]]:
-        """ShadowEndpointSlices, their slices, and the networks of tenants."""
+        """ShadowEndpointSlices, their slices and Services, and the networks of tenants."""
         yield watch(self._shadows)
+        yield watch(self._services, self._service_changed)
         # What was changed by others is written again: slices lead traffic, and the label managed-by keeps only
         # Kubernetes' own controller off.
         yield watch(self._slices.informer, self._slice_changed)
@@ -161,6 +183,10 @@ class ShadowEndpointSlices(Controller[Key]):
         if not tenant:
             self._record_event(shadow, "NotGranted", f"namespace {key.namespace} was granted to no cluster")
             return None
+        service = service_of(shadow)
+        if service is not None and self._services.get(service) is None:
+            return await self._without_service(shadow, tracked)
+        tracked.alone_since = None
         if self._networks.is_awaited and not self._networks.has_tunnel(tenant):
             return None  # the facts of this cluster enqueue it when they are written; what is there stays until then
         wanted = template_of(shadow, tenant, self._refused_addresses(shadow, tenant, tracked))
@@ -240,6 +266,25 @@ class ShadowEndpointSlices(Controller[Key]):
             return After(STILL_THERE)
         return None
 
+    async def _without_service(self, shadow: ShadowEndpointSlice, tracked: _Tracked) -> After | None:
+        """Delete what joins a Service that is none of the tenant's; returns when to say that the slice waits for it."""
+        key, now = shadow.metadata.key, self.clock.seconds()
+        step = decide(None, self._slices.get(key), SliceTemplate())
+        if isinstance(step, Delete):
+            tracked.written = _NEVER
+            try:
+                await self._client.delete(ENDPOINTSLICES, key.name, key.namespace, uid=step.uid)
+            except Conflict:  # 409: the precondition on the UID failed, it is another slice
+                return After(STILL_THERE)
+        if tracked.alone_since is None:
+            tracked.alone_since = now
+        if (wait := tracked.alone_since + AWAITED - now) > 0:
+            return After(wait)
+        name = shadow.metadata.labels[SERVICE_NAME_LABEL]
+        message = f"no service {name} of yours is in namespace {key.namespace}; one of this cluster's own is not joined"
+        self._record_event(shadow, "NoService", message)
+        return None
+
     def _refused_addresses(self, shadow: ShadowEndpointSlice, tenant: str, tracked: _Tracked) -> Collection[str]:
         """Return the addresses to leave out; an event records them when they change."""
         refused = refused_addresses(shadow, lambda address: self._networks.objection(tenant, address))
@@ -248,6 +293,10 @@ class ShadowEndpointSlices(Controller[Key]):
             self._record_event(shadow, "AddressRefused", sentence("; ".join(parts)))
         tracked.left_out = refused
         return refused
+
+    def _service_changed(self, key: Key, old: NameService | None, new: NameService | None) -> Iterable[Key]:
+        if old is None or new is None:
+            yield from (shadow.metadata.key for shadow in self._shadows.by_index(_BY_SERVICE, key))
 
     def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:
         if old is not None and new is not None and old.spec.remote_seen == new.spec.remote_seen:

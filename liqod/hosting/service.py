@@ -211,6 +211,7 @@ def _endpointslices(context: HostingContext, namespaces: Namespaces, paths: Home
         context.clock,
         shadows=context.caches.shadowslices,
         slices=context.caches.endpointslices,
+        services=context.caches.services,
         namespaces=namespaces,
         networks=context.networks,
         lost=paths.lost,

@@ -22,6 +22,7 @@ from liqod.kube.resources import (
     RESOURCEQUOTAS,
     ROLEBINDINGS,
     SECRETS,
+    SERVICES,
     SHADOWENDPOINTSLICES,
     SHADOWPODS,
 )
@@ -195,6 +196,36 @@ class IsolationCase(cases.HostingCase):
         found = await self.becomes(lambda: self.led_to(namespace, "db"), "an endpoint")
         self.assertEqual(found, ["192.0.2.7"])
 
+    async def test_a_service_of_the_lender(self) -> None:
+        """A slice joins no service of the lender's own in the tenant's namespace, nor stays when it becomes one; it is
+        made when the tenant's service comes later.
+        """
+        borrower, namespace = await self.tenant()
+        await self.service(self.admin, namespace, "db", {})
+        await self.shadow_slice(borrower, namespace, "db", "192.0.2.7")
+        await self.shadow_slice(borrower, namespace, "later", "192.0.2.7")
+        await self.settle()
+        for name in ("db", "later"):
+            with self.assertRaises(NotFound):
+                await self.led_to(namespace, name)
+        await self.service(borrower, namespace, "later", {ORIGIN_LABEL: self.peer})
+        found = await self.becomes(lambda: self.led_to(namespace, "later"), "an endpoint")
+        self.assertEqual(found, ["192.0.2.7"])
+        await self.admin.delete(SERVICES, "later", namespace)
+        await self.service(self.admin, namespace, "later", {})
+
+        async def gone() -> bool:
+            try:
+                await self.led_to(namespace, "later")
+            except NotFound:
+                return True
+            return False
+
+        await self.becomes(gone, "the slice of what is the lender's now is gone")
+        await self.admin.delete(SERVICES, "later", namespace)
+        await self.service(borrower, namespace, "later", {ORIGIN_LABEL: self.peer})
+        await self.becomes(lambda: self.led_to(namespace, "later"), "an endpoint again")
+
     async def test_facts_that_were_deleted(self) -> None:
         """Until they are written again what is there stays, and nothing is added."""
         borrower, namespace = await self.tenant()
@@ -214,7 +245,17 @@ class IsolationCase(cases.HostingCase):
         self.assertEqual(await self.becomes(lambda: self.led_to(namespace, "late"), "an endpoint"), ["192.0.2.8"])
 
     async def slice(self, borrower: Client, namespace: str, name: str, *addresses: str) -> None:
-        """Have a borrower make a slice."""
+        """Have a borrower make a service without selector, and a slice of it."""
+        await self.service(borrower, namespace, name, {ORIGIN_LABEL: self.peer})
+        await self.shadow_slice(borrower, namespace, name, *addresses)
+
+    async def service(self, client: Client, namespace: str, name: str, labels: dict[str, str]) -> None:
+        """Have somebody make a service without selector."""
+        spec = {"ports": [{"port": 443, "protocol": "TCP"}]}
+        await client.create(SERVICES, {"metadata": {"name": name, "labels": labels}, "spec": spec}, namespace)
+
+    async def shadow_slice(self, borrower: Client, namespace: str, name: str, *addresses: str) -> None:
+        """Have a borrower make a slice of a service."""
         endpoints = [{"addresses": [address]} for address in addresses]
         template = {"addressType": "IPv4", "endpoints": endpoints, "ports": [{"port": 443, "protocol": "TCP"}]}
         metadata = {"name": name, "labels": {"kubernetes.io/service-name": name}}

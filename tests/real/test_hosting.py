@@ -132,6 +132,7 @@ class HostingOnRealClustersTests(Asked, isolation_cases.IsolationCase):
         template = {"addressType": "IPv4", "endpoints": [endpoint], "ports": ports}
         metadata = {"name": "db", "labels": {"kubernetes.io/service-name": "db"}}
         await self.phase("Ready")
+        await self.service(borrower, namespace, "db", {ORIGIN_LABEL: self.peer})
         await borrower.create(SHADOWENDPOINTSLICES, {"metadata": metadata, "spec": {"template": template}}, namespace)
 
         async def ready() -> bool:
