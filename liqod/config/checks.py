@@ -16,7 +16,7 @@ from twisted.internet.endpoints import serverFromString
 
 from liqod.config.allowed import shown
 from liqod.config.endpoints import is_tcp, port_of
-from liqod.config.schema import HostingSettings, Settings
+from liqod.config.schema import OF_TENANT, HostingSettings, Settings
 from liqod.model.addresses import is_ip
 from liqod.model.host_port import host_of, split_address
 from liqod.model.objects import label_selector
@@ -36,6 +36,7 @@ from liqod.model.records.offer_rules import (
 _GRANTED_KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,316})?")
 _SERVICE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?/[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?(?::([1-9][0-9]{0,4}))?")
 _SIGNER = re.compile(r"(?=.{1,571}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?")
+_HOST = "must be a name such as shop.example or {tenant}.shop.example, without *"
 _VOLUME_KIND = re.compile(r"[a-z][A-Za-z]{0,62}")
 _NODE_PATH = re.compile(r"(/(\*|[A-Za-z0-9_.-]+)){2,16}")
 _PRIORITY = "must be the name of a PriorityClass, or empty for the cluster's default"
@@ -94,7 +95,7 @@ def _hosting(settings: Settings) -> Iterator[str]:
         ("tolerations", granted.tolerations, is_qualified_name, "must be the key of a taint, such as example.com/gpu"),
         ("runtime-classes", granted.runtime_classes, is_dns_name, "must be the name of a RuntimeClass, such as gvisor"),
         ("volumes", granted.volumes, _VOLUME_KIND.fullmatch, "must be the field of a kind of volume, such as nfs"),
-        ("ingress-hosts", granted.ingress_hosts, is_dns_name, "must be a name such as shop.example, without *"),
+        ("ingress-hosts", granted.ingress_hosts, _is_host, _HOST),
         ("ingress-classes", granted.ingress_classes, is_dns_name, "must be the name of an IngressClass"),
         ("storage-classes", granted.storage_classes, is_dns_name, "must be the name of a StorageClass"),
         ("priority-class", [granted.priority_class] if granted.priority_class else [], is_dns_name, _PRIORITY),
@@ -102,6 +103,10 @@ def _hosting(settings: Settings) -> Iterator[str]:
         for name in names:
             if not is_valid(name):
                 yield _complain(f"hosting.{key}", name, allowed)
+
+
+def _is_host(text: str) -> bool:
+    return is_dns_name(text.removeprefix(OF_TENANT))
 
 
 def _amounts_of_tenants(granted: HostingSettings) -> Iterator[str]:

@@ -193,6 +193,21 @@ class SenseTests(Base):
         self.assertIn("another port than peering.listen", self.problems('[webhook]\nlisten = "tcp:5872"')[0])
         parse('[webhook]\nlisten = "tcp:0"\n[peering]\nlisten = "tcp:0"\n', {})
 
+    def test_hosts_of_tenants(self) -> None:
+        """The place of the tenant is the first label of a name, and never the whole of it."""
+        text = '[hosting]\ningress-hosts = ["apps.example", "{tenant}.apps.example"]'
+        self.assertEqual(parse(text, {}).hosting.ingress_hosts, ["apps.example", "{tenant}.apps.example"])
+        for wrong in (
+            "{tenant}",
+            "{tenant}.",
+            "x.{tenant}.example",
+            "{tenant}-x.example",
+            "*.example",
+            "{peer}.example",
+        ):
+            (problem,) = self.problems(f'[hosting]\ningress-hosts = ["{wrong}"]')
+            self.assertIn("hosting.ingress-hosts", problem)
+
     def test_quantities(self) -> None:
         """Limits and prices must be quantities that are not negative."""
         problems = self.problems('[sharing]\nlimits = {cpu = "lots", memory = "-1Gi"}\nprices = {cpu = "0.5x"}')

@@ -18,7 +18,7 @@ from liqod.model.names import CLOSED_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLU
 from liqod.model.objects.meta import Object
 from tests.hosting.test_controller import Cache
 
-LEFT = {
+LEFT: dict[Resource, list[dict[str, Any]]] = {
     SERVICES: [{"spec": {"type": "ClusterIP", "selector": {"app": "web"}}}] * 2,
     INGRESSES: [{"spec": {"ingressClassName": "nginx"}}],
 }

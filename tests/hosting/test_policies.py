@@ -53,7 +53,8 @@ def asked(
     group = GROUPS.get(resource, "")
     if not resource.startswith("shadow"):
         new, old = with_origin(new), with_origin(old) if old is not None else None
-    request = Request(user, operation, resource, new, old, group=group, namespace="shop-rome")
+    labels = {REMOTE_CLUSTER_LABEL: "rome"}
+    request = Request(user, operation, resource, new, old, group=group, namespace="shop-rome", namespace_labels=labels)
     return refusals(policies(contract or Contract()), request)
 
 

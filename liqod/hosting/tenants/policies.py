@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from liqod.config.schema import OF_TENANT
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespace_admission import (
     NAMESPACE_POLICY,
@@ -326,7 +327,7 @@ def _ingress_rules(contract: Contract) -> list[tuple[str, str]]:
     hosts, classes = contract.granted.ingress_hosts, contract.granted.ingress_classes
     if not hosts:
         return [("false", "ingresses of borrowers are not granted here ([hosting] ingress-hosts names the hosts)")]
-    granted = f"{_list(hosts)}.exists(s, h == s || h.endsWith('.' + s))"
+    granted = f"[{', '.join(map(_host, hosts))}].exists(s, h == s || h.endsWith('.' + s))"
     hosts_shown = ", ".join(hosts)
     rules = [
         # Ingress controllers merge the hosts of all namespaces: another's host would take its traffic.
@@ -363,6 +364,14 @@ def _ingress_rules(contract: Contract) -> list[tuple[str, str]]:
             )
         )
     return rules
+
+
+def _host(granted: str) -> str:
+    """Return the CEL expression of a granted host; the tenant is that of the namespace's label, which it cannot set."""
+    suffix = granted.removeprefix(OF_TENANT)
+    if suffix == granted:
+        return json.dumps(granted)
+    return f"namespaceObject.metadata.labels['{REMOTE_CLUSTER_LABEL}'] + {json.dumps(f'.{suffix}')}"
 
 
 def _claim_rules(contract: Contract) -> list[tuple[str, str]]:
