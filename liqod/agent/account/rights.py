@@ -182,6 +182,8 @@ def _hosting(contract: Contract) -> Iterator[Right]:
     # What is left in a namespace that is being deleted takes no traffic; a policy keeps this to tenants' namespaces.
     for resource in (kinds.SERVICES, kinds.INGRESSES):
         yield from _verbs(resource, "list", "patch")
+    # A slice of a borrower is made while the service that it names is the borrower's too.
+    yield from _verbs(kinds.SERVICES, "watch")
     yield from _verbs(kinds.PODS, "create", "patch")
     # What changes in place in the pods of borrowers.
     for subresource in ("resize", "ephemeralcontainers"):

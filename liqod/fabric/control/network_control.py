@@ -328,9 +328,10 @@ class NetworkControl:
         Keys are no secrets: a peer that names another's would else take that tunnel down.
         """
         held = {one.metadata.name for one in self._records.configs() if one.status.phase == "Agreed"}
-        recorded = [one.spec for one in self.tunnels.items() if one.metadata.name in held - {config.metadata.name}]
-        found = (*(agreed.link for agreed in self._agreed.values()), *recorded)
-        return {key for one in found for key in (one.public_key, one.next_key) if key}
+        others = [one.spec for one in self.tunnels.items() if one.metadata.name in held - {config.metadata.name}]
+        links = [agreed.link for agreed in self._agreed.values()]
+        keys = {key for spec in others for key in (spec.public_key, spec.next_key)}
+        return (keys | {key for link in links for key in (link.public_key, link.next_key)}) - {""}
 
     def _desired(self, local: LocalNetwork, report: NetworkReport) -> DesiredNetwork:
         return DesiredNetwork(
