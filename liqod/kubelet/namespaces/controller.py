@@ -402,7 +402,7 @@ class NamespaceController(Controller[str]):
                 message = f"the lender answered with the namespace {answer[:80]!r}, which cannot be used"
                 return await self._refused(local, "BadNamespace", clean_message(message))
             await self._table.write(local, answer)
-        if tracked.request_again:
+        if tracked.request_again and not (tracked.remote is not None and tracked.remote.is_watched):
             self._unwatch(local)
         tracked.request_again, tracked.unanswered, tracked.attempts = False, 0, Attempts()
         tracked.release_at = 0.0
