@@ -24,6 +24,7 @@ from liqod.kube.resources import SECRETS, SERVICEACCOUNTS
 from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
+from liqod.kubelet.common.meta import ownership
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning
 from liqod.kubelet.common.views import HomePod, is_waiting
@@ -73,7 +74,7 @@ class TrackedTokens:
 
 @frozen
 class _Watched:
-    """The token Secrets in one remote namespace."""
+    """The token Secrets in one remote namespace, of all virtual nodes."""
 
     remote: RemoteNamespace
     secrets: Informer[Object]
@@ -163,7 +164,8 @@ class TokenController(Controller[Key]):
             self._tasks.spawn(_stopped(known.secrets), f"closing the watch of tokens in {local}")
         if remote is None:
             return
-        selector = f"{label_selector(secret.labels(self._context))},{ACCOUNT_LABEL}"
+        # Those of all virtual nodes: a removed one leaves some, and a pod of their name waits until they are gone.
+        selector = f"{label_selector(ownership(self._context))},{ACCOUNT_LABEL}"
         secrets: Informer[Object] = Informer(
             remote.client, SECRETS, Object, self.clock, namespace=remote.namespace, labels=selector
         )

@@ -161,17 +161,16 @@ def forge(pod: ObjectMeta, account: str, minted: Minted, context: Context) -> di
     return {
         "metadata": {
             "name": secret_name(pod.name),
-            "labels": {**labels(context), ACCOUNT_LABEL: label_value(account)},
+            "labels": {
+                **ownership(context),
+                NODE_NAME_LABEL: label_value(context.node_name),
+                ACCOUNT_LABEL: label_value(account),
+            },
             "annotations": {POD_NAME: pod.name, POD_UID: pod.uid, EXPIRATION: rfc3339(minted.expires)},
         },
         "type": "Opaque",
         "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
     }
-
-
-def labels(context: Context) -> dict[str, str]:
-    """Return the labels that select the token Secrets of one virtual node's pods."""
-    return {**ownership(context), NODE_NAME_LABEL: label_value(context.node_name)}
 
 
 def pod_of(there: Object) -> str:
