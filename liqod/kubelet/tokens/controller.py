@@ -221,8 +221,7 @@ class TokenController(Controller[Key]):
                 return None if seconds is None else After(seconds)
             case Taken():
                 return self._name_taken(home, name, remote)
-        if home is None and (not remote.synced or remote.shadow(key.name) is not None):
-            # The pod at the lender may go on although it is missing at home, and needs its tokens.
+        if home is None and (not remote.synced or secret.is_in_use(there, remote.shadow(key.name))):
             return After(SHADOW_INTERVAL)
         if not self._health.ok:
             self._postpone(key, tracked)

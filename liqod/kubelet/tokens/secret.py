@@ -16,9 +16,9 @@ from typing import Any, Final
 from attrs import field, frozen
 
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.common.meta import is_of_node, is_ours, ownership
+from liqod.kubelet.common.meta import home_uid, is_of_node, is_ours, ownership
 from liqod.kubelet.common.naming import label_value
-from liqod.kubelet.common.views import HomePod, decoded
+from liqod.kubelet.common.views import HomePod, Shadow, decoded
 from liqod.kubelet.tokens.projection import (
     DEFAULT_SECONDS,
     NAMESPACE_KEY,
@@ -118,6 +118,16 @@ def plan(
     if left > 0:
         return Rest(left)
     return Mint(account_of(decoded(home.spec)), wanted, there.metadata.uid)
+
+
+def is_in_use(there: Object | None, shadow: Shadow | None) -> bool:
+    """Return whether the ShadowPod of that name may run with a Secret: its pod may go on though it is missing at home.
+
+    A ShadowPod of another home pod waits for tokens of its own.
+    """
+    if there is None or shadow is None:
+        return False
+    return home_uid(shadow.metadata) in ("", there.metadata.annotations.get(POD_UID))
 
 
 def _wanted(home: HomePod) -> tuple[TokenSource, ...]:
