@@ -41,6 +41,7 @@ from liqod.kubelet.namespaces.remote_namespace import (
     Offloaded,
     RemoteNamespace,
     TrackedNamespace,
+    is_left_alone,
 )
 from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, UnknownNode, select
 from liqod.kubelet.ports import NamespaceGrants
@@ -560,9 +561,10 @@ class NamespaceController(Controller[str]):
             listener(local, remote)
 
     def _live_pods(self, local: str) -> Iterator[HomePod]:
-        """Yield the pods that have not finished; lazily, because a namespace may have thousands."""
+        """Yield the pods that have not finished, but for what is left alone; lazily: a namespace may have thousands."""
+        state = self.state_of(local)
         for pod in self._pods.by_index(BY_NAMESPACE, local):
-            if decoded(pod.status).get("phase") not in FINISHED:
+            if decoded(pod.status).get("phase") not in FINISHED and not is_left_alone(pod, state):
                 yield pod
 
     def enqueue_pods(self, local: str) -> None:
