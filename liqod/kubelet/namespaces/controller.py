@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.flow.observe import Latest
-from liqod.flow.tasks import Tasks
+from liqod.flow.tasks import Tasks, stopped
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Forbidden, KubeError, NotFound
@@ -554,7 +553,7 @@ class NamespaceController(Controller[str]):
             return
         remote, tracked.remote = tracked.remote, None
         self._notify(local, None)
-        self._tasks.spawn(_stopped(remote), f"closing the watches of {remote.namespace}")
+        self._tasks.spawn(stopped(remote), f"closing the watches of {remote.namespace}")
 
     def _notify(self, local: str, remote: RemoteNamespace | None) -> None:
         for listener in tuple(self._listeners):
@@ -591,7 +590,3 @@ class _Pods:
 
     def interrupted(self) -> None:
         self._controller.enqueue(self._local, WATCH_TIMEOUT)
-
-
-async def _stopped(service: MultiService) -> None:
-    await maybeDeferred(service.disownServiceParent)

@@ -10,12 +10,11 @@ from collections.abc import Hashable, Iterable
 from typing import Final
 
 from attrs import Factory, define, field, frozen
-from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.clocks import wall_clock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
-from liqod.flow.tasks import Tasks
+from liqod.flow.tasks import Tasks, stopped
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, ServerError, Throttled, Unreachable
@@ -161,7 +160,7 @@ class TokenController(Controller[Key]):
     def _namespace_changed(self, local: str, remote: RemoteNamespace | None) -> None:
         known = self._watches.pop(local, None)
         if known is not None:
-            self._tasks.spawn(_stopped(known.secrets), f"closing the watch of tokens in {local}")
+            self._tasks.spawn(stopped(known.secrets), f"closing the watch of tokens in {local}")
         if remote is None:
             return
         # Those of all virtual nodes: a removed one leaves some, and a pod of their name waits until they are gone.
@@ -342,7 +341,3 @@ def _pod_changed(key: Key, old: HomePod | None, new: HomePod | None) -> Iterable
     if old is None or new is None or old.metadata.uid != new.metadata.uid or bytes(old.status) != bytes(new.status):
         return (key,)
     return ()
-
-
-async def _stopped(watch: Informer[Object]) -> None:
-    await maybeDeferred(watch.disownServiceParent)
