@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kubesandbox.kinds.kinds import Key
 
 from liqod.flow.tasks import Tasks
+from liqod.kube.errors import Throttled
 from liqod.kube.resources import DAEMONSETS, NAMESPACES, NATTINGTABLES, PODS, SECRETS, SHADOWPODS
 from liqod.kubelet.namespaces import plan
 from liqod.model.ids import ClusterID
@@ -159,3 +162,29 @@ class ReleaseTests(sandboxes.Sandboxes, cases.KubeletSides):
         self.session.connected = True
         await self.gone(self.lender, NAMESPACES, self.remote)
         await self.eventually(self.forgotten)
+
+    async def test_offloaded_again_while_it_drains(self) -> None:
+        """A pod that a budget kept from leaving, and that the lender lost meanwhile, is created there again."""
+        create, refused = self.client.create, list[str]()
+
+        async def protects(resource: Any, body: Any, *more: Any, subresource: str = "", **most: Any) -> Any:
+            if subresource == "eviction":
+                refused.append(most["name"])
+                raise Throttled(429, "TooManyRequests", "it would violate the pod's disruption budget")
+            return await create(resource, body, *more, subresource=subresource, **most)
+
+        await self.pod("web")
+        await self.runs("web")
+        self.patch(self.client, "create", protects)
+        await self.disable()
+
+        async def drains() -> bool:
+            return bool(refused)
+
+        await self.eventually(drains)
+        await self.lender.delete(SHADOWPODS, "web", self.remote)
+        await self.gone(self.lender, PODS, "web", self.remote)
+        await self.pause(1)
+        await self.gone(self.lender, SHADOWPODS, "web", self.remote)
+        await self.home.patch(NAMESPACES, self.space, {"metadata": {"labels": {"liqo.io/enabled": "true"}}})
+        await self.run_remote("web")

@@ -366,8 +366,7 @@ class NamespaceController(Controller[str]):
             case plan.Ask(remote):
                 return await self._request(local, remote)
             case plan.Serve(remote):
-                self._watch(local, remote)
-                return self._check_watch(local)
+                return self._serve(local, remote)
             case plan.Drain(remote):
                 return await self._drain(local, remote)
             case plan.Release(remote):
@@ -414,6 +413,14 @@ class NamespaceController(Controller[str]):
         await self._write_status(local, plan.REFUSED, reason, message)
         return After(self._track(local).attempts.delay(Meaning.REFUSED))
 
+    def _serve(self, local: str, remote: str) -> After | None:
+        """Watch the namespace; pods that the lender lost while the namespace drained were not created there again."""
+        self._watch(local, remote)
+        if self._track(local).drained:
+            self._track(local).drained = False
+            self.enqueue_pods(local)
+        return self._check_watch(local)
+
     def _check_watch(self, local: str) -> After | None:
         """Request a namespace again if its watches fail: the grant was lost after it was recorded.
 
@@ -433,6 +440,7 @@ class NamespaceController(Controller[str]):
         if is_granted:
             self._watch(local, remote)
             self._check_watch(local)
+        self._track(local).drained = True
         self.enqueue_pods(local)
         for pod in list(self._live_pods(local)):
             if not pod.metadata.deleting:

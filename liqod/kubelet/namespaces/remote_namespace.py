@@ -209,6 +209,8 @@ class TrackedNamespace:
     """The watched remote namespace."""
     request_again: bool = False
     """The lender refused a write in it: its grant must be requested again."""
+    drained: bool = False
+    """Its pods were evicted since it was last offloaded."""
     left: bool = False
     """Not used by this virtual node any more, but by others of the lender."""
     unanswered: int = 0
