@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError, gatherResults, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -25,6 +25,11 @@ async def together(waiting: Iterable[Deferred[T]]) -> list[T]:
     except FirstError as error:
         error.subFailure.raiseException()
         raise
+
+
+async def stopped(service: Service) -> None:
+    """Stop a service and take it from its parent."""
+    await maybeDeferred(service.disownServiceParent)
 
 
 class Tasks(Service):

@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 from attrs import frozen
 
-from liqod.hosting.views import controller_of
 from liqod.kube.resources import ENDPOINTSLICES, SHADOWENDPOINTSLICES
 from liqod.model.ids import Key
 from liqod.model.names import (
@@ -23,7 +22,7 @@ from liqod.model.names import (
     SERVICE_NAME_LABEL,
     SLICE_MANAGED_BY_LABEL,
 )
-from liqod.model.objects.meta import Object, ObjectMeta, to_dict
+from liqod.model.objects.meta import Object, ObjectMeta, controller_of, to_dict
 from liqod.model.records.views import ObjectReference, ShadowEndpointSlice, SliceEndpoint, SlicePort, SliceTemplate
 
 # The EndpointSlice controller leaves slices alone that another managed-by label claims (Kubernetes, "EndpointSlices").

@@ -13,7 +13,7 @@ import msgspec
 from liqod.model.ids import Key
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects.interning import Interner
-from liqod.model.objects.meta import Object, ObjectMeta, OwnerReference, View
+from liqod.model.objects.meta import Object, ObjectMeta, OwnerReference, View, controller_of
 from liqod.model.objects.pod_completion import FINISHED
 
 SHADOW_POD_KIND = "ShadowPod"
@@ -132,11 +132,6 @@ class Counted(View, frozen=True):
     """An object whose size alone counts: nothing that a tenant wrote in it is kept."""
 
     metadata: _Name = _Name()
-
-
-def controller_of(pod: Object) -> OwnerReference | None:
-    """Return the owner reference of an object's controller, or None."""
-    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
 
 def is_managed(pod: Object) -> bool:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from liqod.kube.errors import Forbidden
 from liqod.kube.resources import NAMESPACES, PODS, ROLEBINDINGS, SHADOWPODS
+from liqod.kubelet.common import refusals
 from liqod.kubelet.namespaces import controller
+from liqod.kubelet.namespaces.remote_namespace import Offloaded, RemoteNamespace
 from tests.kubelet import cases
 from tests.kubelet.reflection import sandboxes
 
@@ -102,3 +105,30 @@ class LostGrantTests(sandboxes.Sandboxes, cases.KubeletSides):
         await self.pause(4)
         self.assertEqual(self.session.asked, [self.remote])
         self.assertEqual(len((await self.home.list(PODS, self.space)).items), 1)
+
+    async def test_a_pod_that_is_refused(self) -> None:
+        """A pod that the lender forbids has the grant confirmed; the watches of the namespace go on as they are."""
+        await self.offload()
+        self.patch(refusals, "SETTLING_TIME", 0.0)
+        (kubelet,) = self.kubelets.of_lender(self.peer)
+        there = kubelet.access.client.value
+        assert there is not None
+        create = there.create
+
+        async def forbids(resource: Any, body: Any, *more: Any, **most: Any) -> Any:
+            if resource is SHADOWPODS:
+                raise Forbidden(403, "Forbidden", "there are too many records")
+            return await create(resource, body, *more, **most)
+
+        def watched() -> RemoteNamespace:
+            state = kubelet.namespaces.state_of(self.space)
+            assert isinstance(state, Offloaded)
+            return state.remote
+
+        self.patch(there, "create", forbids)
+        before = watched()
+        await self.pod("big")
+        await self.eventually(self.asked_again)
+        await self.pause(1)
+        self.assertIs(watched(), before)
+        self.assertTrue(before.is_watched)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kubesandbox.kinds.kinds import Key
 
-from liqod.kube.resources import NAMESPACES, NATTINGTABLES, SECRETS, SHADOWPODS
+from liqod.flow.tasks import Tasks
+from liqod.kube.errors import Throttled
+from liqod.kube.resources import DAEMONSETS, NAMESPACES, NATTINGTABLES, PODS, SECRETS, SHADOWPODS
 from liqod.kubelet.namespaces import plan
 from liqod.model.ids import ClusterID
 from liqod.model.names import tenant_namespace
@@ -122,3 +126,65 @@ class ReleaseTests(sandboxes.Sandboxes, cases.KubeletSides):
         await self.gone(self.lender, NAMESPACES, self.remote)
         await self.eventually(self.forgotten)
         self.assertGreaterEqual(len(asked), 1)
+
+    async def daemon_set(self) -> list[str]:
+        """Make a DaemonSet and a pod of it whenever there is none; return the names of the pods to come."""
+        labels, container = {"app": "log"}, {"name": "main", "image": "localhost/busybox:1"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+        body = {"metadata": {"name": "log"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+        uid = (await self.home.create(DAEMONSETS, body, self.space))["metadata"]["uid"]
+        owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "log", "uid": uid, "controller": True}
+        made: list[str] = []
+
+        async def keep() -> None:
+            while True:
+                if not (await self.home.list(PODS, self.space)).items:
+                    made.append(f"log-{len(made)}")
+                    await self.pod(made[-1], ownerReferences=[owner])
+                await self.pause(0.1)
+
+        tasks = Tasks()
+        tasks.startService()
+        self.addCleanup(tasks.stopService)
+        tasks.spawn(keep(), "making pods")
+        return made
+
+    async def test_a_daemon_set(self) -> None:
+        """A DaemonSet makes a pod for each that is evicted: one that was never started is left alone, and says why."""
+        made = await self.daemon_set()
+        await self.runs("log-0")
+        self.session.connected = False
+        await self.disable()
+        await self.pause(6)
+        self.assertLessEqual(len(made), 3)
+        status = (await self.home.get(PODS, made[-1], self.space))["status"]
+        self.assertEqual((status["phase"], status["reason"]), ("Pending", "OffloadingBackOff"))
+        self.session.connected = True
+        await self.gone(self.lender, NAMESPACES, self.remote)
+        await self.eventually(self.forgotten)
+
+    async def test_offloaded_again_while_it_drains(self) -> None:
+        """A pod that a budget kept from leaving, and that the lender lost meanwhile, is created there again."""
+        create, refused = self.client.create, list[str]()
+
+        async def protects(resource: Any, body: Any, *more: Any, subresource: str = "", **most: Any) -> Any:
+            if subresource == "eviction":
+                refused.append(most["name"])
+                raise Throttled(429, "TooManyRequests", "it would violate the pod's disruption budget")
+            return await create(resource, body, *more, subresource=subresource, **most)
+
+        await self.pod("web")
+        await self.runs("web")
+        self.patch(self.client, "create", protects)
+        await self.disable()
+
+        async def drains() -> bool:
+            return bool(refused)
+
+        await self.eventually(drains)
+        await self.lender.delete(SHADOWPODS, "web", self.remote)
+        await self.gone(self.lender, PODS, "web", self.remote)
+        await self.pause(1)
+        await self.gone(self.lender, SHADOWPODS, "web", self.remote)
+        await self.home.patch(NAMESPACES, self.space, {"metadata": {"labels": {"liqo.io/enabled": "true"}}})
+        await self.run_remote("web")

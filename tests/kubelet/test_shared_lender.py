@@ -14,12 +14,16 @@ from liqod.kube.resources import (
     NATTINGTABLES,
     NODES,
     PODS,
+    SECRETS,
     SHADOWNETWORKPOLICYSETS,
     SHADOWPODS,
     VIRTUALNODES,
 )
 from liqod.kubelet.reflection.kinds import CONFIGMAP
 from liqod.kubelet.service import Kubelets
+from liqod.kubelet.tokens import controller as tokens
+from liqod.kubelet.tokens.projection import secret_name
+from liqod.kubelet.tokens.secret import POD_UID
 from liqod.model.ids import Key
 from liqod.model.names import tenant_namespace
 from tests.kubelet import cases
@@ -97,6 +101,15 @@ class SharedLenderTests(sandboxes.Sandboxes, cases.KubeletSides):
         finally:
             self.node = first
         return await self.runs(name)
+
+    async def has_tokens(self, pod: dict[str, Any]) -> None:
+        """Wait until the tokens of a home pod are at the lender."""
+
+        async def look() -> bool:
+            there = await self.lender.get(SECRETS, secret_name(pod["metadata"]["name"]), self.remote)
+            return bool(there["metadata"]["annotations"][POD_UID] == pod["metadata"]["uid"])
+
+        await self.eventually(look)
 
     async def table(self) -> dict[str, Any]:
         found: dict[str, Any] = await self.home.get(NATTINGTABLES, str(self.peer))
@@ -276,10 +289,19 @@ class SharedLenderTests(sandboxes.Sandboxes, cases.KubeletSides):
         await self.home.delete(PODS, "extra", self.space, grace=0)
         await self.start()
         await self.gone(self.lender, SHADOWPODS, "extra", self.remote)
-        await self.pod_on(self.node, "extra")
+        await self.has_tokens(await self.pod_on(self.node, "extra"))
         uids = [(await self.lender.get(PODS, name, self.remote))["metadata"]["uid"] for name in ("extra", "web")]
         self.assertNotEqual(uids[0], left["metadata"]["uid"])
         self.assertEqual(uids[1], web["metadata"]["uid"])
+
+    async def test_a_pod_that_changes_its_node(self) -> None:
+        """A pod that comes to the other node under the same name has tokens once those of the first one are gone."""
+        second = await self.second()
+        await self.has_tokens(await self.pod_on(self.node, "extra"))
+        # The first node looks at what it left when the other one's ShadowPod has the name.
+        self.patch(tokens, "SHADOW_INTERVAL", 6.0)
+        await self.home.delete(PODS, "extra", self.space, grace=0)
+        await self.has_tokens(await self.pod_on(second, "extra"))
 
     async def test_claims_of_a_namespace_that_only_the_second_takes(self) -> None:
         """What the pods of a lender must reach is known once the node that offloads the namespace has looked at it."""

@@ -17,7 +17,7 @@ from liqod.cli.status.peers import find, label
 from liqod.kube.errors import ApiError, Conflict, NotFound, Throttled
 from liqod.kube.resources import FOREIGNCLUSTERS, NODES, PODS
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
-from liqod.model.objects.meta import Object, View, eviction_of, label_selector
+from liqod.model.objects.meta import Object, View, controller_of, eviction_of, is_of_daemon_set, label_selector
 from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.records.views import ForeignCluster
 
@@ -112,7 +112,7 @@ async def _nodes(session: Session, name: str) -> list[str]:
 async def _drain(session: Session, name: str, timeout: float, *, force: bool) -> None:
     nodes = await _nodes(session, name)
     first = await _pods(session, nodes)
-    unowned = [pod for pod in first if not _controller(pod) and pod.status.phase not in FINISHED]
+    unowned = [pod for pod in first if controller_of(pod) is None and pod.status.phase not in FINISHED]
     if unowned and not force:
         raise CliError(
             errors.IN_USE,
@@ -141,16 +141,11 @@ async def _drain(session: Session, name: str, timeout: float, *, force: bool) ->
 
 
 async def _pods(session: Session, nodes: Sequence[str]) -> list[_Pod]:
-    """Return the pods to evict: not those of DaemonSets, whose controller ignores unschedulable nodes."""
+    """Return the pods to evict: not those of DaemonSets."""
     found: list[_Pod] = []
     for node in nodes:
         found += (await session.client.list(PODS, view=_Pod, fields=f"spec.nodeName={node}")).items
-    return [pod for pod in found if _controller(pod) != "DaemonSet"]
-
-
-def _controller(pod: Object) -> str:
-    """Return the kind of a pod's controller, or "" without one."""
-    return next((owner.kind for owner in pod.metadata.owner_references if owner.controller), "")
+    return [pod for pod in found if not is_of_daemon_set(pod)]
 
 
 async def _evict(session: Session, pod: Object) -> bool:

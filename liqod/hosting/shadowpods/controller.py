@@ -45,7 +45,7 @@ from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import TenantOffers
-from liqod.hosting.views import FORGED_ANNOTATION, Pod, controller_of, is_managed, order_of_creation
+from liqod.hosting.views import FORGED_ANNOTATION, Pod, is_managed, order_of_creation
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -55,7 +55,7 @@ from liqod.kube.writing.mutation_cache import TTL, MutationCache
 from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites, Retry
 from liqod.model.ids import Key
 from liqod.model.objects.granted_namespace import home_name_of
-from liqod.model.objects.meta import Object
+from liqod.model.objects.meta import Object, controller_of
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.objects.quantity import Resources

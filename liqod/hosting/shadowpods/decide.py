@@ -12,8 +12,9 @@ from attrs import define, field, frozen
 from liqod.hosting.crash_backoff import Creations
 from liqod.hosting.shadowpods.admission import sentence
 from liqod.hosting.shadowpods.forge import MAX_GRACE
-from liqod.hosting.views import Pod, controller_of, is_managed
+from liqod.hosting.views import Pod, is_managed
 from liqod.model.names import DELETION_GRACE_ANNOTATION, FINISHED_ANNOTATION
+from liqod.model.objects.meta import controller_of
 from liqod.model.objects.pod_completion import FINISHED, is_to_return
 from liqod.model.records.views import ShadowPod
 

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.flow.observe import Latest
-from liqod.flow.tasks import Tasks
+from liqod.flow.tasks import Tasks, stopped
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Forbidden, KubeError, NotFound
@@ -41,6 +40,7 @@ from liqod.kubelet.namespaces.remote_namespace import (
     Offloaded,
     RemoteNamespace,
     TrackedNamespace,
+    is_left_alone,
 )
 from liqod.kubelet.namespaces.selection import Excluded, Included, Selection, UnknownNode, select
 from liqod.kubelet.ports import NamespaceGrants
@@ -366,8 +366,7 @@ class NamespaceController(Controller[str]):
             case plan.Ask(remote):
                 return await self._request(local, remote)
             case plan.Serve(remote):
-                self._watch(local, remote)
-                return self._check_watch(local)
+                return self._serve(local, remote)
             case plan.Drain(remote):
                 return await self._drain(local, remote)
             case plan.Release(remote):
@@ -402,7 +401,7 @@ class NamespaceController(Controller[str]):
                 message = f"the lender answered with the namespace {answer[:80]!r}, which cannot be used"
                 return await self._refused(local, "BadNamespace", clean_message(message))
             await self._table.write(local, answer)
-        if tracked.request_again:
+        if tracked.request_again and not (tracked.remote is not None and tracked.remote.is_watched):
             self._unwatch(local)
         tracked.request_again, tracked.unanswered, tracked.attempts = False, 0, Attempts()
         tracked.release_at = 0.0
@@ -413,6 +412,14 @@ class NamespaceController(Controller[str]):
     async def _refused(self, local: str, reason: str, message: str) -> After:
         await self._write_status(local, plan.REFUSED, reason, message)
         return After(self._track(local).attempts.delay(Meaning.REFUSED))
+
+    def _serve(self, local: str, remote: str) -> After | None:
+        """Watch the namespace; pods that the lender lost while the namespace drained were not created there again."""
+        self._watch(local, remote)
+        if self._track(local).drained:
+            self._track(local).drained = False
+            self.enqueue_pods(local)
+        return self._check_watch(local)
 
     def _check_watch(self, local: str) -> After | None:
         """Request a namespace again if its watches fail: the grant was lost after it was recorded.
@@ -433,6 +440,7 @@ class NamespaceController(Controller[str]):
         if is_granted:
             self._watch(local, remote)
             self._check_watch(local)
+        self._track(local).drained = True
         self.enqueue_pods(local)
         for pod in list(self._live_pods(local)):
             if not pod.metadata.deleting:
@@ -553,16 +561,17 @@ class NamespaceController(Controller[str]):
             return
         remote, tracked.remote = tracked.remote, None
         self._notify(local, None)
-        self._tasks.spawn(_stopped(remote), f"closing the watches of {remote.namespace}")
+        self._tasks.spawn(stopped(remote), f"closing the watches of {remote.namespace}")
 
     def _notify(self, local: str, remote: RemoteNamespace | None) -> None:
         for listener in tuple(self._listeners):
             listener(local, remote)
 
     def _live_pods(self, local: str) -> Iterator[HomePod]:
-        """Yield the pods that have not finished; lazily, because a namespace may have thousands."""
+        """Yield the pods that have not finished, but for what is left alone; lazily: a namespace may have thousands."""
+        state = self.state_of(local)
         for pod in self._pods.by_index(BY_NAMESPACE, local):
-            if decoded(pod.status).get("phase") not in FINISHED:
+            if decoded(pod.status).get("phase") not in FINISHED and not is_left_alone(pod, state):
                 yield pod
 
     def enqueue_pods(self, local: str) -> None:
@@ -589,7 +598,3 @@ class _Pods:
 
     def interrupted(self) -> None:
         self._controller.enqueue(self._local, WATCH_TIMEOUT)
-
-
-async def _stopped(service: MultiService) -> None:
-    await maybeDeferred(service.disownServiceParent)

@@ -16,9 +16,9 @@ from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership
 from liqod.kubelet.common.refusals import Attempts
-from liqod.kubelet.common.views import RemotePod, Shadow, decoded
+from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded, is_started
 from liqod.model.ids import Key
-from liqod.model.objects.meta import label_selector
+from liqod.model.objects.meta import is_of_daemon_set, label_selector
 from liqod.model.objects.pod_completion import FINISHED
 
 
@@ -186,6 +186,21 @@ class Offloaded:
 NamespaceState = NotOffloaded | NamespacePending | NamespaceRefused | Offloaded
 
 
+def is_left_alone(pod: HomePod, state: NamespaceState) -> bool:
+    """Return whether a pod is not evicted from a namespace that is no longer offloaded, and may be there without it.
+
+    Such are the pods of DaemonSets that have nothing at the lender: for each that is evicted there is another one.
+    """
+    if is_started(pod) or not is_of_daemon_set(pod):
+        return False
+    match state:
+        case NotOffloaded():
+            return True
+        case Offloaded(remote, draining):
+            return draining and remote.synced and remote.shadow(pod.metadata.name) is None
+    return False
+
+
 @define
 class TrackedNamespace:
     """The record of a namespace between reconciles; after a restart it is rebuilt from the natting table."""
@@ -194,6 +209,8 @@ class TrackedNamespace:
     """The watched remote namespace."""
     request_again: bool = False
     """The lender refused a write in it: its grant must be requested again."""
+    drained: bool = False
+    """Its pods were evicted since it was last offloaded."""
     left: bool = False
     """Not used by this virtual node any more, but by others of the lender."""
     unanswered: int = 0

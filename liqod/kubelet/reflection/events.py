@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from liqod.flow.tasks import Tasks
+from liqod.flow.tasks import Tasks, stopped
 from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.kube.events import EventSource, Recorder
@@ -84,7 +84,7 @@ class EventReflector(MultiService):
         """Stop reflecting events of a namespace."""
         watch = self._watches.pop(local, None)
         if watch is not None:
-            self._tasks.spawn(_stopped(watch), f"closing the watch of events in {local}")
+            self._tasks.spawn(stopped(watch), f"closing the watch of events in {local}")
 
     @property
     def dropped(self) -> int:
@@ -162,10 +162,6 @@ class EventReflector(MultiService):
         home = pair.at_home(home_event.name)
         there = pair.at_lender(kind.name_there(home_event.name, self._context))
         return None if home is None or there is None else (kind.home.api_version, home.metadata)
-
-
-async def _stopped(watch: Informer[Event]) -> None:
-    await maybeDeferred(watch.disownServiceParent)
 
 
 def _urgency(home_event: HomeEvent) -> Urgency:

@@ -7,12 +7,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 from attrs import frozen
-from twisted.application.service import MultiService
-from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe
-from liqod.flow.tasks import Tasks
+from liqod.flow.tasks import Tasks, stopped
 from liqod.kube.errors import AlreadyExists, ApiError, Unreachable
 from liqod.kube.events import Recorder
 from liqod.kube.writing.refusals import READ_AGAIN
@@ -130,7 +128,7 @@ class Reflector(Controller[Key]):
         pair = self._pairs.pop(local, None)
         if pair is not None:
             self._gate.forget_namespace(self.kind.home.plural, local)
-            self._tasks.spawn(_stopped(pair), f"closing the watches of {self.kind.home.plural} in {local}")
+            self._tasks.spawn(stopped(pair), f"closing the watches of {self.kind.home.plural} in {local}")
             if pair.exports:
                 self._surroundings.export_requests_changed()
 
@@ -323,7 +321,3 @@ def _write_digest(decision: Decision, desired: DesiredObject | Withheld | None) 
     if isinstance(desired, DesiredObject) and not isinstance(decision, Delete):
         return [desired.labels, desired.annotations, desired.content]
     return type(decision).__name__
-
-
-async def _stopped(service: MultiService) -> None:
-    await maybeDeferred(service.disownServiceParent)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from twisted.application.service import MultiService
-from twisted.internet.defer import DeferredList, maybeDeferred
+from twisted.internet.defer import DeferredList
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.flow.observe import Latest
-from liqod.flow.tasks import Tasks
+from liqod.flow.tasks import Tasks, stopped
 from liqod.kube.cache.informer import Informer
 from liqod.kube.errors import AlreadyExists, ApiError, Invalid, Unreachable
 from liqod.kube.resources import SERVICES, SHADOWENDPOINTSLICES, Resource
@@ -187,7 +187,7 @@ class HomeApiAccess(Controller[str]):
         if before is not None:
             self._note_address(local, before, None)
             del self._watched[local]
-            self._tasks.spawn(_stopped(before), f"closing the watches of the home API service for {local}")
+            self._tasks.spawn(stopped(before), f"closing the watches of the home API service for {local}")
 
     def _watch(self, local: str, remote: RemoteNamespace) -> None:
         watched = self._watched[local] = _Watched(self.clock, remote, self._context)
@@ -345,7 +345,3 @@ class HomeApiAccess(Controller[str]):
             self._note_address(local, watched, watched.cluster_ip)
             self._note_refusal(watched, failed.message)
         return After(failed.delay)
-
-
-async def _stopped(watched: _Watched) -> None:
-    await maybeDeferred(watched.disownServiceParent)

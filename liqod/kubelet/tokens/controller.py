@@ -10,12 +10,11 @@ from collections.abc import Hashable, Iterable
 from typing import Final
 
 from attrs import Factory, define, field, frozen
-from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.clocks import wall_clock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
-from liqod.flow.tasks import Tasks
+from liqod.flow.tasks import Tasks, stopped
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, ApiError, ServerError, Throttled, Unreachable
@@ -24,6 +23,7 @@ from liqod.kube.resources import SECRETS, SERVICEACCOUNTS
 from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.messages import clean_message
+from liqod.kubelet.common.meta import ownership
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning
 from liqod.kubelet.common.views import HomePod, is_waiting
@@ -73,7 +73,7 @@ class TrackedTokens:
 
 @frozen
 class _Watched:
-    """The token Secrets in one remote namespace."""
+    """The token Secrets in one remote namespace, of all virtual nodes."""
 
     remote: RemoteNamespace
     secrets: Informer[Object]
@@ -160,10 +160,11 @@ class TokenController(Controller[Key]):
     def _namespace_changed(self, local: str, remote: RemoteNamespace | None) -> None:
         known = self._watches.pop(local, None)
         if known is not None:
-            self._tasks.spawn(_stopped(known.secrets), f"closing the watch of tokens in {local}")
+            self._tasks.spawn(stopped(known.secrets), f"closing the watch of tokens in {local}")
         if remote is None:
             return
-        selector = f"{label_selector(secret.labels(self._context))},{ACCOUNT_LABEL}"
+        # Those of all virtual nodes: a removed one leaves some, and a pod of their name waits until they are gone.
+        selector = f"{label_selector(ownership(self._context))},{ACCOUNT_LABEL}"
         secrets: Informer[Object] = Informer(
             remote.client, SECRETS, Object, self.clock, namespace=remote.namespace, labels=selector
         )
@@ -219,8 +220,7 @@ class TokenController(Controller[Key]):
                 return None if seconds is None else After(seconds)
             case Taken():
                 return self._name_taken(home, name, remote)
-        if home is None and (not remote.synced or remote.shadow(key.name) is not None):
-            # The pod at the lender may go on although it is missing at home, and needs its tokens.
+        if home is None and (not remote.synced or secret.is_in_use(there, remote.shadow(key.name))):
             return After(SHADOW_INTERVAL)
         if not self._health.ok:
             self._postpone(key, tracked)
@@ -341,7 +341,3 @@ def _pod_changed(key: Key, old: HomePod | None, new: HomePod | None) -> Iterable
     if old is None or new is None or old.metadata.uid != new.metadata.uid or bytes(old.status) != bytes(new.status):
         return (key,)
     return ()
-
-
-async def _stopped(watch: Informer[Object]) -> None:
-    await maybeDeferred(watch.disownServiceParent)

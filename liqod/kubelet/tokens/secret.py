@@ -16,9 +16,9 @@ from typing import Any, Final
 from attrs import field, frozen
 
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.common.meta import is_of_node, is_ours, ownership
+from liqod.kubelet.common.meta import home_uid, is_of_node, is_ours, ownership
 from liqod.kubelet.common.naming import label_value
-from liqod.kubelet.common.views import HomePod, decoded
+from liqod.kubelet.common.views import HomePod, Shadow, decoded
 from liqod.kubelet.tokens.projection import (
     DEFAULT_SECONDS,
     NAMESPACE_KEY,
@@ -120,6 +120,16 @@ def plan(
     return Mint(account_of(decoded(home.spec)), wanted, there.metadata.uid)
 
 
+def is_in_use(there: Object | None, shadow: Shadow | None) -> bool:
+    """Return whether the ShadowPod of that name may run with a Secret: its pod may go on though it is missing at home.
+
+    A ShadowPod of another home pod waits for tokens of its own.
+    """
+    if there is None or shadow is None:
+        return False
+    return home_uid(shadow.metadata) in ("", there.metadata.annotations.get(POD_UID))
+
+
 def _wanted(home: HomePod) -> tuple[TokenSource, ...]:
     if not is_supported(home.metadata.annotations) or decoded(home.status).get("phase") in FINISHED:
         return ()
@@ -161,17 +171,16 @@ def forge(pod: ObjectMeta, account: str, minted: Minted, context: Context) -> di
     return {
         "metadata": {
             "name": secret_name(pod.name),
-            "labels": {**labels(context), ACCOUNT_LABEL: label_value(account)},
+            "labels": {
+                **ownership(context),
+                NODE_NAME_LABEL: label_value(context.node_name),
+                ACCOUNT_LABEL: label_value(account),
+            },
             "annotations": {POD_NAME: pod.name, POD_UID: pod.uid, EXPIRATION: rfc3339(minted.expires)},
         },
         "type": "Opaque",
         "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
     }
-
-
-def labels(context: Context) -> dict[str, str]:
-    """Return the labels that select the token Secrets of one virtual node's pods."""
-    return {**ownership(context), NODE_NAME_LABEL: label_value(context.node_name)}
 
 
 def pod_of(there: Object) -> str:

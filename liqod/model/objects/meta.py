@@ -102,6 +102,17 @@ def eviction_of(meta: ObjectMeta) -> dict[str, Any]:
     }
 
 
+def controller_of(owned: Object) -> OwnerReference | None:
+    """Return the owner reference of an object's controller, or None."""
+    return next((owner for owner in owned.metadata.owner_references if owner.controller), None)
+
+
+def is_of_daemon_set(pod: Object) -> bool:
+    """Return whether a pod is a DaemonSet's, which makes another one at once: it ignores unschedulable nodes."""
+    owner = controller_of(pod)
+    return owner is not None and owner.kind == "DaemonSet"
+
+
 class Condition(View, frozen=True):
     """A condition as Kubernetes' API conventions define it; ``status`` is True, False or Unknown."""
 

@@ -15,12 +15,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kubelet.common.context import ApiServer, Context
-from liqod.kubelet.common.views import HomePod
+from liqod.kubelet.common.views import HomePod, Shadow
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.pods.forge import forge_spec
 from liqod.kubelet.tokens.projection import TokenSource, secret_name, sources_of
-from liqod.kubelet.tokens.secret import Mint, Minted, Remove, Rest, Step, Taken, due_in, forge, plan, pod_of
+from liqod.kubelet.tokens.secret import Mint, Minted, Remove, Rest, Step, Taken, due_in, forge, is_in_use, plan, pod_of
 from liqod.model.ids import ClusterID
+from liqod.model.names import HOME_POD_UID_ANNOTATION
 from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.timestamps import from_epoch, rfc3339
 from tests.kubelet.networks import Services
@@ -280,6 +281,14 @@ class PlanTests(SynchronousTestCase):
         """A secret says truly which pod it is for, or nothing."""
         self.assertEqual(pod_of(secret(pod())), "web")
         self.assertEqual(pod_of(secret(pod(), name="other")), "")
+
+    def test_what_uses_a_secret(self) -> None:
+        """The ShadowPod of the Secret's own home pod uses it, and one that does not tell its pod."""
+        for uid, wanted in (("u1", True), ("u2", False)):
+            shadow = Shadow(metadata=ObjectMeta(name="web", annotations={HOME_POD_UID_ANNOTATION: uid}))
+            self.assertIs(is_in_use(secret(pod()), shadow), wanted)
+        self.assertTrue(is_in_use(secret(pod()), Shadow(metadata=ObjectMeta(name="web"))))
+        self.assertFalse(is_in_use(secret(pod()), None))
 
     def test_tokens_do_not_show(self) -> None:
         """No ``repr`` shows a token."""

@@ -14,10 +14,11 @@ from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.ledger import Ledger, WaitingList, WaitingShadowPod, fitting
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.offers import TenantOffers
-from liqod.hosting.views import Pod, controller_of, is_managed
+from liqod.hosting.views import Pod, is_managed
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import Key
 from liqod.model.names import ORIGIN_LABEL
+from liqod.model.objects.meta import controller_of
 from liqod.model.objects.quantity import Resources
 
 COALESCE: Final = 0.05
