@@ -343,7 +343,8 @@ class ChangesTests(SynchronousTestCase):
     def test_what_adds_up(self) -> None:
         """Containers for debugging and tolerations stay in a pod: the bounds hold for it with all that came before."""
         pod = forge.pod(shadow({"containers": CONTAINERS}))
-        present = pod["spec"]["ephemeralContainers"] = [{"name": f"d-{n}", "image": "d:1"} for n in range(254)]
+        present: list[dict[str, Any]] = [{"name": f"d-{n}", "image": "d:1"} for n in range(254)]
+        pod["spec"]["ephemeralContainers"] = present
         last = {"containers": CONTAINERS, "ephemeralContainers": [{"name": "last", "image": "d:1"}]}
         self.assertEqual(len(CONTAINERS), 1)
         self.assertTrue(patches.debugging(shadow(last), running(pod)))
