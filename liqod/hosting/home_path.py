@@ -7,7 +7,8 @@ silent, and none other answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from attrs import evolve, frozen
@@ -18,10 +19,16 @@ from liqod.model.records.views import ForeignClusterStatus, ShadowEndpointSlice
 SILENT_FOR: Final = 5.0
 """Seconds of doubt without any answer after which the path is lost. Doubt begins when the tunnel's probes were not
 answered for 5 s, so that it takes 10 s in all; without a tunnel, when the session has missed three heartbeats."""
+IN_DOUBT: Final = 2.0
+"""Seconds between two rounds of calls while the network is in doubt."""
+AT_EASE: Final = 60.0
+"""Seconds between two calls while it is not: only an endpoint that used to answer says something when it is silent."""
 Target = tuple[str, int]
 """The address and the TCP port of an endpoint."""
 MAX_TARGETS: Final = 4
-"""Maximum number of endpoints of one borrower that are called."""
+"""Maximum number of endpoints of one borrower that are called, and that are looked at of one slice."""
+MAX_CANDIDATES: Final = 64
+"""Maximum number of endpoints of one borrower that are judged, to find those to call."""
 
 
 @frozen
@@ -29,13 +36,15 @@ class HomePath:
     """What is known of one path; times are seconds of the reactor's clock.
 
     ``lost`` None: not known, slices stay as they are. ``troubled_since``: when the network's doubt began. ``answered``
-    are the endpoints that answered when they were called last.
+    are the endpoints that answered when they were called last; ``looked_at``: when endpoints were last looked
+    for, None since the doubt began.
     """
 
     lost: bool | None = None
     answered_at: float | None = None
     troubled_since: float | None = None
     answered: Collection[Target] = ()
+    looked_at: float | None = None
 
 
 def tunnel_sign(status: TunnelEndpointStatus | None) -> bool | None:
@@ -58,6 +67,7 @@ def judge(before: HomePath, sign: bool | None, now: float) -> HomePath:
     if sign:
         return evolve(before, lost=False, troubled_since=None)
     troubled = now if before.troubled_since is None else before.troubled_since
+    looked_at = None if before.troubled_since is None else before.looked_at
     lost = before.lost
     if before.answered_at is not None:
         quiet_since = max(before.answered_at, troubled)
@@ -65,7 +75,15 @@ def judge(before: HomePath, sign: bool | None, now: float) -> HomePath:
             lost = True
         elif before.answered_at > troubled:
             lost = False
-    return evolve(before, lost=lost, troubled_since=troubled)
+    return evolve(before, lost=lost, troubled_since=troubled, looked_at=looked_at)
+
+
+def pause(path: HomePath, now: float) -> float:
+    """Return the seconds until endpoints to call may be looked for; 0 for at once, as when a doubt begins."""
+    until = now if path.looked_at is None else path.looked_at + IN_DOUBT
+    if path.troubled_since is None and path.answered_at is not None:
+        until = max(until, path.answered_at + AT_EASE)
+    return max(0.0, until - now)
 
 
 def targets_of(
@@ -78,14 +96,17 @@ def targets_of(
     ranked = sorted(
         (rank, address, port.port)
         for shadow in shadows
-        for rank, address in enumerate(
-            address
-            for endpoint in shadow.spec.template.endpoints or ()
-            if endpoint.conditions.ready is not False
-            for address in endpoint.addresses[:1]
-        )
         for port in (shadow.spec.template.ports or ())[:1]
-        if port.port and port.protocol == "TCP" and is_allowed(address)
+        if port.port and port.protocol == "TCP"
+        for rank, address in enumerate(islice(_ready(shadow), MAX_TARGETS))
     )
     named = dict.fromkeys((address, port) for _, address, port in ranked)
-    return [*(one for one in named if one in answered), *(one for one in named if one not in answered)][:MAX_TARGETS]
+    candidates = [*(one for one in named if one in answered), *(one for one in named if one not in answered)]
+    return list(islice((one for one in candidates[:MAX_CANDIDATES] if is_allowed(one[0])), MAX_TARGETS))
+
+
+def _ready(shadow: ShadowEndpointSlice) -> Iterator[str]:
+    """Yield the first address of each endpoint that may be ready."""
+    for endpoint in shadow.spec.template.endpoints or ():
+        if endpoint.conditions.ready is not False:
+            yield from endpoint.addresses[:1]

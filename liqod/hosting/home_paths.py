@@ -14,7 +14,7 @@ from twisted.internet.protocol import Factory, Protocol
 from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.flow.observe import Latest
-from liqod.hosting.home_path import HomePath, judge, session_sign, targets_of, tunnel_sign
+from liqod.hosting.home_path import AT_EASE, IN_DOUBT, HomePath, judge, pause, session_sign, targets_of, tunnel_sign
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.kube.cache.informer import Informer
@@ -24,12 +24,8 @@ from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice
 
 CALL_TIMEOUT: Final = 2.0
 """Seconds that an endpoint has to answer."""
-IN_DOUBT: Final = 2.0
-"""Seconds between two rounds of calls while the network is in doubt."""
 GIVEN_UP: Final = 10.0
 """Seconds between two rounds while the path is lost, or nobody there ever answered."""
-AT_EASE: Final = 60.0
-"""Seconds between two calls while it is not: only an endpoint that used to answer says something when it is silent."""
 
 
 class HomePaths(Controller[str]):
@@ -93,15 +89,14 @@ class HomePaths(Controller[str]):
             self._paths.pop(key, None)
             self._publish()
             return None
-        path = self._judged(key)
+        path, now = self._judged(key), self.clock.seconds()
+        if (left := pause(path, now)) > 0:
+            return After(left)
+        path = self._paths[key] = evolve(path, looked_at=now)
         slices = [s for s in self._shadows.items() if self._namespaces.known_tenant(s.metadata.namespace) == key]
         targets = targets_of(slices, path.answered, lambda address: not self._networks.objection(key, address))
         if not targets:
             return After(AT_EASE) if slices else None  # endpoints may become ready
-        now = self.clock.seconds()
-        in_doubt = path.troubled_since is not None
-        if not in_doubt and path.answered_at is not None and (left := path.answered_at + AT_EASE - now) > 0:
-            return After(left)
         calls = [Deferred.fromCoroutine(self._call(*target)) for target in targets]
         answers = await gatherResults(calls, consumeErrors=True)
         answered = [target for target, answer in zip(targets, answers, strict=True) if answer]

@@ -12,6 +12,7 @@ from liqod.agent.account.admission_policies import policies as account_policies
 from liqod.config.load import parse
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.policies import policies as tenant_policies
+from liqod.kubelet.node.forge import forge_lease
 from liqod.kubelet.reflection.forge.claim import PLACEHOLDER
 from liqod.webhook.configuration import NAME
 from tests.hosting.admission import Request, refusals
@@ -33,12 +34,14 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "tenant": ("shop-rome", TENANT),
     "offloaded": ("shop", OFFLOADED),
     "other": ("kube-system", {}),
+    "heartbeats": ("kube-node-lease", {"kubernetes.io/metadata.name": "kube-node-lease"}),
 }
 GROUPS = {
     "roles": "rbac.authorization.k8s.io",
     "rolebindings": "rbac.authorization.k8s.io",
     "endpointslices": "discovery.k8s.io",
     "ingresses": "networking.k8s.io",
+    "leases": "coordination.k8s.io",
     "mutatingwebhookconfigurations": "admissionregistration.k8s.io",
     "certificatesigningrequests/approval": "certificates.k8s.io",
 }
@@ -297,6 +300,20 @@ class RootTests(SynchronousTestCase):
             new, old = self.node(**virtual, **taint), self.node(**virtual)
             self.assertTrue(may("nodes", operation, new=new, old=old))
         self.assertTrue(may("nodes/status", "UPDATE", new=self.node(**virtual), old=self.node(**virtual)))
+
+    def test_heartbeats(self) -> None:
+        """It renews, makes and deletes Leases of virtual nodes, by their label, and no real node's."""
+        real = {"metadata": {"name": "worker"}, "spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}
+        virtual = forge_lease("liqo-rome", 40, "2026-01-01T00:00:00.000000Z", "u")
+        labelled = {**real, "metadata": {"name": "worker", "labels": virtual["metadata"]["labels"]}}
+        for operation in OPERATIONS:
+            self.assertFalse(may("leases", operation, "heartbeats", new=real, old=real), operation)
+            self.assertTrue(may("leases", operation, "heartbeats", new=virtual, old=virtual), operation)
+            for place in ("own", "tenant"):
+                self.assertTrue(may("leases", operation, place, new=real, old=real), operation)
+        for old, new in ((real, labelled), (labelled, real)):
+            self.assertFalse(may("leases", "UPDATE", "heartbeats", new=new, old=old))
+        self.assertTrue(may("leases", "UPDATE", "heartbeats", "system:node:worker", new=real, old=real))
 
     def test_certificates_of_kubelets(self) -> None:
         """It approves what it asked for itself, and no kubelet's request."""

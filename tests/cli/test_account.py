@@ -27,6 +27,7 @@ from liqod.kube.errors import Forbidden
 from liqod.kube.resources import (
     CLUSTERROLEBINDINGS,
     FOREIGNCLUSTERS,
+    LEASES,
     NAMESPACES,
     NODES,
     ROLES,
@@ -124,6 +125,18 @@ class AccountTests(TestCase):
         await self.install(f"--config={config}")
         with self.assertRaises(Forbidden):
             await daemon.create(SERVICEACCOUNTS, request, "kube-system", name="default", subresource="token")
+
+    async def test_leases_are_labelled(self) -> None:
+        """Leases of virtual nodes without a label get it, and those of no real node; it is said once."""
+        labels = {"liqo.io/type": "virtual-node"}
+        for name, of_node in (("liqo-rome", labels), ("worker", {})):
+            await self.client.create(NODES, {"metadata": {"name": name, "labels": of_node}})
+            await self.client.create(LEASES, {"metadata": {"name": name}, "spec": {}}, "kube-node-lease")
+        self.assertIn("Lease liqo-rome: labelled liqo.io/type=virtual-node", await self.install())
+        self.assertNotIn("Lease", await self.install())
+        leases = (await self.client.list(LEASES, "kube-node-lease")).items
+        found = {one["metadata"]["name"]: one["metadata"].get("labels") for one in leases}
+        self.assertEqual(found, {"liqo-rome": labels, "worker": None})
 
     async def test_follows_the_configuration(self) -> None:
         """Rights that a changed configuration no longer needs are taken back; what is as it should be stays."""

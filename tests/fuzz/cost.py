@@ -69,7 +69,7 @@ def seconds(target: Target, data: bytes) -> float:
     return time.thread_time() - began
 
 
-def calls(target: Target, data: bytes) -> int:
+def calls(target: Callable[[bytes], object], data: bytes) -> int:
     """Return how many functions an input calls, those in C among them."""
     count = 0
 

@@ -77,6 +77,8 @@ def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> b
                 selected = key not in labels
             case "Exists":
                 selected = key in labels
+            case "In":
+                selected = labels.get(key) in values
             case "NotIn":
                 selected = labels.get(key) not in values
             case operator:

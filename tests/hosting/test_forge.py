@@ -14,7 +14,7 @@ from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.pod_update import patches
 from liqod.hosting.views import FORGED_ANNOTATION, Pod, is_managed
 from liqod.model.names import HOME_SPEC_ANNOTATION
-from liqod.model.records.views import ShadowPod
+from liqod.model.records.views import MAX_POD_BYTES, ShadowPod
 
 CONTAINERS = [{"name": "main", "image": "app:1", "env": [{"name": "A", "value": "b"}]}]
 
@@ -339,6 +339,30 @@ class ChangesTests(SynchronousTestCase):
             patches.debugging(shadow(both), running(remade)),
             [same, {"op": "add", "path": "/spec/ephemeralContainers", "value": [two]}],
         )
+
+    def test_what_adds_up(self) -> None:
+        """Containers for debugging and tolerations stay in a pod: the bounds hold for it with all that came before."""
+        pod = forge.pod(shadow({"containers": CONTAINERS}))
+        present: list[dict[str, Any]] = [{"name": f"d-{n}", "image": "d:1"} for n in range(254)]
+        pod["spec"]["ephemeralContainers"] = present
+        last = {"containers": CONTAINERS, "ephemeralContainers": [{"name": "last", "image": "d:1"}]}
+        self.assertEqual(len(CONTAINERS), 1)
+        self.assertTrue(patches.debugging(shadow(last), running(pod)))
+        present.append({"name": "d-254", "image": "d:1"})
+        with self.assertRaisesRegex(ValueError, "more than 256 containers"):
+            patches.debugging(shadow(last), running(pod))
+        present[:] = [{"name": "large", "image": "d:1", "args": ["x" * (MAX_POD_BYTES - 60)]}]
+        with self.assertRaisesRegex(ValueError, "with what was added before"):
+            patches.debugging(shadow(last), running(pod))
+        after = {"containers": CONTAINERS, "tolerations": [{"key": "gpu", "value": "y" * 60, "operator": "Equal"}]}
+        with self.assertRaisesRegex(ValueError, "with what was added before"):
+            patches.changes(shadow(after), running(pod))
+        # What is not added is not held against the pod.
+        self.assertTrue(patches.changes(shadow({"containers": [{"name": "main", "image": "a:2"}]}), running(pod)))
+        del present[:]
+        pod["spec"]["tolerations"] = [{"key": "gpu", "value": f"{n:060}", "operator": "Equal"} for n in range(3000)]
+        with self.assertRaisesRegex(ValueError, "with what was added before"):
+            patches.changes(shadow(after), running(pod))
 
     def test_seconds_of_tolerations(self) -> None:
         """The seconds of a toleration follow; it is not added a second time."""

@@ -9,6 +9,7 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.home_path import (
+    MAX_CANDIDATES,
     MAX_TARGETS,
     SILENT_FOR,
     HomePath,
@@ -20,6 +21,7 @@ from liqod.hosting.home_path import (
 )
 from liqod.model.records.network import TunnelEndpointStatus
 from liqod.model.records.views import ForeignClusterStatus, ShadowEndpointSlice
+from tests.fuzz.cost import calls
 
 WELL, CUT = HomePath(lost=False, answered_at=100.0), HomePath(lost=True, answered_at=100.0, troubled_since=110.0)
 
@@ -85,6 +87,25 @@ class TargetTests(SynchronousTestCase):
         self.assertEqual(found(*slices, answered=[("10.0.0.2", 80), ("10.0.0.7", 80)])[0], ("10.0.0.2", 80))
         many = shadow(*({"addresses": [f"10.0.1.{n}"]} for n in range(50)))
         self.assertEqual(len(found(many)), MAX_TARGETS)
+
+    def test_cost(self) -> None:
+        """Of a large slice a few endpoints are looked at, and no more addresses are judged than are needed."""
+        judged: list[str] = []
+
+        def is_allowed(address: str) -> bool:
+            judged.append(address)
+            return address.startswith("10.")
+
+        def large(net: int) -> ShadowEndpointSlice:
+            return shadow(*({"addresses": [f"{net}.0.{n // 250}.{n % 250}"]} for n in range(1000)))
+
+        self.assertEqual(len(targets_of([large(10)], (), is_allowed)), MAX_TARGETS)
+        self.assertEqual(len(judged), MAX_TARGETS)
+        judged.clear()
+        self.assertEqual(targets_of([large(net) for net in range(100, 200)], (), is_allowed), [])
+        self.assertEqual(len(judged), MAX_CANDIDATES)
+        one = large(10)
+        self.assertLess(calls(lambda _: targets_of([one], (), is_allowed), b""), 200)
 
     def test_what_is_not_called(self) -> None:
         """Neither an address that was not agreed on, whether or not it answered, nor what TCP does not reach."""

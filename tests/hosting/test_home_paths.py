@@ -13,7 +13,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.flow.controller import After
-from liqod.hosting.home_paths import AT_EASE, GIVEN_UP, IN_DOUBT, HomePaths
+from liqod.hosting.home_path import AT_EASE, IN_DOUBT
+from liqod.hosting.home_paths import GIVEN_UP, HomePaths
 from liqod.model.records.network import TunnelEndpoint
 from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice
 
@@ -48,6 +49,7 @@ class Around:
         self.tunnel = tunnel
         self.agreed = True
         self.slice = SLICE
+        self.judged = 0
 
     def has_tunnel(self, tenant: str) -> bool:
         return self.tunnel
@@ -59,6 +61,7 @@ class Around:
         return "rome"
 
     def objection(self, tenant: str, address: str) -> str:
+        self.judged += 1
         return "" if self.agreed else "it was not agreed on"
 
 
@@ -97,6 +100,7 @@ class PaceTests(SynchronousTestCase):
         self.around.agreed = False
         for phase in ("Connected", "Error", "Connecting"):
             self.assertEqual(self.look(phase), (After(AT_EASE), 0))
+            self.clock.advance(IN_DOUBT)
 
     def test_where_others_connect_the_clusters(self) -> None:
         """The session stands for the tunnel: alive, one call a minute; silent, endpoints decide; a peer that is gone
@@ -149,6 +153,38 @@ class PaceTests(SynchronousTestCase):
         self.assertEqual(self.look("Connected"), (After(1.0), 0))
         self.clock.advance(1)
         self.assertEqual(self.look("Connected"), (After(AT_EASE), 1))
+
+    def test_slices_are_looked_at_at_their_pace(self) -> None:
+        """However many come: their endpoints are not judged before somebody may be called again."""
+        self.look("Connected")
+        for _ in range(100):
+            self.look("Connected")
+        self.assertEqual(self.around.judged, 1)
+        self.clock.advance(AT_EASE)
+        self.around.agreed = False  # none may be called, so none ever answers
+        self.around.tunnels.phase = "Error"
+        for _ in range(100):
+            self.look("Error")
+        self.assertEqual(self.around.judged, 2)
+        self.clock.advance(IN_DOUBT)
+        self.assertEqual(self.look("Error"), (After(AT_EASE), 0))
+        self.assertEqual(self.around.judged, 3)
+
+    def test_slices_of_which_none_answers(self) -> None:
+        """They are looked at no more often than in doubt."""
+        self.answers = False
+        self.assertEqual(self.look("Connected"), (After(AT_EASE), 1))
+        self.clock.advance(IN_DOUBT / 2)
+        self.assertEqual(self.look("Connected"), (After(IN_DOUBT / 2), 0))
+        self.clock.advance(IN_DOUBT / 2)
+        self.assertEqual(self.look("Connected"), (After(AT_EASE), 1))
+        self.answers = True
+        self.clock.advance(IN_DOUBT)
+        self.assertEqual(self.look("Connected"), (After(AT_EASE), 1))
+        self.answers = False
+        self.clock.advance(AT_EASE)
+        self.assertEqual(self.look("Connected"), (After(AT_EASE), 1))
+        self.assertEqual(self.look("Connected"), (After(IN_DOUBT), 0))
 
     def test_in_doubt_it_is_every_two_seconds_and_later_ten(self) -> None:
         """While endpoints answer, or might; a path that is lost is asked seldom."""

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.trial.unittest import TestCase
 
+from liqod.config.schema import HostingSettings
 from liqod.demo.access import client_config
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.tenants.bounds import most_of_namespace, resource_quota
@@ -53,10 +54,12 @@ class Tenant:
                 self.used[name] = max(self.used.get(name, 0), allowed)
             if self._random.random() < 0.6:
                 used = dict.fromkeys(quota["spec"]["hard"], "0") | {WHAT: str(self.used.get(name, 0))}
-                status = {"status": {"hard": quota["spec"]["hard"], "used": used}}
-                if quota.get("status") != status["status"]:
+                status, before = {"hard": quota["spec"]["hard"], "used": used}, quota.get("status") or {}
+                if before != status:
+                    # The controller manager replaces the status: what left the spec leaves it.
+                    parts = {part: {**dict.fromkeys(before.get(part) or {}), **new} for part, new in status.items()}
                     await self._admin.patch(
-                        RESOURCEQUOTAS, quota["metadata"]["name"], status, name, subresource="status"
+                        RESOURCEQUOTAS, quota["metadata"]["name"], {"status": parts}, name, subresource="status"
                     )
         self.most_at_once = max(self.most_at_once, sum(self.used.values()))
 
@@ -86,7 +89,7 @@ class TenantQuotaTests(TestCase):
         self.addCleanup(turns.stop)
         turns.start(0.05)
 
-    async def start(self) -> tuple[Client, TenantQuotas]:
+    async def start(self, contract: Contract | None = None) -> tuple[Client, TenantQuotas]:
         """Start a daemon's part for quotas."""
         from twisted.internet import reactor
 
@@ -99,7 +102,7 @@ class TenantQuotaTests(TestCase):
             namespaces=namespaces,
             quotas=informers.of(RESOURCEQUOTAS, ResourceQuota, fields=SELECTED),
             offers=TenantOffers(informers.of(FOREIGNCLUSTERS, ForeignCluster)),
-            contracts=Contracts(Contract(), namespaces),
+            contracts=Contracts(contract or Contract(), namespaces),
         )
         informers.startService()
         quotas.startService()
@@ -171,6 +174,23 @@ class TenantQuotaTests(TestCase):
         client, _ = await self.start()
         await self.settle()
         self.assertEqual([key for key in client.requests if key[0] not in ("list", "watch")], [])
+
+    async def test_an_entry_that_is_not_counted_any_more(self) -> None:
+        """It leaves the quotas; then nothing is written."""
+        await self.namespaces()
+        await self.quotas.stopService()
+        client, _ = await self.start(Contract(HostingSettings(uncounted=[WHAT])))
+
+        async def left() -> bool:
+            quotas = (await self.admin.list(RESOURCEQUOTAS)).items
+            return len(quotas) == 7 and not any(WHAT in one["spec"]["hard"] for one in quotas)
+
+        await becomes(left, "no quota has the entry", 20)
+        self.assertTrue(all(one["spec"]["hard"] for one in (await self.admin.list(RESOURCEQUOTAS)).items))
+        await self.settle()
+        before = client.requests.copy()
+        await self.settle()
+        self.assertEqual(client.requests - before, {})
 
     async def test_answers_are_lost(self) -> None:
         """A write without an answer may have been done or not: the larger share counts until that is known, and what

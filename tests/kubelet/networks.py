@@ -9,7 +9,7 @@ from liqod.kubelet.common.context import ApiServer, NoHomeServices
 from liqod.kubelet.common.network import LenderNetwork, NoNetwork
 from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.reflection.forge.reflected import NoHomeObjects
-from liqod.model.foreign_address import objection
+from liqod.model.foreign_address import NetworkLookup, objection
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import parse_networks
 
@@ -22,7 +22,7 @@ class HomeNetworks:
         self.networks = networks
 
     def own_objection(self, address: str) -> str:
-        return objection(address, parse_networks(self.networks), None)
+        return objection(address, NetworkLookup(parse_networks(self.networks)), None)
 
     def change(self, *networks: str) -> None:
         """Have other networks from now on."""

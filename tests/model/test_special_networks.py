@@ -10,7 +10,7 @@ from liqod.fabric.control.agreement.exports import ExportPolicy, export_refusal
 from liqod.hosting.tenants.bounds import KnownNetworks, network_policy
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.api_url import OwnAddresses, api_url_problem
-from liqod.model.foreign_address import objection
+from liqod.model.foreign_address import NetworkLookup, objection
 from tests.hosting.test_bounds import reaches
 
 SPECIAL = (
@@ -44,7 +44,7 @@ class SpecialNetworksTests(SynchronousTestCase):
         assert bounds is not None
         return {
             "bounds": reaches(bounds, text),
-            "endpoints": not objection(text, [], None),
+            "endpoints": not objection(text, NetworkLookup(), None),
             "exports": not export_refusal(text, ExportPolicy((), (), (external,))),
             "API server": not (api_url_problem(url) or OwnAddresses().problem(url)),
         }

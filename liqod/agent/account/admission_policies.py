@@ -20,6 +20,7 @@ from typing import Any, Final
 from liqod.agent.account.names import ACCOUNT, NETWORK_ACCOUNT
 from liqod.config.schema import Settings
 from liqod.hosting.tenants.policies import MAKES_A_TOKEN
+from liqod.kubelet.node.forge import LEASE_NAMESPACE
 from liqod.kubelet.reflection.forge.claim import PLACEHOLDER
 from liqod.model.names import (
     ENABLED_LABEL,
@@ -204,6 +205,24 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
                 ),
             ],
             accounts=(ACCOUNT, NETWORK_ACCOUNT),
+            objects=_REAL_NODES,
+        ),
+        _policy(
+            "leases",
+            namespace,
+            [_rule("coordination.k8s.io", ["leases"])],
+            [
+                (
+                    "false",
+                    f"liqod reports on virtual nodes only (label {TYPE_LABEL}={VIRTUAL_NODE_TYPE} of the Lease; "
+                    "`liqodctl install` labels those of earlier versions)",
+                )
+            ],
+            where={
+                "matchExpressions": [
+                    {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [LEASE_NAMESPACE]}
+                ]
+            },
             objects=_REAL_NODES,
         ),
         _policy(

@@ -52,6 +52,7 @@ from liqod.kube.resources import (
     CLUSTERROLES,
     CRDS,
     FOREIGNCLUSTERS,
+    LEASES,
     MUTATINGPOLICIES,
     MUTATINGPOLICYBINDINGS,
     MUTATINGWEBHOOKS,
@@ -69,6 +70,7 @@ from liqod.kube.resources import (
     Resource,
 )
 from liqod.kube.writing.ensure import ensure
+from liqod.kubelet.node.forge import LEASE_NAMESPACE
 from liqod.model.names import (
     FIELD_MANAGER,
     MANAGED_BY_LABEL,
@@ -164,7 +166,14 @@ async def ensure_objects(session: Session) -> AsyncIterator[str]:
     except AlreadyExists:
         pass
     await ensure_borrower_role(session.client, Contract.of(session.settings))
-    parts = (prepared_namespaces.disown, ensure_policies, ensure_account, ensure_offloadable, ensure_runtime_class)
+    parts = (
+        prepared_namespaces.disown,
+        label_leases,
+        ensure_policies,
+        ensure_account,
+        ensure_offloadable,
+        ensure_runtime_class,
+    )
     for part in parts:
         async for line in part(session):
             yield line
@@ -183,6 +192,20 @@ def _print_objects(output: Output, settings: Settings) -> None:
         output.publish(objects)
     else:
         echo_document(as_documents(objects))
+
+
+async def label_leases(session: Session) -> AsyncIterator[str]:
+    """Label the Leases of virtual nodes, before a policy lets the daemon renew those with the label only; yields a line
+    for each that earlier versions made without it.
+    """
+    virtual = f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"
+    nodes = {one.metadata.name for one in (await session.client.list(NODES, view=Object, labels=virtual)).items}
+    unlabelled = f"{TYPE_LABEL}!={VIRTUAL_NODE_TYPE}"
+    leases = (await session.client.list(LEASES, LEASE_NAMESPACE, view=Object, labels=unlabelled)).items if nodes else []
+    patch = {"metadata": {"labels": {TYPE_LABEL: VIRTUAL_NODE_TYPE}}}
+    for name in sorted(nodes & {one.metadata.name for one in leases}):
+        await session.client.patch(LEASES, name, patch, LEASE_NAMESPACE, view=None)
+        yield f"Lease {name}: labelled {virtual}"
 
 
 async def ensure_policies(session: Session) -> AsyncIterator[str]:

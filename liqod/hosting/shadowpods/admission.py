@@ -91,9 +91,14 @@ def read_spec(shadow: ShadowPod) -> PodSpec:
         raise ValueError(f"it is not a pod spec: {error}") from None
     if not spec.containers:
         raise ValueError("it has no containers")
+    check_containers(spec)
+    return spec
+
+
+def check_containers(spec: PodSpec, added: int = 0) -> None:
+    """Check that a pod, with so many more containers, has no more than it may; raises ValueError."""
     if (
-        sum(len(kind or ()) for kind in (spec.containers, spec.init_containers, spec.ephemeral_containers))
+        sum(len(kind or ()) for kind in (spec.containers, spec.init_containers, spec.ephemeral_containers)) + added
         > MAX_CONTAINERS
     ):
         raise ValueError(f"it has more than {MAX_CONTAINERS} containers")
-    return spec

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
 from urllib.parse import urlsplit
+
+from attrs import frozen
 
 from liqod.config import schema
 from liqod.flow.observe import Latest
@@ -11,7 +14,7 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.resources import CLUSTERFACTS, NETWORKCONFIGS, NODES, TUNNELENDPOINTS
-from liqod.model.foreign_address import objection
+from liqod.model.foreign_address import NetworkLookup, objection
 from liqod.model.ids import Key
 from liqod.model.objects.node import Node
 from liqod.model.records.facts import (
@@ -47,6 +50,21 @@ def _is_without(config: NetworkConfig | None) -> bool:
     return config is not None and config.spec.decision.mode == NO_TUNNEL
 
 
+@frozen
+class _Known:
+    """Networks, parsed once: as a list, and for the addresses that are looked up in them."""
+
+    networks: list[Network]
+    lookup: NetworkLookup
+
+    @classmethod
+    def of(cls, networks: list[Network]) -> _Known:
+        return cls(networks, NetworkLookup(networks))
+
+
+_NONE: Final = _Known.of([])
+
+
 class TenantNetworks:
     """This cluster's networks and those of its tenants, from the facts of this cluster, settings, nodes and tunnels.
 
@@ -65,14 +83,17 @@ class TenantNetworks:
             self.tunnels = informers.of(TUNNELENDPOINTS, TunnelEndpoint)
         if settings.mode == "auto":
             self.decisions = informers.of(NETWORKCONFIGS, NetworkConfig)
-        self._found: tuple[list[Network], tuple[str, ...]] | None = None
+        self._found: tuple[_Known, tuple[str, ...]] | None = None
+        self._peers: dict[str, _Known] = {}
         self.revision: Latest[int] = Latest(0)
         """It changes with this cluster's own networks."""
         unsubscribe = [self.nodes.subscribe(self._node_changed), self.facts.subscribe(self._facts_changed)]
+        if self.tunnels is not None:
+            unsubscribe.append(self.tunnels.subscribe(self._tunnel_changed))
         self._unsubscribe = unsubscribe
 
     def close(self) -> None:
-        """Unsubscribe from nodes and facts."""
+        """Unsubscribe from nodes, facts and tunnels."""
         for unsubscribe in self._unsubscribe:
             unsubscribe()
 
@@ -94,7 +115,8 @@ class TenantNetworks:
     def around(self, tenant: str) -> KnownNetworks:
         """Return this cluster's networks, and those of a tenant."""
         own, unknown = self._own()
-        return KnownNetworks(own, self._of(tenant), is_complete=not unknown)
+        peer = self._of(tenant)
+        return KnownNetworks(own.networks, None if peer is None else peer.networks, is_complete=not unknown)
 
     @staticmethod
     def is_same(old: Node | None, new: Node | None) -> bool:
@@ -118,9 +140,9 @@ class TenantNetworks:
         """Return why an address may be of this cluster, and not of a peer without a tunnel; empty if it is not."""
         return self._objection(address, None)
 
-    def _objection(self, address: str, peer: list[Network] | None) -> str:
+    def _objection(self, address: str, peer: _Known | None) -> str:
         own, unknown = self._own()
-        if said := objection(address, own, peer):
+        if said := objection(address, own.lookup, None if peer is None else peer.lookup):
             return said
         if peer is None and unknown:
             return (
@@ -129,16 +151,20 @@ class TenantNetworks:
             )
         return ""
 
-    def _of(self, tenant: str) -> list[Network] | None:
+    def _of(self, tenant: str) -> _Known | None:
         if self.tunnels is None:
             return None
         config = self.decisions.get(Key("", tenant)) if self.decisions is not None else None
         if _is_without(config):
             return None
         tunnel = self.tunnels.get(Key("", tenant))
-        return [] if tunnel is None else peer_networks(tunnel)
+        if tunnel is None:
+            return _NONE
+        if (known := self._peers.get(tenant)) is None:
+            known = self._peers[tenant] = _Known.of(peer_networks(tunnel))
+        return known
 
-    def _own(self) -> tuple[list[Network], tuple[str, ...]]:
+    def _own(self) -> tuple[_Known, tuple[str, ...]]:
         """Return this cluster's networks, and the settings that would say what is not known of them."""
         if self._found is None:
             stated = self._stated(self.facts.get(Key("", FACTS_NAME)))
@@ -147,7 +173,7 @@ class TenantNetworks:
             nodes = parse_networks(text for pods, addresses in parts for text in (*pods, *addresses))
             # The URL may have a name; those of managed API servers are no nodes either.
             servers = [*self._servers, *parse_networks(_api_servers(self.facts.get(Key("", FACTS_NAME))))]
-            self._found = [*servers, *stated.pods, *stated.services, *nodes], stated.unknown
+            self._found = _Known.of([*servers, *stated.pods, *stated.services, *nodes]), stated.unknown
         return self._found
 
     def _stated(self, record: ClusterFacts | None) -> OwnNetworks:
@@ -160,6 +186,9 @@ class TenantNetworks:
     def _facts_changed(self, key: Key, old: ClusterFacts | None, new: ClusterFacts | None) -> None:
         if not self.is_same_facts(old, new):
             self._own_changed()
+
+    def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> None:
+        self._peers.pop(key.name, None)
 
     def _own_changed(self) -> None:
         self._found = None

@@ -280,12 +280,20 @@ def _node_info(version: str, known: Mapping[str, Any], facts: NodeFacts) -> dict
 
 
 def forge_lease(name: str, duration: int, now: str, uid: str) -> dict[str, Any]:
-    """Return the node's lease; the garbage collector deletes it with its owner, the node."""
+    """Return the node's lease; the garbage collector deletes it with its owner, the node.
+
+    By the label an admission policy knows it from those of real nodes, which the daemon's account may not write.
+    """
     owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         # The node lifecycle controller looks for a node's heartbeat in the Lease of the node's name in this namespace.
-        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+        "metadata": {
+            "name": name,
+            "namespace": LEASE_NAMESPACE,
+            "labels": {TYPE_LABEL: VIRTUAL_NODE_TYPE},
+            "ownerReferences": [owner],
+        },
         "spec": {"holderIdentity": name, "leaseDurationSeconds": duration, "renewTime": now},
     }

@@ -20,7 +20,7 @@ from liqod.hosting.shadowpods import dns, forge
 from liqod.hosting.shadowpods.admission import Refuse, admit
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.tenants.contract import Contract
-from liqod.model.foreign_address import objection
+from liqod.model.foreign_address import NetworkLookup, objection
 from liqod.model.names import ORIGIN_LABEL
 from liqod.model.records.home_policies import MAX_ADDRESSES, MAX_MAPPED, ShadowNetworkPolicySet
 from liqod.model.records.network import Subnets, TunnelEndpointSpec
@@ -99,7 +99,8 @@ def endpoint_slice(data: bytes) -> None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
     peer = [ipaddress.ip_network("10.64.0.0/16"), ipaddress.ip_network("fd00:64::/32")]
-    refused = refused_addresses(shadow, lambda address: objection(address, [], peer))
+    agreed = NetworkLookup(peer)
+    refused = refused_addresses(shadow, lambda address: objection(address, NetworkLookup(), agreed))
     wanted = template_of(shadow, "rome", refused)
     body = json.loads(msgspec.json.encode(body_of(shadow, unready(wanted), lost=True)))
     for endpoint in body["endpoints"]:

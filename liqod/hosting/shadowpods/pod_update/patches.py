@@ -6,10 +6,12 @@ this cluster's own admission are not reverted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from liqod.hosting.shadowpods.admission import read_spec
+import msgspec
+
+from liqod.hosting.shadowpods.admission import check_containers, read_spec
 from liqod.hosting.shadowpods.forge import (
     annotations_of,
     decode_record,
@@ -23,7 +25,7 @@ from liqod.hosting.views import FORGED_ANNOTATION, Container, Pod, PodSpec, Quan
 from liqod.model.names import HOME_SPEC_ANNOTATION, ORIGIN_LABEL
 from liqod.model.objects.quantity import parse
 from liqod.model.objects.tolerations import bare
-from liqod.model.records.views import ShadowPod
+from liqod.model.records.views import MAX_POD_BYTES, ShadowPod
 
 
 def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool = True) -> list[dict[str, Any]]:
@@ -33,7 +35,8 @@ def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool
     added tolerations and their seconds, the active deadline (``resize`` and ``debugging`` are for the rest). With
     ``spec=False`` only the metadata follows (for a pod whose spec change was refused); with ``resized=False`` the pod
     keeps the record of its old size, so that the new one stays wanted. In both cases it keeps the digest of the spec
-    that it has, by which the borrower knows. Raises ValueError like ``pod``.
+    that it has, by which the borrower knows. Raises ValueError like ``pod``, and where tolerations that are
+    added have no room in the pod.
     """
     before = forged_from(running)
     wanted = read_spec(shadow)
@@ -76,13 +79,15 @@ def debugging(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
     """Return the JSON patch for the pod's ``ephemeralcontainers`` subresource; empty when there are no new ones.
 
     A pod that is created again does not get the ephemeral containers of the previous one: they were started once, for
-    debugging that pod. Raises ValueError like ``pod``.
+    debugging that pod. Raises ValueError like ``pod``, and where those that the pod has leave no room for more.
     """
     wanted = read_spec(shadow)
     known = {*forged_from(running).ephemeral, *ephemeral_names(running.spec)}
     added = [one for one in wanted.ephemeral_containers or () if str(one.get("name", "")) not in known]
     if not added:
         return []
+    check_containers(running.spec, len(added))
+    _check_size(running.spec, added)
     path = "/spec/ephemeralContainers"
     if not running.spec.ephemeral_containers:
         return [_same_pod(running), {"op": "add", "path": path, "value": added}]
@@ -122,6 +127,8 @@ def _spec_changes(wanted: PodSpec, present: PodSpec) -> list[dict[str, Any]]:
         for t in new
         if bare(t) in without_seconds
     ]
+    if added:
+        _check_size(present, added)
     if added and not known:
         patch.append({"op": "add", "path": "/spec/tolerations", "value": added})
     else:
@@ -130,6 +137,13 @@ def _spec_changes(wanted: PodSpec, present: PodSpec) -> list[dict[str, Any]]:
     if deadline is not None and deadline != present.active_deadline_seconds:
         patch.append({"op": "add", "path": "/spec/activeDeadlineSeconds", "value": deadline})
     return patch
+
+
+def _check_size(present: PodSpec, added: Sequence[Mapping[str, Any]]) -> None:
+    """Check that a pod does not grow without end by what is added and cannot be removed; raises ValueError."""
+    size = sum(len(msgspec.json.encode(part)) for part in (present, added))
+    if size > MAX_POD_BYTES:
+        raise ValueError(f"with what was added before it has {size} bytes, more than the {MAX_POD_BYTES} allowed")
 
 
 def _image_changes(path: str, wanted: list[Container] | None, present: list[Container] | None) -> list[dict[str, Any]]:

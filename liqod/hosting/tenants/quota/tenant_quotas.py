@@ -179,7 +179,9 @@ class TenantQuotas(Controller[str]):
             else:
                 self._quotas.wrote(key, None, made)
                 return
-        patch = {"metadata": {"labels": body["metadata"]["labels"]}, "spec": body["spec"]}
+        # A merge patch removes what is null (RFC 7386): entries that do not count any more.
+        hard = {**dict.fromkeys(before.spec.hard), **body["spec"]["hard"]}
+        patch = {"metadata": {"labels": body["metadata"]["labels"]}, "spec": {"hard": hard}}
         try:
             after = await self._client.patch(RESOURCEQUOTAS, key.name, patch, key.namespace, view=ResourceQuota)
         except NotFound:

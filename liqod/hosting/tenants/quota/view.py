@@ -42,8 +42,10 @@ class ResourceQuota(Object, frozen=True):
         return self.spec.hard == self.status.hard
 
     def covers(self, hard: Resources) -> bool:
-        """Return whether these amounts are in the spec."""
-        return all(_amount(self.spec.hard, name) == amount for name, amount in hard.items())
+        """Return whether these amounts, and no others, are in the spec."""
+        return self.spec.hard.keys() == hard.keys() and all(
+            _amount(self.spec.hard, name) == amount for name, amount in hard.items()
+        )
 
     def held(self, resource: str) -> QuotaState:
         """Return the quota of one resource, in units of ``1 / ONE``; what is not in it is not granted."""
