@@ -54,7 +54,8 @@ class Peer:
     ``credential``: what it lends to us, and whether its credential is stored, None until the Secret was read.
     ``called_at``: when it last showed an untrusted key; ``sighted_at``: when what discovery shows of it last changed;
     ``network``: where it called from then (``stranger_places``), None if it did not.
-    ``status_written_at``: when its status was last written. ``knows_key``: the newest key of ours that it acknowledged.
+    ``status_written_at``: when its status was last written. ``impostor_shown_at``: when an Event last named another key
+    that claimed its ID. ``knows_key``: the newest key of ours that it acknowledged.
     """
 
     id: ClusterID
@@ -66,6 +67,7 @@ class Peer:
     state: PeeringState = attrs.field(factory=Unknown)
     seen: Fingerprint | None = None
     status_written_at: float = 0.0
+    impostor_shown_at: float = -1e9
     called_at: float = 0.0
     network: str | None = None
     sighted_at: float = 0.0
