@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kube.errors import NotFound, from_status
+from liqod.kube.errors import KubeError, NotFound, from_status
 from liqod.kube.resources import NAMESPACES
 from liqod.model.api_url import OwnAddresses
 from liqod.model.ids import ClusterID
@@ -182,6 +182,25 @@ class RenewalTests(SynchronousTestCase):
         self.clock.pump([0.1] * 200)
         self.assertLessEqual(len(asked), 7)
         self.assertGreater(len(asked), 3)
+
+    def test_rights_that_were_granted_in_part_go_with_the_trust(self) -> None:
+        """Also those of a borrower that was dismissed before, and came back: what failed halfway is not forgotten."""
+        self.look()
+        self.peer.lending = self.peer.lending.answered("Refused", "")
+        self.look()
+        self.assertEqual(self.room.dismissed, [PEER])
+
+        async def admit(peer: ClusterID, offered: Mapping[str, str]) -> AccessGrant:
+            self.room.tenants[peer] = {}
+            raise KubeError("the API server is away")
+
+        self.patch(self.room, "admit", admit)
+        self.clock.advance(PACE)
+        self.peer.lending = self.peer.lending.answered("Accepted", "")
+        self.failureResultOf(Deferred.fromCoroutine(self.grants.reconcile(PEER)), KubeError)
+        self.patch(self.grants, "_directions", DirectionPolicy("No", "No"))
+        self.look()
+        self.assertEqual((self.room.dismissed, self.room.tenants), ([PEER, PEER], {}))
 
     def test_who_is_being_admitted_has_something_here(self) -> None:
         """From the first step of making room until the record tells of it, the peer counts as one that runs here."""

@@ -151,6 +151,7 @@ class CredentialIssuer(PeerController):
             return wait
         if issued is None or now >= issued.renewal:
             peer.lending = attrs.evolve(peer.lending, admitting=True)
+            rights.settled = False
             try:
                 grant = await self._tenants.admit(peer.id, lent.resources)
             except Exception as error:
