@@ -87,7 +87,9 @@ class Shown:
 
     session: None = None
     seen: Fingerprint | None = None
+    problem: ConnectionProblem | None = None
     status_written_at: float = 0.0
+    impostor_shown_at: float = -1e9
     called_at: float = 0.0
     network: str | None = None
     name: str = ""
@@ -226,6 +228,7 @@ class Directory:
 
     def set_problem(self, peer: Shown, problem: ConnectionProblem) -> None:
         self.problems.append(problem)
+        peer.problem = problem
 
 
 class AuthenticatorCase(SynchronousTestCase):

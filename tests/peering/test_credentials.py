@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kube.errors import NotFound, from_status
+from liqod.kube.errors import KubeError, NotFound, from_status
 from liqod.kube.resources import NAMESPACES
 from liqod.model.api_url import OwnAddresses
 from liqod.model.ids import ClusterID
@@ -94,12 +94,14 @@ class RenewalTests(SynchronousTestCase):
             session=cast(Any, self.session),
             lending=Lending(lent=Lent(verdict="Accepted")),
         )
+        self.context = context_of(self.clock, {PEER: self.peer})
         self.grants = CredentialIssuer(
-            context_of(self.clock, {PEER: self.peer}),
+            self.context,
             cast(Any, NoForeignClusters()),
             self.room,
             DirectionPolicy("Yes", "Yes"),
         )
+        self.context.changes.known.open()
 
     def look(self) -> float | None:
         after = self.successResultOf(Deferred.fromCoroutine(self.grants.reconcile(PEER)))
@@ -147,6 +149,58 @@ class RenewalTests(SynchronousTestCase):
         )
         self.looking = Deferred.fromCoroutine(self.grants.reconcile(PEER))
         return room
+
+    def test_a_flood_of_verdicts(self) -> None:
+        """One that takes turns, 200 times a second, has rights granted once a second; each time they end at once."""
+        self.grants.startService()
+        self.addCleanup(self.grants.stopService)
+        for number in range(1000):
+            self.peer.lending = self.peer.lending.answered("Refused" if number % 2 else "Accepted", "")
+            self.grants.enqueue(PEER)
+            self.clock.advance(0.005)
+            if number % 2:
+                self.assertEqual(self.room.tenants, {})
+        self.assertLessEqual(self.room.minted, 7)
+        self.assertGreater(self.room.minted, 1)
+        self.peer.lending = self.peer.lending.answered("Accepted", "")
+        self.grants.enqueue(PEER)
+        self.clock.advance(PACE)
+        self.assertEqual(set(self.room.tenants), {PEER})
+
+    def test_a_lender_without_room_is_asked_ever_more_slowly(self) -> None:
+        """The pace of grants does not count what failed as done, which would begin the back-off from its start."""
+        asked: list[float] = []
+
+        async def admit(peer: ClusterID, offered: Mapping[str, str]) -> AccessGrant:
+            asked.append(self.clock.seconds())
+            raise Refusal("NoRoom", "there is none")
+
+        self.patch(self.room, "admit", admit)
+        self.grants.startService()
+        self.addCleanup(self.grants.stopService)
+        self.grants.enqueue(PEER)
+        self.clock.pump([0.1] * 200)
+        self.assertLessEqual(len(asked), 7)
+        self.assertGreater(len(asked), 3)
+
+    def test_rights_that_were_granted_in_part_go_with_the_trust(self) -> None:
+        """Also those of a borrower that was dismissed before, and came back: what failed halfway is not forgotten."""
+        self.look()
+        self.peer.lending = self.peer.lending.answered("Refused", "")
+        self.look()
+        self.assertEqual(self.room.dismissed, [PEER])
+
+        async def admit(peer: ClusterID, offered: Mapping[str, str]) -> AccessGrant:
+            self.room.tenants[peer] = {}
+            raise KubeError("the API server is away")
+
+        self.patch(self.room, "admit", admit)
+        self.clock.advance(PACE)
+        self.peer.lending = self.peer.lending.answered("Accepted", "")
+        self.failureResultOf(Deferred.fromCoroutine(self.grants.reconcile(PEER)), KubeError)
+        self.patch(self.grants, "_directions", DirectionPolicy("No", "No"))
+        self.look()
+        self.assertEqual((self.room.dismissed, self.room.tenants), ([PEER, PEER], {}))
 
     def test_who_is_being_admitted_has_something_here(self) -> None:
         """From the first step of making room until the record tells of it, the peer counts as one that runs here."""

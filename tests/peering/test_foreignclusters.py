@@ -17,11 +17,12 @@ from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.records.unpeering import DISTRUSTED, FINALIZER
 from liqod.model.records.views import Endpoint, ForeignCluster, ForeignClusterStatus
 from liqod.peering.changes import Changes
-from liqod.peering.controller import PeeringContext
+from liqod.peering.controller import PACE, PeeringContext
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
+from liqod.peering.session.lending import Lending
 from liqod.peering.session.lifecycle import UntrustedKeyShown
-from liqod.peering.session.peer import Peer
+from liqod.peering.session.peer import STATUS_BURST, Peer
 from tests.clocks import HostClock
 
 ROME = ClusterID("rome")
@@ -176,6 +177,35 @@ class UrgentTests(SynchronousTestCase):
             else:
                 self.assertGreater(cast(float, self.successResultOf(work)), 9.0)
             self.assertEqual(server.refused, 2 if urgent else 0)
+
+
+class PaceTests(SynchronousTestCase):
+    """How often a pinned peer has its status written."""
+
+    def setUp(self) -> None:
+        self.server = Server(present := record(KEY, finalizers=[FINALIZER]))
+        self.records = records_of(self.server, present)
+        self.peer = stranger()
+
+    def verdict(self, verdict: str) -> float | None:
+        self.peer.lending = Lending().offered({}, 1, 1).answered(verdict, "")
+        return self.successResultOf(Deferred.fromCoroutine(self.records.sync(self.peer)))
+
+    def test_a_flood_of_verdicts(self) -> None:
+        """Two that take turns, 20 times a second for ten seconds: some at once, then one each second, and no other."""
+        for number in range(200):
+            again = self.verdict("Refused" if number % 2 else "Accepted")
+            cast(HostClock, self.records._clock).advance(0.05)
+        self.assertLessEqual(self.server.refused, STATUS_BURST + 10)
+        self.assertLessEqual(cast(float, again), PACE)
+
+    def test_an_offer_is_on_record_before_it_is_sent(self) -> None:
+        """Whatever was written before, a step that waits for its status is not delayed."""
+        for _ in range(STATUS_BURST):
+            self.verdict("Accepted")
+        before = self.server.refused
+        self.failureResultOf(Deferred.fromCoroutine(self.records.sync(self.peer, urgent=True)), Conflict)
+        self.assertEqual(self.server.refused, before + 2)
 
 
 class NoRoomTests(SynchronousTestCase):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import attrs
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -104,3 +105,47 @@ class PaceTests(SynchronousTestCase):
         self.assertTrue(session.established)
         self.ask(session, 1)
         self.assertFalse(session.established)
+
+
+class SlowLender(FakeLender):
+    """A lender that makes a namespace when ``made`` fires."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: Deferred[None] = Deferred()
+
+    async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
+        await self.made
+        return await super().map_namespace(peer, local, remote)
+
+
+class EndTests(SynchronousTestCase):
+    """A request whose namespace is being made when the lender stops lending."""
+
+    def setUp(self) -> None:
+        self.lender, self.beta, self.session = SlowLender(), borrower(BETA), Session()
+        self.responses = NamespaceResponses(
+            self.lender, Tasks(), cast(Any, NoRecords()), DirectionPolicy("Yes", "Yes"), clock=Clock()
+        )
+        self.responses.request_received(self.beta, cast(Any, self.session), MapNamespace(1, "shop", "shop-beta"))
+
+    def answered(self) -> NamespaceMapped:
+        self.lender.made.callback(None)
+        (answer,) = self.session.sent
+        assert isinstance(answer, NamespaceMapped)
+        return answer
+
+    def test_what_was_made_meanwhile_goes(self) -> None:
+        """The rights were revoked, and the namespaces of that time deleted: this one is no exception."""
+        self.beta.lending = self.beta.lending.retracted("TrustWithdrawn").revoked()
+        self.assertEqual((self.answered().reason, self.lender.namespaces), ("NotLending", {}))
+
+    def test_what_was_made_during_a_dismissal_goes(self) -> None:
+        """Where its time to drain was over meanwhile: its verdict is as before, its rights are not."""
+        self.beta.lending = self.beta.lending.revoked()
+        self.assertEqual((self.answered().reason, self.lender.namespaces), ("NotLending", {}))
+
+    def test_a_verdict_that_stands(self) -> None:
+        """While a peer has time to drain its pods, a namespace that may have been there before is not deleted."""
+        self.patch(self.responses, "_directions", DirectionPolicy("No", "No"))
+        self.assertEqual((self.answered().reason, self.lender.namespaces), ("", {(BETA, "shop-beta"): "shop"}))

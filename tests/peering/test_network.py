@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import NetworkSettings, Settings
 from liqod.kube.resources import NETWORKCONFIGS
-from liqod.model.objects.meta import to_dict
+from liqod.kube.writing.merge_patch import apply_merge_patch
+from liqod.model.ids import ClusterID, Key
+from liqod.model.objects.meta import ObjectMeta, to_dict
 from liqod.model.records.network import NetworkConfig, NetworkConfigSpec, NetworkConfigStatus, Subnets, TunnelSide
-from tests.peering.clusters import PairCase, PeerCluster, settings
+from liqod.peering.controller import PACE
+from liqod.peering.exchange.network import SETTLE, NetworkExchange
+from liqod.peering.session.peer import Peer
+from liqod.wire.events import Network, NetworkAck
+from tests.peering.clusters import PairCase, PeerCluster, context_of, settings
 
 ALPHA = TunnelSide(
     pod_cidrs=["10.201.0.0/16", "fd00:1::/48"],
@@ -116,3 +125,55 @@ class ExchangeTests(PairCase):
         record: NetworkConfig = await beta.admin.get(NETWORKCONFIGS, alpha.id, view=NetworkConfig)
         self.assertEqual(record.status, NetworkConfigStatus())
         self.assertEqual(len(alpha.peering.sessions()), 1)
+
+
+class Config:
+    """One NetworkConfig: the API server that has it, and the informer that shows it at once."""
+
+    def __init__(self) -> None:
+        self.kept = NetworkConfig(metadata=ObjectMeta(name="beta"))
+        self.written = 0
+
+    def get(self, key: Key) -> NetworkConfig:
+        return self.kept
+
+    def subscribe(self, subscriber: object) -> Any:
+        return lambda: None
+
+    def when_synced(self) -> Deferred[None]:
+        return succeed(None)
+
+    async def patch(self, resource: Any, name: str, patch: dict[str, Any], **_: Any) -> None:
+        self.written += 1
+        self.kept = msgspec.convert(apply_merge_patch(to_dict(self.kept), patch), NetworkConfig)
+
+
+class PaceTests(SynchronousTestCase):
+    """How often a peer has its network written."""
+
+    def setUp(self) -> None:
+        self.clock, self.config = Clock(), Config()
+        self.peer = Peer(id=ClusterID("beta"), dialer=cast(Any, None), broken_at=0.0)
+        context = context_of(self.clock, {self.peer.id: self.peer}, self.config)
+        self.exchange = NetworkExchange(context, cast(Any, self.config))
+        context.changes.known.open()
+        self.exchange.startService()
+        self.addCleanup(self.exchange.stopService)
+
+    def test_a_flood(self) -> None:
+        """Two networks that take turns, 200 times a second, are written once a second, and the last of them is."""
+        for number in range(1000):
+            self.exchange.event_received(self.peer, Network(["10.1.0.0/16"], "10.2.0.0/16", [], "", 1280 + number % 2))
+            self.clock.advance(0.005)
+        self.assertLessEqual(self.config.written, 7)
+        self.clock.advance(PACE)
+        self.assertEqual(self.config.kept.status.remote.mtu, 1281)
+
+    def test_a_first_exchange(self) -> None:
+        """The answer to our network comes a moment after the peer's own: both are written without delay."""
+        self.exchange.event_received(self.peer, Network(["10.1.0.0/16"], "10.2.0.0/16", [], "", 1280))
+        self.clock.advance(SETTLE)
+        self.exchange.event_received(self.peer, NetworkAck(["10.1.0.0/16"], "10.2.0.0/16"))
+        self.clock.advance(SETTLE)
+        for side in (self.config.kept.status.remote, self.config.kept.status.ack):
+            self.assertEqual(side.external_cidr, "10.2.0.0/16")

@@ -16,10 +16,16 @@ from liqod.fabric.control.records import is_peered
 from liqod.kube.writing.merge_patch import merge_patch
 from liqod.model.objects.meta import Condition, ObjectMeta, find_condition
 from liqod.model.records.offer import PeerUnreachable
-from liqod.model.records.views import AdvertisementStatus, ForeignCluster, ForeignClusterStatus, Lent
+from liqod.model.records.views import (
+    AdvertisementStatus,
+    ForeignCluster,
+    ForeignClusterSpec,
+    ForeignClusterStatus,
+    Lent,
+)
 from liqod.peering.borrowing.virtual_nodes import node_name
 from liqod.peering.records.directions import is_on
-from liqod.peering.records.status import PeerFacts, describe
+from liqod.peering.records.status import PeerFacts, describe, was_authenticated
 from liqod.peering.session.dial import STAGGER, Race
 from liqod.peering.session.liveness import Liveness
 from liqod.peering.session.protocol import PeerConnection
@@ -125,6 +131,23 @@ class PhaseTests(SynchronousTestCase):
         after = describe(attrs.evolve(UP, connected=False, standing=Liveness.LOST), before, NOW)
         condition = find_condition(after.conditions, "Authenticated")
         self.assertEqual(condition.status if condition else "", "True")
+
+    def test_what_proves_a_session(self) -> None:
+        """The condition, or on a pinned record a claim of the ID by another key, which may have replaced it."""
+        table = [
+            ("True", "KeyPinned", True, True),
+            ("True", "KeyPinned", False, True),
+            ("False", "ClusterIDRepetition", True, True),
+            ("False", "ClusterIDRepetition", False, False),
+            ("False", "TrustWithdrawn", True, False),
+            ("Unknown", "NotContacted", True, False),
+        ]
+        for status, reason, pinned, proven in table:
+            condition = Condition(type="Authenticated", status=status, reason=reason)
+            spec = ForeignClusterSpec(cluster_id="rome", fingerprint="sha256:key" if pinned else "")
+            record = ForeignCluster(spec=spec, status=ForeignClusterStatus(conditions=[condition]))
+            self.assertEqual(was_authenticated(record), proven, (status, reason, pinned))
+        self.assertFalse(was_authenticated(ForeignCluster()))
 
 
 class DiffTests(SynchronousTestCase):

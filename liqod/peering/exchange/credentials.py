@@ -146,12 +146,18 @@ class CredentialIssuer(PeerController):
             return None  # enqueued again when there is a session
         now = self._clock.seconds()
         issued = rights.issued
+        # A borrower may change its verdict at any rate: each time its rights are revoked at once, and granted later.
+        if issued is None and (wait := self.begin_write(peer.id)) is not None:
+            return wait
         if issued is None or now >= issued.renewal:
             peer.lending = attrs.evolve(peer.lending, admitting=True)
+            rights.settled = False
             try:
                 grant = await self._tenants.admit(peer.id, lent.resources)
-            except Refusal as refusal:
-                self._trouble(peer, f"cannot make room for the peer: {refusal.message}; tried again within {RETRY} s")
+            except Exception as error:
+                self.nothing_written(peer.id)  # what fails has the back-off of the queue
+                if isinstance(error, Refusal):
+                    self._trouble(peer, f"cannot make room for the peer: {error.message}; tried again within {RETRY} s")
                 raise
             finally:
                 peer.lending = attrs.evolve(peer.lending, admitting=False)

@@ -18,6 +18,7 @@ from liqod.flow.errors import is_expected
 from liqod.flow.tasks import Tasks
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import PeerUnreachable, Refusal
+from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.peering.ports import Tenants
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
@@ -158,7 +159,11 @@ class NamespaceResponses:
             if not leaving and (not lends or peer.lending.verdict != "Accepted"):
                 raise Refusal("NotLending", "we lend nothing to you now: accept an offer of ours first")
             if isinstance(request, MapNamespace):
+                had_rights = bool(peer.lending.namespace)
                 remote = await self._tenants.map_namespace(peer.id, request.local, request.remote)
+                if self._is_revoked(peer, had_rights):
+                    await self._tenants.release_namespace(peer.id, remote)
+                    raise Refusal("NotLending", "we stopped lending to you meanwhile: accept an offer of ours first")
                 self._audit.record(
                     AuditEvent("AccessGranted", "NamespaceGranted", peer=peer.id, object=f"namespace/{remote}")
                 )
@@ -179,3 +184,9 @@ class NamespaceResponses:
                 self._log.failure("granting a namespace to {peer} failed", peer=peer.id)
             return NamespaceMapped(request.request, request.remote, "Internal", "the lender failed; ask again later")
         return NamespaceMapped(request.request, remote)
+
+    def _is_revoked(self, peer: Peer, had_rights: bool) -> bool:
+        """Return whether the rights of a peer ended, or end without time for it to drain its pods."""
+        record = self._records.get(peer.id)
+        untrusted = record is not None and is_trust_withdrawn(record)
+        return untrusted or peer.lending.verdict != "Accepted" or (had_rights and not peer.lending.namespace)

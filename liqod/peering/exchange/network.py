@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 
+from liqod.flow.connections.admission import Bucket
 from liqod.flow.controller import After, Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.errors import NotFound
@@ -20,7 +21,7 @@ from liqod.kube.writing.merge_patch import all_fields
 from liqod.model.ids import ClusterID, Key
 from liqod.model.records.network import NO_TUNNEL_HERE, UNDECIDED, NetworkConfig, Subnets, TunnelSide
 from liqod.peering.changes import Queue
-from liqod.peering.controller import PeerController, PeeringContext
+from liqod.peering.controller import PACE, PeerController, PeeringContext
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.check import plain
@@ -28,17 +29,19 @@ from liqod.wire.events import Event, Network, NetworkAck
 
 SETTLE = 0.02
 """Seconds for which events of a peer are collected into one write."""
-
+BURST: Final = 2
+"""Writes of one peer without ``PACE`` between them: its answer to our network comes just after its own network."""
 
 ANSWER_WITHIN: Final = 60.0
 """Seconds of a session in which a peer tells of its network; from then on one that did not counts as without tunnel."""
 
 
-@attrs.define
+@attrs.define(kw_only=True)
 class _Exchange:
     """The last parameters received from one peer, and those sent to it, with the session.
 
     ``answered_in``: the session of the last answer; ``waits``: the one in which we wait for it, and since when.
+    ``pace`` limits the writes that the peer causes.
     """
 
     remote: TunnelSide | None = None
@@ -46,6 +49,7 @@ class _Exchange:
     answered_in: PeerConnection | None = None
     sent: tuple[PeerConnection, Network | None, NetworkAck | None] | None = None
     waits: tuple[PeerConnection, float] | None = None
+    pace: Bucket = attrs.field(factory=lambda: Bucket(1 / PACE, BURST))
 
     def restart(self) -> None:
         """Send everything again, and do not rely on it that the peer had no tunnel: our record of it is gone."""
@@ -128,6 +132,10 @@ class NetworkExchange(PeerController):
         if exchange.ack is not None and exchange.ack != config.status.ack:
             changes["ack"] = all_fields(exchange.ack)
         if changes:
+            now = self._clock.seconds()
+            if delay := exchange.pace.delay(now):
+                return After(min(delay, wait) if wait is not None and wait > 0 else delay)
+            exchange.pace.take(now)
             # The status is a subresource: a patch of the object itself would leave it as it is.
             try:
                 await self._client.patch(

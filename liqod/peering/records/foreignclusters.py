@@ -311,11 +311,7 @@ class ForeignClusters(PeerController):
         again = max(0.1, until - now) if until is not None else None
         if self._writer.patch(record, status) is None:
             return again
-        # The first key of a stranger is not rate-limited: an administrator waits for it to appear.
-        first_key = status.seen_fingerprint and not record.status.seen_fingerprint
-        settled = record.status.phase and not first_key and not _ends_trust(record, status)
-        throttled = settled and not facts.pinned and not urgent
-        if throttled and (wait := peer.status_written_at + STRANGER_WRITE_INTERVAL - now) > 0:
+        if not urgent and (wait := _begin_write(peer, record, status, now)) > 0:
             return wait
         peer.status_written_at = now
         outcome = await self._writer.write(record, status)
@@ -403,8 +399,20 @@ def _words(fingerprint: str) -> str:
         return ""
 
 
+def _begin_write(peer: Peer, record: ForeignCluster, status: ForeignClusterStatus, now: float) -> float:
+    """Return the seconds until a status that no step waits for may be written; 0 or less: now, and that is counted."""
+    if record.spec.fingerprint:
+        if (delay := peer.status_pace.delay(now)) <= 0:
+            peer.status_pace.take(now)
+        return delay
+    # The first key of a stranger is not rate-limited: an administrator waits for it to appear.
+    first_key = status.seen_fingerprint and not record.status.seen_fingerprint
+    settled = record.status.phase and not first_key and not _ends_trust(record, status)
+    return peer.status_written_at + STRANGER_WRITE_INTERVAL - now if settled else 0.0
+
+
 def _ends_trust(record: ForeignCluster, status: ForeignClusterStatus) -> bool:
-    """Return whether a status ends trust or lending: such a write is never delayed."""
+    """Return whether a status of a stranger ends trust or lending: such a write is never delayed."""
     was, says = (is_true(one.conditions, "Authenticated") for one in (record.status, status))
     return record.status.lent != status.lent or (was and not says)
 

@@ -6,14 +6,17 @@ The result does not depend on the number of attempts, so that an unchanged peeri
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
 from liqod.model.objects.meta import MAX_MESSAGE, Condition, find_condition, set_condition
-from liqod.model.records.views import AdvertisementStatus, Endpoint, ForeignClusterStatus, Lent
+from liqod.model.records.views import AdvertisementStatus, Endpoint, ForeignCluster, ForeignClusterStatus, Lent
 from liqod.peering.session.liveness import Liveness
 
 MAX_ENDPOINTS = 8
+REPEATED_ID: Final = "ClusterIDRepetition"
+"""The reason where another key than the pinned one claimed the peer's ID."""
 
 
 @attrs.frozen(kw_only=True)
@@ -73,6 +76,17 @@ def describe(facts: PeerFacts, before: ForeignClusterStatus, now: str) -> Foreig
     )
 
 
+def was_authenticated(record: ForeignCluster) -> bool:
+    """Return whether there may have been a session with the peer, so that it may rely on the peering.
+
+    A key that merely claims the ID of a pinned peer sets the condition to False too, and disproves nothing.
+    """
+    found = find_condition(record.status.conditions, "Authenticated")
+    if found is None:
+        return False
+    return found.status == "True" or (bool(record.spec.fingerprint) and found.reason == REPEATED_ID)
+
+
 def phase_of(facts: PeerFacts, before: ForeignClusterStatus) -> tuple[str, str, str]:
     """Return phase, reason and message: the furthest step that was reached, or what prevents the next one."""
     if facts.ending:
@@ -101,7 +115,7 @@ def _phase_without_session(facts: PeerFacts, before: ForeignClusterStatus) -> tu
         reason, message = facts.problem
         if facts.retry_within:
             message = f"{message}; {_again(facts)}"
-        return ("Refused" if reason == "ClusterIDRepetition" else "TrustPending"), reason, message
+        return ("Refused" if reason == REPEATED_ID else "TrustPending"), reason, message
     if facts.withdrawn:
         return "TrustPending", *_WITHDRAWN
     why = facts.problem[1] if facts.problem is not None else "there is no session with the peer"

@@ -9,7 +9,6 @@ from liqod.flow.clocks import reactor_time
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import ClusterID, Fingerprint, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
-from liqod.model.objects.meta import is_true
 from liqod.model.objects.node import Node
 from liqod.model.records.invitations import invitation_name
 from liqod.model.records.unpeering import ORDER
@@ -17,6 +16,7 @@ from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNa
 from liqod.model.timestamps import parse_rfc3339
 from liqod.peering.changes import Change
 from liqod.peering.controller import PeeringContext
+from liqod.peering.records.status import was_authenticated
 from liqod.peering.routing.controllers import Controllers, Watches
 from liqod.peering.routing.decision_router import DecisionRouter
 from liqod.peering.session.lending import Lending
@@ -80,7 +80,7 @@ class RecordRouter:
                 peer.lending = Lending(lent=record.status.lent)
             peer.name = peer.name or record.status.cluster_name
         # The status is read once, at the start: later it may be about a key that is no longer trusted.
-        proven = old is None and is_true(record.status.conditions, "Authenticated")
+        proven = old is None and was_authenticated(record)
         self._pin_changed(peer, record)
         ends = record.metadata.deleting
         peer.advance(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 import attrs
 from twisted.internet.defer import DeferredLock
 
+from liqod.flow.connections.admission import Bucket
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import Endpoint, ForeignCluster, Lent
@@ -14,6 +16,9 @@ from liqod.peering.session.dialer import Dialer
 from liqod.peering.session.lending import Lending
 from liqod.peering.session.lifecycle import Action, LifecycleEvent, PeeringState, Unknown, next_state
 from liqod.peering.session.protocol import PeerConnection
+
+STATUS_BURST: Final = 20
+"""Writes of a pinned peer's status at once, then it is one a second: a first peering makes about ten."""
 
 
 @attrs.frozen
@@ -54,7 +59,9 @@ class Peer:
     ``credential``: what it lends to us, and whether its credential is stored, None until the Secret was read.
     ``called_at``: when it last showed an untrusted key; ``sighted_at``: when what discovery shows of it last changed;
     ``network``: where it called from then (``stranger_places``), None if it did not.
-    ``status_written_at``: when its status was last written. ``knows_key``: the newest key of ours that it acknowledged.
+    ``status_written_at``: when its status was last written; ``status_pace`` limits that while its key is pinned.
+    ``impostor_shown_at``: when an Event last named another key that claimed its ID.
+    ``knows_key``: the newest key of ours that it acknowledged.
     """
 
     id: ClusterID
@@ -66,6 +73,8 @@ class Peer:
     state: PeeringState = attrs.field(factory=Unknown)
     seen: Fingerprint | None = None
     status_written_at: float = 0.0
+    status_pace: Bucket = attrs.field(factory=lambda: Bucket(1.0, STATUS_BURST))
+    impostor_shown_at: float = -1e9
     called_at: float = 0.0
     network: str | None = None
     sighted_at: float = 0.0

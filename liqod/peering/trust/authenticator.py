@@ -28,6 +28,7 @@ from liqod.model.records.unpeering import is_trust_withdrawn
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.ports import OwnCluster
 from liqod.peering.records.foreignclusters import STRANGER_WRITE_INTERVAL, ForeignClusters, PendingPin
+from liqod.peering.records.status import REPEATED_ID
 from liqod.peering.records.stranger_places import NAMED
 from liqod.peering.records.tombstones import Tombstones
 from liqod.peering.session.lifecycle import UntrustedKeyShown
@@ -309,11 +310,16 @@ class Authenticator:
             f"another key is pinned for {claimed}: an impostor, or a cluster with a new key; if its administrator says "
             f"that it is right: 'liqodctl trust {claimed} --fingerprint {certificate.fingerprint}'"
         )
-        peer = self._directory.peer(claimed)
-        if peer.session is None:
-            self._directory.set_problem(peer, ConnectionProblem("ClusterIDRepetition", sentence, about_key=True))
-        self._subscriber.key_mismatch(claimed, certificate.fingerprint)
-        return Bye("ClusterIDRepetition", sentence)
+        peer, now = self._directory.peer(claimed), self._clock.seconds()
+        # Anybody can claim the ID, each time with another key: that must not cause writes at the same rate.
+        due = now >= peer.impostor_shown_at + STRANGER_WRITE_INTERVAL
+        shown = peer.problem is not None and peer.problem.reason == REPEATED_ID
+        if peer.session is None and (due or not shown):
+            self._directory.set_problem(peer, ConnectionProblem(REPEATED_ID, sentence, about_key=True))
+        if due:
+            peer.impostor_shown_at = now
+            self._subscriber.key_mismatch(claimed, certificate.fingerprint)
+        return Bye(REPEATED_ID, sentence)
 
     def _refuse_stranger(
         self, connection: PeerConnection, hello: Hello, claimed: ClusterID, certificate: PeerCertificate

@@ -36,13 +36,13 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.errors import Conflict, NotFound
 from liqod.kube.resources import SECRETS
 from liqod.model.ids import ClusterID, Key
-from liqod.model.objects.meta import find_condition
 from liqod.model.records import rotation as names
 from liqod.model.timestamps import from_epoch, parse_rfc3339, rfc3339
 from liqod.peering.changes import Queue, mapped
 from liqod.peering.controller import PeeringContext
 from liqod.peering.ports import OwnCluster
 from liqod.peering.records.foreignclusters import ForeignClusters
+from liqod.peering.records.status import was_authenticated
 from liqod.peering.session.lifecycle import ever_connected
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
@@ -185,8 +185,7 @@ class KeyRotation(Controller[str]):
             peer = self._peers.get(ClusterID(record.metadata.name))
             if peer is None or not record.spec.fingerprint or record.metadata.deleting:
                 continue
-            proven = find_condition(record.status.conditions, "Authenticated")
-            if not ever_connected(peer.state) and (proven is None or proven.status != "True"):
+            if not ever_connected(peer.state) and not was_authenticated(record):
                 continue  # it has never trusted us, so it has no key of ours on record
             session = peer.session
             knows = peer.knows_key or record.status.knows_key
