@@ -246,8 +246,11 @@ class AgainstTests(TestCase):
         for arguments in ([], ["--adopt"]):
             refused = await self.liqodctl("install", *arguments, status=1)
             self.assertIn("Deployment liqo/liqo-controller-manager is Liqo's, and runs", refused.replace("\n  ", " "))
+        for arguments in (["--dry-run"], ["--yes"], ["--yes", "--force"]):
+            self.assertIn("LQ4001", await self.liqodctl("uninstall", *arguments, status=1))
+        self.assertEqual((await self.client.list(CRDS)).items, definitions)
         await self.client.delete(DEPLOYMENTS, "liqo-controller-manager", "liqo")
-        for command in (["install"], ["check", "--pre"]):
+        for command in (["install"], ["check", "--pre"], ["uninstall", "--yes"]):
             refused = (await self.liqodctl(*command, status=1)).replace("\n", " ")
             self.assertRegex(refused, "virtualnodes.offloading.liqo.io +seems to be Liqo's")
         self.assertEqual((await self.client.list(CRDS)).items, definitions)
@@ -265,6 +268,17 @@ class AgainstTests(TestCase):
             [one["metadata"]["name"] for one in (await self.client.list(CRDS)).items],
             ["tenants.authentication.liqo.io"],
         )
+
+    async def test_uninstall_keeps_a_namespace_that_was_there(self) -> None:
+        """A namespace that somebody made before `install` stays, without anything of liqod in it; and that is said."""
+        before = await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        await self.liqodctl("install")
+        output = await self.liqodctl("uninstall", "--yes")
+        self.assertIn("the namespace liqo-system was there before liqod and stays", output.replace("\n  ", " "))
+        self.assertNotIn("removed Namespace liqo-system", output)
+        self.assertIn("removed ServiceAccount liqo-system/liqod", output)
+        after = await self.client.get(NAMESPACES, "liqo-system")
+        self.assertEqual(after["metadata"]["uid"], before["metadata"]["uid"])
 
     async def test_a_runtime_class_of_another_installation(self) -> None:
         """A RuntimeClass of that name that liqod did not make is neither changed nor removed, and said to be there."""

@@ -36,9 +36,10 @@ from liqod.config.schema import Settings
 from liqod.demo.access import client_config
 from liqod.demo.side import settings as side_settings
 from liqod.identity.pairing import Token, read_token
+from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.connection.config import load
-from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, SECRETS, SERVICEACCOUNTS
+from liqod.kube.resources import CRDS, FOREIGNCLUSTERS, NAMESPACES, SECRETS, SERVICEACCOUNTS
 from liqod.model.ids import ClusterID, Fingerprint
 from tests.packaging.test_host import OPT, bare_root, listing_of
 from tests.waiting import becomes
@@ -243,6 +244,20 @@ class LifeTests(UpCase):
         await self.up(self.rome)
         await self.down(self.rome)
         self.assertEqual(self.rome.objects(), objects)
+
+    async def test_down_beside_another_installation(self) -> None:
+        """`down` deletes no definition that another installation has, even with --force, and changes nothing else."""
+        await self.up(self.rome)
+        client = self.rome.session.client
+        name = manifests.definitions()[0]["metadata"]["name"]
+        await client.patch(CRDS, name, {"metadata": {"annotations": {"meta.helm.sh/release-name": "liqo"}}})
+        files, objects = listing_of(self.rome.root), self.rome.objects()
+        for options in ({}, {"force": True}):
+            with self.assertRaises(CliError) as caught:
+                await self.down(self.rome, **options)
+            self.assertIn(f"the CRD {name} is managed by the Helm release liqo", caught.exception.message)
+        self.assertEqual((listing_of(self.rome.root), self.rome.objects()), (files, objects))
+        self.assertEqual(self.rome.services.log, ["start"])
 
     async def test_package(self) -> None:
         """Where a package has the host's files only the kubeconfig is written, and `down` leaves the package's."""

@@ -18,12 +18,14 @@ from liqod.cli.console.session import Session
 from liqod.cli.console.terminal import confirm
 from liqod.cli.console.wait import until
 from liqod.cli.network.plan import leave_host
+from liqod.cli.setup.account import namespace_is_ours
+from liqod.cli.setup.foreign import refuse_foreign
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import lines
 from liqod.cli.setup.host.plan import plan_removal
 from liqod.cli.setup.host.wanted import ROLES, UNITS
 from liqod.cli.setup.install import refuse_peerings, remove_all
-from liqod.cli.setup.up.observe import TargetHost, namespace_is_ours
+from liqod.cli.setup.up.observe import TargetHost
 from liqod.cli.setup.up.plan import DaemonUnit
 from liqod.cli.status.whoami import leader
 from liqod.kube import manifests
@@ -39,6 +41,7 @@ PATIENCE: Final = 60.0
 async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run: bool, yes: bool) -> None:
     """Show what is removed, ask, remove it, and list what was removed. Raises CliError, or KubeError."""
     _refuse_without_rights(place)
+    await refuse_foreign(session)
     services = place.services
     used = [unit for unit in ROLES.values() if services is not None and _is_used(services.look(unit))]
     if not force:
