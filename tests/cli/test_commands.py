@@ -421,6 +421,31 @@ class AgainstTests(TestCase):
         await self.liqodctl("drain", "liqo-milan", "--timeout", "1", "--force")
         self.assertEqual(await self.pods(), {})
 
+    async def test_key_in_files(self) -> None:
+        """Where the settings name files the key is the one in the certificate there; the Secret is never asked for."""
+        await self.liqodctl("install")
+        key, other = (generate(ClusterID("rome-id"), datetime.now(UTC)) for _ in range(2))
+        certificate = self.kubeconfig.with_name("tls.crt")
+        config = self.kubeconfig.with_name("liqod.toml")
+        config.write_text(
+            f'[cluster]\nid = "rome-id"\n[identity]\ncertificate = "{certificate}"\nkey = "/nonexistent/tls.key"\n'
+        )
+        for secret in (None, to_secret(other)):
+            if secret is not None:
+                metadata = {"name": "liqod-identity", "namespace": "liqo-system"}
+                await self.client.create(SECRETS, {"metadata": metadata, "data": secret})
+            certificate.write_bytes(key.certificate_pem)
+            self.assertIn(words(key.fingerprint), await self.liqodctl("discover", "--config", str(config)))
+            created = await self.liqodctl(
+                "token", "create", "--address=192.0.2.1", "-o", "json", "--config", str(config)
+            )
+            self.assertEqual(read_token(json.loads(created)[0]["token"]).fingerprint, key.fingerprint)
+            certificate.unlink()
+            shown = await self.liqodctl("discover", "--config", str(config))
+            self.assertRegex(shown.replace("\n  ", " "), r"rome-id +words: - \(the certificate .*: no such file")
+            refused = await self.liqodctl("token", "create", "--config", str(config), status=1)
+            self.assertRegex(refused, r"LQ2008(.|\n)*no such file")
+
     async def test_tokens(self) -> None:
         """A token is made, shown without its secret, used by the other side, and revoked."""
         self.assertIn("no key yet", await self.liqodctl("token", "create", status=1))

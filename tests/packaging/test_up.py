@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,12 @@ from liqod.cli.setup.up.down import take_down
 from liqod.cli.setup.up.observe import TargetHost
 from liqod.cli.setup.up.plan import DaemonUnit
 from liqod.cli.setup.up.service import UnitState
-from liqod.config.schema import Settings
+from liqod.config.schema import IdentitySettings, Settings
 from liqod.demo.access import client_config
 from liqod.demo.side import settings as side_settings
+from liqod.identity.fingerprint_words import words
 from liqod.identity.pairing import Token, read_token
+from liqod.identity.store import load_or_create
 from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.connection.config import load
@@ -122,7 +125,7 @@ class UpCase(TestCase):
     async def setUp(self) -> None:  # type: ignore[override]
         self.rome = self.world("rome")
 
-    def world(self, name: str) -> World:
+    def world(self, name: str, **sections: Any) -> World:
         """Return a bare host with a bare cluster."""
         root = bare_root(Path(self.mktemp()).absolute())
         cluster = SandboxCluster(REACTOR, name)
@@ -133,7 +136,7 @@ class UpCase(TestCase):
         self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
         settings = side_settings(name, f"{name}-{os.getpid()}")
         listen = f"tcp:{free_port()}:interface=127.0.0.1"
-        settings = replace(settings, peering=replace(settings.peering, listen=listen))
+        settings = replace(settings, peering=replace(settings.peering, listen=listen), **sections)
         session = Session(Options(output="json"), reactor=REACTOR, client=client, settings=settings)
         services = DaemonHere(root, settings)
         self.addCleanup(lambda: Deferred.fromCoroutine(services.stop([])))
@@ -235,6 +238,16 @@ class LifeTests(UpCase):
         peer = await milan.session.client.get(FOREIGNCLUSTERS, token.issuer)
         self.assertEqual(peer["spec"]["fingerprint"], token.fingerprint)
         self.assertEqual(states(await self.up(milan, token))["peering"], "done")
+
+    async def test_key_in_files(self) -> None:
+        """With the cluster's key in files there is no Secret to wait for, and the words are those of the file."""
+        folder = Path(self.mktemp())
+        pair = load_or_create(folder, ClusterID("milan"), datetime.now(UTC))
+        files = IdentitySettings(certificate=str(folder / "tls.crt"), key=str(folder / "tls.key"))
+        milan = self.world("milan", identity=files)
+        document = await self.up(milan, timeout=20.0)
+        self.assertEqual((document["fingerprint"], document["words"]), (pair.fingerprint, words(pair.fingerprint)))
+        self.assertEqual(set(states(await self.up(milan)).values()), {"done"})
 
     async def test_namespace_of_others(self) -> None:
         """A namespace that was there before stays, without anything of liqod in it."""

@@ -101,9 +101,7 @@ async def new_token(session: Session, ttl: timedelta, addresses: Sequence[str] =
     """
     mine = await own_cluster(session)
     if not mine.fingerprint:
-        raise CliError(
-            errors.NO_IDENTITY, "this cluster has no key yet", "start the daemon, which creates it, and try again"
-        )
+        raise mine.missing_key
     port = listening_port(session.settings)
     where = list(addresses) or await daemon_addresses(session)
     try:

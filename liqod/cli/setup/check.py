@@ -224,7 +224,9 @@ async def _daemon(session: Session) -> AsyncIterator[Finding]:
     me = await own_cluster(session)
     if me.fingerprint:
         yield good("Daemon", f"the cluster's key is {me.words}")
-    elif not session.settings.identity.key:
+    elif me.problem:
+        yield warning("Daemon", me.problem, me.missing_key.hint)
+    else:
         yield bad("Daemon", "the cluster has no key", "the daemon creates it at its first start; see its log")
 
 

@@ -118,7 +118,7 @@ async def look(session: Session, place: TargetHost, token: Token | None) -> Obse
         packaged=packaged,
         outdated=f"{UNITS}/{unit}" in changed or _is_outdated(session, place, service),
         service=service,
-        keyed=bool((await own_cluster(session)).fingerprint),
+        keyed=(await own_cluster(session)).has_key,
         invitation=await _invitation(session, token) if token is not None else None,
     )
     return Observation(found, entries, files)
