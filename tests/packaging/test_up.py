@@ -23,6 +23,7 @@ from twisted.internet.task import LoopingCall
 from twisted.trial.unittest import TestCase
 
 from liqod.agent.service import Agent
+from liqod.agent.state import StandingBy
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
@@ -57,7 +58,7 @@ class DaemonHere:
 
     def __init__(self, root: Path, settings: Settings) -> None:
         self._root = root
-        self._settings = settings
+        self.settings = settings
         self.agent: Agent | None = None
         self.log: list[str] = []
         self.broken = False
@@ -81,7 +82,7 @@ class DaemonHere:
             return
         assert not again and self.agent is None
         config = load(str(self._root / KUBECONFIG))
-        self.agent = Agent(REACTOR, self._settings, client_config=config, hostname=socket.gethostname())
+        self.agent = Agent(REACTOR, self.settings, client_config=config, hostname=socket.gethostname())
         self.agent.startService()
         self._since = REACTOR.seconds()
 
@@ -171,6 +172,15 @@ async def fill_tokens(client: Client) -> None:
             answer = await client.create(SERVICEACCOUNTS, request, meta["namespace"], name=name, subresource="token")
             data = {"data": {"token": base64.b64encode(answer["status"]["token"].encode()).decode()}}
             await client.patch(SECRETS, meta["name"], data, meta["namespace"])
+
+
+async def stands_by(agent: Agent | None) -> None:
+    """Wait until a daemon sees that another one leads."""
+
+    async def check() -> bool:
+        return agent is not None and isinstance(agent.state.value, StandingBy)
+
+    await becomes(check, "a daemon that stands by", CEILING)
 
 
 def free_port() -> int:
@@ -271,6 +281,31 @@ class LifeTests(UpCase):
             self.assertIn(f"the CRD {name} is managed by the Helm release liqo", caught.exception.message)
         self.assertEqual((listing_of(self.rome.root), self.rome.objects()), (files, objects))
         self.assertEqual(self.rome.services.log, ["start"])
+
+    async def test_standby_takes_over(self) -> None:
+        """`down` ends where a daemon of another host takes the lease, whatever its name begins with, and says which."""
+        rome = self.rome
+        await self.up(rome)
+        standby = Agent(
+            REACTOR,
+            rome.services.settings,
+            client_config=load(str(rome.root / KUBECONFIG)),
+            hostname=f"{socket.gethostname()}-2",
+        )
+        standby.startService()
+        self.addCleanup(standby.stopService)
+
+        await stands_by(standby)
+        for log in (["start", "stop"], ["start", "stop", "start"]):
+            with self.assertRaises(CliError) as caught:
+                await self.down(rome)
+            self.assertIn(f"the daemon {socket.gethostname()}-2-", caught.exception.message)
+            self.assertEqual(rome.services.log, log)
+            await rome.session.client.get(CRDS, manifests.definitions()[0]["metadata"]["name"])
+            # The second time the other one leads before.
+            if rome.services.agent is None:
+                rome.services.start("liqod.service", again=False)
+                await stands_by(rome.services.agent)
 
     async def test_package(self) -> None:
         """Where a package has the host's files only the kubeconfig is written, and `down` leaves the package's."""

@@ -6,7 +6,6 @@ import base64
 import ipaddress
 import re
 import secrets
-import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -158,7 +157,7 @@ async def daemon_addresses(session: Session) -> list[str]:
         raise CliError(errors.CONFIGURATION, f"where other clusters reach the daemon is not known: {why}", hint)
     address = own_address(session.client.config.server)
     lead = await leader(session)
-    away = lead is not None and not lead.holder.startswith(f"{socket.gethostname()}-")
+    away = lead is not None and not lead.is_here
     if ipaddress.ip_address(address).is_loopback:
         doubt = f"{address} can be reached on this host only"
     elif lead is not None and away:

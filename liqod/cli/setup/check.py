@@ -232,7 +232,7 @@ async def _daemon(session: Session) -> AsyncIterator[Finding]:
 
 async def _ports(session: Session) -> AsyncIterator[Finding]:
     leads = await leader(session)
-    here = leads is not None and leads.holder.startswith(f"{socket.gethostname()}-")
+    here = leads is not None and leads.is_here
     port = next((port for name, port in _listeners(session.settings) if name == "peering.listen"), 0)
     if not here or not port:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,11 @@ class Leader:
     holder: str
     alive: bool
     age: float
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs on this host: a daemon's name is its host's, a dash and a random number."""
+        return self.holder.rpartition("-")[0] == socket.gethostname()
 
 
 async def own_cluster(session: Session) -> ClusterIdentity:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Final
 
 import attrs
 from twisted.internet.defer import TimeoutError as DeferTimeout
+from twisted.internet.task import deferLater
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
@@ -36,6 +36,9 @@ from liqod.model.objects.meta import Object
 
 PATIENCE: Final = 60.0
 """Seconds for the API server to delete the namespace with what is in it."""
+
+TAKEOVER: Final = 1.0
+"""Seconds that a daemon that stands by may take from its request for the lease to being seen as its holder."""
 
 
 async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run: bool, yes: bool) -> None:
@@ -69,6 +72,10 @@ async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run
     removed: list[str] = []
     if services is not None:
         await services.stop(units)
+        if used and not force:
+            # By then a daemon that stands by has asked for the lease once more, with the jitter of its interval.
+            await deferLater(session.reactor, 1.2 * session.settings.leader.retry_interval + TAKEOVER)
+            await _refuse_others(session, used)
         # The host's network before the records that it is derived from.
         removed += [*units, *await leave_host(session)]
     removed += await remove_all(session, keep_namespace=kept)
@@ -96,7 +103,7 @@ async def _refuse_others(session: Session, units: list[str]) -> None:
         leads = await leader(session)
     except NotFound:
         return
-    if leads is None or not leads.alive or (units and leads.holder.startswith(f"{socket.gethostname()}-")):
+    if leads is None or not leads.alive or (units and leads.is_here):
         return
     raise CliError(errors.IN_USE, f"the daemon {leads.holder} is running", "stop it first, or add --force")
 
