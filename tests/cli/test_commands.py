@@ -19,8 +19,11 @@ from twisted.internet.threads import deferToThread
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from liqod.cli.console.errors import CliError
 from liqod.cli.main import cli
 from liqod.cli.peering.token import row_of
+from liqod.cli.setup.host import commands as host
+from liqod.config import load
 from liqod.demo.access import client_config
 from liqod.identity.certs import generate
 from liqod.identity.fingerprint_words import words
@@ -108,6 +111,18 @@ class UsageTests(SynchronousTestCase):
         """Wrong usage ends with status 2."""
         for arguments in (["nonsense"], ["trust"], ["status", "-o", "xml"], ["accept", "x", "--timeout", "0"]):
             self.assertEqual(self.invoke(*arguments)[0], 2, arguments)
+
+    def test_hidden_configuration(self) -> None:
+        """Where the default configuration cannot be looked at that is said; it is not as if there were none."""
+        # Longer than a name may be; a directory without permission for the user fails likewise, but not for root.
+        hidden = f"/{'x' * 300}"
+        self.patch(load, "DEFAULT_PATH", hidden)
+        self.patch(host, "CONFIGURATION", hidden)
+        for arguments in (["install", "--print"], ["install", "--host", "--dry-run"]):
+            error = CliRunner().invoke(cli, arguments).exception
+            assert isinstance(error, CliError), repr(error)
+            self.assertEqual(error.code, "LQ1001")
+            self.assertIn("name too long", error.message)
 
     def test_completion(self) -> None:
         """The completion of each shell is printed."""
