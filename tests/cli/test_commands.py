@@ -6,7 +6,7 @@ import base64
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from click.testing import CliRunner
@@ -14,16 +14,19 @@ from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol
-from twisted.internet.task import deferLater
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.internet.threads import deferToThread
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.cli.console.errors import CliError
+from liqod.cli.console.options import Options
 from liqod.cli.main import cli
 from liqod.cli.peering.token import row_of
+from liqod.cli.setup import check
 from liqod.cli.setup.host import commands as host
 from liqod.config import load
+from liqod.config.schema import DaemonSettings, KubernetesSettings, Settings
 from liqod.demo.access import client_config
 from liqod.identity.certs import generate
 from liqod.identity.fingerprint_words import words
@@ -56,6 +59,7 @@ from liqod.model.records.invitations import ATTEMPTS, EXPIRES, MAX_ATTEMPTS, USE
 from liqod.model.records.unpeering import FINALIZER
 from liqod.model.records.views import ForeignCluster
 from tests.cli.fork_server import warm
+from tests.packaging.test_up import fill_tokens
 
 REACTOR: Any = reactor
 KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint
@@ -148,6 +152,36 @@ class UsageTests(SynchronousTestCase):
             ("RuntimeClass", "liqo"),
         ):
             self.assertIn((kind, name), rest)
+
+
+class DaemonKubeconfigTests(SynchronousTestCase):
+    """Which kubeconfig `check` uses."""
+
+    def setUp(self) -> None:
+        self.unit = Path(self.mktemp()).absolute()
+        self.patch(check, "KUBECONFIGS", {"all": str(self.unit), "network": str(self.unit)})
+
+    def used(
+        self, options: Options, kubeconfig: str = "", role: Literal["all", "network"] = "all"
+    ) -> tuple[str, list[str]]:
+        settings = Settings(kubernetes=KubernetesSettings(kubeconfig=kubeconfig), daemon=DaemonSettings(role=role))
+        options, findings = check.as_daemon(options, settings, {})
+        return options.kubeconfig, [one.verdict for one in findings]
+
+    def test_of_the_unit(self) -> None:
+        """That of the daemon's unit where it can be read and nothing else was named; otherwise a warning."""
+        self.assertEqual(self.used(Options()), ("", ["warning"]))
+        self.unit.touch()
+        self.assertEqual(self.used(Options()), (str(self.unit), []))
+        self.assertEqual(self.used(Options(), role="network"), ("", ["warning"]))
+        self.assertEqual(self.used(Options(kubeconfig="mine")), ("mine", []))
+        self.assertEqual(self.used(Options(context="mine")), ("", []))
+        self.assertEqual(self.used(Options(), "/etc/liqod/other"), ("", []))
+
+    def test_in_a_pod(self) -> None:
+        """In a pod the account is the daemon's."""
+        found = check.as_daemon(Options(), Settings(), {"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
+        self.assertEqual(found, (Options(), []))
 
 
 class TokenRowTests(SynchronousTestCase):
@@ -618,6 +652,20 @@ class AgainstTests(TestCase):
         findings = json.loads((await self.liqodctl("check", "-o", "json", status=1)).rpartition("]")[0] + "]")
         self.assertIn(("Daemon", "good"), {(finding["group"], finding["verdict"]) for finding in findings})
         self.assertNotIn(("CRDs", "bad"), {(finding["group"], finding["verdict"]) for finding in findings})
+
+    async def test_check_as_the_daemon(self) -> None:
+        """check judges the rights of the daemon's account, not the user's, and says where it can only do the latter."""
+        await self.liqodctl("install")
+        output = (await self.liqodctl("check", status=1)).replace("\n    ", " ")
+        self.assertIn("! checked with your kubeconfig, not the daemon's", output)
+        filling = LoopingCall(lambda: Deferred.fromCoroutine(fill_tokens(self.client)))
+        filling.start(0.1)
+        self.addCleanup(filling.stop)
+        daemons = self.kubeconfig.with_name("daemon")
+        await self.liqodctl("install", "--daemon-kubeconfig", str(daemons))
+        output = await self.liqodctl("check", "--kubeconfig", str(daemons), status=1)
+        self.assertNotIn("kubeconfig, not the daemon's", output)
+        self.assertEqual([line for line in output.splitlines() if "forbidden" in line or "LQ1005" in line], [])
 
     async def test_check_pre(self) -> None:
         """check --pre looks at ports that are to be had, and needs no definitions."""
