@@ -24,11 +24,13 @@ from twisted.trial.unittest import TestCase
 
 from liqod.agent.service import Agent
 from liqod.agent.state import StandingBy
+from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
 from liqod.cli.main import cli
 from liqod.cli.peering.token import listening_port
+from liqod.cli.setup.host import apply
 from liqod.cli.setup.up.commands import set_up
 from liqod.cli.setup.up.down import take_down
 from liqod.cli.setup.up.observe import TargetHost
@@ -88,6 +90,8 @@ class DaemonHere:
 
     async def stop(self, units: Sequence[str]) -> None:
         self.log.append("stop")
+        if absent := [unit for unit in units if not (self._root / "etc/systemd/system" / unit).exists()]:
+            raise CliError(errors.HOST, f"systemctl disable --now {absent[0]} failed: it does not exist")
         agent, self.agent = self.agent, None
         if agent is not None:
             await agent.stopService()
@@ -181,6 +185,11 @@ async def stands_by(agent: Agent | None) -> None:
         return agent is not None and isinstance(agent.state.value, StandingBy)
 
     await becomes(check, "a daemon that stands by", CEILING)
+
+
+def no_userdel(*words: str) -> None:
+    """Fail as a program does while another one changes users."""
+    raise CliError(errors.HOST, f"{words[0]} failed: cannot lock /etc/passwd")
 
 
 def free_port() -> int:
@@ -281,6 +290,19 @@ class LifeTests(UpCase):
             self.assertIn(f"the CRD {name} is managed by the Helm release liqo", caught.exception.message)
         self.assertEqual((listing_of(self.rome.root), self.rome.objects()), (files, objects))
         self.assertEqual(self.rome.services.log, ["start"])
+
+    async def test_interrupted_removal(self) -> None:
+        """A removal of files that failed is completed by the next run, which stops no unit that is gone."""
+        rome = self.rome
+        before, objects = listing_of(rome.root), rome.objects()
+        await self.up(rome)
+        failing = self.patch(apply, "_run", no_userdel)
+        with self.assertRaises(CliError):
+            await self.down(rome)
+        self.assertFalse((rome.root / "etc/systemd/system/liqod.service").exists())
+        failing.restore()
+        self.assertIn("the user liqod", (await self.down(rome))["removed"])
+        self.assertEqual((listing_of(rome.root), rome.objects()), (before, objects))
 
     async def test_standby_takes_over(self) -> None:
         """`down` ends where a daemon of another host takes the lease, whatever its name begins with, and says which."""

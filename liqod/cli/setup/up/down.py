@@ -55,7 +55,9 @@ async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run
     observed = apply.observe(place.root, [])
     files = plan_removal(observed)
     written = observed.receipt.entries if observed.receipt and services else {}
-    units = list(dict.fromkeys([*used, *(unit for unit in ROLES.values() if f"{UNITS}/{unit}" in written)]))
+    # A unit whose file an interrupted run has removed is stopped, and systemd knows it no more.
+    there = [unit for unit in ROLES.values() if (path := f"{UNITS}/{unit}") in written and place.at(path).exists()]
+    units = list(dict.fromkeys([*used, *there]))
     steps = [f"stop and disable {unit}, and remove its state" for unit in units]
     steps += [*(f"remove {one}" for one in objects), *lines(files)]
     if not steps:
