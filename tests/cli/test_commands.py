@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tarfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -666,6 +667,20 @@ class AgainstTests(TestCase):
         output = await self.liqodctl("check", "--kubeconfig", str(daemons), status=1)
         self.assertNotIn("kubeconfig, not the daemon's", output)
         self.assertEqual([line for line in output.splitlines() if "forbidden" in line or "LQ1005" in line], [])
+
+    async def test_gather_of_another_namespace(self) -> None:
+        """gather has the lease of the namespace that the settings name."""
+        config = self.kubeconfig.with_name("liqod.toml")
+        config.write_text('[kubernetes]\nnamespace = "infra"\n')
+        await self.liqodctl("install", "--config", str(config))
+        await self.client.create(LEASES, {"metadata": {"name": "liqod"}, "spec": {"holderIdentity": "gw-1"}}, "infra")
+        archive = self.kubeconfig.with_name("archive.tar.gz")
+        await self.liqodctl("gather", "--config", str(config), "--file", str(archive))
+        with tarfile.open(archive) as tar:
+            (member,) = (one for one in tar.getmembers() if "/leases" in one.name)
+            leases = tar.extractfile(member)
+            assert leases is not None
+            self.assertEqual([one["spec"]["holderIdentity"] for one in json.load(leases)], ["gw-1"])
 
     async def test_check_pre(self) -> None:
         """check --pre looks at ports that are to be had, and needs no definitions."""
