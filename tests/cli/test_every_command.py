@@ -33,7 +33,7 @@ from liqod.kube.client import Client
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, LEASES, NAMESPACES, NODES, PODS, SECRETS, VIRTUALNODES
 from liqod.model.ids import ClusterID
 from tests.cli import write_command_tree
-from tests.cli.fork_server import warm
+from tests.cli.fork_server import ROOT, warm
 
 REACTOR: Any = reactor
 KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint
@@ -415,6 +415,30 @@ class ImportTests(SynchronousTestCase):
             self.assertTrue(done.stdout)
             heavy = {"twisted", "kubernetes", "OpenSSL", "cryptography", "msgspec", "yaml", "zeroconf"}
             self.assertEqual(heavy & set(done.stderr.split()), set(), argv)
+
+
+class ClosedStreamTests(SynchronousTestCase):
+    """A standard stream that was closed before, as a service manager may leave it."""
+
+    def test_closed(self) -> None:
+        """What would be printed there is lost, and nothing can be read: neither is a defect."""
+        for command, status in (
+            ("version >&-", 0),
+            ("version 2>&-", 0),
+            ("version <&- >&- 2>&-", 0),
+            ("nonsense 2>&-", 2),
+            ("peer - <&-", 2),
+        ):
+            done = subprocess.run(
+                ["/bin/sh", "-c", f"{sys.executable} -m liqod.cli {command}"],
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.assertEqual(done.returncode, status, (command, done.stderr))
+            self.assertNotIn("Traceback", done.stderr, command)
+            self.assertNotIn("LQ9001", done.stderr, command)
 
 
 class UsageTests(EveryCase):

@@ -6,15 +6,20 @@ import io
 import json
 import tarfile
 from datetime import UTC, datetime
+from fnmatch import fnmatch
 from typing import Any
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.internet import reactor
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from liqod.cli.setup.gather import MOST_BYTES, Archive, settings_text, summary
+from liqod.cli.setup.gather import HOST, MOST_BYTES, Archive, command_output, settings_text, summary
+from liqod.cli.setup.host.wanted import ROLES
 from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
+from liqod.fabric.agent.kernel import host
 from liqod.kube import manifests
 from liqod.model.diagnosis.cluster import ClusterRecords
 
+REACTOR: Any = reactor
 SECRETS = (
     "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg\n-----END PRIVATE KEY-----",
     "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJlLWlzLWhlcmU",
@@ -85,6 +90,35 @@ class RedactionTests(SynchronousTestCase):
         """Of the settings only numbers and switches are kept."""
         text = settings_text({"peering": {"autojoin": True, "port": 5, "key": HIDDEN, "listen": [HIDDEN]}})
         self.assertEqual(json.loads(text), {"peering": {"autojoin": True, "port": 5}})
+
+
+class HostTests(TestCase):
+    """What is gathered from the host."""
+
+    timeout = 10
+
+    async def test_slow_program(self) -> None:
+        """A program that does not end is killed, and that is noted."""
+        self.patch(host, "DEADLINE", 0.2)
+        archive = Archive("one")
+        text = await command_output(host.HostKernel(REACTOR), archive, "slow", ("sleep", "3600"))
+        self.assertEqual((text, archive.omitted), ("", {"host/slow: sleep 3600 took longer than 0.2 s and was killed"}))
+
+    async def test_missing_program(self) -> None:
+        """A program that is not there is noted; the errors of one that fails are kept."""
+        archive, kernel = Archive("one"), host.HostKernel(REACTOR)
+        self.assertEqual(await command_output(kernel, archive, "none", ("no-such-program",)), "")
+        self.assertEqual(archive.omitted, {"host/none: the program no-such-program is not installed; install it"})
+        failed = await command_output(kernel, archive, "failed", ("ls", "/nonexistent", "/dev/null"))
+        self.assertIn("/dev/null\n", failed)
+        self.assertIn("No such file", failed)
+
+    def test_units(self) -> None:
+        """Log and state are those of each unit of ours, whatever roles the host has."""
+        commands = dict(HOST)
+        for unit in [*ROLES.values(), "liqod-tunnel@all.service"]:
+            for name in ("log", "service"):
+                self.assertTrue(any(fnmatch(unit, word) for word in commands[name][1:]), (name, unit))
 
 
 class ArchiveTests(SynchronousTestCase):

@@ -91,6 +91,24 @@ class InstallTests(HostCase):
         self.assertEqual(os.readlink(self.root / "usr/local/bin/kubectl-liqod"), "/opt/liqod/bin/kubectl-liqod")
         self.assertEqual(stat.S_IMODE((self.root / RECEIPT.lstrip("/")).stat().st_mode), 0o644)
 
+    def test_umask(self) -> None:
+        """Whatever the administrator's umask is, the daemon's user may enter each directory that was made."""
+        shutil.rmtree(self.root / "etc/systemd")
+        before = os.umask(0o077)
+        try:
+            self.install()
+        finally:
+            os.umask(before)
+        for directory in ("etc/liqod", "etc/systemd", "etc/systemd/system", "etc/sysusers.d"):
+            self.assertEqual(stat.S_IMODE((self.root / directory).stat().st_mode), 0o755, directory)
+
+    def test_umask_of_others(self) -> None:
+        """A directory that was there before keeps its mode, at each run."""
+        (self.root / "etc/liqod").mkdir(mode=0o750)
+        for _ in range(2):
+            self.install()
+            self.assertEqual(stat.S_IMODE((self.root / "etc/liqod").stat().st_mode), 0o750)
+
     def test_other_environment(self) -> None:
         """The unit names the environment that was installed from."""
         install_host(Output(Options()), cli, root=self.root, dry_run=False, prefix="/srv/elsewhere")

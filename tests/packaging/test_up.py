@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +23,29 @@ from twisted.internet.task import LoopingCall
 from twisted.trial.unittest import TestCase
 
 from liqod.agent.service import Agent
+from liqod.agent.state import StandingBy
+from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
 from liqod.cli.main import cli
 from liqod.cli.peering.token import listening_port
+from liqod.cli.setup.host import apply
 from liqod.cli.setup.up.commands import set_up
 from liqod.cli.setup.up.down import take_down
 from liqod.cli.setup.up.observe import TargetHost
 from liqod.cli.setup.up.plan import DaemonUnit
 from liqod.cli.setup.up.service import UnitState
-from liqod.config.schema import Settings
+from liqod.config.schema import IdentitySettings, Settings
 from liqod.demo.access import client_config
 from liqod.demo.side import settings as side_settings
+from liqod.identity.fingerprint_words import words
 from liqod.identity.pairing import Token, read_token
+from liqod.identity.store import load_or_create
+from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.connection.config import load
-from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, SECRETS, SERVICEACCOUNTS
+from liqod.kube.resources import CRDS, FOREIGNCLUSTERS, NAMESPACES, SECRETS, SERVICEACCOUNTS
 from liqod.model.ids import ClusterID, Fingerprint
 from tests.packaging.test_host import OPT, bare_root, listing_of
 from tests.waiting import becomes
@@ -53,7 +60,7 @@ class DaemonHere:
 
     def __init__(self, root: Path, settings: Settings) -> None:
         self._root = root
-        self._settings = settings
+        self.settings = settings
         self.agent: Agent | None = None
         self.log: list[str] = []
         self.broken = False
@@ -77,12 +84,14 @@ class DaemonHere:
             return
         assert not again and self.agent is None
         config = load(str(self._root / KUBECONFIG))
-        self.agent = Agent(REACTOR, self._settings, client_config=config, hostname=socket.gethostname())
+        self.agent = Agent(REACTOR, self.settings, client_config=config, hostname=socket.gethostname())
         self.agent.startService()
         self._since = REACTOR.seconds()
 
     async def stop(self, units: Sequence[str]) -> None:
         self.log.append("stop")
+        if absent := [unit for unit in units if not (self._root / "etc/systemd/system" / unit).exists()]:
+            raise CliError(errors.HOST, f"systemctl disable --now {absent[0]} failed: it does not exist")
         agent, self.agent = self.agent, None
         if agent is not None:
             await agent.stopService()
@@ -121,7 +130,7 @@ class UpCase(TestCase):
     async def setUp(self) -> None:  # type: ignore[override]
         self.rome = self.world("rome")
 
-    def world(self, name: str) -> World:
+    def world(self, name: str, **sections: Any) -> World:
         """Return a bare host with a bare cluster."""
         root = bare_root(Path(self.mktemp()).absolute())
         cluster = SandboxCluster(REACTOR, name)
@@ -132,7 +141,7 @@ class UpCase(TestCase):
         self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
         settings = side_settings(name, f"{name}-{os.getpid()}")
         listen = f"tcp:{free_port()}:interface=127.0.0.1"
-        settings = replace(settings, peering=replace(settings.peering, listen=listen))
+        settings = replace(settings, peering=replace(settings.peering, listen=listen), **sections)
         session = Session(Options(output="json"), reactor=REACTOR, client=client, settings=settings)
         services = DaemonHere(root, settings)
         self.addCleanup(lambda: Deferred.fromCoroutine(services.stop([])))
@@ -167,6 +176,20 @@ async def fill_tokens(client: Client) -> None:
             answer = await client.create(SERVICEACCOUNTS, request, meta["namespace"], name=name, subresource="token")
             data = {"data": {"token": base64.b64encode(answer["status"]["token"].encode()).decode()}}
             await client.patch(SECRETS, meta["name"], data, meta["namespace"])
+
+
+async def stands_by(agent: Agent | None) -> None:
+    """Wait until a daemon sees that another one leads."""
+
+    async def check() -> bool:
+        return agent is not None and isinstance(agent.state.value, StandingBy)
+
+    await becomes(check, "a daemon that stands by", CEILING)
+
+
+def no_userdel(*words: str) -> None:
+    """Fail as a program does while another one changes users."""
+    raise CliError(errors.HOST, f"{words[0]} failed: cannot lock /etc/passwd")
 
 
 def free_port() -> int:
@@ -235,6 +258,16 @@ class LifeTests(UpCase):
         self.assertEqual(peer["spec"]["fingerprint"], token.fingerprint)
         self.assertEqual(states(await self.up(milan, token))["peering"], "done")
 
+    async def test_key_in_files(self) -> None:
+        """With the cluster's key in files there is no Secret to wait for, and the words are those of the file."""
+        folder = Path(self.mktemp())
+        pair = load_or_create(folder, ClusterID("milan"), datetime.now(UTC))
+        files = IdentitySettings(certificate=str(folder / "tls.crt"), key=str(folder / "tls.key"))
+        milan = self.world("milan", identity=files)
+        document = await self.up(milan, timeout=20.0)
+        self.assertEqual((document["fingerprint"], document["words"]), (pair.fingerprint, words(pair.fingerprint)))
+        self.assertEqual(set(states(await self.up(milan)).values()), {"done"})
+
     async def test_namespace_of_others(self) -> None:
         """A namespace that was there before stays, without anything of liqod in it."""
         await self.rome.session.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
@@ -243,6 +276,58 @@ class LifeTests(UpCase):
         await self.up(self.rome)
         await self.down(self.rome)
         self.assertEqual(self.rome.objects(), objects)
+
+    async def test_down_beside_another_installation(self) -> None:
+        """`down` deletes no definition that another installation has, even with --force, and changes nothing else."""
+        await self.up(self.rome)
+        client = self.rome.session.client
+        name = manifests.definitions()[0]["metadata"]["name"]
+        await client.patch(CRDS, name, {"metadata": {"annotations": {"meta.helm.sh/release-name": "liqo"}}})
+        files, objects = listing_of(self.rome.root), self.rome.objects()
+        for options in ({}, {"force": True}):
+            with self.assertRaises(CliError) as caught:
+                await self.down(self.rome, **options)
+            self.assertIn(f"the CRD {name} is managed by the Helm release liqo", caught.exception.message)
+        self.assertEqual((listing_of(self.rome.root), self.rome.objects()), (files, objects))
+        self.assertEqual(self.rome.services.log, ["start"])
+
+    async def test_interrupted_removal(self) -> None:
+        """A removal of files that failed is completed by the next run, which stops no unit that is gone."""
+        rome = self.rome
+        before, objects = listing_of(rome.root), rome.objects()
+        await self.up(rome)
+        failing = self.patch(apply, "_run", no_userdel)
+        with self.assertRaises(CliError):
+            await self.down(rome)
+        self.assertFalse((rome.root / "etc/systemd/system/liqod.service").exists())
+        failing.restore()
+        self.assertIn("the user liqod", (await self.down(rome))["removed"])
+        self.assertEqual((listing_of(rome.root), rome.objects()), (before, objects))
+
+    async def test_standby_takes_over(self) -> None:
+        """`down` ends where a daemon of another host takes the lease, whatever its name begins with, and says which."""
+        rome = self.rome
+        await self.up(rome)
+        standby = Agent(
+            REACTOR,
+            rome.services.settings,
+            client_config=load(str(rome.root / KUBECONFIG)),
+            hostname=f"{socket.gethostname()}-2",
+        )
+        standby.startService()
+        self.addCleanup(standby.stopService)
+
+        await stands_by(standby)
+        for log in (["start", "stop"], ["start", "stop", "start"]):
+            with self.assertRaises(CliError) as caught:
+                await self.down(rome)
+            self.assertIn(f"the daemon {socket.gethostname()}-2-", caught.exception.message)
+            self.assertEqual(rome.services.log, log)
+            await rome.session.client.get(CRDS, manifests.definitions()[0]["metadata"]["name"])
+            # The second time the other one leads before.
+            if rome.services.agent is None:
+                rome.services.start("liqod.service", again=False)
+                await stands_by(rome.services.agent)
 
     async def test_package(self) -> None:
         """Where a package has the host's files only the kubeconfig is written, and `down` leaves the package's."""

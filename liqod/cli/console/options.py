@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable
@@ -43,7 +44,11 @@ class Options:
         """Return the settings; without --config, a missing default file means default settings. Raises CliError."""
         from liqod.config.load import DEFAULT_PATH, SettingsError, load
 
-        path = self.config or (DEFAULT_PATH if Path(DEFAULT_PATH).exists() else "")
+        path = self.config or DEFAULT_PATH
+        if not self.config:
+            # A file that cannot be looked at is there, or may be; ``load`` says why it cannot be read.
+            with contextlib.suppress(OSError):
+                path = DEFAULT_PATH if Path(DEFAULT_PATH).exists() else ""
         try:
             return load(path, os.environ, look_at_files=look_at_files)
         except SettingsError as error:

@@ -8,6 +8,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final, TextIO
 
 import click
@@ -21,7 +22,13 @@ DEFAULT_WIDTH: Final = 80
 
 
 def prepare() -> None:
-    """Make the standard streams accept every character: what a locale cannot show becomes "?"."""
+    """Make the standard streams accept every character: what a locale cannot show becomes "?".
+
+    One that is closed, which Python has as None (``sys.stdout``), becomes the null device.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]

@@ -36,9 +36,7 @@ def dns_records(options: Options, domain: str, host: str, addresses: tuple[str, 
     async def work(session: Session) -> None:
         mine = await own_cluster(session)
         if not mine.fingerprint:
-            raise CliError(
-                errors.NO_IDENTITY, "this cluster has no key yet", "start the daemon, which creates it, and try again"
-            )
+            raise mine.missing_key
         settings = session.settings
         me = Announcement(mine.cluster_id, settings.cluster.name, mine.fingerprint, listening_port(settings))
         where = addresses or tuple(settings.peering.advertise_addresses)

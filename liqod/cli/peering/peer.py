@@ -88,6 +88,8 @@ def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
         session.say(f"  words  {spoken}")
         if mine.words:
             session.say(f"this cluster's own words are {mine.words}")
+        elif mine.problem:
+            session.say(mine.problem, "yellow")
         session.say(f"compare both with the other admin, then: liqodctl trust {found.cluster_id} --words '...'")
         result = {"peer": found.cluster_id, "name": "", "addresses": [address], "connected": False}
         session.publish({**result, "fingerprint": found.fingerprint, "words": spoken, "trusted": False})

@@ -6,7 +6,6 @@ import base64
 import ipaddress
 import re
 import secrets
-import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -101,9 +100,7 @@ async def new_token(session: Session, ttl: timedelta, addresses: Sequence[str] =
     """
     mine = await own_cluster(session)
     if not mine.fingerprint:
-        raise CliError(
-            errors.NO_IDENTITY, "this cluster has no key yet", "start the daemon, which creates it, and try again"
-        )
+        raise mine.missing_key
     port = listening_port(session.settings)
     where = list(addresses) or await daemon_addresses(session)
     try:
@@ -160,7 +157,7 @@ async def daemon_addresses(session: Session) -> list[str]:
         raise CliError(errors.CONFIGURATION, f"where other clusters reach the daemon is not known: {why}", hint)
     address = own_address(session.client.config.server)
     lead = await leader(session)
-    away = lead is not None and not lead.holder.startswith(f"{socket.gethostname()}-")
+    away = lead is not None and not lead.is_here
     if ipaddress.ip_address(address).is_loopback:
         doubt = f"{address} can be reached on this host only"
     elif lead is not None and away:

@@ -103,6 +103,15 @@ async def installed(session: Session) -> list[tuple[Resource, str, str]]:
     ]
 
 
+async def namespace_is_ours(session: Session) -> bool:
+    """Return whether liqod's namespace was made by `install`; one that was there before stays."""
+    try:
+        there = await session.client.get(NAMESPACES, session.settings.kubernetes.namespace, view=Object)
+    except NotFound:
+        return True
+    return account.LABELS.items() <= there.metadata.labels.items()
+
+
 async def own_objects(session: Session) -> list[tuple[Resource, str]]:
     """Return what the daemon keeps in its own namespace, by kind and name, whether or not it is there.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+import attrs
 import click
 import msgspec
 from twisted.internet.endpoints import HostnameEndpoint
@@ -25,6 +27,7 @@ from liqod.cli.console.session import Output, Session, client_config
 from liqod.cli.network.plan import host_findings
 from liqod.cli.setup.definitions import definitions
 from liqod.cli.setup.foreign import foreign_findings
+from liqod.cli.setup.host.wanted import KUBECONFIGS
 from liqod.cli.setup.in_cluster_names import in_cluster_names
 from liqod.cli.status.facts import as_finding
 from liqod.cli.status.own_facts import fact_findings, own_facts
@@ -73,6 +76,8 @@ def check(options: Options, pre: bool) -> None:
     try:
         # With --pre the configuration may name the kubeconfig that `install` will write.
         settings = options.settings(look_at_files=not pre)
+        if not pre:
+            options, findings = as_daemon(options, settings, os.environ)
         config = client_config(options, settings, as_daemon=not pre)
     except CliError as error:
         findings.append(bad("Configuration", f"{error.code}: {error.message}", error.hint))
@@ -91,6 +96,22 @@ def check(options: Options, pre: bool) -> None:
     Output(options).report(findings)
     if failed(findings):
         raise CliError(errors.CHECK, "some checks failed", "follow the hints above")
+
+
+def as_daemon(options: Options, settings: Settings, environ: Mapping[str, str]) -> tuple[Options, list[Finding]]:
+    """Return options with the kubeconfig of the daemon's unit, or a warning where this user cannot read it.
+
+    They stay as they are where a kubeconfig is named by them or the settings, and in a pod.
+    """
+    named = options.kubeconfig or options.context or settings.kubernetes.kubeconfig
+    if named or environ.get("KUBERNETES_SERVICE_HOST"):
+        return options, []
+    file = KUBECONFIGS[settings.daemon.role]
+    # The accounts of the other roles may not look at what is checked besides their rights.
+    if settings.daemon.role in ("all", "control") and os.access(file, os.R_OK):
+        return attrs.evolve(options, kubeconfig=file), []
+    hint = f"the daemon's own is {file}; --kubeconfig names the one to check with"
+    return options, [warning("Configuration", "checked with your kubeconfig, not the daemon's", hint)]
 
 
 async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
@@ -224,13 +245,15 @@ async def _daemon(session: Session) -> AsyncIterator[Finding]:
     me = await own_cluster(session)
     if me.fingerprint:
         yield good("Daemon", f"the cluster's key is {me.words}")
-    elif not session.settings.identity.key:
+    elif me.problem:
+        yield warning("Daemon", me.problem, me.missing_key.hint)
+    else:
         yield bad("Daemon", "the cluster has no key", "the daemon creates it at its first start; see its log")
 
 
 async def _ports(session: Session) -> AsyncIterator[Finding]:
     leads = await leader(session)
-    here = leads is not None and leads.holder.startswith(f"{socket.gethostname()}-")
+    here = leads is not None and leads.is_here
     port = next((port for name, port in _listeners(session.settings) if name == "peering.listen"), 0)
     if not here or not port:
         return

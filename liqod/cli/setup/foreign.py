@@ -144,12 +144,7 @@ async def settle_foreign(session: Session, *, adopt: bool) -> AsyncIterator[str]
     Yields a line for each object that was marked. What runs is refused in any case, before anything was written.
     """
     found = await foreign(session)
-    refused = [one for one in found if one.obstacle or not adopt]
-    if refused:
-        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-        raise CliError(
-            errors.IN_USE, f"{refused[0].text}{more}: another installation uses the same names", refused[0].hint
-        )
+    _refuse([one for one in found if one.obstacle or not adopt])
     for one in found:
         labels = {MANAGED_BY: FIELD_MANAGER}
         if one.resource == STORAGECLASSES:
@@ -157,6 +152,19 @@ async def settle_foreign(session: Session, *, adopt: bool) -> AsyncIterator[str]
         patch = {"metadata": {"labels": labels, "annotations": {RELEASE: None, RELEASE_NAMESPACE: None}}}
         await session.client.patch(one.resource, one.name, patch, view=None)
         yield f"{one.resource.kind} {one.name}: taken over, it is liqod's now"
+
+
+async def refuse_foreign(session: Session) -> None:
+    """Raise CliError where another installation has our definitions, or runs: its objects look like ours."""
+    # The storage class is removed by its label alone.
+    _refuse([one for one in await foreign(session) if one.resource != STORAGECLASSES])
+
+
+def _refuse(found: Sequence[Foreign]) -> None:
+    if not found:
+        return
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    raise CliError(errors.IN_USE, f"{found[0].text}{more}: another installation uses the same names", found[0].hint)
 
 
 async def foreign_findings(session: Session) -> AsyncIterator[Finding]:

@@ -15,7 +15,6 @@ from typing import Any, Final
 import attrs
 import click
 import msgspec
-from twisted.internet.utils import getProcessOutput
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
@@ -26,6 +25,7 @@ from liqod.cli.main import own_version
 from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
 from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.peers import status_rows
+from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import (
     ADVERTISEMENTS,
@@ -50,21 +50,21 @@ MOST_OBJECTS: Final = 2000
 """Objects of one kind that are kept."""
 MOST_BYTES: Final = 4 << 20
 """Bytes of one file before compression; with 20 files the archive stays far below 20 MB."""
-KINDS: Final[Sequence[tuple[Resource, str, str]]] = (
-    (FOREIGNCLUSTERS, "", ""),
-    (ADVERTISEMENTS, "", ""),
-    (VIRTUALNODES, "", ""),
-    (NATTINGTABLES, "", ""),
-    (NAMESPACEOFFLOADINGS, "", ""),
-    (NETWORKCONFIGS, "", ""),
-    (TUNNELENDPOINTS, "", ""),
-    (SEARCHDOMAINS, "", ""),
-    (SHADOWPODS, "", ""),
-    (NODES, "", f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),
-    (LEASES, "liqo-system", ""),
-    (EVENTS, "", ""),
+KINDS: Final[Sequence[tuple[Resource, str]]] = (
+    (FOREIGNCLUSTERS, ""),
+    (ADVERTISEMENTS, ""),
+    (VIRTUALNODES, ""),
+    (NATTINGTABLES, ""),
+    (NAMESPACEOFFLOADINGS, ""),
+    (NETWORKCONFIGS, ""),
+    (TUNNELENDPOINTS, ""),
+    (SEARCHDOMAINS, ""),
+    (SHADOWPODS, ""),
+    (NODES, f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}"),
+    (LEASES, ""),
+    (EVENTS, ""),
 )
-"""What is gathered from the cluster, with a namespace and a label selector."""
+"""What is gathered from the cluster, with a label selector; leases are those of our namespace."""
 NEVER: Final = (
     "Secrets, ConfigMaps and every other kind that is not in the archive",
     "labels and annotations of all objects",
@@ -123,12 +123,13 @@ def gather(options: Options, path: str) -> None:
         target = Path(path or f"{archive.name}.tar.gz")
         facts = await cluster_records(session)
         archive.add("SUMMARY.md", summary(facts, now))
-        for resource, namespace, labels in KINDS:
-            await _objects(session, archive, resource, namespace, labels)
+        for resource, labels in KINDS:
+            await _objects(session, archive, resource, labels)
         await _pods(session, archive, facts)
         archive.add("settings.json", settings_text(msgspec.to_builtins(session.settings)))
+        kernel = HostKernel(session.reactor)
         for name, command in HOST:
-            archive.add(f"host/{name}.txt", await _command(archive, name, command))
+            archive.add(f"host/{name}.txt", await command_output(kernel, archive, name, command))
         archive.add("LEFT-OUT.txt", "\n".join([*NEVER, "", *sorted(archive.omitted)]) + "\n")
         write(target, archive.close())
         size = target.stat().st_size  # noqa: ASYNC240
@@ -141,8 +142,8 @@ def gather(options: Options, path: str) -> None:
 
 
 HOST: Final = (
-    ("log", ("journalctl", "-u", "liqod", "--no-pager", "-n", "5000", "-o", "short-iso")),
-    ("service", ("systemctl", "status", "liqod", "--no-pager", "-n", "0")),
+    ("log", ("journalctl", "-u", "liqod*", "--no-pager", "-n", "5000", "-o", "short-iso")),
+    ("service", ("systemctl", "status", "liqod*", "--no-pager", "-n", "0")),
     ("links", ("ip", "-details", "link", "show", "type", "wireguard")),
     ("routes", ("ip", "route", "show", "table", "18952")),
     ("kernel", ("uname", "-srm")),
@@ -174,7 +175,8 @@ def summary(facts: ClusterRecords, now: datetime) -> str:
     return scrubbed("\n".join(lines) + "\n")
 
 
-async def _objects(session: Session, archive: Archive, resource: Resource, namespace: str, labels: str) -> None:
+async def _objects(session: Session, archive: Archive, resource: Resource, labels: str) -> None:
+    namespace = session.settings.kubernetes.namespace if resource == LEASES else ""
     try:
         found: list[dict[str, Any]] = (await session.client.list(resource, namespace, labels=labels)).items
     except KubeError as error:
@@ -216,22 +218,14 @@ def settings_text(settings: dict[str, Any]) -> str:
     return json.dumps(kept, indent=1) + "\n"
 
 
-async def _command(archive: Archive, name: str, command: Sequence[str]) -> str:
-    for folder in ("/usr/bin", "/bin", "/usr/sbin", "/sbin"):
-        program = f"{folder}/{command[0]}"
-        if os.access(program, os.X_OK):
-            break
-    else:
-        archive.omitted.add(f"host/{name}: {command[0]} is not installed")
-        return ""
+async def command_output(kernel: Kernel, archive: Archive, name: str, command: Sequence[str]) -> str:
+    """Return what a command of the host prints, scrubbed; one that cannot be run, or does not end, is noted."""
     try:
-        output = await getProcessOutput(
-            program, command[1:], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, errortoo=True
-        )
-    except Exception as error:
-        archive.omitted.add(f"host/{name}: {type(error).__name__}")
+        done = await kernel.run(command)
+    except KernelError as error:
+        archive.omitted.add(f"host/{name}: {error}")
         return ""
-    return scrubbed(output.decode("utf-8", "replace"))
+    return scrubbed(done.out + done.err)
 
 
 def write(target: Path, data: bytes) -> None:

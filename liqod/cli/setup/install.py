@@ -24,13 +24,14 @@ from liqod.cli.setup.account import (
     ensure_account,
     installed,
     kubeconfig,
+    namespace_is_ours,
     own_objects,
     storage_namespace,
     storage_objects,
     token_of,
     write_private,
 )
-from liqod.cli.setup.foreign import settle_foreign
+from liqod.cli.setup.foreign import refuse_foreign, settle_foreign
 from liqod.cli.setup.host.commands import (
     host_options,
     install_host,
@@ -315,6 +316,7 @@ def uninstall(
         if this_host:
             _show_removed(session, await leave_host(session), "nothing of liqod was found on this host")
             return
+        await refuse_foreign(session)
         if dry_run:
             await refuse_peerings(session)
             session.say("no peerings are left; nothing was removed")
@@ -323,8 +325,11 @@ def uninstall(
         await _refuse_if_in_use(session, force)
         if not yes:
             confirm("Remove liqod, its records and the cluster's key from this cluster?")
+        kept = keep_namespace or not await namespace_is_ours(session)
         # The host first: its configuration is derived from the records, so a retry needs them.
-        receipt = [*await leave_host(session), *await remove_all(session, keep_namespace=keep_namespace)]
+        receipt = [*await leave_host(session), *await remove_all(session, keep_namespace=kept)]
+        if kept and not keep_namespace:
+            session.say(f"the namespace {session.settings.kubernetes.namespace} was there before liqod and stays")
         _show_removed(session, receipt, "nothing of liqod was found")
 
     in_cluster(options, work)

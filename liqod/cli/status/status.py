@@ -204,7 +204,8 @@ def discover(options: Options, listen: float | None, watch: bool) -> None:
                 rows += await browse(session, listen, {me.cluster_id, *(row["id"] for row in rows)})
             if watch and terminal.width() is not None:
                 terminal.clear_screen()
-            session.say(f"this cluster: {me.cluster_id}  words: {me.words or '- (no key yet: start the daemon)'}")
+            why = me.problem or "no key yet: start the daemon"
+            session.say(f"this cluster: {me.cluster_id}  words: {me.words or f'- ({why})'}")
             columns = DISCOVER_WIDE if options.output == "wide" else DISCOVER_COLUMNS
             session.show(rows, columns, beneath=["words", "addresses"], empty="no other cluster was discovered")
             if not watch:

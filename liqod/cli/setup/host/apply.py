@@ -72,7 +72,11 @@ def install(root: Path, entries: Sequence[HostFile], plan: HostPlan) -> None:
     """Carry out a plan for an installation, all but ``save_receipt`` at its end. Raises CliError."""
     try:
         for directory in plan.receipt.directories:
-            _at(root, directory).mkdir(mode=0o755, exist_ok=True)
+            path = _at(root, directory)
+            if not path.is_dir():
+                path.mkdir()
+                # The umask of the administrator may have taken away others' right to enter.
+                path.chmod(0o755)
         save_receipt(root, plan.receipt)
         verbs = {change.path: change.verb for change in plan.changes}
         for entry in entries:
@@ -184,7 +188,7 @@ def _write(path: Path, entry: HostFile) -> None:
     else:
         # O_EXCL: nothing that somebody else put there is written through.
         with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
-            # The umask of the administrator may have taken away others' right to read.
+            # As with directories: the daemon reads its configuration as another user.
             os.fchmod(file.fileno(), 0o644)
             file.write(entry.content)
             file.flush()

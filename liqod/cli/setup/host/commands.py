@@ -71,7 +71,7 @@ def roles_of(options: Options, root: Path, given: Collection[str]) -> list[str]:
     if given:
         return [role for role in ROLES if role in given]
     configuration = root / CONFIGURATION.lstrip("/")
-    if not options.config and configuration.exists():
+    if not options.config and root != Path("/") and configuration.exists():
         options = attrs.evolve(options, config=str(configuration))
     return [options.settings(look_at_files=False).daemon.role]
 

@@ -96,7 +96,7 @@ class Up:
                 if run.text and run.text != said:
                     said = run.text
                     self.session.say(f"  {said}")
-                if run.state == "active" and (await own_cluster(self.session)).fingerprint:
+                if run.state == "active" and (await own_cluster(self.session)).has_key:
                     return
                 if run.state == "failed":
                     why = f"{unit} failed: {said}".rstrip(": ")

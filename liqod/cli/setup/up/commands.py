@@ -152,6 +152,8 @@ async def set_up(
     }
     if me.words:
         session.say(f"this cluster's key  {me.words}")
+    elif me.problem:
+        session.say(me.problem, "yellow")
     if invite:
         result["invitation"] = await new_token(session, TOKEN_TTL)
     elif token is None and place.services is not None:

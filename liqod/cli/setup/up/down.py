@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Final
 
 import attrs
 from twisted.internet.defer import TimeoutError as DeferTimeout
+from twisted.internet.task import deferLater
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
@@ -18,12 +18,14 @@ from liqod.cli.console.session import Session
 from liqod.cli.console.terminal import confirm
 from liqod.cli.console.wait import until
 from liqod.cli.network.plan import leave_host
+from liqod.cli.setup.account import namespace_is_ours
+from liqod.cli.setup.foreign import refuse_foreign
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import lines
 from liqod.cli.setup.host.plan import plan_removal
 from liqod.cli.setup.host.wanted import ROLES, UNITS
 from liqod.cli.setup.install import refuse_peerings, remove_all
-from liqod.cli.setup.up.observe import TargetHost, namespace_is_ours
+from liqod.cli.setup.up.observe import TargetHost
 from liqod.cli.setup.up.plan import DaemonUnit
 from liqod.cli.status.whoami import leader
 from liqod.kube import manifests
@@ -35,10 +37,14 @@ from liqod.model.objects.meta import Object
 PATIENCE: Final = 60.0
 """Seconds for the API server to delete the namespace with what is in it."""
 
+TAKEOVER: Final = 1.0
+"""Seconds that a daemon that stands by may take from its request for the lease to being seen as its holder."""
+
 
 async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run: bool, yes: bool) -> None:
     """Show what is removed, ask, remove it, and list what was removed. Raises CliError, or KubeError."""
     _refuse_without_rights(place)
+    await refuse_foreign(session)
     services = place.services
     used = [unit for unit in ROLES.values() if services is not None and _is_used(services.look(unit))]
     if not force:
@@ -49,7 +55,9 @@ async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run
     observed = apply.observe(place.root, [])
     files = plan_removal(observed)
     written = observed.receipt.entries if observed.receipt and services else {}
-    units = list(dict.fromkeys([*used, *(unit for unit in ROLES.values() if f"{UNITS}/{unit}" in written)]))
+    # A unit whose file an interrupted run has removed is stopped, and systemd knows it no more.
+    there = [unit for unit in ROLES.values() if (path := f"{UNITS}/{unit}") in written and place.at(path).exists()]
+    units = list(dict.fromkeys([*used, *there]))
     steps = [f"stop and disable {unit}, and remove its state" for unit in units]
     steps += [*(f"remove {one}" for one in objects), *lines(files)]
     if not steps:
@@ -66,6 +74,10 @@ async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run
     removed: list[str] = []
     if services is not None:
         await services.stop(units)
+        if used and not force:
+            # By then a daemon that stands by has asked for the lease once more, with the jitter of its interval.
+            await deferLater(session.reactor, 1.2 * session.settings.leader.retry_interval + TAKEOVER)
+            await _refuse_others(session, used)
         # The host's network before the records that it is derived from.
         removed += [*units, *await leave_host(session)]
     removed += await remove_all(session, keep_namespace=kept)
@@ -93,7 +105,7 @@ async def _refuse_others(session: Session, units: list[str]) -> None:
         leads = await leader(session)
     except NotFound:
         return
-    if leads is None or not leads.alive or (units and leads.holder.startswith(f"{socket.gethostname()}-")):
+    if leads is None or not leads.alive or (units and leads.is_here):
         return
     raise CliError(errors.IN_USE, f"the daemon {leads.holder} is running", "stop it first, or add --force")
 

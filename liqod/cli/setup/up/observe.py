@@ -44,7 +44,7 @@ from liqod.kube.resources import (
     SERVICEACCOUNTS,
 )
 from liqod.kubelet.common.views import Secret
-from liqod.model.objects.meta import Object, is_true
+from liqod.model.objects.meta import is_true
 from liqod.model.records.views import ForeignCluster
 
 PROBE_TIMEOUT: Final = 5.0
@@ -118,7 +118,7 @@ async def look(session: Session, place: TargetHost, token: Token | None) -> Obse
         packaged=packaged,
         outdated=f"{UNITS}/{unit}" in changed or _is_outdated(session, place, service),
         service=service,
-        keyed=bool((await own_cluster(session)).fingerprint),
+        keyed=(await own_cluster(session)).has_key,
         invitation=await _invitation(session, token) if token is not None else None,
     )
     return Observation(found, entries, files)
@@ -251,12 +251,3 @@ async def _unreachable(session: Session, token: Token) -> str:
             "other admin for a new token, and whether the key was changed"
         )
     return problem
-
-
-async def namespace_is_ours(session: Session) -> bool:
-    """Return whether liqod's namespace was made by `install`; one that was there before stays."""
-    try:
-        there = await session.client.get(NAMESPACES, session.settings.kubernetes.namespace, view=Object)
-    except NotFound:
-        return True
-    return there.metadata.labels.get("app.kubernetes.io/managed-by") == "liqodctl"
