@@ -328,9 +328,10 @@ class NetworkControl:
         Keys are no secrets: a peer that names another's would else take that tunnel down.
         """
         held = {one.metadata.name for one in self._records.configs() if one.status.phase == "Agreed"}
-        recorded = [one.spec for one in self.tunnels.items() if one.metadata.name in held - {config.metadata.name}]
-        found = (*(agreed.link for agreed in self._agreed.values()), *recorded)
-        return {key for one in found for key in (one.public_key, one.next_key) if key}
+        held.discard(config.metadata.name)
+        pairs = [(one.link.public_key, one.link.next_key) for one in self._agreed.values()]
+        pairs += [(one.spec.public_key, one.spec.next_key) for one in self.tunnels.items() if one.metadata.name in held]
+        return {key for pair in pairs for key in pair if key}
 
     def _desired(self, local: LocalNetwork, report: NetworkReport) -> DesiredNetwork:
         return DesiredNetwork(
