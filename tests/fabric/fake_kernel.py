@@ -108,6 +108,7 @@ class FakeKernel:
             case ["link", *rest]:
                 self._link_line(rest)
             case ["address", "add", address, "dev", name]:
+                self._check_six(address, "Error: ipv6: IPv6 is disabled on this device.")
                 if address in self._link(name).addresses:
                     raise Refused("RTNETLINK answers: File exists")
                 self._link(name).addresses.append(address)
@@ -118,13 +119,16 @@ class FakeKernel:
             case ["route", verb, destination, *rest]:
                 self._route_line(version, verb, destination, rest)
             case ["neigh", "replace", address, "lladdr", mac, "dev", name, "nud", "permanent"]:
-                if ":" in address and not self.has_six:
-                    raise Refused("Error: IPv6 is disabled on this device.")
+                self._check_six(address, "Error: IPv6 is disabled on this device.")
                 self._link(name).neighbours[address] = mac
             case ["neigh", "del", address, "dev", name]:
                 del self._link(name).neighbours[address]
             case _:
                 raise AssertionError(f"ip {' '.join(words)} is not understood")
+
+    def _check_six(self, text: str, said: str) -> None:
+        if ":" in text and not self.has_six:
+            raise Refused(said)
 
     def _rule_line(self, version: str, verb: str, pref: str, words: list[str]) -> None:
         match words:
@@ -139,6 +143,8 @@ class FakeKernel:
                 raise AssertionError(f"ip rule {verb} pref {pref} {' '.join(words)} is not understood")
 
     def _route_line(self, version: str, verb: str, destination: str, words: list[str]) -> None:
+        if verb == "replace":
+            self._check_six(destination, "Error: IPv6 is disabled on nexthop device.")
         match [verb, *(word for word in words if word != "inet6")]:
             case ["replace", "dev", name, "table", "18952", *options]:
                 self._add_route(version, destination, name, options)
@@ -206,6 +212,8 @@ class FakeKernel:
         match words:
             case ["-n", "net.ipv4.ip_forward"]:
                 return ProgramOutput(0, "1\n", "")
+            case ["-n", "net.ipv6.conf.default.disable_ipv6"]:
+                return ProgramOutput(0, "0\n" if self.has_six else "1\n", "")
             case ["-n", name] if name.endswith(".rp_filter"):
                 return ProgramOutput(0, self._link(name.split(".")[3]).rp_filter + "\n", "")
             case ["-q", "-w", setting] if ".rp_filter=" in setting:

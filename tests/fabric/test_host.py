@@ -24,7 +24,7 @@ from liqod.fabric.agent.kernel.device import PROBE_DEVICE, creation
 from liqod.fabric.agent.kernel.host import HostKernel, KernelError, ProgramOutput, apply, observe
 from liqod.fabric.agent.kernel.model import DesiredKernel
 from liqod.fabric.agent.kernel.plan import plan
-from liqod.fabric.agent.kernel.preflight import Means, find_lacks
+from liqod.fabric.agent.kernel.preflight import Means, check_host, find_lacks
 from liqod.fabric.state.network import ExportedAddress, Link, Netmap
 from liqod.flow.clocks import Reactor
 from liqod.model.ids import ClusterID
@@ -172,6 +172,15 @@ class HostTests(HostCase):
         made = self.successResultOf(Deferred.fromCoroutine(creation(self.kernel, "liqod", under_systemd=False)))
         self.assertEqual(made, DESIRED.create)
         self.assertEqual(self.kernel.state(), self.before)
+
+    def test_a_host_without_ipv6(self) -> None:
+        """It lacks nothing that a tunnel needs, and the check says what is left out."""
+        self.kernel.has_six = False
+        means = Means(find=lambda name: name, capable=lambda: True)
+        work = check_host(self.kernel, NetworkSettings(), means, under_systemd=False)
+        found = self.successResultOf(Deferred.fromCoroutine(work))
+        self.assertEqual([one.hint for one in found if one.hint], [])
+        self.assertEqual(len([one for one in found if "IPv6 is disabled on this host" in one.text]), 1)
 
     def test_what_an_earlier_try_left(self) -> None:
         """A device of a try whose process was killed is no reason against the kernel, and goes."""

@@ -102,6 +102,15 @@ class NodeFabricTests(TestCase):
         self.assertEqual(self.kernel.state(), self.before)
         self.assertEqual(await self.said(), "")
 
+    async def test_a_host_without_ipv6(self) -> None:
+        """Networks of IPv6 are left out where the host has none of it, and the others are reached."""
+        await self.furnish()
+        self.kernel.has_six = False
+        await self.tunnel("milan", "fd00:72::/48")
+        await self.tunnel("turin", "10.80.0.0/16")
+        await self.becomes(lambda: "10.80.0.0/16" in self.kernel.routes["4"])
+        self.assertEqual(self.kernel.routes["6"], {})
+
     async def test_what_somebody_else_removed_comes_back(self) -> None:
         """A turn looks at the kernel, not at what was done before."""
         fabric = await self.furnish()

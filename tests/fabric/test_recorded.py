@@ -172,6 +172,24 @@ class SplitTests(ClusterCase):
             await self.until_peer(kernel)
             self.assertEqual(list(kernel.links["liqodx"].hosts.values()), ["192.0.2.2"])
 
+    async def test_a_host_without_ipv6(self) -> None:
+        """A peer's network of IPv6 is left out where this host has none of it, and the others are reached."""
+        for split in (False, True):
+            client, kernel = await self.cluster(), FakeKernel()
+            kernel.has_six = False
+            networks = {"podCIDRs": ["10.201.0.0/16", "fd00:9::/48"]}
+            await client.patch(NETWORKCONFIGS, MILAN, {"status": {"remote": networks}}, subresource="status")
+            if split:
+                self.run_one(RecordedFabric, client, "network", kernel)
+            fabric = self.run_one(Fabric, client, "control" if split else "all", None if split else kernel)
+            await self.until_peer(kernel)
+            self.assertEqual((len(kernel.routes["4"]), kernel.routes["6"]), (2, {}))
+            self.assertEqual(len(kernel.links["liqod"].peers[KEY]["allowed"]), 2)
+            self.assertIn("inet liqod", kernel.tables)
+            await fabric.converge()
+            tunnel = await client.get(TUNNELENDPOINTS, MILAN, view=TunnelEndpoint)
+            self.assertEqual((len(tunnel.spec.allowed_ips), tunnel.status.phase), (3, "Connecting"))
+
     async def test_a_report_of_an_agent_that_is_gone(self) -> None:
         """Without renewals of its lease nobody knows whether packets cross; with a node that is lost none do.
 

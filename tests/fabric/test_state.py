@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.fabric.control.agreement.agreement import agree, allocation
-from liqod.fabric.state.network import DesiredNetwork, Link, overlaps
+from liqod.fabric.state.network import DesiredNetwork, Link, Vtep, overlaps, without_six
 from liqod.fabric.state.report import HostReport
 from liqod.fabric.state.validation import is_key
+from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.network import (
     Export,
@@ -24,7 +25,7 @@ from liqod.model.records.network import (
     covering,
 )
 from liqod.model.records.offer import Refusal
-from tests.fabric.test_agreement import KEY, OTHER_KEY, own
+from tests.fabric.test_agreement import KEY, OTHER_KEY, nets, own
 
 HOSTILE = ("10.9.0.0/16 } ; flush ruleset #", "x\nPostUp = reboot", "$(reboot)", "", "@hosts_4", "a" * 500)
 
@@ -91,6 +92,20 @@ class DesiredNetworkTests(SynchronousTestCase):
         """No field of the value that control passes on could hold one: the agent has them, and control reads none."""
         fields = [one.name for kind in (DesiredNetwork, HostReport) for one in attrs.fields(kind)]
         self.assertFalse([name for name in fields if "private" in name])
+
+
+class WithoutSixTests(SynchronousTestCase):
+    """The network of a host that has no IPv6."""
+
+    def test_what_is_left(self) -> None:
+        """Addresses and networks of IPv4 stay as they are; a peer that has none has no link."""
+        four, six = nets("10.70.0.1/32", "10.71.0.0/16"), nets("fd00:70::1/128", "fd00:71::/48")
+        one, two = (Link(ClusterID("milan"), KEY, "", remote, ()) for remote in (four + six, six))
+        desired = DesiredNetwork(1420, (four[0], six[0]), (one, two), (Vtep("192.0.2.2", four + six),))
+        found = without_six(desired)
+        self.assertEqual(found.addresses, four[:1])
+        self.assertEqual(found.links, (attrs.evolve(one, remote=four),))
+        self.assertEqual(found.vteps, (Vtep("192.0.2.2", four),))
 
 
 def _with_status(record: NetworkConfig, status: NetworkConfigStatus) -> NetworkConfig:

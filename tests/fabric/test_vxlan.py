@@ -89,7 +89,8 @@ class GatewayTests(HostCase):
         """Hosts without networks of IPv6 have no neighbours of it, which such a host's kernel refuses."""
         self.kernel.has_six = False
         one = Vtep("192.0.2.11", (net("192.0.2.11/32"), net("10.201.1.0/24")))
-        self.converge(attrs.evolve(GATEWAY, overlay=attrs.evolve(OVERLAY, vteps=(one,))))
+        overlay = attrs.evolve(OVERLAY, vteps=(one,))
+        self.converge(attrs.evolve(GATEWAY, addresses=GATEWAY.addresses[:1], links=(), overlay=overlay))
         self.assertEqual(list(self.kernel.links["liqodx"].neighbours), ["192.0.2.11"])
         self.assertIn("inet liqod", self.kernel.tables)
 

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from liqod.fabric.agent.converge import HOST, FabricHost
 from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.address_watch import AddressWatch
-from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe
+from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, apply, checked, has_six, observe
 from liqod.fabric.agent.kernel.host_facts import host_addresses, name_servers, tunnel_mtu, uplink_mtu
 from liqod.fabric.agent.kernel.model import INWARD, DesiredKernel, HostCommand, ObservedKernel, Overlay, TunnelPeer
 from liqod.fabric.agent.kernel.plan import plan, removal, show
@@ -26,7 +26,7 @@ from liqod.fabric.agent.key import TunnelKey
 from liqod.fabric.agent.keyring import KeyRing
 from liqod.fabric.agent.probing.ping import Pinger
 from liqod.fabric.agent.probing.probe import Prober
-from liqod.fabric.state.network import VNI, DesiredNetwork, parse_networks
+from liqod.fabric.state.network import VNI, DesiredNetwork, parse_networks, without_six
 from liqod.fabric.state.report import HostReport, NetworkReport, TunnelReport
 from liqod.flow.clocks import LearnedDates
 from liqod.flow.controller import Source
@@ -64,6 +64,7 @@ class GatewayAgent(MultiService):
         self._unconfirmed: Latest[int] = Latest(0)
         self._create: tuple[str, ...] = ()
         self._uplink = 0
+        self._has_six = True
         self._addresses: frozenset[str] = frozenset()
         self._converged_at: frozenset[str] = frozenset()
         self._observed = ObservedKernel()
@@ -118,6 +119,7 @@ class GatewayAgent(MultiService):
         needed = [one for output in routes for one in next_hops(output.out)]
         needed += [one for path in RESOLVERS for one in name_servers(_text_of(path))]
         own = parse_networks(self._addresses)
+        self._has_six = await has_six(self._kernel)
         keys = await self._keys.keys()
         return HostReport(
             mtu=tunnel_mtu(network.mtu, self._uplink),
@@ -151,11 +153,12 @@ class GatewayAgent(MultiService):
     async def preview(self, desired: DesiredNetwork) -> tuple[HostCommand, ...]:
         """Return what ``converge`` would do now; nothing is changed."""
         await self.observe()
-        wanted = self._kernel_state(desired, (await self._keys.keys()).current)
+        wanted = self._kernel_state(self._feasible(desired), (await self._keys.keys()).current)
         return plan(wanted, self._observed, self._reactor.seconds())
 
     async def converge(self, desired: DesiredNetwork) -> NetworkReport:
         """Apply the desired network to the host and return the report after that; raises KernelError."""
+        desired = self._feasible(desired)
         wanted = self._kernel_state(desired, (await self._keys.rotated()).current)
         await self._observe()
         await self._apply(plan(wanted, self._observed, self._reactor.seconds()), "changing the network")
@@ -197,7 +200,16 @@ class GatewayAgent(MultiService):
             },
             probes={name: target.health.result for name, target in self._prober.targets.items()},
             pods=dict(self._pinger.paths),
+            has_six=self._has_six,
         )
+
+    def _feasible(self, desired: DesiredNetwork) -> DesiredNetwork:
+        if self._has_six:
+            return desired
+        found = without_six(desired)
+        if not found.addresses:
+            raise KernelError("IPv6 is disabled on this host, and network.external-cidr is of IPv6")
+        return found
 
     def _kernel_state(self, desired: DesiredNetwork, key: TunnelKey) -> DesiredKernel:
         network = self._settings

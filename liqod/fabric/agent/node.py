@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
-from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, observe_node
+from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, has_six, observe_node
 from liqod.fabric.agent.kernel.host_facts import uplink_mtu
 from liqod.fabric.agent.kernel.model import DesiredNodeKernel, HostCommand
 from liqod.fabric.agent.kernel.plan import node_plan, node_removal, show
@@ -98,7 +98,14 @@ class NodeFabric(ConvergeLoop):
         shown = await checked(self._kernel, ("ip", "-j", "addr", "show"))
         uplink = uplink_mtu(shown.out, self._address)
         network, records = self._settings, self._tunnels.items()
-        desired = node_desired(network.device, self._address, uplink, records, priority=network.rule_priority)
+        desired = node_desired(
+            network.device,
+            self._address,
+            uplink,
+            records,
+            priority=network.rule_priority,
+            has_six=await has_six(self._kernel),
+        )
         observed = await observe_node(self._kernel, self._device)
         return desired, node_plan(desired, observed) if desired is not None else node_removal(self._device, observed)
 

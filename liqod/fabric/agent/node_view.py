@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from liqod.fabric.agent.kernel.model import PRIORITY, TABLE, DesiredNodeKernel, Overlay
 from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu
 from liqod.fabric.state.guests import Guests, callable_guests
-from liqod.fabric.state.network import Netmap, Vtep, parse_networks
+from liqod.fabric.state.network import Netmap, Vtep, of_four, parse_networks
 from liqod.fabric.state.services import callable_services, own_services, service_maps
 from liqod.model.ids import ClusterID
 from liqod.model.objects.node import Node
@@ -24,12 +24,18 @@ from liqod.model.records.network import (
 
 
 def node_desired(
-    tunnel: str, local: str, uplink: int, records: Sequence[TunnelEndpoint], *, priority: int = PRIORITY
+    tunnel: str,
+    local: str,
+    uplink: int,
+    records: Sequence[TunnelEndpoint],
+    *,
+    priority: int = PRIORITY,
+    has_six: bool = True,
 ) -> DesiredNodeKernel | None:
     """Return what connects this host's pods with all peers; None while no record names a gateway on another host.
 
     ``tunnel`` is the name of the gateways' device, ``local`` this host's address, ``uplink`` the MTU of its interface,
-    ``priority`` that of the policy rule.
+    ``priority`` that of the policy rule. Without ``has_six`` the host has no IPv6, and no route of it.
     """
     usable = [record for record in records if _is_usable(record.spec.gateway, local)]
     if not usable:
@@ -38,6 +44,7 @@ def node_desired(
     gateway = max(usable, key=lambda record: int(record.metadata.resource_version or 0)).spec.gateway
     routed = [record for record in usable if record.spec.gateway == gateway]
     remote = tuple(sorted({one for record in routed for one in parse_networks(record.spec.allowed_ips)}, key=_order))
+    remote = remote if has_six else of_four(remote)
     pods = tuple(sorted({one for record in routed for one in parse_networks(record.spec.local.pod_cidrs)}, key=_order))
     overlay = Overlay(
         device=device_name(tunnel),

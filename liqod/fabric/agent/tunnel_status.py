@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 import msgspec
 
-from liqod.fabric.state.network import Link
+from liqod.fabric.state.network import Link, of_four
 from liqod.fabric.state.report import (
     NetworkReport,
     PodPath,
@@ -107,7 +107,8 @@ Finding = tuple[str, str, str, str]
 
 
 def _missing(link: Link, report: NetworkReport) -> Finding | None:
-    missing = [network for network in link.remote if network not in report.routes]
+    wanted = link.remote if report.has_six else of_four(link.remote)
+    missing = [network for network in wanted if network not in report.routes]
     if not missing and report.implementation:
         return None
     what = f"there is no route to {missing[0]}" if report.implementation else "the tunnel's device is missing"

@@ -328,10 +328,10 @@ class NetworkControl:
         Keys are no secrets: a peer that names another's would else take that tunnel down.
         """
         held = {one.metadata.name for one in self._records.configs() if one.status.phase == "Agreed"}
-        others = [one.spec for one in self.tunnels.items() if one.metadata.name in held - {config.metadata.name}]
-        links = [agreed.link for agreed in self._agreed.values()]
-        keys = {key for spec in others for key in (spec.public_key, spec.next_key)}
-        return (keys | {key for link in links for key in (link.public_key, link.next_key)}) - {""}
+        held.discard(config.metadata.name)
+        pairs = [(one.link.public_key, one.link.next_key) for one in self._agreed.values()]
+        pairs += [(one.spec.public_key, one.spec.next_key) for one in self.tunnels.items() if one.metadata.name in held]
+        return {key for pair in pairs for key in pair if key}
 
     def _desired(self, local: LocalNetwork, report: NetworkReport) -> DesiredNetwork:
         return DesiredNetwork(

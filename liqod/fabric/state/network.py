@@ -133,6 +133,22 @@ class DesiredNetwork:
     probes: ProbeTargets = ProbeTargets()
 
 
+def without_six(desired: DesiredNetwork) -> DesiredNetwork:
+    """Return what of a network a host without IPv6 carries out; a peer with nothing else has no link."""
+    links = [attrs.evolve(link, remote=of_four(link.remote)) for link in desired.links]
+    return attrs.evolve(
+        desired,
+        addresses=of_four(desired.addresses),
+        links=tuple(link for link in links if link.remote),
+        vteps=tuple(attrs.evolve(vtep, networks=of_four(vtep.networks)) for vtep in desired.vteps),
+    )
+
+
+def of_four(networks: Iterable[Network]) -> tuple[Network, ...]:
+    """Return the networks of IPv4 among others."""
+    return tuple(one for one in networks if one.version == 4)
+
+
 def first_of(external: Network) -> Network:
     """Return the first host address of an external network, as a network of one address: the gateway's."""
     return ipaddress.ip_network(external.network_address + 1)

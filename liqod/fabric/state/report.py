@@ -121,7 +121,8 @@ class NetworkReport:
     """The observed state of the gateway's host, and the results of probes.
 
     ``implementation`` is what runs the tunnel's device ("kernel", "wireguard-go"), empty where there is no device;
-    ``routes`` are the networks of peers that are routed; ``tunnels`` are by public key, ``probes`` by peer.
+    ``routes`` are the networks of peers that are routed; ``tunnels`` are by public key, ``probes`` by peer. Without
+    ``has_six`` the host has no IPv6, and no network of it is routed.
     """
 
     implementation: str = ""
@@ -129,6 +130,7 @@ class NetworkReport:
     tunnels: Mapping[str, TunnelReport] = attrs.field(factory=dict)
     probes: Mapping[str, ProbeResult] = attrs.field(factory=dict)
     pods: Mapping[PathKey, PodPath] = attrs.field(factory=dict)
+    has_six: bool = attrs.field(default=True, kw_only=True)
 
     def paths_to(self, peer: str) -> tuple[PodPath, ...]:
         """Return the paths to a peer's pods, by IP version."""

@@ -200,6 +200,15 @@ async def observe(kernel: Kernel, device: str) -> ObservedKernel:
     return ObservedKernel(link, tunnel, frozenset(policies), table, await _nft(kernel), over, inward)
 
 
+async def has_six(kernel: Kernel) -> bool:
+    """Return whether devices have IPv6 on a host: else it refuses their addresses, routes and neighbours of it.
+
+    A new device has the setting of ``default``, which a change of ``all`` sets too (ip-sysctl.rst, disable_ipv6).
+    """
+    shown = await kernel.run(("sysctl", "-n", "net.ipv6.conf.default.disable_ipv6"))
+    return shown.code == 0 and shown.out.strip() != "1"
+
+
 async def observe_node(kernel: Kernel, device: str) -> ObservedNodeKernel:
     """Return what the kernel of a host that is no gateway has of our network; ``device`` is the overlay's."""
     over = await observe_overlay(kernel, device)

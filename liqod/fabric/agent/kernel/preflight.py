@@ -14,7 +14,7 @@ import attrs
 
 from liqod.config import schema
 from liqod.fabric.agent.kernel import device as devices
-from liqod.fabric.agent.kernel.host import TOOLS, Kernel, KernelError
+from liqod.fabric.agent.kernel.host import TOOLS, Kernel, KernelError, has_six
 
 NET_ADMIN: Final = 12
 """CAP_NET_ADMIN, from linux/capability.h."""
@@ -97,6 +97,8 @@ async def check_host(
         found.append(
             HostCheck("the kernel forwards no packets", "set net.ipv4.ip_forward = 1, as Kubernetes needs it too")
         )
+    if not await has_six(kernel):
+        found.append(HostCheck("IPv6 is disabled on this host: peers' networks of IPv6 are left out"))
     return found
 
 
