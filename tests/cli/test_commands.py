@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import tarfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from click.testing import CliRunner
@@ -15,19 +14,16 @@ from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.options import Options
 from liqod.cli.main import cli
 from liqod.cli.peering.token import row_of
-from liqod.cli.setup import check
 from liqod.cli.setup.host import commands as host
 from liqod.config import load
-from liqod.config.schema import DaemonSettings, KubernetesSettings, Settings
 from liqod.demo.access import client_config
 from liqod.identity.certs import generate
 from liqod.identity.fingerprint_words import words
@@ -42,7 +38,6 @@ from liqod.kube.resources import (
     CRDS,
     DEPLOYMENTS,
     FOREIGNCLUSTERS,
-    LEASES,
     MUTATINGWEBHOOKS,
     NAMESPACES,
     NETWORKCONFIGS,
@@ -60,7 +55,6 @@ from liqod.model.records.invitations import ATTEMPTS, EXPIRES, MAX_ATTEMPTS, USE
 from liqod.model.records.unpeering import FINALIZER
 from liqod.model.records.views import ForeignCluster
 from tests.cli.fork_server import warm
-from tests.packaging.test_up import fill_tokens
 
 REACTOR: Any = reactor
 KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint
@@ -153,36 +147,6 @@ class UsageTests(SynchronousTestCase):
             ("RuntimeClass", "liqo"),
         ):
             self.assertIn((kind, name), rest)
-
-
-class DaemonKubeconfigTests(SynchronousTestCase):
-    """Which kubeconfig `check` uses."""
-
-    def setUp(self) -> None:
-        self.unit = Path(self.mktemp()).absolute()
-        self.patch(check, "KUBECONFIGS", {"all": str(self.unit), "network": str(self.unit)})
-
-    def used(
-        self, options: Options, kubeconfig: str = "", role: Literal["all", "network"] = "all"
-    ) -> tuple[str, list[str]]:
-        settings = Settings(kubernetes=KubernetesSettings(kubeconfig=kubeconfig), daemon=DaemonSettings(role=role))
-        options, findings = check.as_daemon(options, settings, {})
-        return options.kubeconfig, [one.verdict for one in findings]
-
-    def test_of_the_unit(self) -> None:
-        """That of the daemon's unit where it can be read and nothing else was named; otherwise a warning."""
-        self.assertEqual(self.used(Options()), ("", ["warning"]))
-        self.unit.touch()
-        self.assertEqual(self.used(Options()), (str(self.unit), []))
-        self.assertEqual(self.used(Options(), role="network"), ("", ["warning"]))
-        self.assertEqual(self.used(Options(kubeconfig="mine")), ("mine", []))
-        self.assertEqual(self.used(Options(context="mine")), ("", []))
-        self.assertEqual(self.used(Options(), "/etc/liqod/other"), ("", []))
-
-    def test_in_a_pod(self) -> None:
-        """In a pod the account is the daemon's."""
-        found = check.as_daemon(Options(), Settings(), {"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
-        self.assertEqual(found, (Options(), []))
 
 
 class TokenRowTests(SynchronousTestCase):
@@ -471,31 +435,6 @@ class AgainstTests(TestCase):
         await self.liqodctl("drain", "liqo-milan", "--timeout", "1", "--force")
         self.assertEqual(await self.pods(), {})
 
-    async def test_key_in_files(self) -> None:
-        """Where the settings name files the key is the one in the certificate there; the Secret is never asked for."""
-        await self.liqodctl("install")
-        key, other = (generate(ClusterID("rome-id"), datetime.now(UTC)) for _ in range(2))
-        certificate = self.kubeconfig.with_name("tls.crt")
-        config = self.kubeconfig.with_name("liqod.toml")
-        config.write_text(
-            f'[cluster]\nid = "rome-id"\n[identity]\ncertificate = "{certificate}"\nkey = "/nonexistent/tls.key"\n'
-        )
-        for secret in (None, to_secret(other)):
-            if secret is not None:
-                metadata = {"name": "liqod-identity", "namespace": "liqo-system"}
-                await self.client.create(SECRETS, {"metadata": metadata, "data": secret})
-            certificate.write_bytes(key.certificate_pem)
-            self.assertIn(words(key.fingerprint), await self.liqodctl("discover", "--config", str(config)))
-            created = await self.liqodctl(
-                "token", "create", "--address=192.0.2.1", "-o", "json", "--config", str(config)
-            )
-            self.assertEqual(read_token(json.loads(created)[0]["token"]).fingerprint, key.fingerprint)
-            certificate.unlink()
-            shown = await self.liqodctl("discover", "--config", str(config))
-            self.assertRegex(shown.replace("\n  ", " "), r"rome-id +words: - \(the certificate .*: no such file")
-            refused = await self.liqodctl("token", "create", "--config", str(config), status=1)
-            self.assertRegex(refused, r"LQ2008(.|\n)*no such file")
-
     async def test_tokens(self) -> None:
         """A token is made, shown without its secret, used by the other side, and revoked."""
         self.assertIn("no key yet", await self.liqodctl("token", "create", status=1))
@@ -632,70 +571,6 @@ class AgainstTests(TestCase):
         output = await self.liqodctl("discover", "-o", "wide")
         for text in ("this cluster:", "milan", words(KEY), "mDNS", "10.0.0.2:5872"):
             self.assertIn(text, output)
-
-    async def test_check(self) -> None:
-        """check names what is missing with what to do, and passes the parts that are well."""
-        output = await self.liqodctl("check", status=1)
-        self.assertIn("✗ DefinitionsMissing: foreignclusters.discovery.liqo.io is missing", output)
-        self.assertIn("run `liqodctl install`", output)
-        self.assertIn("✗ NoDaemon: no daemon runs for this cluster", output)
-        self.assertIn("✓ this user has all rights that the daemon needs", output)
-        await self.liqodctl("install")
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        lease = {"holderIdentity": "node-1-x", "renewTime": now, "leaseDurationSeconds": 10}
-        await self.client.create(LEASES, {"metadata": {"name": "liqod"}, "spec": lease}, "liqo-system")
-        port = REACTOR.listenTCP(0, Factory.forProtocol(Protocol), interface="::1")
-        self.addCleanup(port.stopListening)
-        url = f"https://[::1]:{port.getHost().port}/mutate"
-        hooks = [{"clientConfig": {"url": url}}]
-        await self.client.create(MUTATINGWEBHOOKS, {"metadata": {"name": "liqod"}, "webhooks": hooks})
-        self.assertIn(f"✓ {url} accepts connections", await self.liqodctl("check", status=1))
-        findings = json.loads((await self.liqodctl("check", "-o", "json", status=1)).rpartition("]")[0] + "]")
-        self.assertIn(("Daemon", "good"), {(finding["group"], finding["verdict"]) for finding in findings})
-        self.assertNotIn(("CRDs", "bad"), {(finding["group"], finding["verdict"]) for finding in findings})
-
-    async def test_check_as_the_daemon(self) -> None:
-        """check judges the rights of the daemon's account, not the user's, and says where it can only do the latter."""
-        await self.liqodctl("install")
-        output = (await self.liqodctl("check", status=1)).replace("\n    ", " ")
-        self.assertIn("! checked with your kubeconfig, not the daemon's", output)
-        filling = LoopingCall(lambda: Deferred.fromCoroutine(fill_tokens(self.client)))
-        filling.start(0.1)
-        self.addCleanup(filling.stop)
-        daemons = self.kubeconfig.with_name("daemon")
-        await self.liqodctl("install", "--daemon-kubeconfig", str(daemons))
-        output = await self.liqodctl("check", "--kubeconfig", str(daemons), status=1)
-        self.assertNotIn("kubeconfig, not the daemon's", output)
-        self.assertEqual([line for line in output.splitlines() if "forbidden" in line or "LQ1005" in line], [])
-
-    async def test_gather_of_another_namespace(self) -> None:
-        """gather has the lease of the namespace that the settings name."""
-        config = self.kubeconfig.with_name("liqod.toml")
-        config.write_text('[kubernetes]\nnamespace = "infra"\n')
-        await self.liqodctl("install", "--config", str(config))
-        await self.client.create(LEASES, {"metadata": {"name": "liqod"}, "spec": {"holderIdentity": "gw-1"}}, "infra")
-        archive = self.kubeconfig.with_name("archive.tar.gz")
-        await self.liqodctl("gather", "--config", str(config), "--file", str(archive))
-        with tarfile.open(archive) as tar:
-            (member,) = (one for one in tar.getmembers() if "/leases" in one.name)
-            leases = tar.extractfile(member)
-            assert leases is not None
-            self.assertEqual([one["spec"]["holderIdentity"] for one in json.load(leases)], ["gw-1"])
-
-    async def test_check_pre(self) -> None:
-        """check --pre looks at ports that are to be had, and needs no definitions."""
-        output = await self.liqodctl("check", "--pre")
-        for setting in ("peering.listen", "kubelet.listen", "webhook.listen", "metrics.listen"):
-            self.assertIn(f"({setting}) is free", output)
-
-    async def test_the_daemons_files(self) -> None:
-        """A user who runs a command, or checks before installing, need not be able to read the files of the daemon."""
-        config = Path(self.mktemp()).absolute()
-        config.write_text('[kubernetes]\nkubeconfig = "/nowhere/kubeconfig"\n')
-        self.assertIn("Configuration", await self.liqodctl("check", "--pre", f"--config={config}"))
-        await self.liqodctl("install", f"--config={config}")
-        await self.liqodctl("status", f"--config={config}")
-        self.assertIn("kubernetes.kubeconfig", await self.liqodctl("check", f"--config={config}", status=1))
 
     async def test_wrong_configuration(self) -> None:
         """A wrong configuration is listed completely, with status 2."""

@@ -7,8 +7,10 @@ import json
 import tarfile
 from datetime import UTC, datetime
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
+from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
@@ -17,7 +19,10 @@ from liqod.cli.setup.host.wanted import ROLES
 from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
 from liqod.fabric.agent.kernel import host
 from liqod.kube import manifests
+from liqod.kube.client import Client
+from liqod.kube.resources import LEASES
 from liqod.model.diagnosis.cluster import ClusterRecords
+from tests.cli import test_commands
 
 REACTOR: Any = reactor
 SECRETS = (
@@ -90,6 +95,31 @@ class RedactionTests(SynchronousTestCase):
         """Of the settings only numbers and switches are kept."""
         text = settings_text({"peering": {"autojoin": True, "port": 5, "key": HIDDEN, "listen": [HIDDEN]}})
         self.assertEqual(json.loads(text), {"peering": {"autojoin": True, "port": 5}})
+
+
+class ClusterTests(TestCase):
+    """What is gathered from the cluster."""
+
+    timeout = 60
+    client: Client
+    cluster: SandboxCluster
+    kubeconfig: Path
+    setUp = test_commands.AgainstTests.setUp  # type: ignore[assignment]
+    liqodctl: Any = test_commands.AgainstTests.liqodctl
+
+    async def test_gather_of_another_namespace(self) -> None:
+        """gather has the lease of the namespace that the settings name."""
+        config = self.kubeconfig.with_name("liqod.toml")
+        config.write_text('[kubernetes]\nnamespace = "infra"\n')
+        await self.liqodctl("install", "--config", str(config))
+        await self.client.create(LEASES, {"metadata": {"name": "liqod"}, "spec": {"holderIdentity": "gw-1"}}, "infra")
+        archive = self.kubeconfig.with_name("archive.tar.gz")
+        await self.liqodctl("gather", "--config", str(config), "--file", str(archive))
+        with tarfile.open(archive) as tar:
+            (member,) = (one for one in tar.getmembers() if "/leases" in one.name)
+            leases = tar.extractfile(member)
+            assert leases is not None
+            self.assertEqual([one["spec"]["holderIdentity"] for one in json.load(leases)], ["gw-1"])
 
 
 class HostTests(TestCase):

@@ -1,0 +1,116 @@
+"""``liqodctl check``: what it finds, and whose rights it judges."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from kubesandbox.cluster import SandboxCluster
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import LoopingCall
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from liqod.cli.console.options import Options
+from liqod.cli.setup import check
+from liqod.config.schema import DaemonSettings, KubernetesSettings, Settings
+from liqod.kube.client import Client
+from liqod.kube.resources import LEASES, MUTATINGWEBHOOKS
+from tests.cli import test_commands
+from tests.packaging.test_up import fill_tokens
+
+REACTOR: Any = reactor
+
+
+class DaemonKubeconfigTests(SynchronousTestCase):
+    """Which kubeconfig `check` uses."""
+
+    def setUp(self) -> None:
+        self.unit = Path(self.mktemp()).absolute()
+        self.patch(check, "KUBECONFIGS", {"all": str(self.unit), "network": str(self.unit)})
+
+    def used(
+        self, options: Options, kubeconfig: str = "", role: Literal["all", "network"] = "all"
+    ) -> tuple[str, list[str]]:
+        settings = Settings(kubernetes=KubernetesSettings(kubeconfig=kubeconfig), daemon=DaemonSettings(role=role))
+        options, findings = check.as_daemon(options, settings, {})
+        return options.kubeconfig, [one.verdict for one in findings]
+
+    def test_of_the_unit(self) -> None:
+        """That of the daemon's unit where it can be read and nothing else was named; otherwise a warning."""
+        self.assertEqual(self.used(Options()), ("", ["warning"]))
+        self.unit.touch()
+        self.assertEqual(self.used(Options()), (str(self.unit), []))
+        self.assertEqual(self.used(Options(), role="network"), ("", ["warning"]))
+        self.assertEqual(self.used(Options(kubeconfig="mine")), ("mine", []))
+        self.assertEqual(self.used(Options(context="mine")), ("", []))
+        self.assertEqual(self.used(Options(), "/etc/liqod/other"), ("", []))
+
+    def test_in_a_pod(self) -> None:
+        """In a pod the account is the daemon's."""
+        found = check.as_daemon(Options(), Settings(), {"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
+        self.assertEqual(found, (Options(), []))
+
+
+class CheckTests(TestCase):
+    """Against a cluster of the sandbox."""
+
+    timeout = 60
+    client: Client
+    cluster: SandboxCluster
+    kubeconfig: Path
+    setUp = test_commands.AgainstTests.setUp  # type: ignore[assignment]
+    liqodctl: Any = test_commands.AgainstTests.liqodctl
+
+    async def test_check(self) -> None:
+        """check names what is missing with what to do, and passes the parts that are well."""
+        output = await self.liqodctl("check", status=1)
+        self.assertIn("✗ DefinitionsMissing: foreignclusters.discovery.liqo.io is missing", output)
+        self.assertIn("run `liqodctl install`", output)
+        self.assertIn("✗ NoDaemon: no daemon runs for this cluster", output)
+        self.assertIn("✓ this user has all rights that the daemon needs", output)
+        await self.liqodctl("install")
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        lease = {"holderIdentity": "node-1-x", "renewTime": now, "leaseDurationSeconds": 10}
+        await self.client.create(LEASES, {"metadata": {"name": "liqod"}, "spec": lease}, "liqo-system")
+        port = REACTOR.listenTCP(0, Factory.forProtocol(Protocol), interface="::1")
+        self.addCleanup(port.stopListening)
+        url = f"https://[::1]:{port.getHost().port}/mutate"
+        hooks = [{"clientConfig": {"url": url}}]
+        await self.client.create(MUTATINGWEBHOOKS, {"metadata": {"name": "liqod"}, "webhooks": hooks})
+        self.assertIn(f"✓ {url} accepts connections", await self.liqodctl("check", status=1))
+        findings = json.loads((await self.liqodctl("check", "-o", "json", status=1)).rpartition("]")[0] + "]")
+        self.assertIn(("Daemon", "good"), {(finding["group"], finding["verdict"]) for finding in findings})
+        self.assertNotIn(("CRDs", "bad"), {(finding["group"], finding["verdict"]) for finding in findings})
+
+    async def test_check_as_the_daemon(self) -> None:
+        """check judges the rights of the daemon's account, not the user's, and says where it can only do the latter."""
+        await self.liqodctl("install")
+        output = (await self.liqodctl("check", status=1)).replace("\n    ", " ")
+        self.assertIn("! checked with your kubeconfig, not the daemon's", output)
+        filling = LoopingCall(lambda: Deferred.fromCoroutine(fill_tokens(self.client)))
+        filling.start(0.1)
+        self.addCleanup(filling.stop)
+        daemons = self.kubeconfig.with_name("daemon")
+        await self.liqodctl("install", "--daemon-kubeconfig", str(daemons))
+        output = await self.liqodctl("check", "--kubeconfig", str(daemons), status=1)
+        self.assertNotIn("kubeconfig, not the daemon's", output)
+        self.assertEqual([line for line in output.splitlines() if "forbidden" in line or "LQ1005" in line], [])
+
+    async def test_check_pre(self) -> None:
+        """check --pre looks at ports that are to be had, and needs no definitions."""
+        output = await self.liqodctl("check", "--pre")
+        for setting in ("peering.listen", "kubelet.listen", "webhook.listen", "metrics.listen"):
+            self.assertIn(f"({setting}) is free", output)
+
+    async def test_the_daemons_files(self) -> None:
+        """A user who runs a command, or checks before installing, need not be able to read the files of the daemon."""
+        config = Path(self.mktemp()).absolute()
+        config.write_text('[kubernetes]\nkubeconfig = "/nowhere/kubeconfig"\n')
+        self.assertIn("Configuration", await self.liqodctl("check", "--pre", f"--config={config}"))
+        await self.liqodctl("install", f"--config={config}")
+        await self.liqodctl("status", f"--config={config}")
+        self.assertIn("kubernetes.kubeconfig", await self.liqodctl("check", f"--config={config}", status=1))

@@ -1,0 +1,56 @@
+"""Where ``liqodctl`` has this cluster's own key from."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kubesandbox.cluster import SandboxCluster
+from twisted.trial.unittest import TestCase
+
+from liqod.identity.certs import generate
+from liqod.identity.fingerprint_words import words
+from liqod.identity.pairing import read_token
+from liqod.identity.store import to_secret
+from liqod.kube.client import Client
+from liqod.kube.resources import SECRETS
+from liqod.model.ids import ClusterID
+from tests.cli import test_commands
+
+
+class KeyTests(TestCase):
+    """Against a cluster of the sandbox."""
+
+    timeout = 60
+    client: Client
+    cluster: SandboxCluster
+    kubeconfig: Path
+    setUp = test_commands.AgainstTests.setUp  # type: ignore[assignment]
+    liqodctl: Any = test_commands.AgainstTests.liqodctl
+
+    async def test_key_in_files(self) -> None:
+        """Where the settings name files the key is the one in the certificate there; the Secret is never asked for."""
+        await self.liqodctl("install")
+        key, other = (generate(ClusterID("rome-id"), datetime.now(UTC)) for _ in range(2))
+        certificate = self.kubeconfig.with_name("tls.crt")
+        config = self.kubeconfig.with_name("liqod.toml")
+        config.write_text(
+            f'[cluster]\nid = "rome-id"\n[identity]\ncertificate = "{certificate}"\nkey = "/nonexistent/tls.key"\n'
+        )
+        for secret in (None, to_secret(other)):
+            if secret is not None:
+                metadata = {"name": "liqod-identity", "namespace": "liqo-system"}
+                await self.client.create(SECRETS, {"metadata": metadata, "data": secret})
+            certificate.write_bytes(key.certificate_pem)
+            self.assertIn(words(key.fingerprint), await self.liqodctl("discover", "--config", str(config)))
+            created = await self.liqodctl(
+                "token", "create", "--address=192.0.2.1", "-o", "json", "--config", str(config)
+            )
+            self.assertEqual(read_token(json.loads(created)[0]["token"]).fingerprint, key.fingerprint)
+            certificate.unlink()
+            shown = await self.liqodctl("discover", "--config", str(config))
+            self.assertRegex(shown.replace("\n  ", " "), r"rome-id +words: - \(the certificate .*: no such file")
+            refused = await self.liqodctl("token", "create", "--config", str(config), status=1)
+            self.assertRegex(refused, r"LQ2008(.|\n)*no such file")
