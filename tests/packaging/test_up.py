@@ -90,7 +90,8 @@ class DaemonHere:
 
     async def stop(self, units: Sequence[str]) -> None:
         self.log.append("stop")
-        if absent := [unit for unit in units if not (self._root / "etc/systemd/system" / unit).exists()]:
+        folders = [self._root / folder / "systemd/system" for folder in ("etc", "usr/lib")]
+        if absent := [unit for unit in units if not any((folder / unit).exists() for folder in folders)]:
             raise CliError(errors.HOST, f"systemctl disable --now {absent[0]} failed: it does not exist")
         agent, self.agent = self.agent, None
         if agent is not None:
