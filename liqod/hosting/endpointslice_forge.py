@@ -107,6 +107,12 @@ def service_of(shadow: ShadowEndpointSlice) -> Key | None:
     return Key(shadow.metadata.namespace, name) if name else None
 
 
+def of_no_service(shadow: ShadowEndpointSlice) -> ShadowEndpointSlice:
+    """Return a slice that names no Service: proxies and DNS servers join it to none."""
+    labels = {key: value for key, value in shadow.metadata.labels.items() if key != SERVICE_NAME_LABEL}
+    return msgspec.structs.replace(shadow, metadata=msgspec.structs.replace(shadow.metadata, labels=labels))
+
+
 def is_made_here(present: EndpointSlice) -> bool:
     """Return whether a slice was made from a ShadowEndpointSlice: it has the labels, and no other controller.
 

@@ -1,8 +1,8 @@
 """Creates an EndpointSlice for every ShadowEndpointSlice and keeps it up to date, also while the borrower is away.
 
 The slice is owned by its ShadowEndpointSlice and deleted with it by the garbage collector; what that leaves is deleted
-from here. There is a slice only while the Service that it names is one of the borrower's: in front of a Service of this
-cluster's own, the proxies of all nodes would send its traffic to the borrower.
+from here. A slice names its Service only while that is one of the borrower's: in front of a Service of this cluster's
+own, the proxies of all nodes would send its traffic to the borrower.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from liqod.hosting.endpointslice_forge import (
     Update,
     body_of,
     decide,
+    of_no_service,
     refused_addresses,
     says_lost,
     service_of,
@@ -58,7 +59,7 @@ COLLECTED: Final = 5.0
 """Seconds that the cluster's garbage collector has for the slice of a deleted ShadowEndpointSlice before it is deleted
 from here."""
 AWAITED: Final = 30.0
-"""Seconds until an event says that a slice waits for its Service: the borrower writes both, in any order."""
+"""Seconds that a slice waits for its Service, before it is made of none: the borrower writes both, in any order."""
 STILL_THERE: Final = 1.0
 """Seconds until a slice is reconciled again whose ShadowEndpointSlice is missing from the cache but exists at the API
 server, or whose name another slice has by now."""
@@ -184,9 +185,12 @@ class ShadowEndpointSlices(Controller[Key]):
             self._record_event(shadow, "NotGranted", f"namespace {key.namespace} was granted to no cluster")
             return None
         service = service_of(shadow)
-        if service is not None and self._services.get(service) is None:
-            return await self._without_service(shadow, tracked)
-        tracked.alone_since = None
+        if service is None or self._services.get(service) is not None:
+            tracked.alone_since = None
+        elif (later := await self._without_service(shadow, tracked)) is not None:
+            return later
+        else:
+            shadow = of_no_service(shadow)
         if self._networks.is_awaited and not self._networks.has_tunnel(tenant):
             return None  # the facts of this cluster enqueue it when they are written; what is there stays until then
         wanted = template_of(shadow, tenant, self._refused_addresses(shadow, tenant, tracked))
@@ -267,10 +271,11 @@ class ShadowEndpointSlices(Controller[Key]):
         return None
 
     async def _without_service(self, shadow: ShadowEndpointSlice, tracked: _Tracked) -> After | None:
-        """Delete what joins a Service that is none of the tenant's; returns when to say that the slice waits for it."""
+        """Delete what joins a Service that is none of the tenant's; return how long its slice waits for one that is."""
         key, now = shadow.metadata.key, self.clock.seconds()
-        step = decide(None, self._slices.get(key), SliceTemplate())
-        if isinstance(step, Delete):
+        present = self._slices.get(key)
+        step = decide(None, present, SliceTemplate())
+        if isinstance(step, Delete) and present is not None and SERVICE_NAME_LABEL in present.metadata.labels:
             tracked.written = _NEVER
             try:
                 await self._client.delete(ENDPOINTSLICES, key.name, key.namespace, uid=step.uid)
@@ -280,9 +285,10 @@ class ShadowEndpointSlices(Controller[Key]):
             tracked.alone_since = now
         if (wait := tracked.alone_since + AWAITED - now) > 0:
             return After(wait)
-        name = shadow.metadata.labels[SERVICE_NAME_LABEL]
-        message = f"no service {name} of yours is in namespace {key.namespace}; one of this cluster's own is not joined"
-        self._record_event(shadow, "NoService", message)
+        if present is None:
+            name = shadow.metadata.labels[SERVICE_NAME_LABEL]
+            message = f"no service {name} of yours is in namespace {key.namespace}: the slice is made of no service"
+            self._record_event(shadow, "NoService", message)
         return None
 
     def _refused_addresses(self, shadow: ShadowEndpointSlice, tenant: str, tracked: _Tracked) -> Collection[str]:

@@ -16,6 +16,7 @@ from liqod.hosting.endpointslice_forge import EndpointSlice
 from liqod.hosting.endpointslices import AWAITED, ShadowEndpointSlices
 from liqod.kube.resources import Resource
 from liqod.model.ids import Key
+from liqod.model.names import SERVICE_NAME_LABEL
 from liqod.model.records.name_service import NameService
 from liqod.model.records.views import ShadowEndpointSlice
 from tests.hosting.test_controller import Cache, Events
@@ -59,6 +60,16 @@ class Server:
         self.requests.append("create")
         metadata = {**body["metadata"], "uid": f"r{len(self.requests)}", "resourceVersion": "1"}
         made = msgspec.convert({**body, "metadata": metadata}, EndpointSlice)
+        self.slices.put(made)
+        return made
+
+    async def patch(self, resource: Resource, name: str, patch: Any, namespace: str, *, view: Any) -> EndpointSlice:
+        self.requests.append("patch")
+        before = self.slices.get(Key(namespace, name))
+        labels = {**before.metadata.labels, **patch["metadata"]["labels"]}
+        made: EndpointSlice = msgspec.structs.replace(
+            before, metadata=msgspec.structs.replace(before.metadata, labels=labels)
+        )
         self.slices.put(made)
         return made
 
@@ -148,6 +159,9 @@ class SlicesOfServicesTests(SynchronousTestCase):
         self.assertEqual(self.requests(), [])
         self.services.listed.callback(None)
         self.assertEqual(self.requests(), ["delete r1"])
+        self.clock.advance(AWAITED)
+        self.assertEqual(self.requests(), ["delete r1", "create"])
+        self.assertNotIn(SERVICE_NAME_LABEL, self.slices.get(KEY).metadata.labels)
 
     def test_a_slice_of_a_service_after_a_start(self) -> None:
         """A slice of a tenant's Service stays as it is."""
@@ -174,5 +188,8 @@ class SlicesOfServicesTests(SynchronousTestCase):
         self.shadows.put(self.record)
         self.assertEqual((self.requests(), self.events.reasons), ([], []))
         self.clock.advance(AWAITED)
-        self.requests()
-        self.assertEqual(self.events.reasons, ["NoService"])
+        self.assertEqual((self.requests(), self.events.reasons), (["create"], ["NoService"]))
+        self.assertNotIn(SERVICE_NAME_LABEL, self.slices.get(KEY).metadata.labels)
+        self.services.put(SERVICE)
+        self.assertEqual(self.requests(), ["create", "patch"])
+        self.assertEqual(self.slices.get(KEY).metadata.labels[SERVICE_NAME_LABEL], "db")
