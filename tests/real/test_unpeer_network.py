@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from tests.real.daemons import Daemon, HostDaemon
 from tests.real.endings import SYSTEM, TOMBSTONE, EndingTests, peer_id
@@ -11,11 +12,15 @@ from tests.real.path import eventually
 from tests.real.test_network import CONFIGURATION
 from tests.testbed.cluster import Cluster
 
+KUBE_PROXY: Final = re.compile(r"^table \w+ kube-proxy \{$.*?^\}$", re.MULTILINE | re.DOTALL)
+"""A table of kube-proxy as ``nft list ruleset`` shows it."""
+
 
 def kernel(cluster: Cluster) -> list[str]:
     """Return what a cluster's host has in its kernel: links, addresses, routes, rules, nftables, settings.
 
-    Without what belongs to single pods, which come and go with the user's deployments.
+    Without what belongs to single pods, which come and go with the user's deployments, and without kube-proxy's tables,
+    which it writes in its own time.
     """
     commands = (
         ["ip", "-br", "link"],
@@ -25,7 +30,8 @@ def kernel(cluster: Cluster) -> list[str]:
         ["nft", "--stateless", "list", "ruleset"],
         ["sysctl", "-a", "--ignore", "--pattern", "^net[.](core|ipv4|ipv6)[.]"],
     )
-    lines = [f"{command[1]} {line}" for command in commands for line in cluster.run(command).splitlines()]
+    found = [(command[1], KUBE_PROXY.sub("", cluster.run(command))) for command in commands]
+    lines = [f"{name} {line}" for name, text in found for line in text.splitlines()]
     return sorted(line for line in lines if "veth" not in line)
 
 
