@@ -58,7 +58,7 @@ REFUSED: Final = Backoff(initial=4.0, cap=300.0)
 COLLECTED: Final = 5.0
 """Seconds that the cluster's garbage collector has for the slice of a deleted ShadowEndpointSlice before it is deleted
 from here."""
-AWAITED: Final = 30.0
+AWAITED: Final = 4.0
 """Seconds that a slice waits for its Service, before it is made of none: the borrower writes both, in any order."""
 STILL_THERE: Final = 1.0
 """Seconds until a slice is reconciled again whose ShadowEndpointSlice is missing from the cache but exists at the API
