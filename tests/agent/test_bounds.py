@@ -73,5 +73,6 @@ class BoundsTests(SynchronousTestCase):
         there = {"matchExpressions": [{"key": "liqo.io/tenant-namespace", "operator": "Exists"}]}
         beside = {name for name, selector in selectors.items() if selector == there}
         self.assertEqual(beside, {"pods-beside-credentials"})
+        self.assertIn("kube-node-lease", str(selectors["leases"]))
         everywhere = {name for name, selector in selectors.items() if not selector}
-        self.assertEqual(everywhere, set(selectors) - free - beside)
+        self.assertEqual(everywhere, set(selectors) - free - beside - {"leases"})
