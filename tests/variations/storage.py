@@ -136,9 +136,9 @@ def slices(node: str) -> list[ForbiddenObject]:
         return {"spec": {"template": {"addressType": kind, "endpoints": endpoints, "ports": [{"port": 443}]}}}
 
     def forbidden(words: str, kind: str, addresses: tuple[str, ...]) -> ForbiddenObject:
-        of_service = {"metadata": {"labels": {"kubernetes.io/service-name": "web"}}}
+        # Of no service: one that names a service would wait for it.
         harmless = template("IPv6", ("2001:db8::8",)) if kind == "IPv6" else template("IPv4", ("172.30.0.8",))
-        return ForbiddenObject(words, {**of_service, **template(kind, addresses)}, {**of_service, **harmless})
+        return ForbiddenObject(words, {"metadata": {}, **template(kind, addresses)}, {"metadata": {}, **harmless})
 
     several = ("172.30.0.9", "10.96.0.1")
     one = {"addresses": list(several), "hostname": "a", "nodeName": "control", "zone": "z"}
