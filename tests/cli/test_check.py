@@ -7,19 +7,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import LoopingCall
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.console.options import Options
 from liqod.cli.setup import check
 from liqod.config.schema import DaemonSettings, KubernetesSettings, Settings
-from liqod.kube.client import Client
 from liqod.kube.resources import LEASES, MUTATINGWEBHOOKS
-from tests.cli import test_commands
+from tests.cli.cluster_case import ClusterCase
 from tests.packaging.test_up import fill_tokens
 
 REACTOR: Any = reactor
@@ -55,15 +53,8 @@ class DaemonKubeconfigTests(SynchronousTestCase):
         self.assertEqual(found, (Options(), []))
 
 
-class CheckTests(TestCase):
+class CheckTests(ClusterCase):
     """Against a cluster of the sandbox."""
-
-    timeout = 60
-    client: Client
-    cluster: SandboxCluster
-    kubeconfig: Path
-    setUp = test_commands.AgainstTests.setUp  # type: ignore[assignment]
-    liqodctl: Any = test_commands.AgainstTests.liqodctl
 
     async def test_check(self) -> None:
         """check names what is missing with what to do, and passes the parts that are well."""

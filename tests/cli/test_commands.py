@@ -10,28 +10,24 @@ from typing import Any
 
 import yaml
 from click.testing import CliRunner
-from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
-from twisted.internet.threads import deferToThread
 from twisted.protocols.tls import TLSMemoryBIOFactory
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.console.errors import CliError
 from liqod.cli.main import cli
 from liqod.cli.peering.token import row_of
 from liqod.cli.setup.host import commands as host
 from liqod.config import load
-from liqod.demo.access import client_config
 from liqod.identity.certs import generate
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pairing import Token, read_token
 from liqod.identity.store import to_secret
 from liqod.identity.tls import PeerTLS
 from liqod.kube import manifests
-from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import (
     ADVERTISEMENTS,
@@ -54,7 +50,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.records.invitations import ATTEMPTS, EXPIRES, MAX_ATTEMPTS, USED_BY, token_name
 from liqod.model.records.unpeering import FINALIZER
 from liqod.model.records.views import ForeignCluster
-from tests.cli.fork_server import warm
+from tests.cli.cluster_case import ClusterCase
 
 REACTOR: Any = reactor
 KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint
@@ -171,27 +167,7 @@ class TokenRowTests(SynchronousTestCase):
             self.assertEqual((row["id"], row["state"], row["attempts"]), ("0a1b", state, attempts), data)
 
 
-class AgainstTests(TestCase):
-    timeout = 60
-
-    async def setUp(self) -> None:  # type: ignore[override]
-        self.cluster = SandboxCluster(REACTOR, "rome")
-        self.cluster.listen(REACTOR)
-        self.cluster.startService()
-        self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
-        self.client = Client(client_config(self.cluster), REACTOR)
-        self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
-        self.kubeconfig = Path(self.mktemp()).absolute()
-        self.kubeconfig.write_text(self.cluster.kubeconfig())
-
-    async def liqodctl(self, *arguments: str, status: int = 0) -> str:
-        """Run a command and return what it printed; its status must be as expected."""
-        environ = {"HOME": "/nonexistent", "KUBECONFIG": str(self.kubeconfig)}
-        out, err, code = await deferToThread(warm().run, *arguments, env=environ)
-        self.assertEqual(code, status, out + err)
-        self.assertNotIn("Traceback", err)
-        return str(out + err)
-
+class AgainstTests(ClusterCase):
     async def peer(self, peer: str, name: str, **status: Any) -> None:
         body = {"metadata": {"name": peer}, "spec": {"clusterID": peer}}
         await self.client.create(FOREIGNCLUSTERS, body)

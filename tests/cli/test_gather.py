@@ -7,10 +7,8 @@ import json
 import tarfile
 from datetime import UTC, datetime
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import Any
 
-from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
@@ -19,10 +17,9 @@ from liqod.cli.setup.host.wanted import ROLES
 from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
 from liqod.fabric.agent.kernel import host
 from liqod.kube import manifests
-from liqod.kube.client import Client
 from liqod.kube.resources import LEASES
 from liqod.model.diagnosis.cluster import ClusterRecords
-from tests.cli import test_commands
+from tests.cli.cluster_case import ClusterCase
 
 REACTOR: Any = reactor
 SECRETS = (
@@ -97,15 +94,8 @@ class RedactionTests(SynchronousTestCase):
         self.assertEqual(json.loads(text), {"peering": {"autojoin": True, "port": 5}})
 
 
-class ClusterTests(TestCase):
+class ClusterTests(ClusterCase):
     """What is gathered from the cluster."""
-
-    timeout = 60
-    client: Client
-    cluster: SandboxCluster
-    kubeconfig: Path
-    setUp = test_commands.AgainstTests.setUp  # type: ignore[assignment]
-    liqodctl: Any = test_commands.AgainstTests.liqodctl
 
     async def test_gather_of_another_namespace(self) -> None:
         """gather has the lease of the namespace that the settings name."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import msgspec
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.console.errors import CliError
 from liqod.cli.status.explain_other import explain_namespace
@@ -15,7 +15,6 @@ from liqod.cli.status.explain_pod import PodFacts, facts_for, findings
 from liqod.cli.workloads.dry_run import pod_rows
 from liqod.cli.workloads.offload import row_of, wanted_spec
 from liqod.kube import manifests
-from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, PODS
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
@@ -23,7 +22,7 @@ from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.records.offloading import NamespaceOffloading, OffloadingPolicy
 from liqod.model.records.views import ForeignCluster, NamespaceNattingTable, VirtualNode
-from tests.cli import test_commands
+from tests.cli.cluster_case import ClusterCase
 
 TOLERATION = {"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "effect": "NoExecute"}
 MILAN = msgspec.convert({"spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}, VirtualNode)
@@ -220,13 +219,10 @@ class FindingsTests(SynchronousTestCase):
         self.assertIn("delete it", self.ask(body)["why"])
 
 
-class ProgramsTests(TestCase):
+class ProgramsTests(ClusterCase):
     """The commands against a cluster of the sandbox."""
 
     timeout = 120
-    client: Client
-    setUp = test_commands.AgainstTests.setUp  # type: ignore[assignment]
-    liqodctl: Any = test_commands.AgainstTests.liqodctl
 
     async def test_offload(self) -> None:
         """offload labels a namespace and says how; again with other options it changes them; unoffload ends both."""

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
-
-from kubesandbox.cluster import SandboxCluster
-from twisted.trial.unittest import TestCase
 
 from liqod.identity.certs import generate
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pairing import read_token
 from liqod.identity.store import to_secret
-from liqod.kube.client import Client
 from liqod.kube.resources import SECRETS
 from liqod.model.ids import ClusterID
-from tests.cli import test_commands
+from tests.cli.cluster_case import ClusterCase
 
 
-class KeyTests(TestCase):
+class KeyTests(ClusterCase):
     """Against a cluster of the sandbox."""
-
-    timeout = 60
-    client: Client
-    cluster: SandboxCluster
-    kubeconfig: Path
-    setUp = test_commands.AgainstTests.setUp  # type: ignore[assignment]
-    liqodctl: Any = test_commands.AgainstTests.liqodctl
 
     async def test_key_in_files(self) -> None:
         """Where the settings name files the key is the one in the certificate there; the Secret is never asked for."""
