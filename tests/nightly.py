@@ -24,7 +24,7 @@ from tests.fuzz.seeds import CORPUS
 from tests.runner.execute import Outcome, run_to_end
 from tests.runner.report import read_junit, report, write_junit
 from tests.runner.results import Result, count, phrase
-from tests.runner.steps import CHECKOUT, Step
+from tests.runner.steps import CHECKOUT, NETNS, NIGHTLY, REAL, Step
 
 KEPT: Final = CHECKOUT / ".cache" / "nightly"
 HOUR: Final = 3600.0
@@ -61,9 +61,17 @@ class Part:
         write_junit(junit, [Outcome(Step(self.name, self.limit), seconds, tail, [result])])
 
 
+def _left_to_the_night(folder: str) -> list[str]:
+    return sorted(name for name in NIGHTLY if name.startswith(folder))
+
+
 PARTS: Final = (
     Part(
         "unit", ("tests.run", "--unit", "--patience=10", f"--junit={JUNIT}"), 6 * HOUR, {"LIQOD_SCENARIO_FACTOR": "10"}
+    ),
+    *(
+        Part(name, ("tests.run", "--only", *_left_to_the_night(folder), "--patience=3", f"--junit={JUNIT}"), 2 * HOUR)
+        for name, folder in (("real", REAL), ("netns", NETNS))
     ),
     Part("alerts", ("tests.run", "--only", "tests.packaging.alert_rules", f"--junit={JUNIT}"), HOUR),
     Part("browser", ("tests.run", "--only", "tests.cli.web.browser", "--patience=3", f"--junit={JUNIT}"), HOUR),

@@ -19,7 +19,7 @@ from tests.environment import on_ci
 from tests.runner.machine import prepare
 from tests.runner.report import report, write_junit
 from tests.runner.schedule import REAL_AT_A_TIME, Progress, at_a_time, run_all
-from tests.runner.steps import checks, is_unit, modules, steps_of
+from tests.runner.steps import NIGHTLY, checks, is_unit, modules, steps_of
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,11 +33,14 @@ def main(argv: Sequence[str]) -> int:
     begin = time.monotonic()
     # A shell starts what runs in its background with interrupts ignored, and every child would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    names = [name for name in args.only or modules() if is_unit(name) or not args.unit]
+    usual = [name for name in modules() if name not in NIGHTLY]
+    names = [name for name in args.only or usual if is_unit(name) or not args.unit]
     steps = steps_of(names, args.patience)
     real = sum(step.is_real for step in steps)
     if not args.only and not args.unit:
         steps[real:real] = checks()
+    if not args.only and not args.unit:
+        print(f"{len(NIGHTLY)} modules are left to `make nightly`; tests/runner/steps.py names them", flush=True)
     for reason in prepare(names):
         print(f"not possible on this machine: {reason}", flush=True)
     parallel = at_a_time(real=real > 0)

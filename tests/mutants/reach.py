@@ -67,6 +67,10 @@ class Reach:
             self._kept.write_text(json.dumps(kept))
         return known
 
+    def is_known(self, test: str) -> bool:
+        """Return whether it was found out what a test module runs."""
+        return test in self._known
+
     def seconds(self, test: str) -> float:
         """Return the seconds of processors that a test module takes, 0 as long as nobody knows."""
         known = self._known.get(test)

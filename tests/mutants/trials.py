@@ -17,6 +17,8 @@ from tests.mutants.sample import Mutant
 Outcome = Literal["killed", "survived", "equivalent"]
 _TOGETHER: Final = 6
 """Test modules in one process, once the nearest one alone has let the mutant live."""
+_AT_ONCE: Final = 4
+"""So many of the nearest test modules are asked before it is found out what they run, which takes longer than that."""
 _ITS_OWN: Final = -1.0
 """How near a test module is that imports the module itself and is about its package: it is asked whatever it takes."""
 _SECONDS_A_STEP: Final = 10.0
@@ -70,11 +72,14 @@ class Trials:
         left = self._budget
         together: list[str] = []
         is_first = True
-        for test in sorted(near, key=near.__getitem__):
+        nearest = sorted(near, key=near.__getitem__)
+        at_once = [test for test in nearest[:_AT_ONCE] if not (self._reach.is_known(test) or test.startswith(SCENARIO))]
+        yield from ([test] for test in at_once)
+        for test in nearest:
             is_its_own = rank[test] <= _ITS_OWN
             # The nearest that reaches the mutant is asked whatever it takes: with none the mutant would prove nothing.
             is_affordable = is_first or is_its_own or self._reach.seconds(test) <= left
-            if test.startswith(SCENARIO) or not is_affordable:
+            if test.startswith(SCENARIO) or test in at_once or not is_affordable:
                 continue
             known = self._reach.of(test)
             if known.passed and known.reaches(mutant.module, self._sources[mutant.module], mutant.change):
@@ -92,7 +97,8 @@ class Trials:
     def _killer(self, mutant: Mutant, tests: Sequence[str]) -> Run | None:
         """Return the run that failed because of the mutant: one in company counts when it fails alone too.
 
-        One that failed on a busy machine counts when the test passes without the mutant.
+        One that failed on a busy machine, or of which nobody knows whether it passes, counts when the test passes
+        without the mutant.
         """
         limit = LIMIT if tests[0].startswith(SCENARIO) else int(30 + 4 * sum(map(self._reach.seconds, tests)))
         with self._copy.changed(mutant.module, apply(self._sources[mutant.module], mutant.change)):
@@ -103,7 +109,8 @@ class Trials:
             alone = (self._killer(mutant, [test]) for test in tests)
             return next((ended for ended in alone if ended is not None), None)
         failed = ended.failed if ended.failed.startswith(tests[0]) else tests[0]
-        return ended if not ended.waited or self._run([failed], limit).passed else None
+        is_sure = self._reach.is_known(tests[0]) and not ended.waited
+        return ended if is_sure or self._run([failed], limit).passed else None
 
     def _run(self, tests: Sequence[str], limit: int) -> Run:
         ended = run(self._copy.path, tests, limit)

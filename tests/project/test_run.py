@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 from attrs import asdict
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.nightly import PARTS
 from tests.runner.execute import Outcome, execute
 from tests.runner.machine import memory_share, processor_times
 from tests.runner.report import report, write_junit
@@ -23,6 +24,7 @@ from tests.runner.schedule import AGAIN, FREE, IDLE, REAL_AT_A_TIME, SPARE, Prog
 from tests.runner.steps import (
     CHECKOUT,
     LONG,
+    NIGHTLY,
     REAL,
     REAL_LIMIT,
     TOGETHER,
@@ -211,6 +213,13 @@ class StepsTests(SynchronousTestCase):
         """Every module that is said to take long exists, and has a process to itself."""
         self.assertEqual(set(LONG) - set(modules()), set())
         self.assertEqual({step.names for step in steps_of(LONG)}, {(name,) for name in LONG})
+
+    def test_what_is_left_to_the_night(self) -> None:
+        """Every module that CI leaves out exists, needs clusters or hosts, and is in exactly one part of the night."""
+        words = [word for part in PARTS for word in part.words if word in NIGHTLY]
+        self.assertEqual(sorted(words), sorted(NIGHTLY))
+        self.assertEqual(NIGHTLY - set(modules()), set())
+        self.assertEqual([name for name in NIGHTLY if is_unit(name)], [])
 
     def test_unit(self) -> None:
         """What needs root, clusters or built programs is known by its folder, for a package, a module or a test."""

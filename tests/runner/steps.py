@@ -38,15 +38,13 @@ LONG: Final = (
     "tests.real.test_unpeer",
     "tests.real.test_namespaces",
     "tests.real.test_relay",
-    "tests.real.test_unpeer_network",
     "tests.real.test_kill",
-    "tests.real.test_conformance_reflection",
-    "tests.real.test_kubelet_api",
+    "tests.real.test_bad_input",
+    "tests.real.test_kubernetes_suite",
     "tests.real.test_conformance",
-    "tests.real.test_reflect",
+    "tests.real.test_home_api",
+    "tests.real.test_kubelet_api",
     "tests.real.test_offload",
-    "tests.real.test_network_mesh",
-    "tests.real.test_reflect_path",
     "tests.netns.test_fabric",
     "tests.netns.test_failures",
     "tests.contract.test_real",
@@ -60,6 +58,34 @@ LONG: Final = (
     "tests.peering.test_distrust",
 )
 """Modules that take longest: they begin first, each in a process of its own, so that none is left alone at the end."""
+NIGHTLY: Final = frozenset(
+    {
+        # The same cases run on the sandbox, which the contract suite holds to the real API server.
+        "tests.real.test_conformance_reflection",
+        "tests.real.test_hosting",
+        "tests.real.test_kubelet",
+        "tests.real.test_networkpolicies",
+        "tests.real.test_reflect",
+        "tests.real.test_spillover",
+        # Set-ups beside the usual one, and steps between two that others show.
+        "tests.real.test_connectivity",
+        "tests.real.test_dualstack",
+        "tests.real.test_network_guests",
+        "tests.real.test_network_mesh",
+        "tests.real.test_reflect_path",
+        "tests.real.test_unpeer_network",
+        "tests.real.test_variations",
+        "tests.netns.test_fabric_auto",
+        "tests.netns.test_fabric_crash",
+        "tests.netns.test_fabric_exports",
+        "tests.netns.test_fabric_reboot",
+        "tests.netns.test_fabric_services",
+        "tests.netns.test_fabric_sizes",
+        "tests.netns.test_fabric_steady",
+        "tests.netns.test_world",
+    }
+)
+"""Modules that continuous integration has no time for: `make nightly` runs them, and whoever names them."""
 
 
 @frozen
