@@ -290,7 +290,7 @@ class Workers(Service, Generic[K]):
             self._failed(key, error)
             self.queue.add_rate_limited(key, retry_after(error))
         else:
-            if self._troubles and self._troubles.pop(key, None) is not None:
+            if self._troubles.pop(key, None) is not None:
                 self._log.info("{controller}: {key} works again", controller=self._log_name, key=key)
             self.queue.reset_backoff(key)
             if again is not None:

@@ -14,12 +14,13 @@ from hypothesis.stateful import (
 )
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock, deferLater
+from twisted.logger import LogLevel
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.errors import ExpectedError
 from liqod.flow.workqueue import QueueClosed, Workers, WorkQueue
-from tests.kube.cases import warnings_of
+from tests.kube.cases import logged, warnings_of
 
 STEADY = Backoff(initial=1.0, factor=2.0, cap=8.0, jitter=0.0)
 
@@ -271,6 +272,26 @@ class WorkersTests(SynchronousTestCase):
         self.assertEqual([when for when, _ in self.seen], [0, 1, 3, 7])
         self.assertEqual([event["error"] for event in caught], ["the disk is full"])
         self.assertIn("a", workers.troubles)
+
+    def test_the_end_of_trouble_is_said_once(self) -> None:
+        """A key that works after a failure is said to work again, once; one that never failed is not."""
+        said = logged(self, LogLevel.info)
+        failures = ["a"]
+
+        def fail_once(key: str) -> None:
+            if key in failures:
+                failures.remove(key)
+                raise Trouble("the disk is full")
+
+        workers = self.work(fail_once)
+        self.queue.add("a")
+        self.queue.add("b")
+        self.clock.pump([0, 1, 0])
+        self.queue.add("a")
+        self.clock.advance(0)
+        self.assertEqual([key for _, key in self.seen], ["a", "b", "a", "a"])
+        self.assertEqual([event["key"] for event in said], ["a"])
+        self.assertEqual(workers.troubles, {})
 
     def test_a_defect_is_logged_with_its_traceback(self) -> None:
         """An exception that nobody foresaw keeps its traceback in the log, and the loop goes on."""

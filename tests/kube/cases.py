@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import attrs
+from constantly import NamedConstant
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
@@ -33,11 +34,16 @@ class ConfigMap(Object, frozen=True):
 
 def warnings_of(case: SynchronousTestCase) -> list[dict[str, Any]]:
     """Return a list that gathers the warnings logged during a test."""
+    return logged(case, LogLevel.warn)
+
+
+def logged(case: SynchronousTestCase, *levels: NamedConstant) -> list[dict[str, Any]]:
+    """Return a list that gathers what is logged at these levels during a test."""
     events: list[dict[str, Any]] = []
 
     @implementer(ILogObserver)
     def observe(event: dict[str, Any]) -> None:
-        if event.get("log_level") is LogLevel.warn:
+        if event.get("log_level") in levels:
             events.append(event)
 
     observer = cast(ILogObserver, observe)

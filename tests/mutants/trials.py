@@ -72,15 +72,22 @@ class Trials:
         left = self._budget
         together: list[str] = []
         is_first = True
-        nearest = sorted(near, key=near.__getitem__)
-        at_once = [test for test in nearest[:_AT_ONCE] if not (self._reach.is_known(test) or test.startswith(SCENARIO))]
-        yield from ([test] for test in at_once)
-        for test in nearest:
+        blind = 0
+        # To find out what a module runs takes longer than to ask those of which it is known.
+        for test in sorted(near, key=lambda test: (not self._reach.is_known(test), near[test])):
             is_its_own = rank[test] <= _ITS_OWN
             # The nearest that reaches the mutant is asked whatever it takes: with none the mutant would prove nothing.
             is_affordable = is_first or is_its_own or self._reach.seconds(test) <= left
-            if test.startswith(SCENARIO) or test in at_once or not is_affordable:
+            if test.startswith(SCENARIO) or not is_affordable:
                 continue
+            if not self._reach.is_known(test):
+                if together:
+                    yield together
+                    together = []
+                if blind < _AT_ONCE:
+                    blind += 1
+                    yield [test]
+                    continue
             known = self._reach.of(test)
             if known.passed and known.reaches(mutant.module, self._sources[mutant.module], mutant.change):
                 left -= known.seconds
