@@ -56,27 +56,29 @@ class Reach:
 
     def of(self, test: str) -> Known:
         """Return what is known of a test module."""
-        file = self._place.joinpath(*test.split(".")).with_suffix(".py")
-        text = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
-        known = self._known.get(test)
-        if known is None or known.text != text:
-            known = self._known[test] = self._measure(test, text)
+        if not self.is_known(test):
+            self._known[test] = self._measure(test)
             self._kept.parent.mkdir(parents=True, exist_ok=True)
             # What failed here and now is measured again by the next run.
             kept = {name: asdict(known) for name, known in self._known.items() if known.passed}
             self._kept.write_text(json.dumps(kept))
-        return known
+        return self._known[test]
 
     def is_known(self, test: str) -> bool:
-        """Return whether it was found out what a test module runs."""
-        return test in self._known
+        """Return whether it was found out what a test module runs, as it is now."""
+        known = self._known.get(test)
+        return known is not None and known.text == self._text(test)
 
     def seconds(self, test: str) -> float:
         """Return the seconds of processors that a test module takes, 0 as long as nobody knows."""
         known = self._known.get(test)
         return known.seconds if known is not None else 0.0
 
-    def _measure(self, test: str, text: str) -> Known:
+    def _text(self, test: str) -> str:
+        file = self._place.joinpath(*test.split(".")).with_suffix(".py")
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+    def _measure(self, test: str) -> Known:
         with tempfile.TemporaryDirectory(dir=self._place) as folder:
             measured = Path(folder) / "coverage"
             ended = run(self._place, [test], measured=measured)
@@ -91,7 +93,7 @@ class Reach:
                 ran = lines_by_function(file.read_bytes(), frozenset(lines.lines(str(file)) or ()))
                 if ran:
                     found[".".join(file.relative_to(self._place).with_suffix("").parts)] = ran
-        return Known(text, ended.passed, ended.seconds, found)
+        return Known(self._text(test), ended.passed, ended.seconds, found)
 
 
 def functions(source: bytes) -> dict[str, tuple[int, str]]:

@@ -85,7 +85,7 @@ NIGHTLY: Final = frozenset(
         "tests.netns.test_world",
     }
 )
-"""Modules that continuous integration has no time for: `make nightly` runs them, and whoever names them."""
+"""Modules that continuous integration has no time for: `make nightly` runs them, and so does who names them."""
 
 
 @frozen
