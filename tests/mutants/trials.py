@@ -113,7 +113,8 @@ class Trials:
         if ended.passed:
             return None
         if len(tests) > 1:
-            alone = (self._killer(mutant, [test]) for test in tests)
+            likely = sorted(tests, key=lambda test: not f"{ended.failed}.".startswith(f"{test}."))
+            alone = (self._killer(mutant, [test]) for test in likely)
             return next((ended for ended in alone if ended is not None), None)
         failed = ended.failed if ended.failed.startswith(tests[0]) else tests[0]
         is_sure = self._reach.is_known(tests[0]) and not ended.waited
