@@ -356,6 +356,23 @@ class ConnectionTests(SynchronousTestCase):
             self.lose()
             self.assertEqual(self.owner.trace[-1], "closed TooFast")
 
+    def test_nothing_is_sent_outside_a_session(self) -> None:
+        """Before it is established and after its end an event is not sent, and the caller learns it."""
+        event = Verdict(1, 1, "Accepted")
+        self.connection.handshakeCompleted()
+        self.answers()
+        self.assertFalse(self.connection.send(event))
+        self.assertEqual(self.transport.value(), b"")
+        self.says(Hello("peer", "peer", 1, 0, 0, []))
+        self.answers()
+        self.says(self.peer.welcome())
+        self.assertTrue(self.connection.send(event))
+        self.assertEqual(self.answers(), [event])
+        self.connection.end(Bye("Stopping", "later"))
+        self.transport.clear()
+        self.assertFalse(self.connection.send(event))
+        self.assertEqual(self.transport.value(), b"")
+
     def test_what_waits_unread_is_bounded(self) -> None:
         """More than a mebibyte for a peer that does not read: the session ends."""
         self.establish()
