@@ -73,14 +73,14 @@ class Trials:
         together: list[str] = []
         is_first = True
         blind = 0
-        # To find out what a module runs takes longer than to ask those of which it is known.
-        for test in sorted(near, key=lambda test: (not self._reach.is_known(test), near[test])):
+        for test in sorted(near, key=near.__getitem__):
             is_its_own = rank[test] <= _ITS_OWN
             # The nearest that reaches the mutant is asked whatever it takes: with none the mutant would prove nothing.
             is_affordable = is_first or is_its_own or self._reach.seconds(test) <= left
             if test.startswith(SCENARIO) or not is_affordable:
                 continue
             if not self._reach.is_known(test):
+                # To find out what a module runs takes longer than to ask it, and those of which it is known.
                 if together:
                     yield together
                     together = []

@@ -18,8 +18,8 @@ from liqod.webhook.backfill import Backfill, PlacedPod
 from liqod.webhook.placement import TOLERATION
 
 
-def pod(name: str, version: str = "1", node: str = "") -> PlacedPod:
-    metadata = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": version}
+def pod(name: str, version: str = "1", node: str = "", **more: str) -> PlacedPod:
+    metadata = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": version, **more}
     return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node} if node else {}}, PlacedPod)
 
 
@@ -124,6 +124,13 @@ class BackfillTests(SynchronousTestCase):
         self.has(*(pod(f"job-{number}", node="worker-1") for number in range(20)))
         self.search(local=True)
         self.assertLessEqual(len(self.backfill._reported_local), 3)
+
+    def test_a_pod_that_is_being_deleted(self) -> None:
+        """It is neither changed nor complained of, wherever it is."""
+        for node in ("", "worker-1"):
+            self.has(pod("web", node=node, deletionTimestamp="2030-01-01T00:00:00Z"))
+            self.assertEqual(self.search(local=bool(node)), 0)
+        self.assertEqual((self.server.patched, self.reported), ([], []))
 
     def test_a_pod_that_is_gone_is_forgotten(self) -> None:
         """A pod is remembered as long as it is found, however many there were before."""

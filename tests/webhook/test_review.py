@@ -15,7 +15,16 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kubelet.node.tolerations import original_tolerations
 from liqod.model.objects.node_selector import NodeRequirement, Term, selects
 from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, OffloadingPolicy
-from liqod.webhook.placement import MAX_TERMS, TOLERATION, TooManyTerms, hold_tolerations, mutations, tolerates
+from liqod.webhook.placement import (
+    MAX_EXPRESSIONS,
+    MAX_TERMS,
+    TOLERATION,
+    TooManyTerms,
+    hold_tolerations,
+    mutations,
+    tolerates,
+    wanted_terms,
+)
 from liqod.webhook.review import MAX_BODY, MalformedReview, answer
 from liqod.webhook.runtime_class import runtime_class
 
@@ -260,6 +269,16 @@ class AffinityTests(SynchronousTestCase):
         self.assertEqual((response["uid"], response["allowed"]), ("r-1", False))
         self.assertIn("TooManyTerms", response["status"]["message"])
         self.assertNotIn("patch", response)
+
+    def test_what_is_written_is_counted_too(self) -> None:
+        """Few terms with many requirements each, joined with each of the namespace's, are refused beyond a number."""
+        policy = OffloadingPolicy(REMOTE, (EU, PARIS))
+        ours = sum(len(parts) for term in wanted_terms(policy, tolerant=True) or [] for parts in term.values())
+        most = (MAX_EXPRESSIONS - ours) // 2
+        requirements = [{"key": f"k{number}", "operator": "Exists"} for number in range(most + 1)]
+        self.assertTrue(mutations(pod_with([{"matchExpressions": requirements[:most]}]), policy))
+        with self.assertRaisesRegex(TooManyTerms, f"{2 * most + 2 + ours} requirements"):
+            mutations(pod_with([{"matchExpressions": requirements}]), policy)
 
 
 class ReviewTests(SynchronousTestCase):
