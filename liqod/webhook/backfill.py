@@ -32,8 +32,14 @@ RUNS_LOCALLY: Final = (
     "was created while liqod's admission webhook could not be asked, or before that was wanted; delete it, and its "
     "owner makes one that is offloaded"
 )
+SEARCH_EVERY: Final = 30.0
 MAX_REPORTED: Final = 10_000
 """Pods on real nodes that are remembered; beyond that an event may be recorded a second time."""
+
+
+def until_search(left: float) -> float:
+    """Return the seconds until the next search; ``left``: those until everything that was missed is stored."""
+    return left if left > 0 else SEARCH_EVERY
 
 
 class Placement(View, frozen=True):

@@ -30,7 +30,7 @@ from liqod.model.host_port import join_address
 from liqod.model.ids import Key
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import REMOTE, NamespaceOffloading, OffloadingPolicy, policy_of
-from liqod.webhook.backfill import Backfill
+from liqod.webhook.backfill import Backfill, until_search
 from liqod.webhook.configuration import NAME, TIMEOUT, Configuration, forge, matches, service_of
 from liqod.webhook.server import PATH, ServingCertificate, factory
 
@@ -42,7 +42,6 @@ CHECK: Final = 3600.0
 """Seconds between checks of the certificate's age."""
 STORED_WITHIN: Final = TIMEOUT + 1.0
 """Seconds within which the API server stores a pod for which it asked us in vain: it waits for the answer first."""
-SEARCH_EVERY: Final = 30.0
 
 
 class ListenFailed(ExpectedError):
@@ -176,8 +175,7 @@ class AdmissionWebhook(Controller[str]):
                 self._search_at = self.clock.seconds() + STORED_WITHIN
             await self._backfill.search()
             await self._backfill.search_local(self._remote_only())
-            left = self._search_at - self.clock.seconds()
-            return After(left if left > 0 else SEARCH_EVERY)
+            return After(until_search(self._search_at - self.clock.seconds()))
         await self._listen()
         bundle = await self._current()
         await self._configure(bundle)

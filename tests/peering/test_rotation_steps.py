@@ -87,11 +87,12 @@ class Records:
         self.clusters = self
         self.peers = peers
         self.proven = proven
+        self.going: set[ClusterID] = set()
 
     def items(self) -> list[ForeignCluster]:
         return [
             ForeignCluster(
-                metadata=ObjectMeta(name=peer),
+                metadata=ObjectMeta(name=peer, deletion_timestamp=rfc3339(NOW) if peer in self.going else None),
                 spec=ForeignClusterSpec(cluster_id=peer, fingerprint=PINNED),
                 status=ForeignClusterStatus(
                     conditions=[Condition(type="Authenticated", status="True" if peer in self.proven else "False")]
@@ -110,12 +111,13 @@ class StepTests(SynchronousTestCase):
         pair = generate(ME, NOW)
         self.server = Server(to_secret(pair))
         known = {peer.id: peer for peer in peers}
+        self.records = Records(known, proven or set())
         self.rotation = KeyRotation(
             context_of(self.clock, known, cast(Any, self.server)),
             informers=cast(Any, self.server),
             namespace="liqo-system",
             cluster=OwnCluster(id=ME, name=ME, tls=PeerTLS(pair), epoch=1),
-            records=cast(Any, Records(known, proven or set())),
+            records=cast(Any, self.records),
             within=3600.0,
             in_files=False,
         )
@@ -149,6 +151,13 @@ class StepTests(SynchronousTestCase):
             progress = self.steps()
             self.assertEqual("waiting" in progress and "rome" in progress, is_waited_for, (state, proven, progress))
             self.assertEqual(progress.startswith("done"), not is_waited_for, (state, proven, progress))
+
+    def test_a_peering_that_ends_holds_up_nothing(self) -> None:
+        """A peer whose record is being deleted is not waited for, connected or not."""
+        self.begin(Known(ClusterID("rome"), Connected()))
+        self.assertIn("waiting", self.steps())
+        self.records.going.add(ClusterID("rome"))
+        self.assertTrue(self.steps().startswith("done"))
 
     def test_who_is_sent_the_key_and_that_it_was_taken_back(self) -> None:
         """Every session whose protocol has the event gets both, an older one neither."""

@@ -14,7 +14,7 @@ from liqod.kube.resources import PODS
 from liqod.model.objects.meta import Object
 from liqod.model.records.offloading import LOCAL, REMOTE, OffloadingPolicy
 from liqod.webhook import backfill
-from liqod.webhook.backfill import Backfill, PlacedPod
+from liqod.webhook.backfill import SEARCH_EVERY, Backfill, PlacedPod, until_search
 from liqod.webhook.placement import TOLERATION
 
 
@@ -54,6 +54,14 @@ class Server:
         if self.refuses is not None:
             raise self.refuses
         self.patched.append(name)
+
+
+class UntilSearchTests(SynchronousTestCase):
+    """When is searched next."""
+
+    def test_when_all_is_stored_then_every_so_often(self) -> None:
+        """Right when the last pod that was missed must be stored, and from then on at the usual times."""
+        self.assertEqual([until_search(left) for left in (9.0, 0.1, 0.0, -4.0)], [9.0, 0.1, SEARCH_EVERY, SEARCH_EVERY])
 
 
 class BackfillTests(SynchronousTestCase):

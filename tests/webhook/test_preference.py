@@ -82,6 +82,8 @@ class PreferenceTests(SynchronousTestCase):
             self.assertEqual(bool(prefer_home({"spec": {}}, wanted)), expected, wanted)
         for spec in ({"nodeName": "here"}, {"nodeSelector": {"liqo.io/type": "virtual-node"}}):
             self.assertEqual(prefer_home({"spec": spec}, policy()), [], spec)
+        for selector in ({}, {"disk": "ssd"}, {"liqo.io/type": "other"}, ["liqo.io/type"], None):
+            self.assertTrue(prefer_home({"spec": {"nodeSelector": selector}}, policy()), selector)
 
     def test_the_order(self) -> None:
         """Own nodes are first, then peers by weight, then those that are not listed."""
