@@ -179,7 +179,7 @@ class AdmissionWebhook(Controller[str]):
         await self._listen()
         bundle = await self._current()
         await self._configure(bundle)
-        if bundle != self._bundle and self._serving is not None:
+        if self._serving is not None:
             # Only now: the configuration with the new CA bundle is written, so API servers trust the certificate.
             self._serving.replace(bundle)
             self._bundle = bundle
