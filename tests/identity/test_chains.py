@@ -135,6 +135,7 @@ class CostTests(SynchronousTestCase):
         for creator, dialling in self.creators(knows):
             mine, _ = bounded(creator, Shows(leaf.key, shown), dialling=dialling)
             self.assertTrue(knows.peer_certificate(mine.transport).chains_to_ca)
+            self.assertIsNone(knows.refusal(mine.transport))
 
     def test_paths_with_costly_parts_are_not_validated(self) -> None:
         """Neither a costly key in the middle nor names by the hundred get as far as OpenSSL's path validation."""

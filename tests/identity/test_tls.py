@@ -275,6 +275,14 @@ class AuthorityTests(SynchronousTestCase):
             self.moment = moment
             self.assertIs(self.seen(pair).chains_to_ca, chains, moment)
 
+    def test_all_dates_must_hold_at_one_moment(self) -> None:
+        """A member whose time begins with the last moment of its CA chains; one that begins later never does."""
+        self.moment = end = self.authority.certificate.not_valid_after_utc
+        second = datetime.timedelta(seconds=1)
+        for start, chains in ((end - second, True), (end, True), (end + second, False)):
+            pair = self.authority.issue("beta", start=start, end=end + DAY)
+            self.assertIs(self.seen(pair).chains_to_ca, chains, start)
+
     def test_usage_must_fit_the_side(self) -> None:
         """A certificate for servers only does not vouch for a client, nor the other way round."""
         for_servers = self.authority.issue("beta", usages=(ExtendedKeyUsageOID.SERVER_AUTH,))
