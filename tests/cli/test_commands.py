@@ -270,6 +270,14 @@ class AgainstTests(ClusterCase):
         after = await self.client.get(NAMESPACES, "liqo-system")
         self.assertEqual(after["metadata"]["uid"], before["metadata"]["uid"])
 
+    async def test_uninstall_needs_no_configuration(self) -> None:
+        """The namespace for storage that a configuration named goes with the rest where that configuration is gone."""
+        config = Path(self.mktemp()).absolute()
+        config.write_text('[storage]\nenabled = true\nnamespace = "volumes"\n')
+        await self.liqodctl("install", f"--config={config}")
+        await self.client.get(NAMESPACES, "volumes")
+        self.assertIn("removed Namespace volumes", await self.liqodctl("uninstall", "--yes"))
+
     async def test_a_runtime_class_of_another_installation(self) -> None:
         """A RuntimeClass of that name that liqod did not make is neither changed nor removed, and said to be there."""
         body = {"metadata": {"name": "liqo", "labels": {"app.kubernetes.io/managed-by": "Helm"}}, "handler": "liqo"}

@@ -81,15 +81,19 @@ def storage_objects(settings: Settings) -> list[dict[str, Any]]:
     return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": account.LABELS}}]
 
 
-async def storage_namespace(session: Session) -> str:
-    """Return the namespace for storage if ``ensure_account`` created it and it has no PVC, else ""."""
-    name = session.settings.storage.namespace
-    if not await _exists(session, name):
-        return ""
-    found = await session.client.get(NAMESPACES, name, view=Object)
-    ours = account.LABELS.items() <= found.metadata.labels.items()
-    claims = (await session.client.list(PERSISTENTVOLUMECLAIMS, name, view=Object)).items if ours else []
-    return name if ours and not claims else ""
+async def empty_storage_namespaces(session: Session) -> list[str]:
+    """Return the namespaces for storage that ``ensure_account`` created and that have no PVC.
+
+    They are found by their labels: the configuration that named them may be gone, or wrong.
+    """
+    own = session.settings.kubernetes.namespace
+    labels = ",".join(f"{key}={value}" for key, value in account.LABELS.items())
+    names = [found.metadata.name for found in (await session.client.list(NAMESPACES, view=Object, labels=labels)).items]
+    return [
+        name
+        for name in names
+        if name != own and not (await session.client.list(PERSISTENTVOLUMECLAIMS, name, view=Object)).items
+    ]
 
 
 async def installed(session: Session) -> list[tuple[Resource, str, str]]:

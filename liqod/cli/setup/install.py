@@ -21,12 +21,12 @@ from liqod.cli.main import cli
 from liqod.cli.network.plan import leave_host
 from liqod.cli.setup import prepared_namespaces
 from liqod.cli.setup.account import (
+    empty_storage_namespaces,
     ensure_account,
     installed,
     kubeconfig,
     namespace_is_ours,
     own_objects,
-    storage_namespace,
     storage_objects,
     token_of,
     write_private,
@@ -409,7 +409,7 @@ async def _remove_account(session: Session, *, keep_namespace: bool) -> list[str
     # The account is deleted with its namespace; bindings and roles in other namespaces would outlive it.
     for resource, where, name in await installed(session):
         receipt += await _remove(session, resource, name, where)
-    if storage := await storage_namespace(session):
+    for storage in await empty_storage_namespaces(session):
         receipt += await _remove(session, NAMESPACES, storage)
     if not keep_namespace:
         return [*receipt, *await _remove(session, NAMESPACES, own)]

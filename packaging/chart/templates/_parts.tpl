@@ -22,14 +22,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 - {name: LIQOD_KUBERNETES__MANAGE_CRDS, value: "false"}
 - {name: LIQOD_NETWORK__MODE, value: "none"}
+{{- if .Values.webhook.service }}
+- {name: LIQOD_WEBHOOK__SERVICE, value: "{{ .Release.Namespace }}/liqod-webhook"}
+{{- end }}
 {{- end }}
 
 {{- define "liqod.confined" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
 capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
