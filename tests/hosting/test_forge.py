@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.shadowpods import forge
+from liqod.hosting.shadowpods.admission import MAX_TOLERATIONS, read_spec
 from liqod.hosting.shadowpods.pod_update import patches
 from liqod.hosting.views import FORGED_ANNOTATION, Pod, is_managed
 from liqod.model.names import HOME_SPEC_ANNOTATION
@@ -339,6 +340,16 @@ class ChangesTests(SynchronousTestCase):
             patches.debugging(shadow(both), running(remade)),
             [same, {"op": "add", "path": "/spec/ephemeralContainers", "value": [two]}],
         )
+
+    def test_many_tolerations(self) -> None:
+        """They are compared each with each, so there is an end to them."""
+        for count, allowed in ((MAX_TOLERATIONS, True), (MAX_TOLERATIONS + 1, False)):
+            asked = shadow({"containers": CONTAINERS, "tolerations": [{"key": f"k{n}"} for n in range(count)]})
+            if allowed:
+                self.assertEqual(len(read_spec(asked).tolerations or ()), count)
+            else:
+                with self.assertRaisesRegex(ValueError, "more than 512 tolerations"):
+                    read_spec(asked)
 
     def test_what_adds_up(self) -> None:
         """Containers for debugging and tolerations stay in a pod: the bounds hold for it with all that came before."""

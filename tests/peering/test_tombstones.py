@@ -156,6 +156,24 @@ class TombstoneTests(TombstoneCase):
         self.assertTrue(after.refuses(ClusterID("milan"), "key-1"))
         self.assertFalse(after.refuses(ROME, "key-0"))
 
+    def test_writes_about_one_peer_keep_their_order(self) -> None:
+        """Whatever the API server would carry out first: trust after a distrust is the last word, and the reverse."""
+        held = self.server.held = Deferred()
+        putting = Deferred.fromCoroutine(self.tombstones.put(ROME, self.tombstone()))
+        deleting = Deferred.fromCoroutine(self.tombstones.delete(ROME))
+        held.callback(None)
+        self.successResultOf(putting)
+        self.successResultOf(deleting)
+        self.assertEqual(self.kept(), set())
+        self.does(self.tombstones.put(ROME, self.tombstone()))
+        held = self.server.held = Deferred()
+        deleting = Deferred.fromCoroutine(self.tombstones.delete(ROME))
+        putting = Deferred.fromCoroutine(self.tombstones.put(ROME, self.tombstone(1)))
+        held.callback(None)
+        self.successResultOf(deleting)
+        self.successResultOf(putting)
+        self.assertEqual(self.kept(), {ROME})
+
     def test_the_oldest_make_room(self) -> None:
         """Only so many are kept, and a person's trust takes one away."""
         for number in range(KEPT + 3):

@@ -14,6 +14,8 @@ from liqod.model.records.views import MAX_POD_BYTES, ShadowPod
 from liqod.model.text import clean_text
 
 MAX_CONTAINERS = 256
+MAX_TOLERATIONS = 512
+"""Those of an update are compared with those of the pod, each with each."""
 MAX_MESSAGE = 1000
 
 
@@ -92,6 +94,8 @@ def read_spec(shadow: ShadowPod) -> PodSpec:
     if not spec.containers:
         raise ValueError("it has no containers")
     check_containers(spec)
+    if len(spec.tolerations or ()) > MAX_TOLERATIONS:
+        raise ValueError(f"it has more than {MAX_TOLERATIONS} tolerations")
     return spec
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import attrs
 import msgspec
+from twisted.internet.defer import DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.clocks import wall_clock
@@ -49,6 +50,8 @@ class Tombstones:
         self._clock = clock
         self._namespace = namespace
         self._known: dict[ClusterID, _Kept] = {}
+        # Two writes about one peer reach the API server in the order in which they were decided.
+        self._writing: DeferredLock = DeferredLock()
 
     async def load(self) -> None:
         """Read the ConfigMap; raises KubeError."""
@@ -89,15 +92,17 @@ class Tombstones:
     async def put(self, peer: ClusterID, tombstone: Tombstone) -> None:
         """Add a tombstone: at once in memory, and in the ConfigMap when this returns; raises KubeError."""
         kept_now = self._known[peer] = _Kept(tombstone)
-        spent = [other for other, known in self._known.items() if other != peer and self._is_over(known.tombstone)]
+        others = [other for other, known in self._known.items() if other != peer and self._is_over(known.tombstone)]
         by_age = sorted(self._known, key=lambda other: self._known[other].tombstone.at)
         for distrusted, kept in ((False, KEPT), (True, DISTRUSTED)):
             alike = [other for other in by_age if self._known[other].tombstone.distrusted is distrusted]
-            spent += [other for other in alike[: max(0, len(alike) - kept)] if other != peer]
+            others += [other for other in alike[: max(0, len(alike) - kept)] if other != peer]
+        spent = {other: self._known[other] for other in others}
         await self._write({peer: write(tombstone), **dict.fromkeys(spent)})
         kept_now.is_written = True
-        for other in spent:
-            self._known.pop(other, None)
+        for other, known in spent.items():
+            if self._known.get(other) is known:
+                del self._known[other]
 
     async def mark_notified(self, peer: ClusterID) -> None:
         """Record that the peer was notified; raises KubeError."""
@@ -112,6 +117,13 @@ class Tombstones:
             await self._write({peer: None})
 
     async def _write(self, change: dict[str, Any]) -> None:
+        await self._writing.acquire()
+        try:
+            await self._patch(change)
+        finally:
+            self._writing.release()
+
+    async def _patch(self, change: dict[str, Any]) -> None:
         try:
             await self._client.patch(CONFIGMAPS, TOMBSTONES, {"data": change}, self._namespace, view=None)
         except NotFound:
