@@ -60,14 +60,14 @@ class ReturnTests(TestCase):
 
         self.patch(self.client, "create", create_or_refuse)
 
-    async def pod(self, name: str) -> None:
-        """Have a pod that runs on the virtual node."""
+    async def pod(self, name: str, owner_uid: str = "") -> None:
+        """Have a pod that runs on the virtual node, of the one owner or of another."""
         spec = {"nodeName": "liqo-milan", "containers": [{"name": "main", "image": "localhost/busybox:1"}]}
         owner = {
             "apiVersion": "v1",
             "kind": "ReplicationController",
             "name": "web",
-            "uid": self.owner["metadata"]["uid"],
+            "uid": owner_uid or self.owner["metadata"]["uid"],
             "controller": True,
         }
         meta = {"name": name, "ownerReferences": [owner]}
@@ -113,6 +113,21 @@ class ReturnTests(TestCase):
         await deferLater(reactor, 0.2)
         self.assertEqual(sorted(self.tried), sorted([*self.refusals, "zz-free"]))
         self.assertEqual(controller.returns, {"refused": 2 * ATTEMPTS, "evicted": 1})
+
+    async def test_a_successor_that_leaves_again(self) -> None:
+        """Who owns a pod that went away again after its return keeps its pods there for a while; others return."""
+        await self.pod("web-1")
+        controller = await self.run_controller()
+        await self.returned("web-1")
+        await self.client.delete(PODS, "web-1", "shop", grace=0)
+        await self.pod("web-2")
+        await deferLater(reactor, 0.2)
+        self.assertEqual(self.tried, ["web-1"])
+        await self.pod("other", "another-owner")
+        await self.returned("other")
+        await deferLater(reactor, 0.1)
+        self.assertEqual(self.tried, ["web-1", "other"])
+        self.assertEqual(controller.returns, {"evicted": 2})
 
     async def test_a_pod_that_goes_is_forgotten(self) -> None:
         """What is known of a refused pod goes with the pod."""
