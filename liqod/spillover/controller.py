@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any, Final, Literal
 
 from twisted.internet.interfaces import IReactorTime
@@ -14,7 +15,7 @@ from liqod.flow.clocks import LearnedDates
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.errors import ApiError, Conflict, NotFound, Unauthorized
+from liqod.kube.errors import ApiError, Conflict, KubeError, NotFound, Unauthorized
 from liqod.kube.events import Recorder
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, NODES, PODS
 from liqod.model.ids import Key
@@ -69,7 +70,7 @@ class ReturnController(Controller[str]):
         self._started_at: float | None = None
         self._created: LearnedDates[str] = LearnedDates(clock)
         self.passed_over: dict[str, RefusedEviction] = {}
-        """The pods whose eviction was refused, by UID."""
+        """The pods whose eviction was refused or got no answer, by UID."""
         self._running: set[str] = set()
         self._successors = Successors(settings.return_after + settings.return_interval)
 
@@ -148,9 +149,10 @@ class ReturnController(Controller[str]):
         return [pod for pod in found if not self._successors.stays(_owner_of(pod), now)]
 
     async def _evict(self, pod: OffloadedPod) -> bool:
-        """Request the eviction of a pod; False when it is refused, by a disruption budget (429) for instance.
+        """Request the eviction of a pod; return whether it may have been done, so that this step ends.
 
-        A refused pod is passed over for a while: what refuses it, a budget or a webhook, may refuse many of one kind.
+        A disruption budget refuses it (429), for instance. A refused pod is passed over for a while: what refuses it, a
+        budget or a webhook, may refuse many of one kind. An eviction without an answer counts as one.
         """
         meta = pod.metadata
         body = eviction_of(meta)
@@ -161,22 +163,27 @@ class ReturnController(Controller[str]):
             return False
         except Unauthorized:
             raise
-        except ApiError as error:
+        except KubeError as error:
             # With two disruption budgets for one pod the API server answers 500 (Kubernetes, "API-initiated Eviction"),
-            # and a webhook refuses with any code.
-            self.returns["refused"] += 1
-            before = self.passed_over.get(meta.uid)
-            count = before.count if before is not None else 0
-            until = self.clock.seconds() + REFUSED.delay(count)
-            self.passed_over[meta.uid] = RefusedEviction(count + 1, until)
+            # and a webhook refuses with any code; 504 is the time-out of the API server or of a proxy before it.
+            self._pass_over(meta.uid)
             self._log.debug("{pod} does not return yet: {error}", pod=str(meta.key), error=str(error))
-            return False
+            if isinstance(error, ApiError) and error.code != HTTPStatus.GATEWAY_TIMEOUT:
+                self.returns["refused"] += 1
+                return False
+            self._successors.evicted(_owner_of(pod), self.clock.seconds())
+            return True
         self.returns["evicted"] += 1
         self._successors.evicted(_owner_of(pod), self.clock.seconds())
         message = MESSAGE.format(node=pod.spec.node_name, namespace=meta.namespace)
         self._recorder.record_event(reference_to("v1", "Pod", meta), "Normal", REASON, message)
         self._log.info("{pod} returns from {node}", pod=str(meta.key), node=pod.spec.node_name)
         return True
+
+    def _pass_over(self, uid: str) -> None:
+        before = self.passed_over.get(uid)
+        count = before.count if before is not None else 0
+        self.passed_over[uid] = RefusedEviction(count + 1, self.clock.seconds() + REFUSED.delay(count))
 
 
 def _owner_of(pod: OffloadedPod) -> str:
