@@ -165,6 +165,10 @@ class TableTests(SynchronousTestCase):
             ),
             (seen(rancher("--cluster-cidr", "10.52.0.0/16")), ("Known", ["10.52.0.0/16"])),
             (seen(rancher("--cluster-cidr=10.52.0.0/16,fd00::/48")), ("Known", ["10.52.0.0/16", "fd00::/48"])),
+            (
+                seen(rancher("--cluster-cidr=10.52.0.0/16", "--cluster-cidr", "fd00::/48")),
+                ("Known", ["10.52.0.0/16", "fd00::/48"]),
+            ),
             (seen(rancher()), ("Assumed", ["10.42.0.0/16"])),
             (
                 seen(here, objects={KUBE_PROXY: config_map(config__conf="clusterCIDR: 10.99.0.0/16")}),
@@ -221,6 +225,10 @@ class TableTests(SynchronousTestCase):
             (seen(service_cidrs=[], objects=kubeadm), ("Known", ["10.96.0.0/12"])),
             (seen(objects=kubeadm), ("Known", ["10.96.0.0/12"])),
             (seen(rancher("--service-cidr", "10.53.0.0/16"), objects=api), ("Known", ["10.53.0.0/16"])),
+            (
+                seen(rancher("--service-cidr", "10.53.0.0/16", "--service-cidr", "fd01::/112"), objects=api),
+                ("Known", ["10.53.0.0/16", "fd01::/112"]),
+            ),
             (seen(rancher(), objects=api), ("Assumed", ["10.43.0.0/16"])),
             # It is in a network of Services, which may be as wide as a /12.
             (seen(objects=api), ("Unknown", [])),
@@ -353,6 +361,12 @@ class PropertyTests(SynchronousTestCase):
             fact = fact_of(facts, name)
             self.assertEqual((fact.state, fact.source), ("Unknown", ""))
             self.assertIn(setting, fact.message)
+
+    def test_repeated_options(self) -> None:
+        """Of options that are repeated the last one counts, but for the lists of networks."""
+        words = ("--cluster-cidr=10.52.0.0/16,fd00::/48", "--flannel-backend", "vxlan", "--cluster-cidr")
+        found = arguments_of([rancher(*words, "10.54.0.0/16", "--flannel-backend=none")])
+        self.assertEqual(found, {"cluster-cidr": "10.52.0.0/16,fd00::/48,10.54.0.0/16", "flannel-backend": "none"})
 
     def test_agents_show_nothing_of_the_server(self) -> None:
         """The command line of an agent, or text that is no list, is no server's."""
