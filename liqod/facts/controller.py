@@ -103,7 +103,7 @@ class FactsController(Controller[Key]):
             seen = self._seen = ObservedCluster(
                 objects=objects,
                 service_ranges=self._ranges or (),
-                version=await self._client.version.get(),
+                version=await self._client.version.ask(),
                 server=self._client.config.server,
                 server_names=await read_server_names(self._client),
                 host=self._host,

@@ -12,6 +12,7 @@ from twisted.trial.unittest import TestCase
 
 from liqod.config.schema import Settings
 from liqod.demo.access import client_config
+from liqod.facts import controller as facts_controller
 from liqod.facts.controller import FactsController
 from liqod.facts.observed import KUBEADM
 from liqod.kube import manifests
@@ -24,6 +25,7 @@ from liqod.model.records.facts import (
     DISTRIBUTION,
     FACTS_NAME,
     POD_NETWORKS,
+    VERSION,
     ClusterFacts,
     values_of,
 )
@@ -77,6 +79,20 @@ class RecordTests(TestCase):
         info = {"kubeletVersion": "v1.35.0+k3s1"}
         await self.client.patch(NODES, "one", {"status": {"nodeInfo": info}}, subresource="status")
         await self.record(DISTRIBUTION, ["k3s"])
+
+    async def test_upgrade(self) -> None:
+        """The version of an API server that was upgraded is found when things are read again."""
+        self.patch(facts_controller, "REREAD", 0.05)
+        self.start()
+        before = await self.record(POD_NETWORKS, ["10.201.0.0/16"])
+        self.assertNotEqual(values_of(before, VERSION), ["v9.9.9"])
+        raw = self.client.raw
+
+        async def upgraded(method: str, path: str, *more: Any, **named: Any) -> bytes:
+            return b'{"gitVersion": "v9.9.9"}' if path == "/version" else await raw(method, path, *more, **named)
+
+        self.patch(self.client, "raw", upgraded)
+        await self.record(VERSION, ["v9.9.9"])
 
     async def test_other_daemon(self) -> None:
         """A second daemon finds the record and writes nothing; one that somebody deleted is made again."""
