@@ -39,7 +39,7 @@ def _all(seen: ObservedCluster, settings: Settings) -> Iterator[Fact]:
     yield addresses.api_server(seen, settings, services.values)
     yield addresses.api_server_addresses(seen)
     yield addresses.api_server_names(seen)
-    yield addresses.daemon_addresses(seen, settings, pods.values)
+    yield addresses.daemon_addresses(seen, settings, pods=pods.values, services=services.values)
 
 
 def _bounded(fact: Fact) -> Fact:

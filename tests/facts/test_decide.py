@@ -303,6 +303,26 @@ class TableTests(SynchronousTestCase):
         ):
             self.assertEqual(found(DAEMON_ADDRESSES, seen(pods, host=host)), expected, host)
 
+    def test_daemon_in_a_pod(self) -> None:
+        """While the networks of pods are not known, who reaches the API server by its Service may run in a pod."""
+        own = {API_SERVICE: {"spec": {"clusterIPs": ["10.96.0.1"]}}}
+        known = node(pods=("10.201.3.0/24",))
+        for server, nodes, expected in (
+            ("https://10.96.0.1:443", (), []),
+            ("https://kubernetes.default.svc", (), []),
+            ("https://10.96.0.1:443", (known,), ["10.44.0.9"]),
+            ("https://192.0.2.1:6443", (), ["10.44.0.9"]),
+            ("https://127.0.0.1:6443", (), ["10.44.0.9"]),
+        ):
+            case = seen(*nodes, server=server, host="10.44.0.9", objects=own)
+            self.assertEqual(found(DAEMON_ADDRESSES, case)[1], expected, (server, nodes))
+
+    def test_daemon_address_that_is_set(self) -> None:
+        """The source of the host's address is the setting, where that is set."""
+        settings = parse('[kubelet]\nnode-address = "192.0.2.7"', {})
+        fact = fact_of(decide(seen(host="192.0.2.7"), settings), DAEMON_ADDRESSES)
+        self.assertEqual((fact.state, fact.source), ("Assumed", "setting kubelet.node-address"))
+
     def test_node_address_type(self) -> None:
         """Clusters that would take a virtual node for a real one are shown no InternalIP; a setting overrides that."""
         for case, expected in (
