@@ -101,7 +101,8 @@ class ObservedCluster:
 
     ``nodes`` are real ones. ``objects`` has an entry for each place that could be read, None for what is not there; a
     place without an entry may not be read. What was listed has the key ``items``. ``service_ranges`` are the networks
-    that an API server without ServiceCIDRs names where it refuses an address.
+    that an API server without ServiceCIDRs names where it refuses an address. ``server_names`` are those in its
+    certificate, None where that could not be seen now.
     """
 
     nodes: Sequence[Node] = ()
@@ -109,7 +110,7 @@ class ObservedCluster:
     service_ranges: Sequence[str] = ()
     version: str = ""
     server: str = ""
-    server_names: Sequence[str] = ()
+    server_names: Sequence[str] | None = ()
     host: str = ""
 
     def at(self, place: ObjectSelector) -> Mapping[str, Any]:

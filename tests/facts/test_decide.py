@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -35,6 +36,7 @@ from liqod.model.objects.meta import ObjectMeta
 from liqod.model.objects.node import Node, NodeInfo, NodeSpec, NodeStatus
 from liqod.model.records.facts import (
     API_SERVER,
+    API_SERVER_NAMES,
     DAEMON_ADDRESSES,
     DISTRIBUTION,
     PLUGIN,
@@ -347,6 +349,14 @@ class PropertyTests(SynchronousTestCase):
         unread = decide(seen(unread=[KINDNET]), Settings(), known)
         self.assertEqual(fact_of(unread, PLUGIN).values, ["kindnet"])
         self.assertEqual(fact_of(decide(seen(), Settings(), known), PLUGIN).values, [])
+
+    def test_certificate_not_seen(self) -> None:
+        """The names in a certificate that could not be seen now stay; those of one that has none are gone."""
+        known = decide(attrs.evolve(seen(objects={KINDNET: {}}), server_names=["api.example.com"]), Settings())
+        for names, expected in ((None, ["api.example.com"]), ((), []), (["other.example.com"], ["other.example.com"])):
+            facts = decide(attrs.evolve(seen(), server_names=names), Settings(), known)
+            self.assertEqual(fact_of(facts, API_SERVER_NAMES).values, expected)
+            self.assertEqual(fact_of(facts, PLUGIN).values, [])
 
     def test_what_may_not_be_read_comes_first(self) -> None:
         """A source that may not be read might say something else than those after it: none of these counts."""
