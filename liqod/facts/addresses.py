@@ -32,13 +32,13 @@ from liqod.model.records.facts import (
 )
 from liqod.model.records.network import parse_networks
 
-_INSIDE: Final = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
-"""Names that mean the API server inside its cluster, or the host itself, alone."""
+_INSIDE: Final = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
+"""Names that mean the API server inside its cluster alone."""
 
 
 def api_server(seen: ObservedCluster, settings: Settings, services: Sequence[str]) -> Fact:
     """Return the URL at which other clusters reach the API server; ``services`` are the networks of Services."""
-    inside = [*services, *map(str, parse_networks(texts_of(part_of(seen.at(API_SERVICE), "spec", "clusterIPs"))))]
+    inside = _inside_networks(seen, services)
     if settings.kubernetes.api_server_url:
         return Fact(
             name=API_SERVER,
@@ -78,8 +78,10 @@ def api_server_names(seen: ObservedCluster) -> Fact:
     return Fact(name=API_SERVER_NAMES, message="the API server's certificate was not seen")
 
 
-def daemon_addresses(seen: ObservedCluster, settings: Settings, pods: Sequence[str]) -> Fact:
-    """Return where other clusters reach the daemon; ``pods`` are the networks of pods."""
+def daemon_addresses(
+    seen: ObservedCluster, settings: Settings, *, pods: Sequence[str], services: Sequence[str]
+) -> Fact:
+    """Return where other clusters reach the daemon; ``pods`` and ``services`` are the networks of these."""
     named = settings.peering.advertise_addresses
     if named:
         source = "setting peering.advertise-addresses"
@@ -90,9 +92,13 @@ def daemon_addresses(seen: ObservedCluster, settings: Settings, pods: Sequence[s
         return Fact(name=DAEMON_ADDRESSES, message=f"the address of the daemon's host is not known; {hint}")
     if address.is_loopback or address.is_unspecified:
         return Fact(name=DAEMON_ADDRESSES, message=f"the daemon's host shows the address {address} only; {hint}")
-    if _inside(str(address), pods):
+    if _is_inside(str(address), pods):
         return Fact(name=DAEMON_ADDRESSES, message=f"the daemon runs in a pod, {address}; {hint}")
-    source = "the address from which the daemon's host reaches the API server"
+    if not pods and _is_inside(_host_of(seen.server), _inside_networks(seen, services)):
+        message = f"the daemon may run in a pod, {address}, and the networks of pods are not known; {hint}"
+        return Fact(name=DAEMON_ADDRESSES, message=message)
+    own = "the address from which the daemon's host reaches the API server"
+    source = "setting kubelet.node-address" if settings.kubelet.node_address else own
     return Fact(name=DAEMON_ADDRESSES, state="Assumed", values=[str(address)], source=source)
 
 
@@ -113,15 +119,27 @@ def _addresses(body: Mapping[str, Any]) -> Iterator[str]:
 
 def _is_reachable(url: str, inside: Sequence[str]) -> bool:
     """Return whether others may reach a URL: it is neither of this host nor in the networks of the cluster alone."""
-    try:
-        host = urlsplit(url).hostname or ""
-    except ValueError:
-        return False
-    if not host or host in _INSIDE or host.startswith("kubernetes.default.svc."):
+    host = _host_of(url)
+    if not host or host == "localhost" or _is_inside(host, inside):
         return False
     address = parse_ip(host)
-    return address is None or not (address.is_loopback or address.is_unspecified or _inside(host, inside))
+    return address is None or not (address.is_loopback or address.is_unspecified)
 
 
-def _inside(address: str, networks: Sequence[str]) -> bool:
-    return any(ipaddress.ip_address(address) in ipaddress.ip_network(one) for one in networks)
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _inside_networks(seen: ObservedCluster, services: Sequence[str]) -> list[str]:
+    return [*services, *map(str, parse_networks(texts_of(part_of(seen.at(API_SERVICE), "spec", "clusterIPs"))))]
+
+
+def _is_inside(host: str, networks: Sequence[str]) -> bool:
+    """Return whether a host is the API server by its names inside the cluster, or has an address of these networks."""
+    if host in _INSIDE or host.startswith("kubernetes.default.svc."):
+        return True
+    address = parse_ip(host)
+    return address is not None and any(address in ipaddress.ip_network(one) for one in networks)

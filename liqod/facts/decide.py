@@ -9,21 +9,21 @@ import msgspec
 from liqod.config.schema import Settings
 from liqod.facts import addresses, networks, software
 from liqod.facts.observed import ObservedCluster
-from liqod.model.records.facts import MAX_TEXT, MAX_VALUES, Fact, fact_of
+from liqod.model.records.facts import API_SERVER_NAMES, MAX_TEXT, MAX_VALUES, Fact, fact_of
 
 
 def decide(seen: ObservedCluster, settings: Settings, before: Sequence[Fact] = ()) -> list[Fact]:
     """Return the facts, each once, within the bounds of the record.
 
     What was known ``before`` and is not found now stays as long as something could not be read: its source may be
-    that.
+    that. The certificate of the API server is the source of its names alone.
     """
-    found = [_bounded(fact) for fact in _all(seen, settings)]
-    if seen.is_complete:
-        return found
-    return [
-        fact if fact.values or not fact_of(before, fact.name).values else fact_of(before, fact.name) for fact in found
-    ]
+    return [_kept(_bounded(fact), fact_of(before, fact.name), seen) for fact in _all(seen, settings)]
+
+
+def _kept(fact: Fact, before: Fact, seen: ObservedCluster) -> Fact:
+    unseen = not seen.is_complete or (fact.name == API_SERVER_NAMES and seen.server_names is None)
+    return before if unseen and before.values and not fact.values else fact
 
 
 def _all(seen: ObservedCluster, settings: Settings) -> Iterator[Fact]:
@@ -39,7 +39,7 @@ def _all(seen: ObservedCluster, settings: Settings) -> Iterator[Fact]:
     yield addresses.api_server(seen, settings, services.values)
     yield addresses.api_server_addresses(seen)
     yield addresses.api_server_names(seen)
-    yield addresses.daemon_addresses(seen, settings, pods.values)
+    yield addresses.daemon_addresses(seen, settings, pods=pods.values, services=services.values)
 
 
 def _bounded(fact: Fact) -> Fact:

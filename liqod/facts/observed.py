@@ -75,6 +75,8 @@ ELSEWHERE: Final = tuple(place for place, name in PLUGINS.items() if name in ("a
 
 ARGUMENTS: Final = ("k3s.io/node-args", "rke2.io/node-args")
 """Annotations of Nodes with the command line of a server or agent, as a list in JSON."""
+_LISTS: Final = frozenset(("cluster-cidr", "service-cidr"))
+"""Options whose repeats add to each other. Source: k3s, pkg/cli/cmds/server.go, StringSliceFlag."""
 
 PLACES: Final = (
     KUBEADM,
@@ -99,7 +101,8 @@ class ObservedCluster:
 
     ``nodes`` are real ones. ``objects`` has an entry for each place that could be read, None for what is not there; a
     place without an entry may not be read. What was listed has the key ``items``. ``service_ranges`` are the networks
-    that an API server without ServiceCIDRs names where it refuses an address.
+    that an API server without ServiceCIDRs names where it refuses an address. ``server_names`` are those in its
+    certificate, None where that could not be seen now.
     """
 
     nodes: Sequence[Node] = ()
@@ -107,7 +110,7 @@ class ObservedCluster:
     service_ranges: Sequence[str] = ()
     version: str = ""
     server: str = ""
-    server_names: Sequence[str] = ()
+    server_names: Sequence[str] | None = ()
     host: str = ""
 
     def at(self, place: ObjectSelector) -> Mapping[str, Any]:
@@ -206,7 +209,8 @@ def arguments_of(nodes: Iterable[Node]) -> dict[str, str] | None:
     """Return the options of a k3s or RKE2 server, without their dashes; None where no server shows them.
 
     Both write their command line, the configuration file included, to annotations of their nodes. An option without a
-    value has an empty one; of an option that is repeated the last one counts, as for the program.
+    value has an empty one. Of an option that is repeated the last one counts, but of the lists of networks, which the
+    program joins too: repeated they are also where the configuration file has a list. Here commas separate them.
     """
     for node in nodes:
         for key in ARGUMENTS:
@@ -238,5 +242,5 @@ def _options(words: Sequence[str]) -> dict[str, str]:
             # The options of kube-proxy have a prefix here, so that they are not taken for the server's own.
             inner, _, value = value.partition("=")
             name = f"kube-proxy-arg {inner}"
-        found[name] = value
+        found[name] = f"{found[name]},{value}" if name in _LISTS and name in found else value
     return found

@@ -68,8 +68,8 @@ async def read_service_ranges(client: Client, namespace: str) -> Sequence[str]:
     return found
 
 
-async def read_server_names(client: Client) -> Sequence[str]:
-    """Return the names and addresses in the API server's certificate; none where it cannot be seen."""
+async def read_server_names(client: Client) -> Sequence[str] | None:
+    """Return the names and addresses in the API server's certificate; None where it could not be seen now."""
     if not client.config.server.startswith("https:"):
         return ()
     try:
@@ -77,7 +77,7 @@ async def read_server_names(client: Client) -> Sequence[str]:
         return await shown.names.addTimeout(HANDSHAKE_TIMEOUT, client.clock)
     except Exception:
         # Whatever is wrong with the connection, every other request says it better.
-        return ()
+        return None
 
 
 @implementer(IHandshakeListener)
@@ -85,7 +85,7 @@ class _Shown(Protocol):
     """A connection that ends as soon as the other side has shown its certificate."""
 
     def __init__(self) -> None:
-        self.names: Deferred[Sequence[str]] = Deferred()
+        self.names: Deferred[Sequence[str] | None] = Deferred()
 
     def handshakeCompleted(self) -> None:
         transport: Any = self.transport
@@ -95,7 +95,7 @@ class _Shown(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if not self.names.called:
-            self.names.callback(())
+            self.names.callback(None)
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:

@@ -92,7 +92,7 @@ class Client:
     ``requests`` counts sent requests by verb and plural (with subresource). ``path_since`` is the clock's time at which
     the network path recovered after its last interruption. ``allowance`` bounds the memory of informers' caches; with
     one (the server is a peer's) answers are bounded and checked too. ``seen``: the versions that informers have seen.
-    ``version`` is requested once.
+    ``version`` is requested when it is needed first, and when it is asked for again.
     """
 
     _log = Logger()

@@ -73,7 +73,6 @@ class Kubelets(Controller[Key]):
         self._removed: set[Key] = set()
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
         self._left: set[Key] = set()
-        self._home_version: Latest[str] = Latest("")
         self._home_uid: Latest[str] = Latest("")
         self._add_offloading_status()
         locations = self._add_volumes(settings)
@@ -87,7 +86,7 @@ class Kubelets(Controller[Key]):
             networks=networks,
             home_api=HomeApi(home.informers, settings.kubernetes.api_server_url, home.client.config.server),
             informers=NamespacedInformers(home.informers),
-            home_version=self._home_version,
+            home_version=home.client.version.known,
             home_uid=self._home_uid,
             election=WriterElection(),
             export_requests=self.export_requests,
@@ -318,7 +317,7 @@ class Kubelets(Controller[Key]):
 
     async def prepare(self) -> None:
         client = self._home.client
-        self._home_version.set(await client.version.get())
+        await client.version.get()
         system = await client.get(NAMESPACES, "kube-system", view=Namespace)
         self._home_uid.set(system.metadata.uid)
         await self._find_orphans()

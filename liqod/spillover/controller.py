@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any, Final, Literal
 
 from twisted.internet.interfaces import IReactorTime
@@ -14,17 +15,18 @@ from liqod.flow.clocks import LearnedDates
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.errors import ApiError, Conflict, NotFound, Unauthorized
+from liqod.kube.errors import ApiError, Conflict, KubeError, NotFound, Unauthorized
 from liqod.kube.events import Recorder
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, NODES, PODS
 from liqod.model.ids import Key
-from liqod.model.objects.meta import eviction_of, reference_to
+from liqod.model.objects.meta import controller_of, eviction_of, reference_to
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import OCCUPYING_PODS, Pod
 from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import NamespaceOffloading, policy_of
 from liqod.model.records.spillover import RETURN
 from liqod.spillover.planner import OffloadedPod, RefusedEviction, attempted, requested_on, returnable, rooms
+from liqod.spillover.successors import Successors
 
 REASON: Final = "ReturningHome"
 MESSAGE: Final = (
@@ -68,7 +70,9 @@ class ReturnController(Controller[str]):
         self._started_at: float | None = None
         self._created: LearnedDates[str] = LearnedDates(clock)
         self.passed_over: dict[str, RefusedEviction] = {}
-        """The pods whose eviction was refused, by UID."""
+        """The pods whose eviction was refused or got no answer, by UID."""
+        self._running: set[str] = set()
+        self._successors = Successors(settings.return_after + settings.return_interval)
 
     def sources(self) -> Iterable[Source[str]]:
         """Only time: what changes in between makes no pod return earlier. The caches have to be complete."""
@@ -114,11 +118,14 @@ class ReturnController(Controller[str]):
         )
 
     async def _candidates(self) -> list[OffloadedPod]:
-        """Return the running pods on virtual nodes that have been there long enough."""
+        """Return the running pods on virtual nodes that have been there long enough, but for those that would be back.
+
+        A pod that was not there in the step before may be the successor of one that was evicted.
+        """
         namespaces = self._returning()
         virtual = {node.metadata.name for node in self._nodes.items() if node.virtual}
         occupied = {pod.metadata.namespace for pod in self._pods.items() if pod.spec.node_name in virtual}
-        latest = self.clock.seconds() - self._settings.return_after
+        now = self.clock.seconds()
         found: list[OffloadedPod] = []
         seen: set[str] = set()
         for namespace in namespaces:
@@ -126,18 +133,26 @@ class ReturnController(Controller[str]):
                 continue
             listing = await self._client.list(PODS, namespace, view=OffloadedPod, fields="status.phase=Running")
             for pod in listing.items:
-                seen.add(pod.metadata.uid)
-                created = self._created.at(pod.metadata.uid, pod.metadata.creation_timestamp)
-                if pod.spec.node_name in virtual and created is not None and created <= latest:
+                uid = pod.metadata.uid
+                seen.add(uid)
+                created = self._created.at(uid, pod.metadata.creation_timestamp)
+                if pod.spec.node_name not in virtual:
+                    continue
+                if uid not in self._running:
+                    self._successors.appeared(_owner_of(pod), now)
+                if created is not None and created <= now - self._settings.return_after:
                     found.append(pod)
         self._created.retain(seen)
+        self._running = seen
+        self._successors.forget(now)
         self.passed_over = {uid: refusal for uid, refusal in self.passed_over.items() if uid in seen}
-        return found
+        return [pod for pod in found if not self._successors.stays(_owner_of(pod), now)]
 
     async def _evict(self, pod: OffloadedPod) -> bool:
-        """Request the eviction of a pod; False when it is refused, by a disruption budget (429) for instance.
+        """Request the eviction of a pod; return whether it may have been done, so that this step ends.
 
-        A refused pod is passed over for a while: what refuses it, a budget or a webhook, may refuse many of one kind.
+        A disruption budget refuses it (429), for instance. A refused pod is passed over for a while: what refuses it, a
+        budget or a webhook, may refuse many of one kind. An eviction without an answer counts as one.
         """
         meta = pod.metadata
         body = eviction_of(meta)
@@ -148,18 +163,30 @@ class ReturnController(Controller[str]):
             return False
         except Unauthorized:
             raise
-        except ApiError as error:
+        except KubeError as error:
             # With two disruption budgets for one pod the API server answers 500 (Kubernetes, "API-initiated Eviction"),
-            # and a webhook refuses with any code.
-            self.returns["refused"] += 1
-            before = self.passed_over.get(meta.uid)
-            count = before.count if before is not None else 0
-            until = self.clock.seconds() + REFUSED.delay(count)
-            self.passed_over[meta.uid] = RefusedEviction(count + 1, until)
+            # and a webhook refuses with any code; 504 is the time-out of the API server or of a proxy before it.
+            self._pass_over(meta.uid)
             self._log.debug("{pod} does not return yet: {error}", pod=str(meta.key), error=str(error))
-            return False
+            if isinstance(error, ApiError) and error.code != HTTPStatus.GATEWAY_TIMEOUT:
+                self.returns["refused"] += 1
+                return False
+            self._successors.evicted(_owner_of(pod), self.clock.seconds())
+            return True
         self.returns["evicted"] += 1
+        self._successors.evicted(_owner_of(pod), self.clock.seconds())
         message = MESSAGE.format(node=pod.spec.node_name, namespace=meta.namespace)
         self._recorder.record_event(reference_to("v1", "Pod", meta), "Normal", REASON, message)
         self._log.info("{pod} returns from {node}", pod=str(meta.key), node=pod.spec.node_name)
         return True
+
+    def _pass_over(self, uid: str) -> None:
+        before = self.passed_over.get(uid)
+        count = before.count if before is not None else 0
+        self.passed_over[uid] = RefusedEviction(count + 1, self.clock.seconds() + REFUSED.delay(count))
+
+
+def _owner_of(pod: OffloadedPod) -> str:
+    """Return the UID of the controller that makes another pod for this one; empty for a pod without."""
+    owner = controller_of(pod)
+    return owner.uid if owner is not None else ""

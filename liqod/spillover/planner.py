@@ -24,7 +24,9 @@ CONTROLLERS: Final = frozenset({"ReplicaSet", "ReplicationController", "Stateful
 """Kinds that make another pod for an evicted one. A job's pod would begin its work again."""
 ATTEMPTS: Final = 5
 """Pods that are tried in one step: of one that a disruption budget protects the next may be free to go."""
-_CARING_EFFECTS: Final = ("NoSchedule", "NoExecute")
+_FORBIDDING: Final = ("NoSchedule", "NoExecute")
+_DETERRING: Final = (*_FORBIDDING, "PreferNoSchedule")
+"""With the last the scheduler ranks other nodes higher, virtual ones too: an evicted pod would go there again."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -129,17 +131,21 @@ def returnable(
 ) -> list[OffloadedPod]:
     """Return the pods that fit on own nodes, each by itself, oldest first.
 
-    What ``pending`` pods need, wherever they fit first, counts as taken.
+    What ``pending`` pods need, wherever they fit first, counts as taken. Untainted nodes come first for them.
     """
     left = list(nodes)
     for pod in sorted(pending, key=_age):
         needs = _requests(pod)
         if needs is None or pod.metadata.deleting or pod.spec.scheduling_gates:
             continue
-        for index, room in enumerate(left):
-            if _fits(pod, needs, room):
-                left[index] = attrs.evolve(room, free=quantity.subtract(room.free, needs))
-                break
+        places = (
+            index
+            for effects in (_DETERRING, _FORBIDDING)
+            for index, room in enumerate(left)
+            if _fits(pod, needs, room, effects)
+        )
+        if (index := next(places, None)) is not None:
+            left[index] = attrs.evolve(left[index], free=quantity.subtract(left[index].free, needs))
     found = []
     for pod in sorted(pods, key=_age):
         needs = _requests(pod)
@@ -178,7 +184,8 @@ def _requests(pod: OffloadedPod) -> Resources | None:
         return None
 
 
-def _fits(pod: OffloadedPod, needs: Resources, room: Room) -> bool:
+def _fits(pod: OffloadedPod, needs: Resources, room: Room, effects: Sequence[str] = _DETERRING) -> bool:
+    """Return whether there is room for a pod that tolerates all taints of these effects."""
     spec = pod.spec
     if any(room.labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
@@ -186,7 +193,7 @@ def _fits(pod: OffloadedPod, needs: Resources, room: Room) -> bool:
     required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
     if required is not None and not selects(required.node_selector_terms or (), room.name, room.labels):
         return False
-    tolerated = all(_tolerates(spec.tolerations, taint) for taint in room.taints if taint.effect in _CARING_EFFECTS)
+    tolerated = all(_tolerates(spec.tolerations, taint) for taint in room.taints if taint.effect in effects)
     return tolerated and not quantity.exceeding(needs, room.free)
 
 

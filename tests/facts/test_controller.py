@@ -12,18 +12,22 @@ from twisted.trial.unittest import TestCase
 
 from liqod.config.schema import Settings
 from liqod.demo.access import client_config
+from liqod.facts import controller as facts_controller
 from liqod.facts.controller import FactsController
-from liqod.facts.observed import KUBEADM
+from liqod.facts.observed import CIDRS, KUBEADM
+from liqod.facts.reading import OUTSIDE
 from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kube.errors import Forbidden, NotFound
+from liqod.kube.errors import Forbidden, Invalid, NotFound
 from liqod.kube.resources import CLUSTERFACTS, CONFIGMAPS, NODES
 from liqod.model.records.facts import (
     DAEMON_ADDRESSES,
     DISTRIBUTION,
     FACTS_NAME,
     POD_NETWORKS,
+    SERVICE_NETWORKS,
+    VERSION,
     ClusterFacts,
     values_of,
 )
@@ -77,6 +81,45 @@ class RecordTests(TestCase):
         info = {"kubeletVersion": "v1.35.0+k3s1"}
         await self.client.patch(NODES, "one", {"status": {"nodeInfo": info}}, subresource="status")
         await self.record(DISTRIBUTION, ["k3s"])
+
+    async def test_upgrade(self) -> None:
+        """The version of an API server that was upgraded is found when things are read again."""
+        self.patch(facts_controller, "REREAD", 0.05)
+        self.start()
+        before = await self.record(POD_NETWORKS, ["10.201.0.0/16"])
+        self.assertNotEqual(values_of(before, VERSION), ["v9.9.9"])
+        raw = self.client.raw
+
+        async def upgraded(method: str, path: str, *more: Any, **named: Any) -> bytes:
+            return b'{"gitVersion": "v9.9.9"}' if path == "/version" else await raw(method, path, *more, **named)
+
+        self.patch(self.client, "raw", upgraded)
+        await self.record(VERSION, ["v9.9.9"])
+
+    async def test_ranges_are_asked_for_again(self) -> None:
+        """An API server that did not name its network of Services is asked again; one that did is not."""
+        self.patch(facts_controller, "REREAD", 0.05)
+        answers: list[Exception] = [Forbidden(403, "Forbidden", "not allowed", {})] * len(OUTSIDE)
+        answers += [Invalid(422, "Invalid", "The range of valid IPs is 10.112.0.0/12", {})] * len(OUTSIDE)
+        asked = iter(answers)
+        find, create = self.client.list, self.client.create
+
+        async def old(resource: Any, *more: Any, **named: Any) -> Any:
+            if resource == CIDRS.resource:
+                raise NotFound(404, "NotFound", "no such kind", {})
+            return await find(resource, *more, **named)
+
+        async def refuse(resource: Any, *more: Any, **named: Any) -> Any:
+            if named.get("dry_run"):
+                raise next(asked)
+            return await create(resource, *more, **named)
+
+        self.patch(self.client, "list", old)
+        self.patch(self.client, "create", refuse)
+        self.start()
+        await self.record(SERVICE_NETWORKS, ["10.112.0.0/12"])
+        await deferLater(REACTOR, 0.2)
+        self.assertIsNone(next(asked, None))
 
     async def test_other_daemon(self) -> None:
         """A second daemon finds the record and writes nothing; one that somebody deleted is made again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -35,6 +36,7 @@ from liqod.model.objects.meta import ObjectMeta
 from liqod.model.objects.node import Node, NodeInfo, NodeSpec, NodeStatus
 from liqod.model.records.facts import (
     API_SERVER,
+    API_SERVER_NAMES,
     DAEMON_ADDRESSES,
     DISTRIBUTION,
     PLUGIN,
@@ -165,6 +167,10 @@ class TableTests(SynchronousTestCase):
             ),
             (seen(rancher("--cluster-cidr", "10.52.0.0/16")), ("Known", ["10.52.0.0/16"])),
             (seen(rancher("--cluster-cidr=10.52.0.0/16,fd00::/48")), ("Known", ["10.52.0.0/16", "fd00::/48"])),
+            (
+                seen(rancher("--cluster-cidr=10.52.0.0/16", "--cluster-cidr", "fd00::/48")),
+                ("Known", ["10.52.0.0/16", "fd00::/48"]),
+            ),
             (seen(rancher()), ("Assumed", ["10.42.0.0/16"])),
             (
                 seen(here, objects={KUBE_PROXY: config_map(config__conf="clusterCIDR: 10.99.0.0/16")}),
@@ -221,6 +227,10 @@ class TableTests(SynchronousTestCase):
             (seen(service_cidrs=[], objects=kubeadm), ("Known", ["10.96.0.0/12"])),
             (seen(objects=kubeadm), ("Known", ["10.96.0.0/12"])),
             (seen(rancher("--service-cidr", "10.53.0.0/16"), objects=api), ("Known", ["10.53.0.0/16"])),
+            (
+                seen(rancher("--service-cidr", "10.53.0.0/16", "--service-cidr", "fd01::/112"), objects=api),
+                ("Known", ["10.53.0.0/16", "fd01::/112"]),
+            ),
             (seen(rancher(), objects=api), ("Assumed", ["10.43.0.0/16"])),
             # It is in a network of Services, which may be as wide as a /12.
             (seen(objects=api), ("Unknown", [])),
@@ -295,6 +305,26 @@ class TableTests(SynchronousTestCase):
         ):
             self.assertEqual(found(DAEMON_ADDRESSES, seen(pods, host=host)), expected, host)
 
+    def test_daemon_in_a_pod(self) -> None:
+        """While the networks of pods are not known, who reaches the API server by its Service may run in a pod."""
+        own = {API_SERVICE: {"spec": {"clusterIPs": ["10.96.0.1"]}}}
+        known = node(pods=("10.201.3.0/24",))
+        for server, nodes, expected in (
+            ("https://10.96.0.1:443", (), []),
+            ("https://kubernetes.default.svc", (), []),
+            ("https://10.96.0.1:443", (known,), ["10.44.0.9"]),
+            ("https://192.0.2.1:6443", (), ["10.44.0.9"]),
+            ("https://127.0.0.1:6443", (), ["10.44.0.9"]),
+        ):
+            case = seen(*nodes, server=server, host="10.44.0.9", objects=own)
+            self.assertEqual(found(DAEMON_ADDRESSES, case)[1], expected, (server, nodes))
+
+    def test_daemon_address_that_is_set(self) -> None:
+        """The source of the host's address is the setting, where that is set."""
+        settings = parse('[kubelet]\nnode-address = "192.0.2.7"', {})
+        fact = fact_of(decide(seen(host="192.0.2.7"), settings), DAEMON_ADDRESSES)
+        self.assertEqual((fact.state, fact.source), ("Assumed", "setting kubelet.node-address"))
+
     def test_node_address_type(self) -> None:
         """Clusters that would take a virtual node for a real one are shown no InternalIP; a setting overrides that."""
         for case, expected in (
@@ -319,6 +349,14 @@ class PropertyTests(SynchronousTestCase):
         unread = decide(seen(unread=[KINDNET]), Settings(), known)
         self.assertEqual(fact_of(unread, PLUGIN).values, ["kindnet"])
         self.assertEqual(fact_of(decide(seen(), Settings(), known), PLUGIN).values, [])
+
+    def test_certificate_not_seen(self) -> None:
+        """The names in a certificate that could not be seen now stay; those of one that has none are gone."""
+        known = decide(attrs.evolve(seen(objects={KINDNET: {}}), server_names=["api.example.com"]), Settings())
+        for names, expected in ((None, ["api.example.com"]), ((), []), (["other.example.com"], ["other.example.com"])):
+            facts = decide(attrs.evolve(seen(), server_names=names), Settings(), known)
+            self.assertEqual(fact_of(facts, API_SERVER_NAMES).values, expected)
+            self.assertEqual(fact_of(facts, PLUGIN).values, [])
 
     def test_what_may_not_be_read_comes_first(self) -> None:
         """A source that may not be read might say something else than those after it: none of these counts."""
@@ -353,6 +391,12 @@ class PropertyTests(SynchronousTestCase):
             fact = fact_of(facts, name)
             self.assertEqual((fact.state, fact.source), ("Unknown", ""))
             self.assertIn(setting, fact.message)
+
+    def test_repeated_options(self) -> None:
+        """Of options that are repeated the last one counts, but for the lists of networks."""
+        words = ("--cluster-cidr=10.52.0.0/16,fd00::/48", "--flannel-backend", "vxlan", "--cluster-cidr")
+        found = arguments_of([rancher(*words, "10.54.0.0/16", "--flannel-backend=none")])
+        self.assertEqual(found, {"cluster-cidr": "10.52.0.0/16,fd00::/48,10.54.0.0/16", "flannel-backend": "none"})
 
     def test_agents_show_nothing_of_the_server(self) -> None:
         """The command line of an agent, or text that is no list, is no server's."""

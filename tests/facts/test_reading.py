@@ -7,11 +7,14 @@ from typing import Any
 
 import attrs
 import msgspec
-from twisted.internet.defer import Deferred
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.protocol import Factory
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.facts.observed import CIDRS, KUBEADM, PLACES, POOLS
-from liqod.facts.reading import read_places, read_service_ranges
+from liqod.facts.reading import HANDSHAKE_TIMEOUT, read_places, read_server_names, read_service_ranges
 from liqod.kube.errors import ApiError, from_status
 from liqod.kube.pages import Listing
 
@@ -81,6 +84,49 @@ class PlacesTests(SynchronousTestCase):
             for name in (str(CIDRS.resource), KUBEADM.name):
                 server: Any = Objects({name: refusal(code, "not now")})
                 self.failureResultOf(Deferred.fromCoroutine(read_places(server)), ApiError)
+
+
+@attrs.define
+class Connections:
+    """The way to an API server: a connection that ends after ``ends`` seconds without a certificate; None: none."""
+
+    server: str = "https://192.0.2.1:6443"
+    ends: float | None = None
+    clock: Clock = attrs.field(factory=Clock)
+
+    @property
+    def config(self) -> Connections:
+        """Return what has the URL."""
+        return self
+
+    def endpoint(self) -> Connections:
+        """Return what connects."""
+        return self
+
+    def connect(self, factory: Factory) -> Deferred[Any]:
+        """Connect, or fail to."""
+        if self.ends is None:
+            return fail(ConnectionRefusedError("nobody listens"))
+        protocol: Any = factory.buildProtocol(IPv4Address("TCP", "192.0.2.1", 6443))
+        self.clock.callLater(self.ends, protocol.connectionLost)
+        return succeed(protocol)
+
+
+class NamesTests(SynchronousTestCase):
+    """What was not seen is not nothing."""
+
+    def test_not_seen(self) -> None:
+        """A connection that fails, ends or takes too long says nothing; without TLS there is no certificate."""
+        for server, expected in (
+            (Connections(), None),
+            (Connections(ends=1.0), None),
+            (Connections(ends=3 * HANDSHAKE_TIMEOUT), None),
+            (Connections(server="http://192.0.2.1:8080"), ()),
+        ):
+            client: Any = server
+            found = Deferred.fromCoroutine(read_server_names(client))
+            server.clock.advance(HANDSHAKE_TIMEOUT)
+            self.assertEqual(self.successResultOf(found), expected, server)
 
 
 class RangeTests(SynchronousTestCase):

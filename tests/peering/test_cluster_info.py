@@ -14,6 +14,7 @@ from liqod.config.schema import HostingSettings, SharingSettings
 from liqod.flow.tasks import Tasks
 from liqod.kube.errors import Unreachable
 from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES, Resource
+from liqod.kube.version import ServerVersion
 from liqod.model.ids import Key
 from liqod.model.objects.storage_class import StorageClass
 from liqod.peering.lending.cluster_info import ClusterInfo
@@ -101,14 +102,15 @@ class Unsteady:
         self.asked: list[float] = []
         self._failures = failures
         self.clock = Clock()
-        self.version = self
+        self.version = ServerVersion(self.fetch)
+        self.tells = "v1.35.0"
         self.storage, self._ingress = Classes(), Classes()
 
-    async def get(self) -> str:
+    async def fetch(self) -> bytes:
         self.asked.append(self.clock.seconds())
         if len(self.asked) <= self._failures:
             raise Unreachable("no answer")
-        return "v1.35.0"
+        return msgspec.json.encode({"gitVersion": self.tells})
 
     def of(self, resource: Resource, view: object) -> Classes:
         return self.storage if resource is STORAGECLASSES else self._ingress
@@ -159,6 +161,17 @@ class VersionTests(SynchronousTestCase):
         self.assertEqual((info.about().version, len(server.asked)), ("v1.35.0", 21))
         self.assertNotEqual(info.state.value, before)
         self.assertGreater(server.asked[-1] - server.asked[-2], 60)
+        info.stop()
+
+    def test_upgrade(self) -> None:
+        """An offer follows the version as it is found later."""
+        server = Unsteady(failures=0)
+        info = ClusterInfo(cast(Any, server), cast(Any, server), server.clock, Tasks())
+        info.start()
+        self.assertEqual(info.state.value[1].version, "v1.35.0")
+        server.tells = "v1.36.0"
+        self.successResultOf(Deferred.fromCoroutine(server.version.ask()))
+        self.assertEqual(info.state.value[1].version, "v1.36.0")
         info.stop()
 
     def test_a_term_that_ends_asks_no_more(self) -> None:

@@ -17,7 +17,7 @@ from liqod.demo.access import client_config
 from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
-from liqod.kube.errors import ApiError, Invalid, ServerError, Throttled
+from liqod.kube.errors import Invalid, KubeError, ServerError, Throttled, Unreachable
 from liqod.kube.resources import NAMESPACES, NODES, PODS, Resource
 from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import Object
@@ -47,7 +47,7 @@ class ReturnTests(TestCase):
         await self.client.create(NODES, {"metadata": {"name": "liqo-milan", "labels": labels}})
         owner = {"metadata": {"name": "web"}, "spec": {"replicas": 0}}
         self.owner = await self.client.create(CONTROLLERS, owner, "shop")
-        self.refusals: dict[str, ApiError] = {}
+        self.refusals: dict[str, KubeError] = {}
         self.tried: list[str] = []
         create = self.client.create
 
@@ -60,14 +60,14 @@ class ReturnTests(TestCase):
 
         self.patch(self.client, "create", create_or_refuse)
 
-    async def pod(self, name: str) -> None:
-        """Have a pod that runs on the virtual node."""
+    async def pod(self, name: str, owner_uid: str = "") -> None:
+        """Have a pod that runs on the virtual node, of the one owner or of another."""
         spec = {"nodeName": "liqo-milan", "containers": [{"name": "main", "image": "localhost/busybox:1"}]}
         owner = {
             "apiVersion": "v1",
             "kind": "ReplicationController",
             "name": "web",
-            "uid": self.owner["metadata"]["uid"],
+            "uid": owner_uid or self.owner["metadata"]["uid"],
             "controller": True,
         }
         meta = {"name": name, "ownerReferences": [owner]}
@@ -113,6 +113,49 @@ class ReturnTests(TestCase):
         await deferLater(reactor, 0.2)
         self.assertEqual(sorted(self.tried), sorted([*self.refusals, "zz-free"]))
         self.assertEqual(controller.returns, {"refused": 2 * ATTEMPTS, "evicted": 1})
+
+    async def test_lost_answers(self) -> None:
+        """An eviction without an answer may have been done: the step ends with it, and the next is not earlier."""
+        for name, lost in {
+            "a": Unreachable("time-out"),
+            "b": ServerError(504, "Timeout", "time-out"),
+            "c": Throttled(429, "TooManyRequests", "the budget says no"),
+            "d": Throttled(429, "TooManyRequests", "the budget says no"),
+        }.items():
+            await self.pod(name)
+            self.refusals[name] = lost
+        steps: list[list[str]] = []
+        reconcile = ReturnController.reconcile
+
+        async def noted(controller: ReturnController, key: str) -> Any:
+            before = len(self.tried)
+            try:
+                return await reconcile(controller, key)
+            finally:
+                steps.append(self.tried[before:])
+
+        self.patch(ReturnController, "reconcile", noted)
+        controller = await self.run_controller()
+        while len(steps) < 5:
+            self.assertEqual(controller.failing, {})
+            await deferLater(reactor, 0.02)
+        self.assertEqual(steps[:5], [[], ["a"], ["b"], ["c", "d"], []])
+        self.assertEqual(controller.returns, {"refused": 2})
+
+    async def test_a_successor_that_leaves_again(self) -> None:
+        """Who owns a pod that went away again after its return keeps its pods there for a while; others return."""
+        await self.pod("web-1")
+        controller = await self.run_controller()
+        await self.returned("web-1")
+        await self.client.delete(PODS, "web-1", "shop", grace=0)
+        await self.pod("web-2")
+        await deferLater(reactor, 0.2)
+        self.assertEqual(self.tried, ["web-1"])
+        await self.pod("other", "another-owner")
+        await self.returned("other")
+        await deferLater(reactor, 0.1)
+        self.assertEqual(self.tried, ["web-1", "other"])
+        self.assertEqual(controller.returns, {"evicted": 2})
 
     async def test_a_pod_that_goes_is_forgotten(self) -> None:
         """What is known of a refused pod goes with the pod."""

@@ -98,8 +98,17 @@ class ReturnableTests(SynchronousTestCase):
         for tolerations, expected in table:
             found = returnable([pod(tolerations=tolerations)], [room(taints=(taint,))], [])
             self.assertEqual(bool(found), expected, tolerations)
-        mild = Taint(key="gpu", effect="PreferNoSchedule")
-        self.assertTrue(returnable([pod()], [room(taints=(mild,))], []))
+
+    def test_mild_taints(self) -> None:
+        """A node that the scheduler would rather leave alone is no room: it may rank a virtual node higher."""
+        mild = (Taint(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule"),)
+        everything = [{"operator": "Exists"}]
+        self.assertEqual(returnable([pod()], [room(taints=mild)], []), [])
+        self.assertTrue(returnable([pod(tolerations=everything)], [room(taints=mild)], []))
+        # A pending pod takes room there only if there is none elsewhere.
+        waits, tolerant = pod("waits"), pod(tolerations=everything)
+        self.assertEqual(returnable([tolerant], [room(taints=mild)], [waits]), [])
+        self.assertEqual(returnable([pod()], [room("a", taints=mild), room("b")], [waits]), [])
 
     def test_pending_pods_come_first(self) -> None:
         """What a pending pod needs is taken; one that fits nowhere, is gated or goes takes nothing."""

@@ -44,7 +44,7 @@ class OfferFacts:
 
 
 class ClusterInfo:
-    """Watches the classes and asks for the version until it is known; ``state`` notifies of changes.
+    """Watches the classes and the version, for which it asks until it is known; ``state`` notifies of changes.
 
     ``granted`` are the storage classes that borrowers' claims may be of; empty: all.
     """
@@ -60,7 +60,6 @@ class ClusterInfo:
         *,
         granted: Collection[str] = (),
     ) -> None:
-        self._client = client
         self._clock = clock
         self._tasks = tasks
         self._granted = granted
@@ -68,7 +67,7 @@ class ClusterInfo:
         """``known`` and ``about()``, as of their last change."""
         self._storage: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
         self._ingress: Informer[Object] = informers.of(INGRESSCLASSES, Object)
-        self._version = ""
+        self._version = client.version
         self._asked = False
         self._waited = False
         self._timer = Timer(clock)
@@ -82,12 +81,16 @@ class ClusterInfo:
     def about(self) -> OfferFacts:
         """Return the facts known now."""
         storage = _storage_classes(self._storage.items(), self._granted)
-        return OfferFacts(self._version, storage, _names(self._ingress.items()))
+        return OfferFacts(self._version.known.value, storage, _names(self._ingress.items()))
 
     def start(self) -> None:
         """Subscribe to the informers, and request the version."""
         self._timer.start(PATIENCE, self._give_up_waiting)
-        self._ends = [self._storage.subscribe(self._update), self._ingress.subscribe(self._update)]
+        self._ends = [
+            self._storage.subscribe(self._update),
+            self._ingress.subscribe(self._update),
+            self._version.known.subscribe(self._update),
+        ]
         both: Deferred[list[None]] = gatherResults(
             [self._storage.when_synced(), self._ingress.when_synced()], consumeErrors=True
         )
@@ -104,18 +107,18 @@ class ClusterInfo:
     async def _ask(self) -> None:
         """Ask until the version is known; the first offer waits for the first answer only."""
         attempt = 0
-        while not self._version:
+        while not self._asked or not self._version.known.value:
             try:
-                self._version = await self._client.version.get()
+                await self._version.get()
             except KubeError as error:
                 if not attempt:
                     self._log.warn(
                         "the version of this cluster is not known, it is asked again: {error}", error=str(error)
                     )
-            if self._version or not attempt:
+            if self._version.known.value or not attempt:
                 self._asked = True
                 self._update()
-            if not self._version:
+            if not self._version.known.value:
                 await deferLater(self._clock, ASK_AGAIN.delay(attempt))
                 attempt += 1
 
