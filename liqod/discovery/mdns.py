@@ -10,7 +10,8 @@ claims them, and the first announcement goes out at once instead of after a seco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from twisted.application.service import Service
@@ -20,8 +21,8 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zeroconf import Error as ZeroconfError
-from zeroconf import ServiceInfo, ServiceStateChange, Zeroconf
-from zeroconf._dns import DNSPointer
+from zeroconf import RecordUpdate, ServiceInfo, ServiceStateChange, Zeroconf
+from zeroconf._dns import DNSPointer, DNSService
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from liqod.discovery import interfaces
@@ -30,11 +31,13 @@ from liqod.discovery.interfaces import InterfaceChoice
 from liqod.discovery.merge import Lost, Resolved
 from liqod.flow import aio
 from liqod.flow.timer import Timer
+from liqod.flow.workqueue import TURN
 
 TYPE: Final = "_liqod._tcp.local."
 POINTER: Final = 12
+SERVICE: Final = 33
 INTERNET: Final = 1
-"""DNS numbers (RFC 1035): the type PTR and the class IN."""
+"""DNS numbers (RFC 1035, RFC 2782): the types PTR and SRV, and the class IN."""
 CHECK_INTERVAL: Final = 30.0
 """Seconds between two checks of our own addresses, and until a failed start is tried again."""
 COALESCE: Final = 0.05
@@ -44,7 +47,10 @@ MAX_PENDING: Final = 512
 MAX_NAMES: Final = 1024
 """Names in zeroconf's cache: for each query it goes through all of them without yielding to the reactor."""
 MAX_PER_TURN: Final = 64
-"""Names processed before the reactor may do something else: some 5 ms."""
+"""Names processed before the reactor may do something else: some 5 ms, and never begun after ``TURN`` seconds."""
+MAX_RECORDS: Final = 64
+"""Records of an instance, of its host, and of one packet that are read: zeroconf compares each address with all others.
+"""
 MAX_RESOLVING: Final = 16
 """Queries in flight for instances that came without their addresses."""
 RESOLVE_TIMEOUT: Final = 3000
@@ -106,12 +112,12 @@ class Responder:
 
     def known(self, name: str) -> Resolved | None:
         """Return the cached records of an instance, or None while they are incomplete; raises BadRecord."""
-        info = _info(name)
+        info = _info(self._zeroconf, name)
         return self._sighting(info) if info.load_from_cache(self._zeroconf) else None
 
     async def resolve(self, name: str) -> Resolved | None:
         """Query the records of an instance; None without an answer. Raises BadRecord."""
-        info = _info(name)
+        info = _info(self._zeroconf, name)
         return self._sighting(info) if await info.async_request(self._zeroconf, RESOLVE_TIMEOUT) else None
 
     @property
@@ -165,12 +171,31 @@ class Responder:
         self._on_change(name, state_change is not ServiceStateChange.Removed)
 
 
-def _info(name: str) -> AsyncServiceInfo:
-    """Return what is to be read of an instance; raises BadRecord for a name that zeroconf takes for none."""
+class _Info(AsyncServiceInfo):
+    """What is to be read of an instance: while it is asked for, packets that would make it too much are passed over."""
+
+    def async_update_records(self, zc: Zeroconf, now: float, records: list[RecordUpdate]) -> None:
+        hosts = [each.new.server for each in records if isinstance(each.new, DNSService)]
+        known = len(self._ipv4_addresses) + len(self._ipv6_addresses)
+        if len(records) + known <= MAX_RECORDS and not any(_has_too_many(zc, host) for host in hosts):
+            super().async_update_records(zc, now, records)
+
+
+def _info(zeroconf: Zeroconf, name: str) -> AsyncServiceInfo:
+    """Return what is to be read of an instance; raises BadRecord for a name that zeroconf takes for none, and for one
+    with more than MAX_RECORDS records.
+    """
+    host = zeroconf.cache.get_by_details(name, SERVICE, INTERNET)
+    if _has_too_many(zeroconf, name) or (isinstance(host, DNSService) and _has_too_many(zeroconf, host.server)):
+        raise BadRecord(f"it or its host has more than {MAX_RECORDS} records")
     try:
-        return AsyncServiceInfo(TYPE, name)
+        return _Info(TYPE, name)
     except ZeroconfError as error:
         raise BadRecord("its name has a part that is empty, too long or not text") from error
+
+
+def _has_too_many(zeroconf: Zeroconf, name: str) -> bool:
+    return len(zeroconf.cache.cache.get(name.lower(), ())) > MAX_RECORDS
 
 
 class Mdns(Service):
@@ -199,7 +224,7 @@ class Mdns(Service):
         self._responder: Responder | None = None
         self._pending: dict[str, bool] = {}
         self._drain_timer = Timer(clock)
-        self._to_recheck: set[str] = set()
+        self._to_recheck: dict[str, float] = {}
         self._recheck_timer = Timer(clock)
         self._resolving: dict[str, Deferred[None]] = {}
         self._loop: Deferred[None] | None = None
@@ -331,7 +356,7 @@ class Mdns(Service):
 
     def _drain(self) -> None:
         sightings: list[Resolved | Lost] = []
-        for name in list(self._pending)[:MAX_PER_TURN]:
+        for name in self._one_turn(self._pending):
             shown = self._pending.pop(name)
             sighting = self._process(name) if shown else Lost(name)
             if sighting is not None:
@@ -340,6 +365,14 @@ class Mdns(Service):
             self._drain_timer.start(COALESCE, self._drain)
         if sightings:
             self._on_sightings(sightings)
+
+    def _one_turn(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield as many names as may be processed in one turn of the reactor, one at least."""
+        begun = self._clock.seconds()
+        for name in list(islice(names, MAX_PER_TURN)):
+            yield name
+            if self._clock.seconds() - begun > TURN:
+                return
 
     def _process(self, name: str) -> Resolved | Lost | None:
         if self._responder is None:
@@ -362,19 +395,23 @@ class Mdns(Service):
     def _schedule_recheck(self, name: str) -> None:
         """Read an instance again when flushed addresses have left the cache: zeroconf does not report that."""
         if len(self._to_recheck) < MAX_PENDING:
-            self._to_recheck.add(name)
+            self._to_recheck.setdefault(name, self._clock.seconds() + RECHECK_DELAY)
         self._recheck_timer.start_unless_running(RECHECK_DELAY, self._recheck)
 
     def _recheck(self) -> None:
         sightings: list[Resolved | Lost] = []
-        names, self._to_recheck = self._to_recheck, set()
-        for name in names:
+        now = self._clock.seconds()
+        for name in self._one_turn(name for name, due in self._to_recheck.items() if due <= now):
+            del self._to_recheck[name]
             try:
                 known = self._responder.known(name) if self._responder is not None else None
             except BadRecord:
                 continue  # its own change was, or will be, processed
             if known is not None:
                 sightings.append(known)
+        if self._to_recheck:
+            due = next(iter(self._to_recheck.values()))
+            self._recheck_timer.start(max(COALESCE, due - now), self._recheck)
         if sightings:
             self._on_sightings(sightings)
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
+from twisted.names import dns
 from twisted.trial.unittest import SkipTest, TestCase
+from zeroconf.asyncio import AsyncServiceInfo
 
 from liqod.config import schema
 from liqod.discovery import mdns as module
-from liqod.discovery.candidate import Announcement, Candidate
+from liqod.discovery.candidate import Announcement, BadRecord, Candidate
 from liqod.discovery.interfaces import Interface
-from liqod.discovery.mdns import MAX_NAMES, MAX_PENDING, MAX_RESOLVING, TYPE, Mdns
+from liqod.discovery.mdns import MAX_NAMES, MAX_PENDING, MAX_RECORDS, MAX_RESOLVING, TYPE, Mdns
 from liqod.discovery.merge import Lost, Resolved
 from liqod.discovery.service import Discovery
 from liqod.flow import aio
+from liqod.flow.workqueue import TURN
 from tests.netns.mdns_flood import packet
 
 LOOPBACK = schema.DiscoverySettings(interfaces=["127.0.0.1"])
@@ -120,6 +124,70 @@ class LoopbackTests(TestCase):
         self.assertEqual([name for name in names if Lost(name) not in seen], [])
         await mdns.stopService()
 
+    async def start(self) -> tuple[Mdns, list[Resolved | Lost], list[int]]:
+        """Return a running source, all it sees, and the sizes of its batches."""
+        seen: list[Resolved | Lost] = []
+        batches: list[int] = []
+
+        def saw(sightings: Sequence[Resolved | Lost]) -> None:
+            seen.extend(sightings)
+            batches.append(len(sightings))
+
+        mdns = Mdns(Announcement("alpha", "turin", "", 5872), ("127.0.0.1",), reactor, saw)
+        mdns.startService()
+        self.addCleanup(lambda: mdns.stopService() if mdns.running else None)
+        await self.until(lambda: mdns._responder is not None and bool(_zeroconf(mdns).engine.protocols))
+        return mdns, seen, batches
+
+    async def test_a_host_with_many_addresses_is_not_read(self) -> None:
+        """Zeroconf compares each address with all before: of a host that shows more than a few none is read."""
+        mdns, seen, _ = await self.start()
+        for name in (1, 2):
+            _receive(mdns, packet(name))
+        for number in range(MAX_RECORDS):
+            _receive(mdns, _packet(_address("fake-2.local.", number)))
+        responder = mdns._responder
+        assert responder is not None
+        self.assertIsNotNone(responder.known(f"fake-1.{TYPE}"))
+        self.assertRaises(BadRecord, responder.known, f"fake-2.{TYPE}")
+        await self.until(lambda: Lost(f"fake-2.{TYPE}") in seen)
+        resolving = aio.from_coroutine(responder.resolve(f"fake-2.{TYPE}"))
+        await self.assertFailure(resolving, BadRecord)
+
+    async def test_a_host_with_many_addresses_is_not_read_while_it_is_asked_for(self) -> None:
+        """Nor when they arrive after the question: in one packet, in many, or before the name of the host."""
+        mdns, _, _ = await self.start()
+        for number in range(4):
+            _receive(mdns, packet(number, pointer_only=True))
+        await self.until(lambda: len(_asked(mdns)) == 4)
+        many = [_address("h.local.", number) for number in range(2 * MAX_RECORDS)]
+        _receive(mdns, _packet(_service("fake-0", "h.local."), *many))
+        _receive(mdns, _packet(_service("fake-1", "i.local.")))
+        for number in range(2 * MAX_RECORDS):
+            _receive(mdns, _packet(_address("i.local.", number)))
+        _receive(mdns, _packet(_service("fake-2", "h.local.")))
+        _receive(mdns, _packet(_service("fake-3", "j.local."), _address("j.local.", 1)))
+        sizes = {info.name.partition(".")[0]: len(info.parsed_addresses()) for info in _asked(mdns)}
+        self.assertEqual(sizes, {"fake-0": 0, "fake-1": MAX_RECORDS, "fake-2": 0, "fake-3": 1})
+
+    async def test_slow_names_share_no_turn(self) -> None:
+        """What takes long to read is read in portions, at first and again, and the reactor runs in between."""
+        self.patch(module, "RECHECK_DELAY", 0.3)
+        mdns, _, batches = await self.start()
+        responder = mdns._responder
+        assert responder is not None
+
+        def known(name: str) -> Resolved:
+            time.sleep(0.6 * TURN)
+            return Resolved(name, ())
+
+        responder.known = known  # type: ignore[method-assign]
+        batches.clear()
+        for number in range(12):
+            _receive(mdns, packet(number))
+        await self.until(lambda: sum(batches) >= 24 and not mdns._to_recheck)
+        self.assertLessEqual(max(batches), 2)
+
     async def test_a_new_key_is_announced(self) -> None:
         """Another fingerprint reaches those who look, under the same name."""
         one, _ = self.discover("alpha", 1111)
@@ -187,6 +255,37 @@ class LoopbackTests(TestCase):
         await self.until(lambda: mdns._responder not in (None, first) and not mdns.problem)
         assert mdns._responder is not None
         self.assertEqual(mdns._responder._me, new)
+
+
+def _zeroconf(mdns: Mdns) -> Any:
+    """Return the zeroconf of a running source."""
+    assert mdns._responder is not None
+    return mdns._responder._zeroconf
+
+
+def _receive(mdns: Mdns, data: bytes) -> None:
+    """Let a packet arrive."""
+    _zeroconf(mdns).engine.protocols[0].datagram_received(data, ("127.0.0.1", 5353))
+
+
+def _asked(mdns: Mdns) -> list[Any]:
+    """Return the instances for which a query is in flight."""
+    return [each for each in _zeroconf(mdns).record_manager.listeners if isinstance(each, AsyncServiceInfo)]
+
+
+def _packet(*records: dns.RRHeader) -> bytes:
+    """Return one response with some records."""
+    message = dns.Message(answer=1, auth=True, maxSize=0)
+    message.answers = list(records)
+    return message.toStr()
+
+
+def _address(host: str, number: int) -> dns.RRHeader:
+    return dns.RRHeader(host, dns.A, ttl=120, payload=dns.Record_A(f"10.9.{number >> 8}.{number & 255}"))
+
+
+def _service(label: str, host: str) -> dns.RRHeader:
+    return dns.RRHeader(f"{label}.{TYPE}", dns.SRV, ttl=120, payload=dns.Record_SRV(0, 0, 5872, host))
 
 
 def _flood(cache: Any) -> list[str]:
