@@ -21,8 +21,8 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zeroconf import Error as ZeroconfError
-from zeroconf import RecordUpdate, ServiceInfo, ServiceStateChange, Zeroconf
-from zeroconf._dns import DNSPointer, DNSService
+from zeroconf import RecordUpdate, ServiceInfo, ServiceStateChange, Zeroconf, current_time_millis
+from zeroconf._dns import DNSPointer, DNSRecord, DNSService
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from liqod.discovery import interfaces
@@ -32,6 +32,7 @@ from liqod.discovery.merge import Lost, Resolved
 from liqod.flow import aio
 from liqod.flow.timer import Timer
 from liqod.flow.workqueue import TURN
+from liqod.model.text import clean_text
 
 TYPE: Final = "_liqod._tcp.local."
 POINTER: Final = 12
@@ -43,7 +44,8 @@ CHECK_INTERVAL: Final = 30.0
 COALESCE: Final = 0.05
 """Seconds that changes are collected (debounced) before they are processed."""
 MAX_PENDING: Final = 512
-"""Names waiting to be processed: twice what the table can hold. More are dropped; they are announced again."""
+"""Names waiting to be processed: twice what the table can hold. More are dropped, unless they were reported as shown;
+they are announced again."""
 MAX_NAMES: Final = 1024
 """Names in zeroconf's cache: for each query it goes through all of them without yielding to the reactor."""
 MAX_PER_TURN: Final = 64
@@ -58,6 +60,8 @@ RESOLVE_TIMEOUT: Final = 3000
 RECHECK_DELAY: Final = 15.0
 """Seconds after a change: flushed addresses live one second longer (RFC 6762, 10.2), and zeroconf expires its cache
 every ten."""
+MAX_POINTER_TTL: Final = 4500
+"""Seconds for which an instance is shown without being announced again: the TTL that RFC 6762 (10) recommends."""
 MAX_INSTANCE: Final = 255
 """Maximum octets of a DNS name (RFC 1035, section 2.3.4)."""
 CLOSE_DEADLINE: Final = 3.0
@@ -125,18 +129,25 @@ class Responder:
         """Whether the cache holds more than MAX_NAMES names."""
         return len(self._zeroconf.cache.cache.get(TYPE, ())) > MAX_NAMES
 
+    def shows(self, name: str) -> bool:
+        """Whether the cache has an instance that was announced within MAX_POINTER_TTL seconds."""
+        known = self._pointer(name)
+        return known is not None and current_time_millis() < known.created + 1000 * min(known.ttl, MAX_POINTER_TTL)
+
     def forget(self, name: str) -> None:
         """Remove an instance from the cache, as if it had not been announced."""
-        cache = self._zeroconf.cache
-        known = cache.async_get_unique(DNSPointer(TYPE, POINTER, INTERNET, 0, name))
+        known = self._pointer(name)
         if known is not None:
-            cache.async_remove_records([known])
+            self._zeroconf.cache.async_remove_records([known])
 
     async def close(self) -> None:
         """Send goodbyes (TTL 0) and close the sockets."""
         if self._browser is not None:
             await self._browser.async_cancel()
         await self._service.async_close()
+
+    def _pointer(self, name: str) -> DNSRecord | None:
+        return self._zeroconf.cache.async_get_unique(DNSPointer(TYPE, POINTER, INTERNET, 0, name))
 
     def _record(self) -> ServiceInfo:
         label = instance_label(self._me)
@@ -152,7 +163,7 @@ class Responder:
     def _sighting(self, info: ServiceInfo) -> Resolved:
         text_record = from_txt(info.properties)
         if text_record.cluster_id == self._me.cluster_id:
-            return Resolved(info.name, ())
+            return Resolved(info.key, ())
         found = candidates_of(
             text_record,
             # With their zones: a link-local address is not usable without its interface (RFC 4007, section 11).
@@ -161,7 +172,7 @@ class Responder:
             local=self.choice.networks,
             loopback=self.choice.loopback,
         )
-        return Resolved(info.name, found)
+        return Resolved(info.key, found)
 
     def _changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         if state_change is ServiceStateChange.Added and self.crowded:
@@ -198,6 +209,10 @@ def _has_too_many(zeroconf: Zeroconf, name: str) -> bool:
     return len(zeroconf.cache.cache.get(name.lower(), ())) > MAX_RECORDS
 
 
+def _readable(name: str) -> str:
+    return clean_text(name, 80, replacement="?")
+
+
 class Mdns(Service):
     """Keeps a Responder running on the chosen interfaces and reports its sightings, in batches.
 
@@ -223,6 +238,7 @@ class Mdns(Service):
         self._observe = observe
         self._responder: Responder | None = None
         self._pending: dict[str, bool] = {}
+        self._shown: set[str] = set()
         self._drain_timer = Timer(clock)
         self._to_recheck: dict[str, float] = {}
         self._recheck_timer = Timer(clock)
@@ -266,6 +282,7 @@ class Mdns(Service):
         self._drain_timer.cancel()
         self._recheck_timer.cancel()
         self._pending.clear()
+        self._shown.clear()
         self._to_recheck.clear()
         for resolving in list(self._resolving.values()):
             resolving.cancel()
@@ -276,8 +293,11 @@ class Mdns(Service):
         await self._close()
 
     async def _run(self) -> None:
-        while True:
+        while self.running:
             await self._converge()
+            self._report_gone()
+            if not self.running:  # closing ends quietly when it is cancelled
+                return
             await deferLater(self._clock, CHECK_INTERVAL)
 
     async def _converge(self) -> None:
@@ -323,6 +343,7 @@ class Mdns(Service):
         responder, self._responder = self._responder, None
         if responder is None:
             return
+        self._report_gone()
         closing = aio.from_coroutine(responder.close())
         closing.addTimeout(CLOSE_DEADLINE, self._clock)
         # Not try/except: a cancelled asyncio task raises asyncio.CancelledError, a BaseException.
@@ -340,13 +361,37 @@ class Mdns(Service):
         if self.running:
             self._log.failure("mDNS ended", failure)
 
+    def _report(self, sightings: Sequence[Resolved | Lost]) -> None:
+        """Report sightings; an instance that left the cache while it was read is lost."""
+        responder = self._responder
+        reported: list[Resolved | Lost] = []
+        for each in sightings:
+            if isinstance(each, Resolved) and responder is not None and responder.shows(each.instance):
+                self._shown.add(each.instance)
+                reported.append(each)
+            else:
+                self._shown.discard(each.instance)
+                reported.append(Lost(each.instance))
+        if reported and self.running:
+            self._on_sightings(reported)
+
+    def _report_gone(self) -> None:
+        """Report what zeroconf ceased to show without a sign: with its cache, under a flood, or out of date."""
+        responder = self._responder
+        for name in self._shown:
+            if responder is None or not responder.shows(name):
+                if responder is not None:
+                    responder.forget(name)  # so that zeroconf reports it when it is announced again
+                self._changed(name, False)
+
     def _changed(self, name: str, shown: bool) -> None:
         """Note a change; zeroconf calls it in the middle of its own work, so it must not raise."""
+        name = name.lower()
         if not self.running:
             return
         if not name.endswith(f".{TYPE}") or len(name) > MAX_INSTANCE:
             return
-        if name not in self._pending and len(self._pending) >= MAX_PENDING:
+        if name not in self._pending and name not in self._shown and len(self._pending) >= MAX_PENDING:
             self.dropped += 1
             if shown and self._responder is not None:
                 self._responder.forget(name)  # so that zeroconf reports it when it is announced again
@@ -363,8 +408,7 @@ class Mdns(Service):
                 sightings.append(sighting)
         if self._pending:
             self._drain_timer.start(COALESCE, self._drain)
-        if sightings:
-            self._on_sightings(sightings)
+        self._report(sightings)
 
     def _one_turn(self, names: Iterable[str]) -> Iterator[str]:
         """Yield as many names as may be processed in one turn of the reactor, one at least."""
@@ -380,7 +424,7 @@ class Mdns(Service):
         try:
             known = self._responder.known(name)
         except BadRecord as error:
-            self._log.debug("ignoring the announcement {name}: {error}", name=name, error=error)
+            self._ignore(name, error)
             return Lost(name)
         if known is None and name not in self._resolving:
             if len(self._resolving) < MAX_RESOLVING:
@@ -391,6 +435,11 @@ class Mdns(Service):
         if known is not None:
             self._schedule_recheck(name)
         return known
+
+    def _ignore(self, name: str, error: object) -> None:
+        self._log.debug("ignoring the announcement {name}: {error}", name=_readable(name), error=error)
+        if self._responder is not None:
+            self._responder.forget(name)  # so that zeroconf reports it when it is announced again, even unchanged
 
     def _schedule_recheck(self, name: str) -> None:
         """Read an instance again when flushed addresses have left the cache: zeroconf does not report that."""
@@ -412,8 +461,7 @@ class Mdns(Service):
         if self._to_recheck:
             due = next(iter(self._to_recheck.values()))
             self._recheck_timer.start(max(COALESCE, due - now), self._recheck)
-        if sightings:
-            self._on_sightings(sightings)
+        self._report(sightings)
 
     def _resolve(self, responder: Responder, name: str) -> None:
         def ended(_: object) -> None:
@@ -421,15 +469,15 @@ class Mdns(Service):
 
         def failed(failure: Failure) -> None:
             if failure.check(BadRecord):
-                self._log.debug("ignoring the announcement {name}: {error}", name=name, error=failure.value)
+                self._ignore(name, failure.value)
             elif self.running:
-                self._log.failure("resolving {name} failed", failure, name=name)
+                self._log.failure("resolving {name} failed", failure, name=_readable(name))
 
         def found(seen: Resolved | None) -> None:
             if seen is None:
                 responder.forget(name)  # as if it had not been announced: it is asked when it is once more
-            elif self.running:
-                self._on_sightings([seen])
+            else:
+                self._report([seen])
 
         asking = aio.from_coroutine(responder.resolve(name)).addCallback(found).addErrback(failed)
         self._resolving[name] = asking

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
+from twisted.logger import capturedLogs, formatEvent
 from twisted.names import dns
 from twisted.trial.unittest import SkipTest, TestCase
 from zeroconf.asyncio import AsyncServiceInfo
 
 from liqod.config import schema
+from liqod.discovery import interfaces
 from liqod.discovery import mdns as module
 from liqod.discovery.candidate import Announcement, BadRecord, Candidate
 from liqod.discovery.interfaces import Interface
@@ -24,6 +27,7 @@ from liqod.flow import aio
 from liqod.flow.workqueue import TURN
 from tests.netns.mdns_flood import packet
 
+FAKE = f"fake-1.{TYPE}"
 LOOPBACK = schema.DiscoverySettings(interfaces=["127.0.0.1"])
 
 
@@ -119,12 +123,18 @@ class LoopbackTests(TestCase):
         for name in names:
             mdns._changed(name, True)
         mdns._changed(f"after.{TYPE}", False)
-        await self.until(lambda: Lost(f"after.{TYPE}") in seen)
+        with capturedLogs() as logged:
+            await self.until(lambda: Lost(f"after.{TYPE}") in seen)
+        lines = [formatEvent(event) for event in logged]
+        self.assertEqual(len([line for line in lines if "a?b" in line]), 1)
+        self.assertEqual([line for line in lines if not line.isprintable()], [])
         self.assertIn(Lost(f"before.{TYPE}"), seen)
         self.assertEqual([name for name in names if Lost(name) not in seen], [])
         await mdns.stopService()
 
-    async def start(self) -> tuple[Mdns, list[Resolved | Lost], list[int]]:
+    async def start(
+        self, observe: Callable[[], Iterable[Interface]] = interfaces.observe
+    ) -> tuple[Mdns, list[Resolved | Lost], list[int]]:
         """Return a running source, all it sees, and the sizes of its batches."""
         seen: list[Resolved | Lost] = []
         batches: list[int] = []
@@ -133,7 +143,7 @@ class LoopbackTests(TestCase):
             seen.extend(sightings)
             batches.append(len(sightings))
 
-        mdns = Mdns(Announcement("alpha", "turin", "", 5872), ("127.0.0.1",), reactor, saw)
+        mdns = Mdns(Announcement("alpha", "turin", "", 5872), ("127.0.0.1",), reactor, saw, observe=observe)
         mdns.startService()
         self.addCleanup(lambda: mdns.stopService() if mdns.running else None)
         await self.until(lambda: mdns._responder is not None and bool(_zeroconf(mdns).engine.protocols))
@@ -151,6 +161,7 @@ class LoopbackTests(TestCase):
         self.assertIsNotNone(responder.known(f"fake-1.{TYPE}"))
         self.assertRaises(BadRecord, responder.known, f"fake-2.{TYPE}")
         await self.until(lambda: Lost(f"fake-2.{TYPE}") in seen)
+        self.assertEqual(_flood(_zeroconf(mdns).cache.cache), [FAKE])
         resolving = aio.from_coroutine(responder.resolve(f"fake-2.{TYPE}"))
         await self.assertFailure(resolving, BadRecord)
 
@@ -187,6 +198,89 @@ class LoopbackTests(TestCase):
             _receive(mdns, packet(number))
         await self.until(lambda: sum(batches) >= 24 and not mdns._to_recheck)
         self.assertLessEqual(max(batches), 2)
+
+    async def test_what_was_shown_is_lost_with_the_network(self) -> None:
+        """A closed responder's records are gone, and who leaves meanwhile says no goodbye that we receive."""
+        self.patch(module, "CHECK_INTERVAL", 0.2)
+        up = [*interfaces.observe()]
+        there = list(up)
+        mdns, seen, _ = await self.start(lambda: there)
+        _receive(mdns, packet(1))
+        await self.until(lambda: _names(seen, Resolved) >= {FAKE})
+        there.clear()
+        await self.until(lambda: Lost(FAKE) in seen)
+        there += up
+        await self.until(lambda: mdns._responder is not None and bool(_zeroconf(mdns).engine.protocols))
+        seen.clear()
+        _receive(mdns, packet(1))
+        await self.until(lambda: _names(seen, Resolved) >= {FAKE})
+
+    async def test_a_removal_counts_while_too_many_changes_wait(self) -> None:
+        """What is dropped in a crowd is what was never reported, not the goodbye of an instance that was."""
+        mdns, seen, _ = await self.start()
+        _receive(mdns, packet(1))
+        await self.until(lambda: _names(seen, Resolved) >= {FAKE})
+        self.patch(module, "MAX_PENDING", 0)
+        _receive(mdns, _packet(_pointer(FAKE, 0)))
+        await self.until(lambda: Lost(FAKE) in seen)
+
+    async def test_what_the_cache_has_no_longer_is_lost(self) -> None:
+        """An instance that left zeroconf's cache without a sign, or promised to stay for a century, ends as well."""
+        self.patch(module, "CHECK_INTERVAL", 0.2)
+        mdns, seen, _ = await self.start()
+        for number in (1, 2, 3):
+            _receive(mdns, packet(number))
+        other, third = FAKE.replace("1", "2"), FAKE.replace("1", "3")
+        await self.until(lambda: _names(seen, Resolved) >= {FAKE, other, third})
+        _receive(mdns, _packet(_pointer(other, 2**32 - 1)))
+        responder = mdns._responder
+        assert responder is not None
+        responder.forget(FAKE)
+        for record in _zeroconf(mdns).cache.async_entries_with_name(TYPE):
+            if record.alias == other:
+                record.created -= 4501 * 1000
+        await self.until(lambda: {Lost(FAKE), Lost(other)} <= {*seen})
+        self.assertEqual(_flood(_zeroconf(mdns).cache.cache), [third])
+        self.assertNotIn(Lost(third), seen)
+
+    async def test_a_goodbye_soon_after_the_announcement_is_the_last_word(self) -> None:
+        """Reading an instance again does not bring back one that said goodbye."""
+        self.patch(module, "RECHECK_DELAY", 0.3)
+        mdns, seen, _ = await self.start()
+        _receive(mdns, packet(1))
+        await self.until(lambda: _names(seen, Resolved) >= {FAKE})
+        _receive(mdns, _packet(_pointer(FAKE, 0)))
+        await self.until(lambda: not mdns._to_recheck)
+        self.assertEqual(_names(seen[seen.index(Lost(FAKE)) :], Resolved) & {FAKE}, set())
+
+    async def test_capitals_make_no_other_instance(self) -> None:
+        """Names are compared without case: an instance is lost under the name under which it was seen."""
+        mdns, seen, _ = await self.start()
+        _receive(mdns, packet(1).replace(b"fake-1\x06_liqod", b"FAKE-1\x06_liqod"))
+        await self.until(lambda: bool({name for name in _names(seen, Resolved) if name.lower() == FAKE}))
+        (name,) = {name for name in _names(seen, Resolved) if name.lower() == FAKE}
+        _receive(mdns, _packet(_pointer("fAKE-1" + FAKE[6:], 0)))
+        await self.until(lambda: Lost(name) in seen)
+
+    async def test_stopping_while_the_network_is_lost(self) -> None:
+        """Stopping ends the loop also while it closes a responder, and none is opened afterwards."""
+        self.patch(module, "CHECK_INTERVAL", 0.2)
+        there = [*interfaces.observe()]
+        mdns, _, _ = await self.start(lambda: there)
+        responder = mdns._responder
+        assert responder is not None
+
+        async def close() -> None:
+            await asyncio.sleep(3600)
+
+        real = responder.close
+        responder.close = close  # type: ignore[method-assign]
+        self.addCleanup(lambda: aio.from_coroutine(real()))
+        there.clear()
+        await self.until(lambda: mdns._responder is None)
+        self.patch(module, "CHECK_INTERVAL", 3600.0)
+        await mdns.stopService()
+        self.assertIsNone(mdns._responder)
 
     async def test_a_new_key_is_announced(self) -> None:
         """Another fingerprint reaches those who look, under the same name."""
@@ -257,6 +351,10 @@ class LoopbackTests(TestCase):
         self.assertEqual(mdns._responder._me, new)
 
 
+def _names(sightings: Sequence[Resolved | Lost], kind: type) -> set[str]:
+    return {each.instance for each in sightings if isinstance(each, kind)}
+
+
 def _zeroconf(mdns: Mdns) -> Any:
     """Return the zeroconf of a running source."""
     assert mdns._responder is not None
@@ -282,6 +380,10 @@ def _packet(*records: dns.RRHeader) -> bytes:
 
 def _address(host: str, number: int) -> dns.RRHeader:
     return dns.RRHeader(host, dns.A, ttl=120, payload=dns.Record_A(f"10.9.{number >> 8}.{number & 255}"))
+
+
+def _pointer(name: str, ttl: int) -> dns.RRHeader:
+    return dns.RRHeader(TYPE, dns.PTR, ttl=ttl, payload=dns.Record_PTR(name))
 
 
 def _service(label: str, host: str) -> dns.RRHeader:
