@@ -1,7 +1,8 @@
 """The table of sightings: bounded, with expiry. Pure.
 
 A lost announcement is not a lost peer: its candidates become stale and stay for a grace period. A flood of invented
-clusters fills at most the table, never evicts a cluster that is shown in it, and gets only a few entries per address.
+clusters fills at most the places of its source, never evicts a cluster that is shown, and gets only a few entries per
+address.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import attrs
 from liqod.discovery.candidate import Candidate
 
 MAX_CANDIDATES: Final = 256
+"""Candidates of one source: what the LAN announces takes no place of what an administrator's domains list."""
 MAX_PER_HOST: Final = 16
-"""Announcements that may name the same address: clusters that share a machine, each with its port."""
+"""Announcements of one source that may name the same address: clusters that share a machine, each with its port."""
 GRACE: Final = 300.0
 """Seconds that a lost announcement's candidates stay: peers restart, and multicast packets get lost."""
 
@@ -51,7 +53,7 @@ Table = Mapping[str, Entry]
 def fold(table: Table, sightings: Iterable[Resolved | Lost], now: float) -> Table:
     """Return the table after some sightings, without entries whose grace period is over."""
     result = {name: entry for name, entry in table.items() if entry.lost_at is None or now < entry.lost_at + GRACE}
-    hosts = Counter(candidate.host for entry in result.values() for candidate in entry.candidates)
+    hosts = Counter(_place(candidate) for entry in result.values() for candidate in entry.candidates)
     for sighting in sightings:
         old = result.get(sighting.instance)
         if isinstance(sighting, Lost):
@@ -59,12 +61,15 @@ def fold(table: Table, sightings: Iterable[Resolved | Lost], now: float) -> Tabl
                 result[sighting.instance] = attrs.evolve(old, lost_at=now)
             continue
         if old is not None:
-            hosts.subtract(candidate.host for candidate in old.candidates)
-        fitting = [candidate for candidate in sighting.candidates if hosts[candidate.host] < MAX_PER_HOST]
-        for name in _evictable(result, sighting.instance, hosts.total() + len(fitting) - MAX_CANDIDATES):
-            hosts.subtract(candidate.host for candidate in result.pop(name).candidates)
-        fitting = fitting[: MAX_CANDIDATES - hosts.total()]
-        hosts.update(candidate.host for candidate in fitting)
+            hosts.subtract(map(_place, old.candidates))
+        fitting = [candidate for candidate in sighting.candidates if hosts[_place(candidate)] < MAX_PER_HOST]
+        taken = sum(count for (source, _), count in hosts.items() if fitting and source == fitting[0].source)
+        for name in _evictable(result, sighting, taken + len(fitting) - MAX_CANDIDATES):
+            gone = result.pop(name).candidates
+            hosts.subtract(map(_place, gone))
+            taken -= len(gone)
+        fitting = fitting[: MAX_CANDIDATES - taken]
+        hosts.update(map(_place, fitting))
         if fitting:
             result[sighting.instance] = Entry(tuple(fitting))
         else:
@@ -90,15 +95,22 @@ def next_expiry(table: Table) -> float | None:
     return min((entry.lost_at + GRACE for entry in table.values() if entry.lost_at is not None), default=None)
 
 
-def _evictable(table: Table, newcomer: str, excess: int) -> Iterable[str]:
-    """Return the instances to evict to free room for ``excess`` candidates: only lost ones, the longest lost first."""
+def _place(candidate: Candidate) -> tuple[str, str]:
+    return candidate.source, candidate.host
+
+
+def _evictable(table: Table, newcomer: Resolved, excess: int) -> Iterable[str]:
+    """Return the instances to evict to free room for ``excess`` candidates: only lost ones of the newcomer's source,
+    the longest lost first.
+    """
     if excess <= 0:
         return []
     gone = []
-    lost = ((entry.lost_at, name) for name, entry in table.items() if entry.lost_at is not None and name != newcomer)
+    lost = ((entry.lost_at, name) for name, entry in table.items() if entry.lost_at is not None)
     for _, name in sorted(lost):
         if excess <= 0:
             break
-        gone.append(name)
-        excess -= len(table[name].candidates)
+        if name != newcomer.instance and table[name].candidates[0].source == newcomer.candidates[0].source:
+            gone.append(name)
+            excess -= len(table[name].candidates)
     return gone

@@ -23,9 +23,9 @@ from liqod.discovery.merge import (
 )
 
 
-def seen(name: str, *hosts: str) -> Resolved:
+def seen(name: str, *hosts: str, source: str = "mDNS") -> Resolved:
     """Return a sighting of an announcement at some addresses."""
-    return Resolved(name, tuple(Candidate(host, 5872, "mDNS", name) for host in hosts))
+    return Resolved(name, tuple(Candidate(host, 5872, source, name) for host in hosts))
 
 
 def hosts(table: Table) -> list[str]:
@@ -89,6 +89,17 @@ class BoundTests(SynchronousTestCase):
         table = fold({}, [seen(f"fake{i}", "10.0.0.66") for i in range(1000)], 0)
         self.assertEqual(len(candidates(table)), MAX_PER_HOST)
         self.assertIn("10.0.0.1", hosts(fold(table, [seen("real", "10.0.0.1")], 1)))
+
+    def test_a_flood_of_one_source_takes_no_place_of_another(self) -> None:
+        """Neither all places nor those of an address are taken from a domain by the LAN, and none is evicted for it."""
+        flood = [seen(f"n{i}", f"10.1.{i >> 8}.{i & 255}") for i in range(MAX_CANDIDATES - MAX_PER_HOST)]
+        flood += [seen(f"h{i}", "192.0.2.1") for i in range(MAX_PER_HOST)]
+        table = fold(fold({}, flood, 0), [Lost("n5")], 1)
+        table = fold(table, [seen("domain", "192.0.2.1", source="DNS-SD")], 2)
+        self.assertEqual(len(candidates(table)), MAX_CANDIDATES + 1)
+        self.assertIn(Candidate("192.0.2.1", 5872, "DNS-SD", "domain"), candidates(table))
+        more = [seen(f"d{i}", f"10.1.{i >> 8}.{i & 255}", source="DNS-SD") for i in range(2 * MAX_CANDIDATES)]
+        self.assertEqual(len(candidates(fold(table, more, 3))), 2 * MAX_CANDIDATES)
 
     def test_lost_ones_make_room_the_longest_lost_first(self) -> None:
         """A full table forgets what it only remembers before it refuses what it sees."""
