@@ -55,10 +55,6 @@ def system_servers(path: str = "/etc/resolv.conf") -> list[str]:
     return [each[1] for each in words if len(each) > 1 and each[0] == "nameserver"][:MAX_SERVERS]
 
 
-def _with_another_spec(key: Key, old: SearchDomain | None, new: SearchDomain | None) -> Iterable[str]:
-    return () if old is not None and new is not None and old.spec == new.spec else (key.name,)
-
-
 @attrs.define
 class _Searched:
     """What was found in one domain, by instance, and how often in a row its search failed."""
@@ -68,7 +64,10 @@ class _Searched:
 
 
 class DomainSearch(Controller[str]):
-    """Searches the domains of all SearchDomains; ``on_sightings`` gets the changes of what they list."""
+    """Searches the domains of all SearchDomains; ``on_sightings`` gets all that one lists with each search of it.
+
+    Not only its changes: the table may have had no place for it.
+    """
 
     name = "searchdomains"
     workers = 4
@@ -92,7 +91,16 @@ class DomainSearch(Controller[str]):
 
     def sources(self) -> Iterable[Source[str]]:
         """Every record, and those of which the spec changed: our own writes of statuses are no reason to search."""
-        yield watch(self._domains.informer, _with_another_spec)
+        yield watch(self._domains.informer, self._to_search)
+
+    def _to_search(self, key: Key, old: SearchDomain | None, new: SearchDomain | None) -> Iterable[str]:
+        if old is not None and new is not None:
+            return () if old.spec == new.spec else (key.name,)
+        # One that comes or goes changes which are the first, and only those are searched.
+        return {key.name, *(self._searched.keys() ^ self._first())}
+
+    def _first(self) -> list[str]:
+        return sorted(each.metadata.name for each in self._domains.items())[:MAX_DOMAINS]
 
     async def reconcile(self, key: str) -> After | None:
         """Search one domain; again when the first of its records expires."""
@@ -102,23 +110,20 @@ class DomainSearch(Controller[str]):
     async def _search(self, name: str) -> float | None:
         record = self._domains.get(Key("", name))
         if record is None or record.metadata.deleting:
-            if (known := self._searched.pop(name, None)) is not None:
-                self._report(known, {}, ())
+            self._forget(name)
             return None
         domain = record.spec.domain
         if not is_domain(domain):
-            await self._record(
-                record, self._status(record, "Failed", "NotADomain", f"{domain[:80]!r} is no DNS domain")
-            )
+            await self._not_searched(record, "NotADomain", f"{domain[:80]!r} is no DNS domain")
             return None
-        names = sorted(each.metadata.name for each in self._domains.items())
-        if names.index(name) >= MAX_DOMAINS:
-            sentence = f"{MAX_DOMAINS} domains are searched at most; remove one"
-            await self._record(record, self._status(record, "Failed", "TooManyDomains", sentence))
+        if name not in self._first():
+            await self._not_searched(
+                record, "TooManyDomains", f"{MAX_DOMAINS} domains are searched at most; remove one"
+            )
             return None
         known = self._searched.setdefault(name, _Searched())
         try:
-            found = await search(self._resolver(), domain)
+            found = await search(self._resolver(), domain, name)
         except SearchFailed as failure:
             return await self._failed(record, known, str(failure))
         known.failures = 0
@@ -130,20 +135,33 @@ class DomainSearch(Controller[str]):
         attempt = known.failures
         known.failures += 1
         kept = f"{sentence}; searched again within {int(AFTER_FAILURE.longest)} s"
-        if known.found or record.status.found:
+        if known.found:
             kept += ", what was found stays"
-        await self._record(record, self._status(record, "Stale" if record.status.found else "Failed", "NoAnswer", kept))
+        elif record.status.found:
+            kept += ", what is listed was found by an earlier process and is not used"
+        await self._record(record, self._status(record, "Stale" if known.found else "Failed", "NoAnswer", kept))
         return AFTER_FAILURE.delay(attempt)
 
+    async def _not_searched(self, record: SearchDomain, reason: str, sentence: str) -> None:
+        self._forget(record.metadata.name)
+        status = self._status(record, "Failed", reason, sentence)
+        await self._record(record, msgspec.structs.replace(status, found=[]))
+
+    def _forget(self, name: str) -> None:
+        """Report everything that was found for a record as lost."""
+        known = self._searched.pop(name, None)
+        if known is not None:
+            self._report(known, {}, ())
+
     def _report(self, known: _Searched, now: dict[str, Resolved], unknown: Container[str]) -> None:
-        """Report changes; an instance that could not be resolved this time stays as it was."""
+        """Report what is found now, and what no longer is; an instance that could not be resolved stays as it was."""
         before = known.found
         kept = {instance: seen for instance, seen in before.items() if instance in unknown and instance not in now}
         now = known.found = {**now, **kept}
-        changes: list[Resolved | Lost] = [seen for instance, seen in now.items() if before.get(instance) != seen]
-        changes += [Lost(instance) for instance in before if instance not in now]
-        if changes:
-            self._on_sightings(changes)
+        sightings: list[Resolved | Lost] = [*now.values()]
+        sightings += [Lost(instance) for instance in before if instance not in now]
+        if sightings:
+            self._on_sightings(sightings)
 
     def _success(self, record: SearchDomain, known: Mapping[str, Resolved], found: SearchResult) -> SearchDomainStatus:
         peers = [

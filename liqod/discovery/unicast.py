@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 import attrs
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
 from twisted.names import dns
 from twisted.names.error import DNSNameError, DomainError
 
@@ -51,13 +51,15 @@ class SearchResult:
     again: float
 
 
-async def search(resolver: Any, domain: str) -> SearchResult:
-    """Search a domain; raises SearchFailed when its instances cannot be listed."""
+async def search(resolver: Any, domain: str, record: str = "") -> SearchResult:
+    """Search a domain for a SearchDomain record; raises SearchFailed when its instances cannot be listed."""
     name = f"{SERVICE}.{domain.strip('.')}".encode("ascii")
     try:
         answers = await _query(resolver.lookupPointer, name, dns.PTR)
     except DNSNameError:
         return SearchResult((), {}, EMPTY_DELAY)
+    except CancelledError:
+        raise
     except Exception as error:
         raise SearchFailed(f"{domain} cannot be searched: {_problem(error)}") from error
     ttls = [answer.ttl for answer in answers]
@@ -66,7 +68,7 @@ async def search(resolver: Any, domain: str) -> SearchResult:
     outcomes = await _all([_resolve(resolver, instance) for instance in own])
     seen, unknown = [], {}
     for instance, (outcome, problem) in zip(own, outcomes, strict=True):
-        shown = key_of(domain, instance)
+        shown = key_of(record, domain, instance)
         if outcome is None:
             unknown[shown] = problem
         else:
@@ -76,10 +78,10 @@ async def search(resolver: Any, domain: str) -> SearchResult:
     return SearchResult(tuple(seen), unknown, min(MAX_DELAY, max(MIN_DELAY, min(ttls, default=EMPTY_DELAY))))
 
 
-def key_of(domain: str, instance: bytes) -> str:
-    """Return the key of an instance in the table of sightings."""
+def key_of(record: str, domain: str, instance: bytes) -> str:
+    """Return the key of an instance in the table of sightings: two records may search one domain."""
     label = instance.split(b"." + SERVICE.encode())[0].decode("utf-8", "replace")
-    return f"dns:{domain}:{clean_text(label, len(label), replacement='?')}"
+    return f"dns:{record}:{domain}:{clean_text(label, len(label), replacement='?')}"
 
 
 async def _resolve(resolver: Any, instance: bytes) -> tuple[tuple[Candidate, ...], float]:
@@ -118,9 +120,11 @@ async def _query(lookup: Lookup, name: bytes, kind: int) -> list[Any]:
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, T]]) -> list[tuple[T | None, str]]:
-    """Run coroutines concurrently; return for each (result, ""), or (None, problem)."""
+    """Run coroutines concurrently; return for each (result, ""), or (None, problem). Raises CancelledError."""
     running = [Deferred.fromCoroutine(each) for each in work]
     results: list[tuple[bool, Any]] = await DeferredList(running, consumeErrors=True)
+    if any(not ok and value.check(CancelledError) for ok, value in results):
+        raise CancelledError
     return [(value, "") if ok else (None, _problem(value.value)) for ok, value in results]
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater
 from twisted.names import dns, server
@@ -19,9 +19,10 @@ from twisted.names.error import DNSServerError
 from twisted.trial.unittest import FailTest, SynchronousTestCase, TestCase
 
 from liqod.demo.access import client_config
+from liqod.discovery import domains as module
 from liqod.discovery.candidate import Announcement, Candidate
 from liqod.discovery.domains import DomainSearch, make_resolver, system_servers
-from liqod.discovery.merge import Lost, Resolved
+from liqod.discovery.merge import Lost, Resolved, Table, candidates, fold
 from liqod.discovery.unicast import EMPTY_DELAY, MIN_DELAY, SearchFailed, search
 from liqod.discovery.zone import zone_lines
 from liqod.kube import manifests
@@ -199,6 +200,34 @@ class SearchTests(DnsCase):
         self.assertIn("example.com cannot be searched", str(caught.exception))
 
 
+class Silent:
+    """A resolver that answers nothing but, if it has one, the first question."""
+
+    def __init__(self, instances: Sequence[bytes] = ()) -> None:
+        self._instances = instances
+
+    def lookupPointer(self, name: bytes, timeout: Sequence[int]) -> Deferred[Any]:
+        answers = [dns.RRHeader(name, dns.PTR, payload=dns.Record_PTR(each)) for each in self._instances]
+        return succeed((answers, [], [])) if answers else Deferred()
+
+    def lookupService(self, name: bytes, timeout: Sequence[int]) -> Deferred[Any]:
+        return Deferred()
+
+    lookupText = lookupService
+
+
+class CancelledTests(SynchronousTestCase):
+    """A search that is no longer wanted."""
+
+    def test_a_cancelled_search_has_no_result(self) -> None:
+        """Cancelling it is no failure of the domain's or an instance's, in whichever part it was."""
+        for resolver in (Silent(), Silent([b"milan._liqod._tcp.example.com"])):
+            searching = Deferred.fromCoroutine(search(resolver, "example.com"))
+            self.assertNoResult(searching)
+            searching.cancel()
+            self.failureResultOf(searching, CancelledError)
+
+
 class RecordTests(DnsCase):
     """SearchDomain records on a cluster."""
 
@@ -212,8 +241,10 @@ class RecordTests(DnsCase):
         await manifests.ensure(self.client)
         self.seen: dict[str, Resolved] = {}
         self.lost: list[str] = []
+        self.table: Table = {}
 
     def saw(self, changes: Sequence[Resolved | Lost]) -> None:
+        self.table = fold(self.table, changes, 0.0)
         for change in changes:
             if isinstance(change, Resolved):
                 self.seen[change.instance] = change
@@ -232,15 +263,24 @@ class RecordTests(DnsCase):
             await informers.stopService()
 
         self.addCleanup(lambda: Deferred.fromCoroutine(stop()))
-        await self.client.create(SEARCHDOMAINS, {"metadata": {"name": "wan"}, "spec": {"domain": "example.com"}})
+        await self.create("wan")
         return running
 
-    async def phase(self, wanted: str) -> SearchDomain:
+    async def create(self, name: str) -> None:
+        await self.client.create(SEARCHDOMAINS, {"metadata": {"name": name}, "spec": {"domain": "example.com"}})
+
+    async def phase(self, wanted: str, name: str = "wan") -> SearchDomain:
         async def check() -> SearchDomain | None:
-            record = await self.client.get(SEARCHDOMAINS, "wan", view=SearchDomain)
+            record = await self.client.get(SEARCHDOMAINS, name, view=SearchDomain)
             return record if record.status.phase == wanted else None
 
         return await self.becomes(check, f"the domain is {wanted}")
+
+    async def shown(self, wanted: set[str]) -> None:
+        async def check() -> bool:
+            return {found.cluster_id for found in candidates(self.table) if not found.stale} == wanted
+
+        await self.becomes(check, f"{wanted} are shown")
 
     async def test_a_domain_is_searched_and_what_it_found_outlives_its_failure(self) -> None:
         """Found, then DNS fails: Stale, nothing is lost; the record says what was found and why it is stale."""
@@ -285,6 +325,67 @@ class RecordTests(DnsCase):
             return len(self.lost) == 2
 
         await self.becomes(all_gone, "nothing of a deleted domain stays")
+
+    async def test_two_records_of_one_domain_are_apart(self) -> None:
+        """Deleting one of two that search the same domain takes nothing of what the other found."""
+        await self.start(self.resolver(zone(*both())))
+        await self.create("xan")
+        await self.phase("Found")
+        await self.phase("Found", "xan")
+        self.assertEqual(len(self.seen), 4)
+        await self.client.delete(SEARCHDOMAINS, "wan")
+
+        async def gone() -> bool:
+            return len(self.lost) == 2
+
+        await self.becomes(gone, "what the deleted one found is lost")
+        await self.shown({"milan-id", "turin-id"})
+
+    async def test_every_search_reports_all_that_it_found(self) -> None:
+        """What found no place in the table is offered again, for the table forgets what it refused."""
+        running = await self.start(self.resolver(zone(*both())))
+        await self.phase("Found")
+        self.table = {}
+        running._queue.add("wan")
+        await self.shown({"milan-id", "turin-id"})
+
+    async def test_a_domain_too_many_is_searched_when_another_goes(self) -> None:
+        """Too many ends when one goes, and begins for a searched one when an earlier one comes: its finds are lost."""
+        self.patch(module, "MAX_DOMAINS", 1)
+        await self.start(self.resolver(zone(*both())))
+        await self.phase("Found")
+        await self.create("early")
+        record = await self.phase("Failed")
+        self.assertEqual((record.status.reason, record.status.found), ("TooManyDomains", []))
+        await self.phase("Found", "early")
+        self.assertEqual(len(self.lost), 2)
+        await self.client.delete(SEARCHDOMAINS, "early")
+        await self.phase("Found")
+        await self.shown({"milan-id", "turin-id"})
+
+    async def test_what_is_no_domain_any_more_has_no_finds(self) -> None:
+        """A record whose domain became none loses what was found."""
+        await self.start(self.resolver(zone(*both())))
+        await self.phase("Found")
+        self.patch(module, "is_domain", lambda text: text == "example.com")
+        await self.client.patch(SEARCHDOMAINS, "wan", {"spec": {"domain": "example.org"}})
+        record = await self.phase("Failed")
+        self.assertEqual((record.status.reason, record.status.found), ("NotADomain", []))
+        await self.shown(set())
+
+    async def test_what_another_process_found_is_not_called_kept(self) -> None:
+        """After a restart nothing of the status is dialled, and the record does not say so while DNS fails."""
+        found = [{"clusterID": "milan-id", "clusterName": "milan", "address": "192.0.2.1:5872"}]
+        await self.create("before")
+        await self.client.patch(SEARCHDOMAINS, "before", {"status": {"found": found}}, subresource="status")
+        resolver = self.resolver(zone())
+        resolver.bad = (b"_liqod",)
+        await self.start(resolver)
+        record = await self.phase("Failed", "before")
+        self.assertEqual(record.status.reason, "NoAnswer")
+        self.assertNotIn("stays", record.status.message)
+        self.assertIn("not used", record.status.message)
+        self.assertEqual(len(record.status.found), 1)
 
     async def test_a_quiet_domain_is_not_written_again(self) -> None:
         """A search that finds the same writes nothing."""
