@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zeroconf import Error as ZeroconfError
 from zeroconf import RecordUpdate, ServiceInfo, ServiceStateChange, Zeroconf, current_time_millis
-from zeroconf._dns import DNSPointer, DNSRecord, DNSService
+from zeroconf._dns import DNSAddress, DNSPointer, DNSRecord, DNSService
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from liqod.discovery import interfaces
@@ -80,12 +80,12 @@ class Responder:
         """Instances that were not cached because there were too many."""
         self._zeroconf = Zeroconf(interfaces=list(choice.listen), use_asyncio=True)
         self._service = AsyncZeroconf(zc=self._zeroconf)
-        self._browser: AsyncServiceBrowser | None = None
+        self._browser: _Browser | None = None
 
     async def start(self) -> None:
         """Browse first, then announce; returns when all repetitions of the announcement are sent (RFC 6762, 8.3)."""
         await self._zeroconf.async_wait_for_start()
-        self._browser = AsyncServiceBrowser(self._zeroconf, TYPE, handlers=[self._changed])
+        self._browser = _Browser(self._zeroconf, TYPE, handlers=[self._changed])
         if self._me.port:
             announcing = await self._service.async_register_service(self._record(), cooperating_responders=True)
             await announcing
@@ -180,6 +180,25 @@ class Responder:
             self.refused += 1
             return
         self._on_change(name, state_change is not ServiceStateChange.Removed)
+
+
+class _Browser(AsyncServiceBrowser):
+    """Looks at new addresses once for each host in a packet, and at none of a host with a crowd of instances.
+
+    Zeroconf goes through all instances of the host for each, only to note that they may have changed.
+    """
+
+    def async_update_records(self, zc: Zeroconf, now: float, records: list[RecordUpdate]) -> None:
+        hosts: set[str] = set()
+        kept = []
+        for each in records:
+            if isinstance(each.new, DNSAddress):
+                host = each.new.key
+                if each.old is not None or host in hosts or len(zc.cache.service_cache.get(host, ())) > MAX_RECORDS:
+                    continue
+                hosts.add(host)
+            kept.append(each)
+        super().async_update_records(zc, now, kept)
 
 
 class _Info(AsyncServiceInfo):

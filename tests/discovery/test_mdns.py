@@ -13,7 +13,8 @@ from twisted.internet.task import deferLater
 from twisted.logger import capturedLogs, formatEvent
 from twisted.names import dns
 from twisted.trial.unittest import SkipTest, TestCase
-from zeroconf.asyncio import AsyncServiceInfo
+from zeroconf import RecordUpdate, Zeroconf
+from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo
 
 from liqod.config import schema
 from liqod.discovery import interfaces
@@ -180,6 +181,26 @@ class LoopbackTests(TestCase):
         _receive(mdns, _packet(_service("fake-3", "j.local."), _address("j.local.", 1)))
         sizes = {info.name.partition(".")[0]: len(info.parsed_addresses()) for info in _asked(mdns)}
         self.assertEqual(sizes, {"fake-0": 0, "fake-1": MAX_RECORDS, "fake-2": 0, "fake-3": 1})
+
+    async def test_addresses_of_one_host_count_once(self) -> None:
+        """Zeroconf goes through all instances of a host for each address: once for a packet, and never for a crowd."""
+        looked_at: list[int] = []
+        real = AsyncServiceBrowser.async_update_records
+
+        def update(browser: AsyncServiceBrowser, zc: Zeroconf, now: float, records: list[RecordUpdate]) -> None:
+            looked_at.append(len([each for each in records if each.new.type == dns.A]))
+            real(browser, zc, now, records)
+
+        self.patch(AsyncServiceBrowser, "async_update_records", update)
+        mdns, seen, _ = await self.start()
+        _receive(mdns, packet(1))
+        await self.until(lambda: _names(seen, Resolved) >= {FAKE})
+        looked_at.clear()
+        _receive(mdns, _packet(*[_address("fake-1.local.", number) for number in range(20)]))
+        await self.until(lambda: any(each.candidates[1:] for each in seen if isinstance(each, Resolved)))
+        _receive(mdns, _packet(*[_service(f"crowd-{number}", "h.local.") for number in range(MAX_RECORDS + 1)]))
+        _receive(mdns, _packet(_address("h.local.", 1)))
+        self.assertEqual(sorted(looked_at), [0, 0, 1])
 
     async def test_slow_names_share_no_turn(self) -> None:
         """What takes long to read is read in portions, at first and again, and the reactor runs in between."""
