@@ -295,11 +295,14 @@ def _names(settings: Settings) -> Iterator[str]:
 
 
 def _leader(settings: Settings) -> Iterator[str]:
+    """Check that a leader has time to renew its lease before it stops leading (``kube.leader``, two thirds)."""
     leader = settings.leader
-    for key, value in (("renew-interval", leader.renew_interval), ("retry-interval", leader.retry_interval)):
-        if value >= leader.lease_duration:
-            where = f"leader.{key}"
-            yield _complain(where, value, f"must be less than leader.lease-duration ({leader.lease_duration} seconds)")
+    whole = f"of leader.lease-duration ({leader.lease_duration} seconds)"
+    if leader.renew_interval > leader.lease_duration / 2:
+        yield _complain("leader.renew-interval", leader.renew_interval, f"must be at most half {whole}")
+    # The jitter of the election makes it a fifth longer.
+    if leader.retry_interval * 1.2 >= leader.lease_duration * 2 / 3:
+        yield _complain("leader.retry-interval", leader.retry_interval, f"must be less than five ninths {whole}")
 
 
 def _listeners(settings: Settings) -> Iterator[str]:

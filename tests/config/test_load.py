@@ -291,8 +291,15 @@ class SenseTests(Base):
         self.assertIn("discovery.peers[0].address", self.problems(peers)[0])
 
     def test_lease(self) -> None:
-        """A lease must be renewed before it ends."""
-        self.assertIn("leader.renew-interval", self.problems("[leader]\nlease-duration = 3")[0])
+        """After a renewal there is time for the next one, and for a second attempt, before the lead ends."""
+        for text, key in (
+            ("lease-duration = 3", "renew-interval"),
+            ("lease-duration = 4\nrenew-interval = 3.0", "renew-interval"),
+            ("lease-duration = 10\nrenew-interval = 9.9", "renew-interval"),
+            ("lease-duration = 10\nretry-interval = 5.6", "retry-interval"),
+        ):
+            self.assertIn(f"leader.{key}", self.problems(f"[leader]\n{text}")[0])
+        parse("[leader]\nlease-duration = 10\nrenew-interval = 5.0\nretry-interval = 5.5", {})
 
 
 class FilesTests(Base):
