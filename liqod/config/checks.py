@@ -18,6 +18,7 @@ from liqod.config.allowed import shown
 from liqod.config.endpoints import is_tcp, port_of
 from liqod.config.schema import OF_TENANT, HostingSettings, Settings
 from liqod.model.addresses import is_ip
+from liqod.model.api_url import api_url_problem
 from liqod.model.host_port import host_of, split_address
 from liqod.model.objects import label_selector
 from liqod.model.objects.quantity import parse as parse_quantity
@@ -72,10 +73,10 @@ def _complain(where: str, value: object, allowed: str) -> str:
 
 def _kubernetes(settings: Settings) -> Iterator[str]:
     url = settings.kubernetes.api_server_url
-    if url and not is_https(url):
-        yield _complain(
-            "kubernetes.api-server-url", url, "must be an address such as https://203.0.113.7:6443, or empty"
-        )
+    if url and (not is_https(url) or api_url_problem(url)):
+        what = api_url_problem(url) or "its port cannot be"
+        allowed = f"must be an address such as https://203.0.113.7:6443, or empty; borrowers refuse this one: {what}"
+        yield _complain("kubernetes.api-server-url", url, allowed)
     if not settings.kubernetes.namespace:
         yield _complain("kubernetes.namespace", "", "must name a namespace, such as liqo-system")
 

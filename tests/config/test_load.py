@@ -263,6 +263,14 @@ class SenseTests(Base):
                 "webhook.service",
             ],
         )
+        for url in (
+            "https://203.0.113.7:6443\\n",
+            "https://203.0.113.7:6443/?a=b",
+            "https://me:secret@203.0.113.7:6443",
+            "https://169.254.169.254",
+        ):
+            (problem,) = self.problems(f'[kubernetes]\napi-server-url = "{url}"\n')
+            self.assertIn("borrowers refuse this one", problem)
         for service in ("liqo/hook", "liqo/hook:65535"):
             self.assertEqual(parse(f'[webhook]\nservice = "{service}"\n', {}).webhook.service, service)
         for service in ("hook", "liqo/hook:0", "liqo/hook:65536", "liqo/hook:x", "Liqo/hook"):
