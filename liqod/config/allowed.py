@@ -72,5 +72,8 @@ def shown(value: object, limit: int = 60) -> str:
     elif isinstance(value, str):
         text = '"' + value.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
     else:
-        text = repr(value)
+        try:
+            text = repr(value)
+        except ValueError:  # an integer of more digits than sys.get_int_max_str_digits()
+            text = "a number of too many digits"
     return text if len(text) <= limit else text[: limit - 3] + "..."

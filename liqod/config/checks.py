@@ -63,6 +63,7 @@ def problems(settings: Settings) -> list[str]:
         *_network(settings),
         *_names(settings),
         *_leader(settings),
+        *_audit(settings),
         *_listeners(settings),
     ]
 
@@ -304,6 +305,11 @@ def _leader(settings: Settings) -> Iterator[str]:
     # The jitter of the election makes it a fifth longer.
     if leader.retry_interval * 1.2 >= leader.lease_duration * 2 / 3:
         yield _complain("leader.retry-interval", leader.retry_interval, f"must be less than five ninths {whole}")
+
+
+def _audit(settings: Settings) -> Iterator[str]:
+    if "\0" in settings.audit.file:
+        yield _complain("audit.file", settings.audit.file, "must be the name of a file, or empty for the log")
 
 
 def _listeners(settings: Settings) -> Iterator[str]:

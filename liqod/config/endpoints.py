@@ -7,13 +7,14 @@ from typing import Final
 
 _KINDS: Final = ("tcp", "tcp4", "tcp6")
 _COLON: Final = re.compile(r"(?<!\\):")
+_NUMBER: Final = re.compile(r"[0-9]{1,10}")
 _NAMED: Final = "port="
 
 
 def port_of(text: str) -> int | None:
     """Return the port of a TCP endpoint; None if it is none, or its port no number."""
     port = _port_part(text).removeprefix(_NAMED)
-    return int(port) if is_tcp(text) and port.isascii() and port.isdigit() else None
+    return int(port) if is_tcp(text) and _NUMBER.fullmatch(port) else None
 
 
 def is_tcp(text: str) -> bool:

@@ -138,6 +138,18 @@ class ComplaintsTests(Base):
         self.assertEqual(self.problems(f"a = {deep}"), ["the configuration: is nested deeper than any setting is"])
         self.assertIn("network.pools", self.problems("", LIQOD_NETWORK__POOLS=deep)[0])
 
+    def test_numbers_of_many_digits(self) -> None:
+        """Numbers longer than Python reads are no traceback, wherever they stand."""
+        many = "1" * 5000
+        self.assertIn("too many digits", self.problems(f"[sharing]\npercentage = {many}")[0])
+        for text in (
+            f"[sharing]\npercentage = 0x{many}",
+            f'[sharing]\npercentage = "{many}"',
+            f'[peering]\nlisten = "tcp:{many}"',
+        ):
+            self.assertEqual(len(self.problems(text)), 1)
+        self.assertIn("sharing.percentage", self.problems("", LIQOD_SHARING__PERCENTAGE=many)[0])
+
     def test_peers(self) -> None:
         """Peers are checked one by one, with their place in the list."""
         problems = self.problems(
@@ -335,6 +347,26 @@ class FilesTests(Base):
         problems = self.assertRaises(SettingsError, load, path, {}).problems
         self.assertEqual(len(problems), 1)
         self.assertIn('identity.ca = "/nonexistent/ca.pem"', problems[0])
+
+    def test_names_that_no_file_has(self) -> None:
+        """A home of nobody and a NUL are mistakes like a file that is not there."""
+        for name in ("~nosuchuser/ca.pem", "a\\u0000b"):
+            (problem,) = self.load_problems(f'[identity]\nca = "{name}"\n')
+            self.assertIn("identity.ca", problem)
+        self.assertIn("audit.file", self.problems('[audit]\nfile = "a\\u0000b"')[0])
+
+    def test_several_kubeconfigs(self) -> None:
+        """A list as in $KUBECONFIG is read file by file."""
+        one, other = self.mktemp(), self.mktemp()
+        for path in (one, other):
+            Path(path).touch()
+        (problem,) = self.load_problems(f'[kubernetes]\nkubeconfig = "{one}:/nonexistent:{other}"\n')
+        self.assertIn('kubernetes.kubeconfig = "/nonexistent"', problem)
+
+    def load_problems(self, text: str) -> list[str]:
+        path = self.mktemp()
+        Path(path).write_text(text)
+        return list(self.assertRaises(SettingsError, load, path, {}).problems)
 
     def test_good_file(self) -> None:
         """A good file gives its settings."""
