@@ -85,7 +85,7 @@ async def refreshed(client: Client, settings: Settings, home: Home, now: datetim
 
 async def _cluster_id(client: Client, settings: Settings) -> ClusterID:
     if settings.cluster.id:
-        return ClusterID(settings.cluster.id)
+        return parse_cluster_id(settings.cluster.id)
     # The UID of kube-system lives as long as the cluster: the usual ID of a cluster (KEP-2149).
     system: Object = await client.get(NAMESPACES, "kube-system", view=Object)
     return parse_cluster_id(system.metadata.uid)

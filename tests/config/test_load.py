@@ -150,6 +150,16 @@ class ComplaintsTests(Base):
             self.assertEqual(len(self.problems(text)), 1)
         self.assertIn("sharing.percentage", self.problems("", LIQOD_SHARING__PERCENTAGE=many)[0])
 
+    def test_line_feeds_at_the_end(self) -> None:
+        """A pattern holds for the whole of a text."""
+        fingerprint = "sha256:" + "a" * 64
+        for section, setting in (
+            ("cluster", 'id = "rome\\n"'),
+            ("identity", f'revoked = ["{fingerprint}\\n"]'),
+            ("network", 'device = "liqod\\n"'),
+        ):
+            self.assertEqual(len(self.problems(f"[{section}]\n{setting}\n")), 1, setting)
+
     def test_peers(self) -> None:
         """Peers are checked one by one, with their place in the list."""
         problems = self.problems(
