@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from twisted.internet.endpoints import serverFromString
 
 from liqod.config.allowed import shown
-from liqod.config.endpoints import is_tcp, port_of
+from liqod.config.endpoints import is_one_place, is_tcp, port_of
 from liqod.config.schema import OF_TENANT, HostingSettings, Settings
 from liqod.model.addresses import is_ip
 from liqod.model.api_url import api_url_problem
@@ -313,8 +313,8 @@ def _audit(settings: Settings) -> Iterator[str]:
 
 
 def _listeners(settings: Settings) -> Iterator[str]:
-    """Check the endpoint strings, and that no two listeners want one port."""
-    taken: dict[int, str] = {}
+    """Check the endpoint strings, and that no two listeners want one port of an address."""
+    taken: dict[str, str] = {}
     for where, text, required in (
         ("peering.listen", settings.peering.listen, True),
         ("webhook.listen", settings.webhook.listen, settings.webhook.enabled),
@@ -327,11 +327,10 @@ def _listeners(settings: Settings) -> Iterator[str]:
         if complaint:
             yield _complain(where, text, complaint)
             continue
-        port = port_of(text)
-        if port and port in taken:
-            yield _complain(where, text, f"must be another port than {taken[port]}")
-        elif port:
-            taken[port] = where
+        for other, first in taken.items():
+            if is_one_place(first, text):
+                yield _complain(where, text, f"must be another port than {other}")
+        taken[where] = text
 
 
 def endpoint_problem(text: str) -> str:

@@ -77,7 +77,7 @@ class IdentitySettings(Section, frozen=True):
     key: str = ""
     ca: str = ""
     revoked: Annotated[list[Fingerprint], Meta(max_length=1024)] = []
-    rotation_grace: float = 86400.0
+    rotation_grace: Annotated[float, Meta(ge=0, le=86400 * 365, description="seconds, from 0 to 31536000")] = 86400.0
 
 
 class PeerSettings(Section, frozen=True):

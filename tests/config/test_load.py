@@ -138,6 +138,19 @@ class ComplaintsTests(Base):
         self.assertEqual(self.problems(f"a = {deep}"), ["the configuration: is nested deeper than any setting is"])
         self.assertIn("network.pools", self.problems("", LIQOD_NETWORK__POOLS=deep)[0])
 
+    def test_what_is_said_is_what_is_missing(self) -> None:
+        """No complaint names a form that the value has."""
+        for text, said in (
+            ('[names]\nslot = "1"', "must be one of 1, 2"),
+            (f"[hosting]\nlabels = {['a'] * 65}", "of at most 64 entries"),
+            (f"[hosting]\nlabels = ['{'a' * 318}']", "a text in quotes of 1 to 317 characters"),
+            ('[hosting.tenant-records]\nsecrets = "5"', 'with the keys "shadowpods", "shadowendpointslices"'),
+            ("[identity]\nrotation-grace = -1", "seconds, from 0 to 31536000"),
+            ("[identity]\nrotation-grace = 1e9", "seconds, from 0 to 31536000"),
+        ):
+            (problem,) = self.problems(text)
+            self.assertIn(said, problem)
+
     def test_numbers_of_many_digits(self) -> None:
         """Numbers longer than Python reads are no traceback, wherever they stand."""
         many = "1" * 5000
@@ -214,6 +227,21 @@ class SenseTests(Base):
         """Two listeners may not want the same port, except for port 0."""
         self.assertIn("another port than peering.listen", self.problems('[webhook]\nlisten = "tcp:5872"')[0])
         parse('[webhook]\nlisten = "tcp:0"\n[peering]\nlisten = "tcp:0"\n', {})
+
+    def test_same_port_of_other_addresses(self) -> None:
+        """One port on two addresses is two places; all addresses are each of them."""
+        for one, other, good in (
+            ("tcp:5872:interface=10.0.0.1", "tcp:5872:interface=127.0.0.1", True),
+            ("tcp:5872:interface=10.0.0.1", r"tcp6:5872:interface=fd00\\:\\:1", True),
+            ("tcp:5872:interface=10.0.0.1", "tcp:port=5872:interface=10.0.0.1", False),
+            ("tcp:5872:interface=10.0.0.1", "tcp:5872", False),
+            ("tcp:5872:interface=10.0.0.1", "tcp:5872:interface=0.0.0.0", False),
+        ):
+            text = f'[peering]\nlisten = "{one}"\n[webhook]\nlisten = "{other}"\n'
+            if good:
+                parse(text, {})
+            else:
+                self.assertIn("another port than peering.listen", self.problems(text)[0])
 
     def test_hosts_of_tenants(self) -> None:
         """The place of the tenant is the first label of a name, and never the whole of it."""
