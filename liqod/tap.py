@@ -91,9 +91,20 @@ def makeService(options: Options) -> IService:
     except SettingsError as error:
         _give_up(*error.problems)
     if options["check"]:
+        _check_identity(settings)
         sys.stdout.write(f"{path}: good\n")
         raise SystemExit(0)
     return _daemon(settings, options.parent if options.parent is not None else {}, path)
+
+
+def _check_identity(settings: Settings) -> None:
+    from liqod.agent.errors import StartupError
+    from liqod.agent.home import check_files
+
+    try:
+        check_files(settings.identity)
+    except StartupError as error:
+        _give_up(error.message)
 
 
 def _daemon(settings: Settings, twistd: MutableMapping[str, object], path: str) -> IService:

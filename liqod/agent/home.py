@@ -19,10 +19,10 @@ from liqod.agent.account.names import account_of
 from liqod.agent.errors import StartupError, explain
 from liqod.agent.host.address import cluster_name
 from liqod.agent.host.clock_check import server_time
-from liqod.config.schema import Settings
+from liqod.config.schema import IdentitySettings, Settings
 from liqod.flow.clocks import WallClock
 from liqod.identity import certs
-from liqod.identity.certs import IdentityError, KeyPair
+from liqod.identity.certs import IdentityError, KeyPair, read_certificates
 from liqod.identity.store import from_secret, load_files, to_secret
 from liqod.kube import manifests
 from liqod.kube.client import Client
@@ -63,8 +63,15 @@ async def prepare(client: Client, settings: Settings, server: str, hostname: str
     await step(f"preparing the namespace {settings.kubernetes.namespace}", _ensure_namespace(client, settings))
     _check_clock(await step("comparing clocks", server_time(client)), wall())
     keypair = await step("reading the cluster's identity", _identity(client, settings, cluster_id, wall()))
-    ca_pem = _read("identity.ca", settings.identity.ca) if settings.identity.ca else None
+    ca_pem = _authorities(settings.identity)
     return Home(cluster_id, cluster_name(settings.cluster.name, hostname), keypair, ca_pem)
+
+
+def check_files(identity: IdentitySettings) -> None:
+    """Raise StartupError for a file under ``[identity]`` that cannot be used."""
+    if identity.key:
+        _keypair(identity)
+    _authorities(identity)
 
 
 async def prepare_agent(client: Client, settings: Settings, server: str, wall: WallClock) -> None:
@@ -85,7 +92,7 @@ async def refreshed(client: Client, settings: Settings, home: Home, now: datetim
 
 async def _cluster_id(client: Client, settings: Settings) -> ClusterID:
     if settings.cluster.id:
-        return ClusterID(settings.cluster.id)
+        return parse_cluster_id(settings.cluster.id)
     # The UID of kube-system lives as long as the cluster: the usual ID of a cluster (KEP-2149).
     system: Object = await client.get(NAMESPACES, "kube-system", view=Object)
     return parse_cluster_id(system.metadata.uid)
@@ -145,14 +152,37 @@ def _check_clock(server: datetime | None, now: datetime) -> None:
 
 async def _identity(client: Client, settings: Settings, cluster_id: ClusterID, now: datetime) -> KeyPair:
     """Return the cluster's key: from the named files, or from the Secret that all daemons of a cluster share."""
-    files = settings.identity
+    if settings.identity.key:
+        return _keypair(settings.identity)
+    namespace = settings.kubernetes.namespace
     try:
-        if files.key:
-            return load_files(files.key, files.certificate)
-        return await _shared_identity(client, settings.kubernetes.namespace, cluster_id, now)
+        return await _shared_identity(client, namespace, cluster_id, now)
     except IdentityError as error:
-        where = files.key or f"Secret {settings.kubernetes.namespace}/{IDENTITY_SECRET}"
-        raise StartupError("IdentityUnusable", f"the cluster's key in {where} cannot be used: {error}") from error
+        raise _unusable(f"Secret {namespace}/{IDENTITY_SECRET}", error) from error
+
+
+def _keypair(identity: IdentitySettings) -> KeyPair:
+    try:
+        return load_files(identity.key, identity.certificate)
+    except IdentityError as error:
+        raise _unusable(identity.key, error) from error
+
+
+def _unusable(where: str, error: IdentityError) -> StartupError:
+    return StartupError("IdentityUnusable", f"the cluster's key in {where} cannot be used: {error}")
+
+
+def _authorities(identity: IdentitySettings) -> bytes | None:
+    """Return the certificates that ``[identity] ca`` names, None without one."""
+    if not identity.ca:
+        return None
+    pem = _read("identity.ca", identity.ca)
+    try:
+        read_certificates(pem)
+    except ValueError as error:
+        message = f"identity.ca = {identity.ca} holds no PEM certificate: give the CA's certificate"
+        raise StartupError("IdentityUnusable", message) from error
+    return pem
 
 
 async def _shared_identity(client: Client, namespace: str, cluster_id: ClusterID, now: datetime) -> KeyPair:

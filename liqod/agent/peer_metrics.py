@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -23,6 +24,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
 from liqod.model.records.network import TunnelEndpoint
 from liqod.model.records.views import Advertisement, ForeignCluster
+from liqod.peering.records.phase_reasons import shown_reason
 
 RESOURCES: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 """Resources that are shown: a peer chooses the names of what it offers, and each would be a series."""
@@ -92,7 +94,8 @@ class PeerNumbers:
         """Return 1 for each peer, with its phase."""
         for features in self._leading():
             for cluster in _clusters(features):
-                yield (cluster.metadata.name, cluster.status.phase or "Unknown", cluster.status.reason), 1.0
+                status = cluster.status
+                yield (cluster.metadata.name, status.phase or "Unknown", shown_reason(status.reason)), 1.0
 
     def missed_pings(self) -> Samples:
         """Return the pings that the peers with a session have not answered."""
@@ -105,7 +108,7 @@ class PeerNumbers:
         for features in self._leading():
             for cluster in _clusters(features):
                 if cluster.status.lent is not None:
-                    yield from _resources(cluster.metadata.name, quantity.parse_all(cluster.status.lent.resources))
+                    yield from _resources(cluster.metadata.name, _readable(cluster.status.lent.resources))
 
     def used(self) -> Samples:
         """Return what the pods of the peers request here."""
@@ -119,7 +122,7 @@ class PeerNumbers:
         for features in self._leading():
             for offer in features.informers.of(ADVERTISEMENTS, Advertisement).items():
                 if offer.status.phase == "Accepted":
-                    yield from _resources(offer.spec.cluster_id, quantity.parse_all(offer.spec.offer.resources))
+                    yield from _resources(offer.spec.cluster_id, _readable(offer.spec.offer.resources))
 
     def pods(self) -> Samples:
         """Return how many pods of this cluster are on the virtual nodes of the peers."""
@@ -210,6 +213,15 @@ def _tunnels(features: Features) -> list[TunnelEndpoint]:
 
 def _report(features: Features) -> NetworkReport:
     return features.fabric.report() if features.fabric is not None else NetworkReport()
+
+
+def _readable(resources: Mapping[str, str]) -> dict[str, Fraction]:
+    """Return the quantities, without those that cannot be read."""
+    found = {}
+    for resource, text in resources.items():
+        with suppress(ValueError):
+            found[resource] = quantity.parse(text)
+    return found
 
 
 def _resources(peer: str, resources: Mapping[str, Fraction]) -> Samples:

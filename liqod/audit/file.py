@@ -18,24 +18,23 @@ class RotatingFile:
         self._max_bytes = max_bytes
         self._backups = backups
         self._descriptor: int | None = None
-        self._size = 0
         self._torn = False
 
     def write(self, line: bytes) -> None:
         """Append a line, which has no line feed; raises OSError when it was not written completely."""
-        # A part of a line may be there from a disk that was full: the next one begins on a line of its own.
-        data = b"\n" * self._torn + line + b"\n"
         descriptor = self._open()
-        if self._size and self._size + len(data) > self._max_bytes:
+        size = os.fstat(descriptor).st_size
+        if size and size + self._torn + len(line) + 1 > self._max_bytes:
             self.close()
             self._rotate()
-            data, descriptor = line + b"\n", self._open()
-        written = os.write(descriptor, data)
-        self._size += written
-        self._torn = 0 < written < len(data) or (self._torn and not written)
-        if written < len(data):
+            descriptor = self._open()
+        # A part of a line may be there from a disk that was full: the next one begins on a line of its own.
+        data = b"\n" * self._torn + line + b"\n"
+        if os.write(descriptor, data) < len(data):
             # write(2) returns less than was asked for when the disk is full after a part of it.
+            self.close()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._torn = False
 
     def close(self) -> None:
         """Close the file; the next line opens it again."""
@@ -44,14 +43,23 @@ class RotatingFile:
             os.close(descriptor)
 
     def _open(self) -> int:
+        if self._descriptor is not None and not self._is_in_place(self._descriptor):
+            self.close()
         if self._descriptor is None:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._descriptor = os.open(self._path, flags, MODE)
-            self._size = os.fstat(self._descriptor).st_size
+            size = os.fstat(self._descriptor).st_size
+            self._torn = bool(size) and os.pread(self._descriptor, 1, size - 1) != b"\n"
         return self._descriptor
 
+    def _is_in_place(self, descriptor: int) -> bool:
+        """Return whether the path still names the file that was opened: it may have been moved or removed."""
+        try:
+            return os.path.samestat(self._path.lstat(), os.fstat(descriptor))
+        except OSError:
+            return False
+
     def _rotate(self) -> None:
-        self._torn = False
         if not self._backups:
             self._path.unlink(missing_ok=True)
             return

@@ -27,17 +27,23 @@ def in_words(kind: Any) -> str:
         meta = next((mark for mark in marks if isinstance(mark, msgspec.Meta)), None)
         return _of_meta(base, meta) if meta is not None else in_words(base)
     if origin is Literal:
-        return "one of " + ", ".join(f'"{choice}"' for choice in get_args(kind))
+        return f"one of {_choices(kind)}"
     if origin in (Union, types.UnionType):
         return " or ".join(in_words(part) for part in get_args(kind) if part is not type(None))
     if origin is list:
         return f"a list in brackets, each entry {in_words(get_args(kind)[0])}"
     if origin is dict:
-        return f"a table, each value {in_words(get_args(kind)[1])}"
+        key, value = get_args(kind)
+        keys = f" with the keys {_choices(key)}" if get_origin(key) is Literal else ""
+        return f"a table{keys}, each value {in_words(value)}"
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         names = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
         return f"a table with the keys {names}"
     return _PLAIN.get(kind, "a value of another type")
+
+
+def _choices(kind: Any) -> str:
+    return ", ".join(shown(choice) for choice in get_args(kind))
 
 
 def _of_meta(base: Any, meta: msgspec.Meta) -> str:
@@ -45,6 +51,10 @@ def _of_meta(base: Any, meta: msgspec.Meta) -> str:
         return meta.description
     if meta.ge is not None and meta.le is not None:
         return f"{in_words(base)} from {meta.ge} to {meta.le}"
+    if meta.max_length is not None and get_origin(base) is list:
+        return f"a list in brackets of at most {meta.max_length} entries, each {in_words(get_args(base)[0])}"
+    if meta.max_length is not None:
+        return f"{in_words(base)} of {meta.min_length or 0} to {meta.max_length} characters"
     return in_words(base)
 
 
@@ -72,5 +82,8 @@ def shown(value: object, limit: int = 60) -> str:
     elif isinstance(value, str):
         text = '"' + value.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
     else:
-        text = repr(value)
+        try:
+            text = repr(value)
+        except ValueError:  # an integer of more digits than sys.get_int_max_str_digits()
+            text = "a number of too many digits"
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 from twisted.internet.endpoints import serverFromString
 
 from liqod.config.allowed import shown
-from liqod.config.endpoints import is_tcp, port_of
+from liqod.config.endpoints import is_one_place, is_tcp, port_of
 from liqod.config.schema import OF_TENANT, HostingSettings, Settings
 from liqod.model.addresses import is_ip
+from liqod.model.api_url import api_url_problem
 from liqod.model.host_port import host_of, split_address
 from liqod.model.objects import label_selector
 from liqod.model.objects.quantity import parse as parse_quantity
@@ -62,6 +63,7 @@ def problems(settings: Settings) -> list[str]:
         *_network(settings),
         *_names(settings),
         *_leader(settings),
+        *_audit(settings),
         *_listeners(settings),
     ]
 
@@ -72,10 +74,10 @@ def _complain(where: str, value: object, allowed: str) -> str:
 
 def _kubernetes(settings: Settings) -> Iterator[str]:
     url = settings.kubernetes.api_server_url
-    if url and not is_https(url):
-        yield _complain(
-            "kubernetes.api-server-url", url, "must be an address such as https://203.0.113.7:6443, or empty"
-        )
+    if url and (not is_https(url) or api_url_problem(url)):
+        what = api_url_problem(url) or "its port cannot be"
+        allowed = f"must be an address such as https://203.0.113.7:6443, or empty; borrowers refuse this one: {what}"
+        yield _complain("kubernetes.api-server-url", url, allowed)
     if not settings.kubernetes.namespace:
         yield _complain("kubernetes.namespace", "", "must name a namespace, such as liqo-system")
 
@@ -295,16 +297,24 @@ def _names(settings: Settings) -> Iterator[str]:
 
 
 def _leader(settings: Settings) -> Iterator[str]:
+    """Check that a leader has time to renew its lease before it stops leading (``kube.leader``, two thirds)."""
     leader = settings.leader
-    for key, value in (("renew-interval", leader.renew_interval), ("retry-interval", leader.retry_interval)):
-        if value >= leader.lease_duration:
-            where = f"leader.{key}"
-            yield _complain(where, value, f"must be less than leader.lease-duration ({leader.lease_duration} seconds)")
+    whole = f"of leader.lease-duration ({leader.lease_duration} seconds)"
+    if leader.renew_interval > leader.lease_duration / 2:
+        yield _complain("leader.renew-interval", leader.renew_interval, f"must be at most half {whole}")
+    # The jitter of the election makes it a fifth longer.
+    if leader.retry_interval * 1.2 >= leader.lease_duration * 2 / 3:
+        yield _complain("leader.retry-interval", leader.retry_interval, f"must be less than five ninths {whole}")
+
+
+def _audit(settings: Settings) -> Iterator[str]:
+    if "\0" in settings.audit.file:
+        yield _complain("audit.file", settings.audit.file, "must be the name of a file, or empty for the log")
 
 
 def _listeners(settings: Settings) -> Iterator[str]:
-    """Check the endpoint strings, and that no two listeners want one port."""
-    taken: dict[int, str] = {}
+    """Check the endpoint strings, and that no two listeners want one port of an address."""
+    taken: dict[str, str] = {}
     for where, text, required in (
         ("peering.listen", settings.peering.listen, True),
         ("webhook.listen", settings.webhook.listen, settings.webhook.enabled),
@@ -317,11 +327,10 @@ def _listeners(settings: Settings) -> Iterator[str]:
         if complaint:
             yield _complain(where, text, complaint)
             continue
-        port = port_of(text)
-        if port and port in taken:
-            yield _complain(where, text, f"must be another port than {taken[port]}")
-        elif port:
-            taken[port] = where
+        for other, first in taken.items():
+            if is_one_place(first, text):
+                yield _complain(where, text, f"must be another port than {other}")
+        taken[where] = text
 
 
 def endpoint_problem(text: str) -> str:

@@ -1,19 +1,29 @@
-"""Reads the port in the description of a listening endpoint, as Twisted's ``serverFromString`` does, and changes it."""
+"""Reads port and address in the description of a listening endpoint, as Twisted's ``serverFromString`` does."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
+from liqod.model.addresses import Address, parse_ip
+
 _KINDS: Final = ("tcp", "tcp4", "tcp6")
 _COLON: Final = re.compile(r"(?<!\\):")
+_NUMBER: Final = re.compile(r"[0-9]{1,10}")
 _NAMED: Final = "port="
+_INTERFACE: Final = "interface="
 
 
 def port_of(text: str) -> int | None:
     """Return the port of a TCP endpoint; None if it is none, or its port no number."""
     port = _port_part(text).removeprefix(_NAMED)
-    return int(port) if is_tcp(text) and port.isascii() and port.isdigit() else None
+    return int(port) if is_tcp(text) and _NUMBER.fullmatch(port) else None
+
+
+def is_one_place(one: str, other: str) -> bool:
+    """Return whether two TCP endpoints cannot both listen; port 0 is another one each time."""
+    addresses = {_address(one), _address(other)}
+    return bool(port_of(one)) and port_of(one) == port_of(other) and (None in addresses or len(addresses) == 1)
 
 
 def is_tcp(text: str) -> bool:
@@ -32,6 +42,13 @@ def with_port(text: str, port: int) -> str:
 
 def _parts(text: str) -> list[str]:
     return _COLON.split(text)
+
+
+def _address(text: str) -> Address | None:
+    """Return the address that an endpoint listens on; None for all of them."""
+    named = (part.removeprefix(_INTERFACE) for part in _parts(text) if part.startswith(_INTERFACE))
+    address = parse_ip(next(named, "").replace("\\", ""))
+    return None if address is None or address.is_unspecified else address
 
 
 def _port_part(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -52,6 +53,8 @@ def parse(text: str, environ: Mapping[str, str], *, source: str = "", look_at_fi
         raise SettingsError([_syntax(source, str(error))]) from None
     except RecursionError:
         raise SettingsError([f"{source or 'the configuration'}: is nested deeper than any setting is"]) from None
+    except ValueError:  # of int(), for more digits than sys.get_int_max_str_digits()
+        raise SettingsError([f"{source or 'the configuration'}: has a number of too many digits"]) from None
     problems: list[str] = []
     _override(tables, environ, problems)
     sections = _sections()
@@ -123,7 +126,7 @@ def _override(tables: dict[str, Any], environ: Mapping[str, str], problems: list
 def _toml_value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return text
 
 
@@ -186,20 +189,24 @@ def _suggest(word: str, known: Mapping[str, object]) -> str:
 
 
 def _unreadable(settings: Settings) -> list[str]:
-    named = {
-        "identity.certificate": settings.identity.certificate,
-        "identity.key": settings.identity.key,
-        "identity.ca": settings.identity.ca,
-        "kubernetes.kubeconfig": settings.kubernetes.kubeconfig,
-    }
-    problems = []
-    for where, name in named.items():
-        if not name:
-            continue
-        try:
-            with Path(name).expanduser().open("rb"):
-                continue
-        except OSError as error:
-            why = (error.strerror or "cannot be read").lower()
-            problems.append(f"{where} = {shown(name)}: must be a file that can be read ({why})")
-    return problems
+    named = [
+        ("identity.certificate", settings.identity.certificate),
+        ("identity.key", settings.identity.key),
+        ("identity.ca", settings.identity.ca),
+        *(("kubernetes.kubeconfig", one) for one in settings.kubernetes.kubeconfig.split(os.pathsep)),
+    ]
+    return [
+        f"{where} = {shown(name)}: must be a file that can be read ({why})"
+        for where, name in named
+        if name and (why := _why_unreadable(name))
+    ]
+
+
+def _why_unreadable(name: str) -> str:
+    try:
+        with Path(name).expanduser().open("rb"):
+            return ""
+    except OSError as error:
+        return (error.strerror or "cannot be read").lower()
+    except (RuntimeError, ValueError):  # of expanduser, without a home directory; of open, for a NUL
+        return "no name of a file"

@@ -22,11 +22,13 @@ Workers = Annotated[int, Meta(ge=0, le=64, description="a whole number from 0 (o
 Name = Annotated[
     str,
     Meta(
-        pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$",
+        pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?\Z",
         description="lower-case letters, digits and '-', at most 63, beginning and ending with a letter or digit",
     ),
 ]
-Fingerprint = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$", description="sha256: and 64 lower-case hex digits")]
+Fingerprint = Annotated[
+    str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z", description="sha256: and 64 lower-case hex digits")
+]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
@@ -75,7 +77,7 @@ class IdentitySettings(Section, frozen=True):
     key: str = ""
     ca: str = ""
     revoked: Annotated[list[Fingerprint], Meta(max_length=1024)] = []
-    rotation_grace: float = 86400.0
+    rotation_grace: Annotated[float, Meta(ge=0, le=86400 * 365, description="seconds, from 0 to 31536000")] = 86400.0
 
 
 class PeerSettings(Section, frozen=True):
@@ -343,7 +345,7 @@ class NetworkSettings(Section, frozen=True):
     mode: Literal["auto", "wireguard", "none"] = "auto"
     role: Literal["gateway", "node"] = "gateway"
     policy: Literal["closed", "open"] = "closed"
-    device: Annotated[str, Meta(pattern=r"^[a-z][-a-z0-9]{0,13}$", description="at most 14 letters, digits, '-'")] = (
+    device: Annotated[str, Meta(pattern=r"^[a-z][-a-z0-9]{0,13}\Z", description="at most 14 letters, digits, '-'")] = (
         "liqod"
     )
     listen_port: Annotated[int, Meta(ge=1, le=65535)] = 5871

@@ -132,16 +132,16 @@ class Hosting(MultiService):
         self._offers.assume(peer, offered)
         return grant
 
-    async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
-        """Grant a namespace to a borrower; returns its name. Raises Refusal and KubeError."""
+    async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> bool:
+        """Grant a namespace to a borrower; return whether its rights changed. Raises Refusal and KubeError."""
         self._check(peer)
         await self._access.ensure_role()
         return await self._namespaces.grant(peer, local, remote)
 
-    async def release_namespace(self, peer: ClusterID, remote: str) -> None:
-        """Delete a granted namespace with everything in it. Raises Refusal and KubeError."""
+    async def release_namespace(self, peer: ClusterID, remote: str) -> bool:
+        """Delete a granted namespace with all in it; return whether it was there. Raises Refusal and KubeError."""
         self._check(peer)
-        await self._namespaces.release(peer, remote)
+        return await self._namespaces.release(peer, remote)
 
     async def dismiss(self, peer: ClusterID) -> bool:
         """Revoke a borrower's access, then delete everything it has here; return whether it had anything.

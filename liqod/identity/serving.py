@@ -113,7 +113,7 @@ def validity(certificate_pem: bytes) -> tuple[datetime, datetime]:
 
 def is_due(bundle: Bundle, hosts: Sequence[str], now: datetime) -> bool:
     """Return whether a leaf must be renewed: it expires soon, or lacks one of the host names."""
-    return bundle.not_after - now < RENEW_BEFORE or not {*hosts} <= names_of(bundle)
+    return bundle.not_after - now < RENEW_BEFORE or not {*map(_name, hosts)} <= names_of(bundle)
 
 
 def names_of(bundle: Bundle) -> set[str]:
@@ -191,9 +191,14 @@ def _builder(
     )
 
 
-def _general_name(host: str) -> x509.GeneralName:
-    address = parse_ip(host)
+def _general_name(host: str) -> x509.DNSName | x509.IPAddress:
+    address = parse_ip(host.partition("%")[0])  # a certificate has no zone of an address (RFC 4007)
     return x509.DNSName(host) if address is None else x509.IPAddress(address)
+
+
+def _name(host: str) -> str:
+    """Return a host as ``names_of`` does."""
+    return str(_general_name(host).value)
 
 
 def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

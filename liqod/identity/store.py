@@ -56,8 +56,9 @@ def load_or_create(path: Path | str, cluster_id: ClusterID, now: datetime.dateti
 
 def load_files(key_path: Path | str, certificate_path: Path | str) -> KeyPair:
     """Return the pair in two files named by the user; raises IdentityError with what is wrong with them."""
+    key, certificate = Path(key_path).expanduser(), Path(certificate_path).expanduser()
     try:
-        return _load(_read_private(Path(key_path)), _read(Path(certificate_path)), Path(certificate_path))
+        return _load(_read_private(key), _read(certificate), certificate)
     except OSError as error:
         raise IdentityError(f"cannot read {error.filename}: {error.strerror or error}") from error
 

@@ -154,14 +154,13 @@ class LeaderLease(Service):
         return held
 
     def _pause(self, held: bool, started: float) -> float:
-        if held:
-            # Measured from the start of the request: the server renewed the lease at some time before its response.
-            return max(0.0, started + self._renew_interval - self._clock.seconds())
-        # With jitter, as client-go (JitterFactor), so that candidates that started together do not stay in step.
-        pause = self._retry_interval * (1.0 + 0.2 * self._random())
+        now = self._clock.seconds()
+        # Measured from the start of the request: the server renewed the lease at some time before its response.
+        # Else with jitter, as client-go (JitterFactor), so that candidates that started together do not stay in step.
+        pause = started + self._renew_interval - now if held else self._retry_interval * (1.0 + 0.2 * self._random())
         if self.leading:
-            pause = min(pause, max(0.0, self._renewed_at + self._deadline - self._clock.seconds()))
-        return pause
+            pause = min(pause, self._renewed_at + self._deadline - now)
+        return max(0.0, pause)
 
     async def _acquire_or_renew(self) -> bool:
         if not self.leading or self._seen is None:

@@ -107,6 +107,7 @@ class _Numbers(Collector):
                 family.add_metric(tuple(labels), value)
         except Exception:
             self._log.failure("the numbers of {name} cannot be read", name=self._name)
+            return []
         return [family]
 
     def _family(self) -> GaugeMetricFamily | CounterMetricFamily:

@@ -30,11 +30,11 @@ class Tenants(Protocol):
     async def admit(self, peer: ClusterID, offered: Mapping[str, str]) -> AccessGrant:
         """Make the peer a tenant with the offered quota, and return its access to the API server. Idempotent."""
 
-    async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
-        """Grant a namespace for the peer's ``local``, named ``remote`` if free; returns its name. Idempotent."""
+    async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> bool:
+        """Grant the namespace ``remote`` for the peer's ``local``; return whether rights changed. Idempotent."""
 
-    async def release_namespace(self, peer: ClusterID, remote: str) -> None:
-        """Delete a namespace that was granted to the peer, with its content. Idempotent."""
+    async def release_namespace(self, peer: ClusterID, remote: str) -> bool:
+        """Delete a namespace that was granted to the peer, with its content; return whether it was. Idempotent."""
 
     async def dismiss(self, peer: ClusterID) -> bool:
         """Revoke the peer's rights; return whether it had any. Idempotent."""

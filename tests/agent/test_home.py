@@ -148,6 +148,15 @@ class PreparingTests(TestCase):
         self.assertEqual(trouble.reason, "IdentityUnusable")
         self.assertIn("Secret liqo-system/liqod-identity", trouble.message)
 
+    async def test_a_ca_without_a_certificate(self) -> None:
+        """A file that has no certificate is found before the election, not as a defect of who leads."""
+        path = Path(self.mktemp()).absolute()
+        for content in ("", "no certificate", "-----BEGIN CERTIFICATE-----\neA==\n-----END CERTIFICATE-----\n"):
+            path.write_text(content)
+            trouble = await self.trouble(settings=parse(f'[identity]\nca = "{path}"\n', {}))
+            self.assertEqual(trouble.reason, "IdentityUnusable")
+            self.assertIn(str(path), trouble.message)
+
     async def test_a_key_that_changed_meanwhile(self) -> None:
         """Who stood by while another daemon changed the key leads with the one that the Secret holds now."""
         home = await self.prepare()

@@ -75,10 +75,12 @@ class PeerNumbersTests(SynchronousTestCase):
     """What ``/metrics`` shows of peers."""
 
     def test_each_peer_has_its_numbers(self) -> None:
-        """Sessions, offers both ways and tunnels by cluster ID; a handshake that never was is left out, not zero."""
-        lent = Lent(resources={"cpu": "2", "example.com/any": "7"})
-        milan = ForeignClusterStatus(cluster_name="Milan", phase="Established", lent=lent)
-        offer = AdvertisementSpec(cluster_id="milan", offer=Offer(resources={"memory": "1Gi"}))
+        """Sessions, offers both ways and tunnels by cluster ID; a handshake that never was is left out, not zero. So
+        are quantities that cannot be read, and a reason that a peer made up is no series.
+        """
+        lent = Lent(resources={"cpu": "2", "example.com/any": "7", "memory": "much"})
+        milan = ForeignClusterStatus(cluster_name="Milan", phase="Suspect", reason="MadeUp1", lent=lent)
+        offer = AdvertisementSpec(cluster_id="milan", offer=Offer(resources={"cpu": "many", "memory": "1Gi"}))
         tunnels = [
             TunnelEndpoint(
                 spec=TunnelEndpointSpec(cluster_id=name, public_key=key),
@@ -101,6 +103,7 @@ class PeerNumbersTests(SynchronousTestCase):
         numbers = PeerNumbers(lambda: [held])
         read = {
             "connected": [(("milan", "Milan"), 1.0), (("oslo", ""), 0.0)],
+            "phases": [(("milan", "Suspect", "Other"), 1.0), (("oslo", "Unknown", ""), 1.0)],
             "missed_pings": [(("milan",), 2.0)],
             "lent": [(("milan", "cpu"), 2.0)],
             "used": [(("milan", "cpu"), 1.5)],

@@ -217,6 +217,39 @@ class WriterTests(SynchronousTestCase):
                 json.loads(line)
         self.assertIn('"n":599}', path.read_text())
 
+    def test_a_file_that_was_moved_or_removed(self) -> None:
+        """The next line is in a file of the name, whatever became of the one before."""
+        path = Path(self.mktemp())
+        file = RotatingFile(str(path), 1 << 20, 2)
+        self.addCleanup(file.close)
+        file.write(b"1")
+        path.rename(f"{path}.old")
+        file.write(b"2")
+        path.unlink()
+        file.write(b"3")
+        self.assertEqual(path.read_text(), "3\n")
+
+    def test_a_line_that_a_crash_cut_short(self) -> None:
+        """The first line of the next daemon is one of its own."""
+        path = Path(self.mktemp())
+        path.write_text('{"n":1}\n{"n":')
+        file = RotatingFile(str(path), 1 << 20, 2)
+        self.addCleanup(file.close)
+        file.write(b"2")
+        file.write(b"3")
+        self.assertEqual(path.read_text(), '{"n":1}\n{"n":\n2\n3\n')
+
+    def test_a_disk_that_was_full_after_a_part(self) -> None:
+        """What follows a part of a line begins a line."""
+        path, write = Path(self.mktemp()), os.write
+        file = RotatingFile(str(path), 1 << 20, 2)
+        self.addCleanup(file.close)
+        patch = self.patch(os, "write", lambda descriptor, data: write(descriptor, data[:2]))
+        self.assertRaises(OSError, file.write, b"first")
+        patch.restore()
+        file.write(b"second")
+        self.assertEqual(path.read_text(), "fi\nsecond\n")
+
     def test_a_link_is_not_followed(self) -> None:
         """A file that somebody put in place as a link is not written through."""
         target, link = Path(self.mktemp()), Path(self.mktemp())

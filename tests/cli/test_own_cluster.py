@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.cli.status import whoami
 from liqod.identity.certs import generate
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pairing import read_token
@@ -12,6 +17,18 @@ from liqod.identity.store import to_secret
 from liqod.kube.resources import SECRETS
 from liqod.model.ids import ClusterID
 from tests.cli.cluster_case import ClusterCase
+
+
+class FileTests(SynchronousTestCase):
+    """A file that the settings name."""
+
+    def test_a_file_at_home(self) -> None:
+        """It may be named from the home directory, as for the daemon."""
+        home = Path(self.mktemp())
+        home.mkdir()
+        (home / "tls.crt").write_bytes(b"PEM")
+        self.patch(os, "environ", {**os.environ, "HOME": str(home)})
+        self.assertEqual(whoami._content("~/tls.crt"), b"PEM")
 
 
 class KeyTests(ClusterCase):

@@ -138,6 +138,41 @@ class ComplaintsTests(Base):
         self.assertEqual(self.problems(f"a = {deep}"), ["the configuration: is nested deeper than any setting is"])
         self.assertIn("network.pools", self.problems("", LIQOD_NETWORK__POOLS=deep)[0])
 
+    def test_what_is_said_is_what_is_missing(self) -> None:
+        """No complaint names a form that the value has."""
+        for text, said in (
+            ('[names]\nslot = "1"', "must be one of 1, 2"),
+            (f"[hosting]\nlabels = {['a'] * 65}", "of at most 64 entries"),
+            (f"[hosting]\nlabels = ['{'a' * 318}']", "a text in quotes of 1 to 317 characters"),
+            ('[hosting.tenant-records]\nsecrets = "5"', 'with the keys "shadowpods", "shadowendpointslices"'),
+            ("[identity]\nrotation-grace = -1", "seconds, from 0 to 31536000"),
+            ("[identity]\nrotation-grace = 1e9", "seconds, from 0 to 31536000"),
+        ):
+            (problem,) = self.problems(text)
+            self.assertIn(said, problem)
+
+    def test_numbers_of_many_digits(self) -> None:
+        """Numbers longer than Python reads are no traceback, wherever they stand."""
+        many = "1" * 5000
+        self.assertIn("too many digits", self.problems(f"[sharing]\npercentage = {many}")[0])
+        for text in (
+            f"[sharing]\npercentage = 0x{many}",
+            f'[sharing]\npercentage = "{many}"',
+            f'[peering]\nlisten = "tcp:{many}"',
+        ):
+            self.assertEqual(len(self.problems(text)), 1)
+        self.assertIn("sharing.percentage", self.problems("", LIQOD_SHARING__PERCENTAGE=many)[0])
+
+    def test_line_feeds_at_the_end(self) -> None:
+        """A pattern holds for the whole of a text."""
+        fingerprint = "sha256:" + "a" * 64
+        for section, setting in (
+            ("cluster", 'id = "rome\\n"'),
+            ("identity", f'revoked = ["{fingerprint}\\n"]'),
+            ("network", 'device = "liqod\\n"'),
+        ):
+            self.assertEqual(len(self.problems(f"[{section}]\n{setting}\n")), 1, setting)
+
     def test_peers(self) -> None:
         """Peers are checked one by one, with their place in the list."""
         problems = self.problems(
@@ -192,6 +227,21 @@ class SenseTests(Base):
         """Two listeners may not want the same port, except for port 0."""
         self.assertIn("another port than peering.listen", self.problems('[webhook]\nlisten = "tcp:5872"')[0])
         parse('[webhook]\nlisten = "tcp:0"\n[peering]\nlisten = "tcp:0"\n', {})
+
+    def test_same_port_of_other_addresses(self) -> None:
+        """One port on two addresses is two places; all addresses are each of them."""
+        for one, other, good in (
+            ("tcp:5872:interface=10.0.0.1", "tcp:5872:interface=127.0.0.1", True),
+            ("tcp:5872:interface=10.0.0.1", r"tcp6:5872:interface=fd00\\:\\:1", True),
+            ("tcp:5872:interface=10.0.0.1", "tcp:port=5872:interface=10.0.0.1", False),
+            ("tcp:5872:interface=10.0.0.1", "tcp:5872", False),
+            ("tcp:5872:interface=10.0.0.1", "tcp:5872:interface=0.0.0.0", False),
+        ):
+            text = f'[peering]\nlisten = "{one}"\n[webhook]\nlisten = "{other}"\n'
+            if good:
+                parse(text, {})
+            else:
+                self.assertIn("another port than peering.listen", self.problems(text)[0])
 
     def test_hosts_of_tenants(self) -> None:
         """The place of the tenant is the first label of a name, and never the whole of it."""
@@ -263,6 +313,14 @@ class SenseTests(Base):
                 "webhook.service",
             ],
         )
+        for url in (
+            "https://203.0.113.7:6443\\n",
+            "https://203.0.113.7:6443/?a=b",
+            "https://me:secret@203.0.113.7:6443",
+            "https://169.254.169.254",
+        ):
+            (problem,) = self.problems(f'[kubernetes]\napi-server-url = "{url}"\n')
+            self.assertIn("borrowers refuse this one", problem)
         for service in ("liqo/hook", "liqo/hook:65535"):
             self.assertEqual(parse(f'[webhook]\nservice = "{service}"\n', {}).webhook.service, service)
         for service in ("hook", "liqo/hook:0", "liqo/hook:65536", "liqo/hook:x", "Liqo/hook"):
@@ -291,8 +349,15 @@ class SenseTests(Base):
         self.assertIn("discovery.peers[0].address", self.problems(peers)[0])
 
     def test_lease(self) -> None:
-        """A lease must be renewed before it ends."""
-        self.assertIn("leader.renew-interval", self.problems("[leader]\nlease-duration = 3")[0])
+        """After a renewal there is time for the next one, and for a second attempt, before the lead ends."""
+        for text, key in (
+            ("lease-duration = 3", "renew-interval"),
+            ("lease-duration = 4\nrenew-interval = 3.0", "renew-interval"),
+            ("lease-duration = 10\nrenew-interval = 9.9", "renew-interval"),
+            ("lease-duration = 10\nretry-interval = 5.6", "retry-interval"),
+        ):
+            self.assertIn(f"leader.{key}", self.problems(f"[leader]\n{text}")[0])
+        parse("[leader]\nlease-duration = 10\nrenew-interval = 5.0\nretry-interval = 5.5", {})
 
 
 class FilesTests(Base):
@@ -320,6 +385,26 @@ class FilesTests(Base):
         problems = self.assertRaises(SettingsError, load, path, {}).problems
         self.assertEqual(len(problems), 1)
         self.assertIn('identity.ca = "/nonexistent/ca.pem"', problems[0])
+
+    def test_names_that_no_file_has(self) -> None:
+        """A home of nobody and a NUL are mistakes like a file that is not there."""
+        for name in ("~nosuchuser/ca.pem", "a\\u0000b"):
+            (problem,) = self.load_problems(f'[identity]\nca = "{name}"\n')
+            self.assertIn("identity.ca", problem)
+        self.assertIn("audit.file", self.problems('[audit]\nfile = "a\\u0000b"')[0])
+
+    def test_several_kubeconfigs(self) -> None:
+        """A list as in $KUBECONFIG is read file by file."""
+        one, other = self.mktemp(), self.mktemp()
+        for path in (one, other):
+            Path(path).touch()
+        (problem,) = self.load_problems(f'[kubernetes]\nkubeconfig = "{one}:/nonexistent:{other}"\n')
+        self.assertIn('kubernetes.kubeconfig = "/nonexistent"', problem)
+
+    def load_problems(self, text: str) -> list[str]:
+        path = self.mktemp()
+        Path(path).write_text(text)
+        return list(self.assertRaises(SettingsError, load, path, {}).problems)
 
     def test_good_file(self) -> None:
         """A good file gives its settings."""

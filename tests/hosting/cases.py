@@ -147,7 +147,8 @@ class HostingSide(TestCase):
         name = ClusterID(peer) if peer else self.peer
         await self.lend(name, **lent)
         grant = await self.hosting.admit(name, {"cpu": "10"})
-        namespace = await self.hosting.map_namespace(name, local, remote_namespace(local, name))
+        namespace = remote_namespace(local, name)
+        await self.hosting.map_namespace(name, local, namespace)
         borrower = self.borrower(grant)
         self.addCleanup(borrower.close)
 
@@ -453,7 +454,7 @@ class HostingCase(HostingSide):
         """Asking again for what was granted changes nothing and costs no write."""
         _, namespace = await self.tenant()
         before = self.writes(self.requests)
-        self.assertEqual(await self.hosting.map_namespace(self.peer, "shop", namespace), namespace)
+        self.assertFalse(await self.hosting.map_namespace(self.peer, "shop", namespace))
         self.assertEqual(self.writes(self.requests), before)
         labels = (await self.admin.get(NAMESPACES, namespace))["metadata"]["labels"]
         self.assertEqual(labels["pod-security.kubernetes.io/enforce"], "baseline")
@@ -476,9 +477,9 @@ class HostingCase(HostingSide):
         borrower, namespace = await self.tenant()
         await self.shadow(borrower, namespace)
         await self.runs(namespace)
-        await self.hosting.release_namespace(self.peer, namespace)
+        self.assertTrue(await self.hosting.release_namespace(self.peer, namespace))
         await self.goes(namespace)
-        await self.hosting.release_namespace(self.peer, namespace)
+        self.assertFalse(await self.hosting.release_namespace(self.peer, namespace))
         self.assertEqual(dict(self.hosting.used_by(self.peer)), {})
 
     async def test_dismissed(self) -> None:

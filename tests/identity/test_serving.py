@@ -34,6 +34,11 @@ class CertificateTests(SynchronousTestCase):
         self.assertTrue(is_due(bundle, ["10.0.0.1"], NOW + timedelta(days=61)))
         self.assertTrue(is_due(bundle, ["10.0.0.2"], NOW))
 
+    def test_an_address_in_another_spelling(self) -> None:
+        """An address is the same one in each spelling."""
+        for host in ("2001:DB8:0::1", "fe80::1%eth0"):
+            self.assertFalse(is_due(generate("liqod", [host], NOW), [host], NOW), host)
+
     def test_a_ca_with_another_kind_of_key_signs_nothing(self) -> None:
         """What somebody put into the Secret is not used for what clients could not verify."""
         rsa_key = rsa.generate_private_key(65537, 2048)

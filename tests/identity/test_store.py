@@ -99,6 +99,8 @@ class FileStoreTests(SynchronousTestCase):
         pair = store.load_or_create(self.path, ALPHA, NOW)
         key, certificate = self.path / "tls.key", self.path / "tls.crt"
         self.assertEqual(store.load_files(key, certificate), pair)
+        self.patch(os, "environ", {**os.environ, "HOME": str(self.path)})
+        self.assertEqual(store.load_files("~/tls.key", "~/tls.crt"), pair)
         key.chmod(0o644)
         self.assertRaisesRegex(IdentityError, "chmod 600", store.load_files, key, certificate)
         self.assertRaisesRegex(IdentityError, "absent", store.load_files, self.path / "absent", certificate)

@@ -25,7 +25,7 @@ class LeaderTests(SynchronousTestCase):
         self.lost: list[str] = []
         self.wall = SimulatedWallClock(self.clock)
 
-    def candidate(self, name: str) -> tuple[LeaderLease, Any]:
+    def candidate(self, name: str, renew_interval: float = 3) -> tuple[LeaderLease, Any]:
         client, server = memory_client(self.answer, self.clock)
         self.servers.append(server)
         lease = LeaderLease(
@@ -35,7 +35,7 @@ class LeaderTests(SynchronousTestCase):
             name="liqod",
             identity=name,
             lease_duration=9,
-            renew_interval=3,
+            renew_interval=renew_interval,
             retry_interval=2,
             on_lost=lambda: self.lost.append(name),
             wall=self.wall,
@@ -161,6 +161,17 @@ class LeaderTests(SynchronousTestCase):
             self.assertFalse(first.leading and second.leading)
         self.assertEqual((self.lost, first.leading, second.leading), (["a"], False, True))
         self.assertEqual(self.lease and self.lease["spec"]["leaseTransitions"], 1)
+
+    def test_no_interval_outlasts_the_lead(self) -> None:
+        """However long the interval is, the lead of a cut-off leader ends at two thirds of the lease."""
+        first, server = self.candidate("a", renew_interval=8.9)
+        first.startService()
+        self.run_for(1)
+        self.assertTrue(first.leading)
+        server.cut()
+        server.refusing = True
+        self.run_for(5.3)
+        self.assertEqual((first.leading, self.lost), (False, ["a"]))
 
     def test_a_leader_that_was_replaced_says_so_at_once(self) -> None:
         """When another holds the lease in spite of all, the next renewal tells."""

@@ -86,7 +86,8 @@ class Session:
     async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
         self.asked.append(remote)
         self._check()
-        return await self.hosting.map_namespace(self.me, local, remote)
+        await self.hosting.map_namespace(self.me, local, remote)
+        return remote
 
     async def release_namespace(self, peer: ClusterID, remote: str) -> None:
         self._check()

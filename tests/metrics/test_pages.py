@@ -38,6 +38,18 @@ class NumbersTests(SynchronousTestCase):
         self.assertIn(b"liqod_good 1.0\n", registry.text())
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
+    def test_one_fails_on_the_way(self) -> None:
+        """Nothing is served of a metric whose function fails after some of its values: the rest would look gone."""
+        registry = Registry()
+
+        def broken() -> Samples:
+            yield ("milan",), 1.0
+            raise RuntimeError("no")
+
+        registry.gauge("liqod_broken", "Broken.", ("peer",), broken)
+        self.assertNotIn(b"liqod_broken", registry.text())
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
     def test_steps_of_controllers(self) -> None:
         """Steps are counted by controller and outcome, and timed by controller."""
         registry = Registry()

@@ -88,7 +88,9 @@ class PathTests(TestCase):
         status = {"status": {"lent": {"resources": {"cpu": "10"}}}}
         await self.admin.patch(FOREIGNCLUSTERS, peer, status, subresource="status")
         await self.hosting.admit(ClusterID(peer), {"cpu": "10"})
-        return await self.hosting.map_namespace(ClusterID(peer), local, remote_namespace(local, peer))
+        remote = remote_namespace(local, peer)
+        await self.hosting.map_namespace(ClusterID(peer), local, remote)
+        return remote
 
     def configured(self, slot: int) -> Settings:
         """Return the settings of the daemon, or of a process for a slot; ports are this test's own."""

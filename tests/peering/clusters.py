@@ -79,14 +79,15 @@ class FakeLender:
             namespace=tenant_namespace(peer),
         )
 
-    async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
+    async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> bool:
         if self.refuse is not None:
             raise self.refuse
+        is_new = (peer, remote) not in self.namespaces
         self.namespaces[peer, remote] = local
-        return remote
+        return is_new
 
-    async def release_namespace(self, peer: ClusterID, remote: str) -> None:
-        self.namespaces.pop((peer, remote), None)
+    async def release_namespace(self, peer: ClusterID, remote: str) -> bool:
+        return self.namespaces.pop((peer, remote), None) is not None
 
     async def dismiss(self, peer: ClusterID) -> bool:
         if self.fail is not None:

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.audit.events import AuditEvent
 from liqod.flow.tasks import Tasks
 from liqod.model.ids import ClusterID
 from liqod.peering.exchange.namespaces import BURST, MAX_WAITING, PER_SECOND, NamespaceResponses
@@ -107,6 +108,37 @@ class PaceTests(SynchronousTestCase):
         self.assertFalse(session.established)
 
 
+class Events:
+    """An audit that notes the events."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def record(self, event: AuditEvent) -> None:
+        self.seen.append((event.type, event.object))
+
+
+class AuditTests(SynchronousTestCase):
+    """What borrowers can have written."""
+
+    def test_equal_states_are_no_events(self) -> None:
+        """A namespace that is there already, and one that never was, are no change of rights."""
+        events = Events()
+        responses = NamespaceResponses(
+            FakeLender(), Tasks(), cast(Any, NoRecords()), DirectionPolicy("Yes", "Yes"), events, clock=Clock()
+        )
+        for request in (
+            ReleaseNamespace(1, "kube-system"),
+            MapNamespace(2, "shop", "shop-beta"),
+            MapNamespace(3, "shop", "shop-beta"),
+            ReleaseNamespace(4, "shop-beta"),
+            ReleaseNamespace(5, "shop-beta"),
+        ):
+            responses.request_received(borrower(BETA), cast(Any, Session()), request)
+        granted = [("AccessGranted", "namespace/shop-beta"), ("AccessRevoked", "namespace/shop-beta")]
+        self.assertEqual(events.seen, granted)
+
+
 class SlowLender(FakeLender):
     """A lender that makes a namespace when ``made`` fires."""
 
@@ -114,7 +146,7 @@ class SlowLender(FakeLender):
         super().__init__()
         self.made: Deferred[None] = Deferred()
 
-    async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> str:
+    async def map_namespace(self, peer: ClusterID, local: str, remote: str) -> bool:
         await self.made
         return await super().map_namespace(peer, local, remote)
 

@@ -9,7 +9,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.identity.certs import generate
+from liqod.identity.certs import certify, generate
 from liqod.identity.store import to_secret
 from liqod.identity.tls import PeerTLS
 from liqod.model.ids import ClusterID, Fingerprint
@@ -108,15 +108,15 @@ class StepTests(SynchronousTestCase):
     def begin(self, *peers: Known, proven: set[ClusterID] | None = None) -> None:
         self.clock = HostClock()
         self.clock.advance(1.9e9)
-        pair = generate(ME, NOW)
-        self.server = Server(to_secret(pair))
+        self.tls = PeerTLS(generate(ME, NOW))
+        self.server = Server(to_secret(self.tls.keypair))
         known = {peer.id: peer for peer in peers}
         self.records = Records(known, proven or set())
         self.rotation = KeyRotation(
             context_of(self.clock, known, cast(Any, self.server)),
             informers=cast(Any, self.server),
             namespace="liqo-system",
-            cluster=OwnCluster(id=ME, name=ME, tls=PeerTLS(pair), epoch=1),
+            cluster=OwnCluster(id=ME, name=ME, tls=self.tls, epoch=1),
             records=cast(Any, self.records),
             within=3600.0,
             in_files=False,
@@ -179,3 +179,18 @@ class StepTests(SynchronousTestCase):
         self.steps(1)
         until = self.server.secret.metadata.annotations[names.UNTIL]
         self.assertEqual(until, rfc3339(self.clock.wall() + datetime.timedelta(hours=1)))
+
+    def test_a_renewed_certificate_of_the_same_key(self) -> None:
+        """It is used, and is no change of the key."""
+        self.begin()
+        changes: list[Fingerprint] = []
+        self.rotation.own_key.subscribe(changes.append)
+        renewed = certify(self.tls.keypair.key, ME, NOW + datetime.timedelta(days=1))
+        self.does(
+            self.server.patch(
+                None, "", {"metadata": {"annotations": {names.ORDER: None}}, "data": to_secret(renewed)}, "", view=None
+            )
+        )
+        self.steps(1)
+        self.assertEqual(self.tls.keypair, renewed)
+        self.assertEqual(changes, [])

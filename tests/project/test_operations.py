@@ -12,12 +12,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kube import resources
 from liqod.kube.resources import Resource
 from liqod.model.records import facts
+from liqod.peering.records.phase_reasons import _KNOWN
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "operations.md"
 AUDIT_PAGE = PAGE.with_name("audit.md")
-OTHERS = ("liqod/kube/resources.py",)
-"""Code whose words no operator meets: the names of kinds."""
+OTHERS = ("liqod/kube/resources.py", "liqod/peering/records/phase_reasons.py")
+"""Code that gives no reason: the names of kinds, and the reasons of others."""
 
 CAMEL_CASE = re.compile(r"(?=.*[a-z])[A-Z][a-z0-9]*[A-Z][A-Za-z0-9]*")
 WORD = re.compile(r"[A-Z][A-Za-z0-9]+")
@@ -107,6 +108,20 @@ class ReasonsTests(SynchronousTestCase):
         """What the page explains, the code still says."""
         texts = "\n".join(path.read_text() for path in sources())
         self.assertEqual([word for word in sorted(reported()) if word not in texts and "HasNo" not in word], [])
+
+    def test_the_reasons_of_phases(self) -> None:
+        """Those of peers and offers are shown in the metrics as they are."""
+        sections = PAGE.read_text().split("\n### ")
+        rows = [
+            line.split("|")[1]
+            for section in sections
+            if section.startswith(("A peer that is seen", "Offers"))
+            for line in section.splitlines()
+            if line.startswith("| `") and not line.startswith("| `Relay")
+        ]
+        words = {word for row in rows for word in re.findall(r"`([A-Za-z]+)`", row)}
+        self.assertEqual(words - _KNOWN, set())
+        self.assertEqual(_KNOWN - words, {"Accepted", "Dialing", "Lending", "Peered", "Unpeering"})
 
     def test_it_finds_reasons(self) -> None:
         """A reason is found as a text of its own, as a first argument and by its name."""

@@ -85,6 +85,14 @@ class TwistdTests(TestCase):
         self.assertEqual((status, err), (0, ""))
         self.assertTrue(out.endswith("liqod.toml: good\n"), out)
 
+    async def test_check_reads_the_identity(self) -> None:
+        """--check finds files under [identity] that hold nothing of what they should."""
+        empty = self.write("")
+        for setting in (f'ca = "{empty}"', f'key = "{empty}"\ncertificate = "{empty}"'):
+            _, err, status = await self.run_twistd("--check", "--config", self.write(f"[identity]\n{setting}\n"))
+            self.assertEqual(status, 2)
+            self.assertTrue(err.startswith("liqod: ") and empty in err, err)
+
     async def test_help(self) -> None:
         """--help names the options and the default configuration."""
         out, _, status = await self.run_twistd("--help")

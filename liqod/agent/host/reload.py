@@ -66,6 +66,9 @@ class Reload(Service):
                 self._log.error("the configuration is wrong, the daemon goes on as it was: {error}", error=problem)
             more = f" (and {len(error.problems) - 1} more, see the log)" if len(error.problems) > 1 else ""
             self._notifier.note(f"the configuration is wrong and not in use: {error.problems[0]}{more}")
+        except Exception:
+            self._log.failure("the configuration cannot be read, the daemon goes on as it was")
+            self._notifier.note("the configuration cannot be read and is not in use: see the log")
         else:
             self._notifier.note("")
             if settings != self._settings:

@@ -84,7 +84,7 @@ async def own_cluster(session: Session) -> ClusterIdentity:
 
 
 def _content(file: str) -> bytes:
-    with Path(file).open("rb") as opened:
+    with Path(file).expanduser().open("rb") as opened:
         return opened.read(MAX_BYTES)
 
 

@@ -88,8 +88,8 @@ class Namespaces:
         """Return the namespaces granted to a borrower, as far as the watch shows them."""
         return granted_to(peer, self.informer.items())
 
-    async def grant(self, peer: str, local: str, remote: str) -> str:
-        """Create a namespace for a borrower, with its rights in it; idempotent.
+    async def grant(self, peer: str, local: str, remote: str) -> bool:
+        """Create a namespace for a borrower, with its rights in it; return whether these changed. Idempotent.
 
         Raises Refusal (InvalidName, NameReserved, NameNotYours, NamespaceTaken, NamespaceTerminating,
         TooManyNamespaces) and KubeError.
@@ -101,32 +101,34 @@ class Namespaces:
         # Before the rights: nothing is written in a namespace without bounds.
         for bound in self._bounds:
             await bound(peer, remote)
-        await ensure(
+        has_changed = await ensure(
             self._client, ROLEBINDINGS, rights.binding(peer, remote, rights.BORROWER_ROLE, "ClusterRole"), ["roleRef"]
         )
         self._remember(remote, peer)
-        return remote
+        return has_changed
 
-    async def release(self, peer: str, remote: str) -> None:
-        """Delete a granted namespace with everything in it; idempotent. Raises Refusal (NotGranted)."""
+    async def release(self, peer: str, remote: str) -> bool:
+        """Delete a granted namespace with all in it; return whether it was there. Raises Refusal (NotGranted)."""
         try:
             present = await self._client.get(NAMESPACES, remote, view=Object)
         except NotFound:
-            return
+            return False
         if tenant_of(present) != peer:
             raise Refusal("NotGranted", f"namespace {remote} was not granted to cluster {peer}; it is left alone")
-        await self.remove(present)
+        return await self.remove(present)
 
-    async def remove(self, namespace: Object) -> None:
-        """Delete the namespace of this UID; another one of the same name is left alone."""
+    async def remove(self, namespace: Object) -> bool:
+        """Delete the namespace of this UID, not another one of the same name; return whether that was done now."""
         name = namespace.metadata.name
         self._recent.pop(name, None)
         if namespace.metadata.deleting:
-            return
+            return False
         try:
             await self._client.delete(NAMESPACES, name, uid=namespace.metadata.uid)
         except Conflict:  # 409: the precondition on the UID failed
             self._log.info("namespace {namespace} was replaced while it was being deleted", namespace=name)
+            return False
+        return True
 
     async def _create(self, peer: str, local: str, remote: str) -> None:
         wanted = grants.body(peer, local, remote, self._pod_security)

@@ -152,6 +152,7 @@ class NamespaceResponses:
             del self._waiting[connection]
 
     async def _answer(self, peer: Peer, request: Request) -> NamespaceMapped:
+        namespace = f"namespace/{request.remote}"
         try:
             lends = self._directions.of(self._records.get(peer.id)).lends
             # A borrower whose offer was withdrawn may still release its namespaces.
@@ -160,19 +161,14 @@ class NamespaceResponses:
                 raise Refusal("NotLending", "we lend nothing to you now: accept an offer of ours first")
             if isinstance(request, MapNamespace):
                 had_rights = bool(peer.lending.namespace)
-                remote = await self._tenants.map_namespace(peer.id, request.local, request.remote)
+                is_new = await self._tenants.map_namespace(peer.id, request.local, request.remote)
                 if self._is_revoked(peer, had_rights):
-                    await self._tenants.release_namespace(peer.id, remote)
+                    await self._tenants.release_namespace(peer.id, request.remote)
                     raise Refusal("NotLending", "we stopped lending to you meanwhile: accept an offer of ours first")
-                self._audit.record(
-                    AuditEvent("AccessGranted", "NamespaceGranted", peer=peer.id, object=f"namespace/{remote}")
-                )
-            else:
-                remote = request.remote
-                await self._tenants.release_namespace(peer.id, remote)
-                self._audit.record(
-                    AuditEvent("AccessRevoked", "NamespaceReleased", peer=peer.id, object=f"namespace/{remote}")
-                )
+                if is_new:
+                    self._audit.record(AuditEvent("AccessGranted", "NamespaceGranted", peer=peer.id, object=namespace))
+            elif await self._tenants.release_namespace(peer.id, request.remote):
+                self._audit.record(AuditEvent("AccessRevoked", "NamespaceReleased", peer=peer.id, object=namespace))
         except CancelledError:
             raise  # the daemon stops: the borrower repeats its request in the next session
         except Refusal as refusal:
@@ -183,7 +179,7 @@ class NamespaceResponses:
             else:
                 self._log.failure("granting a namespace to {peer} failed", peer=peer.id)
             return NamespaceMapped(request.request, request.remote, "Internal", "the lender failed; ask again later")
-        return NamespaceMapped(request.request, remote)
+        return NamespaceMapped(request.request, request.remote)
 
     def _is_revoked(self, peer: Peer, had_rights: bool) -> bool:
         """Return whether the rights of a peer ended, or end without time for it to drain its pods."""

@@ -170,8 +170,10 @@ class KeyRotation(Controller[str]):
         except IdentityError as error:
             self._log.error("the cluster's key is not used as it is now: {error}", error=str(error))
             return False
-        if kept.fingerprint != self._tls.keypair.fingerprint:
+        former = self._tls.keypair
+        if kept != former:
             self._tls.use(kept)
+        if kept.fingerprint != former.fingerprint:
             self._announced.clear()
             self._log.info("this cluster's key is now {words}", words=words(kept.fingerprint))
             self._audit.record(AuditEvent("KeyChanged", "OwnKey", peer=self._me, fingerprint=kept.fingerprint))
