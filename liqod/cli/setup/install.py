@@ -40,6 +40,7 @@ from liqod.cli.setup.host.commands import (
     roles_of,
     uninstall_host,
 )
+from liqod.cli.setup.role import refuse_role
 from liqod.cli.status.whoami import leader
 from liqod.config.schema import Settings
 from liqod.hosting.tenants import policies
@@ -131,6 +132,7 @@ def install(
     refuse_host_options(root, roles, dry_run=dry_run)
     # The configuration may name the kubeconfig that this command will write.
     settings = options.settings(look_at_files=False)
+    refuse_role(settings)
     if only_print:
         _print_objects(Output(options), settings)
         return

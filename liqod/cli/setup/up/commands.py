@@ -19,6 +19,7 @@ from liqod.cli.main import cli
 from liqod.cli.peering.peer import pairing_token, read_argument
 from liqod.cli.peering.token import new_token
 from liqod.cli.setup.host.wanted import ROLES
+from liqod.cli.setup.role import refuse_role
 from liqod.cli.setup.up import down as taking_down
 from liqod.cli.setup.up.carry_out import Up
 from liqod.cli.setup.up.observe import TargetHost, look
@@ -126,6 +127,7 @@ async def set_up(
     timeout: float = 180.0,
 ) -> None:
     """Look, show the plan, ask, carry it out, and show what the other side needs. Raises CliError, or KubeError."""
+    refuse_role(session.settings)
     sight = await look(session, place, token)
     steps = plan(sight.found)
     show(session, steps)
