@@ -88,8 +88,8 @@ class AccountTests(TestCase):
         self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
         return client
 
-    async def install(self, *arguments: str) -> str:
-        environ = {"HOME": "/nonexistent", "KUBECONFIG": str(self.folder / "admin")}
+    async def install(self, *arguments: str, **environment: str) -> str:
+        environ = {"HOME": "/nonexistent", "KUBECONFIG": str(self.folder / "admin"), **environment}
         out, err, code = await deferToThread(warm().run, "install", *arguments, env=environ)
         self.assertEqual(code, 0, out + err)
         return str(out)
@@ -149,6 +149,32 @@ class AccountTests(TestCase):
         before = self.cluster.store.version
         await self.install(f"--config={config}")
         self.assertEqual(self.cluster.store.version, before)
+
+    async def test_other_processes_write_their_account_only(self) -> None:
+        """The host of a network agent or of names knows nothing of what the daemon that leads is configured for."""
+        config = self.folder / "liqod.toml"
+        config.write_text('[storage]\nnode-paths = ["/data/*"]\n')
+        await self.install(f"--config={config}")
+        store = self.cluster.store
+        before = store.version
+        config.write_text('[network]\nmode = "wireguard"\n[webhook]\nenabled = false\n')
+        for role in ("network", "names"):
+            printed = yaml.safe_load_all(await self.install("--print", f"--config={config}", LIQOD_DAEMON__ROLE=role))
+            out = await self.install(f"--config={config}", LIQOD_DAEMON__ROLE=role)
+            self.assertIn(f"ClusterRole liqod-{role}: installed", out)
+            for line in out.splitlines()[:-1]:
+                self.assertIn(f"liqod-{role}: installed", line)
+            self.assertEqual(
+                {one["metadata"]["name"] for one in printed if one["kind"] != "CustomResourceDefinition"},
+                {"liqo-system", f"liqod-{role}"},
+            )
+        written = [
+            f"{kind} {stored.object['metadata']['name']}"
+            for kind in store.resources()
+            for stored in store.items(kind)
+            if stored.version > before
+        ]
+        self.assertEqual([one for one in written if not one.endswith((" liqod-network", " liqod-names"))], [])
 
     async def test_prepared_namespaces(self) -> None:
         """What somebody labelled before the policy is no tenant's, but for peers' and what was made since."""

@@ -40,7 +40,7 @@ from liqod.cli.setup.host.commands import (
     roles_of,
     uninstall_host,
 )
-from liqod.cli.setup.role import refuse_role
+from liqod.cli.setup.role import may_lead, refuse_role
 from liqod.cli.status.whoami import leader
 from liqod.config.schema import Settings
 from liqod.hosting.tenants import policies
@@ -159,7 +159,11 @@ def install(
 
 
 async def ensure_objects(session: Session) -> AsyncIterator[str]:
-    """Create or update all of liqod's objects in the cluster; yields a line for each that was written."""
+    """Create or update all of liqod's objects in the cluster; yields a line for each that was written.
+
+    For a process beside the one that leads only definitions, namespace and its account: of what the cluster's
+    configuration says its host knows a part.
+    """
     namespace = namespace_object(session.settings.kubernetes.namespace)
     for name in await manifests.ensure(session.client):
         yield f"CustomResourceDefinition {name}: installed"
@@ -168,6 +172,10 @@ async def ensure_objects(session: Session) -> AsyncIterator[str]:
         yield f"namespace {namespace['metadata']['name']}: created"
     except AlreadyExists:
         pass
+    if not may_lead(session.settings):
+        async for line in ensure_account(session):
+            yield line
+        return
     await ensure_borrower_role(session.client, Contract.of(session.settings))
     parts = (
         prepared_namespaces.disown,
@@ -186,11 +194,14 @@ def _print_objects(output: Output, settings: Settings) -> None:
     """Print what ``install`` creates on an API server that has every kind."""
     home = settings.kubernetes.namespace
     own = [account(home, account_of(settings.daemon.role)), *(body for _, body in roles(settings))]
-    bounded = [*admission_policies.policies(settings), *admission_policies.bindings(settings)]
-    borrowers = tenant_objects(Contract.of(settings))
-    spaces = [namespace_object(home), *storage_objects(settings)]
-    pods = [*mutating_policies.policies(), *mutating_policies.bindings()] if settings.webhook.enabled else []
-    objects = [*manifests.definitions(), *spaces, *own, *bounded, *borrowers, *pods, runtime_class()]
+    objects = [*manifests.definitions(), namespace_object(home)]
+    if may_lead(settings):
+        bounded = [*admission_policies.policies(settings), *admission_policies.bindings(settings)]
+        pods = [*mutating_policies.policies(), *mutating_policies.bindings()] if settings.webhook.enabled else []
+        borrowers = tenant_objects(Contract.of(settings))
+        objects += [*storage_objects(settings), *own, *bounded, *borrowers, *pods, runtime_class()]
+    else:
+        objects += own
     if output.options.output == "json":
         output.publish(objects)
     else:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from liqod.agent.account.names import ACCOUNT, account_of
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.setup.host.wanted import KUBECONFIGS
 from liqod.config.schema import Settings
+
+
+def may_lead(settings: Settings) -> bool:
+    """Return whether a process with this role may lead the cluster; the account of such a one is ``ACCOUNT``."""
+    return account_of(settings.daemon.role) == ACCOUNT
 
 
 def refuse_role(settings: Settings) -> None:
