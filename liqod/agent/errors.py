@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from liqod.agent.account.names import liqodctl_as
 from liqod.flow.errors import ExpectedError
 from liqod.kube.connection.config import ConfigError
 from liqod.kube.errors import ApiError, Forbidden, KubeError, Unauthorized, Unreachable
@@ -35,8 +36,12 @@ def reason_of(error: Exception) -> str:
             return "DaemonFailed"
 
 
-def explain(error: KubeError, doing: str, server: str) -> StartupError:
-    """Return the trouble behind a failed request; ``doing`` completes the sentence "... while <doing>"."""
+def explain(error: KubeError, doing: str, server: str, role: str = "all") -> StartupError:
+    """Return the trouble behind a failed request; ``doing`` completes the sentence "... while <doing>".
+
+    ``role`` is that of this process, for the commands of ``liqodctl`` that are named.
+    """
+    liqodctl = liqodctl_as(role)
     match error:
         case Unreachable():
             return StartupError(
@@ -48,12 +53,12 @@ def explain(error: KubeError, doing: str, server: str) -> StartupError:
             return StartupError(
                 "CredentialsRefused",
                 f"the API server {server} does not know the credentials ({error.message}); "
-                "`liqodctl install --daemon-kubeconfig FILE`, run by an administrator, writes one with new ones",
+                f"`{liqodctl} install --daemon-kubeconfig FILE`, run by an administrator, writes one with new ones",
             )
         case Forbidden():
             return StartupError(
                 "RightsMissing",
-                f"{doing} is not allowed: {error.message}; `liqodctl check` lists all rights that are missing",
+                f"{doing} is not allowed: {error.message}; `{liqodctl} check` lists all rights that are missing",
             )
         case ApiError():
             return StartupError("APIRefused", f"{doing} failed: {error.message} (HTTP {error.code}); it is tried again")

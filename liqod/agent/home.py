@@ -15,7 +15,7 @@ import attrs
 from twisted.logger import Logger
 
 from liqod.agent.account import rights
-from liqod.agent.account.names import account_of
+from liqod.agent.account.names import account_of, liqodctl_as
 from liqod.agent.errors import StartupError, explain
 from liqod.agent.host.address import cluster_name
 from liqod.agent.host.clock_check import server_time
@@ -54,7 +54,7 @@ async def prepare(client: Client, settings: Settings, server: str, hostname: str
         try:
             return await work
         except KubeError as error:
-            raise explain(error, doing, server) from error
+            raise explain(error, doing, server, settings.daemon.role) from error
 
     await step("asking for the version", client.version.get())
     await step("looking up the rights", _check_rights(client, settings))
@@ -81,7 +81,7 @@ async def prepare_agent(client: Client, settings: Settings, server: str, wall: W
         await _check_rights(client, settings)
         now = await server_time(client)
     except KubeError as error:
-        raise explain(error, "looking up the rights", server) from error
+        raise explain(error, "looking up the rights", server, settings.daemon.role) from error
     _check_clock(now, wall())
 
 
@@ -101,11 +101,12 @@ async def _cluster_id(client: Client, settings: Settings) -> ClusterID:
 async def _check_rights(client: Client, settings: Settings) -> None:
     missing = await rights.missing(client, settings)
     if missing:
+        role = settings.daemon.role
         named = ", ".join(str(right) for right in missing[:6]) + (" and others" if len(missing) > 6 else "")
         raise StartupError(
             "RightsMissing",
-            f"the daemon may not: {named}; `liqodctl install`, run by an administrator of the cluster, "
-            f"gives its account {settings.kubernetes.namespace}/{account_of(settings.daemon.role)} all that it needs",
+            f"the daemon may not: {named}; `{liqodctl_as(role)} install`, run by an administrator of the cluster, "
+            f"gives its account {settings.kubernetes.namespace}/{account_of(role)} all that it needs",
             details=[f"the daemon may not {right}" for right in missing],
         )
 

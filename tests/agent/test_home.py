@@ -124,6 +124,11 @@ class PreparingTests(TestCase):
         trouble = await self.trouble(client=guest, settings=settings)
         self.assertEqual(trouble.reason, "RightsMissing")
         self.assertIn("get namespaces, list namespaces", trouble.message)
+        self.assertIn("; `liqodctl install`, run", trouble.message)
+        for role in ("control", "network"):
+            settings = parse(f'[cluster]\nid = "rome"\n[network]\nmode = "wireguard"\n[daemon]\nrole = "{role}"', {})
+            trouble = await self.trouble(client=guest, settings=settings)
+            self.assertIn(f"; `LIQOD_DAEMON__ROLE={role} liqodctl install`, run", trouble.message)
 
     async def test_definitions_missing(self) -> None:
         """Where the daemon may not manage definitions, missing ones are named."""

@@ -162,3 +162,13 @@ class TroublesTests(SynchronousTestCase):
             trouble = explain(error, "listing pods", "https://x:6443")
             self.assertEqual(trouble.reason, reason)
             self.assertIn(hint, trouble.message)
+            self.assertNotIn("LIQOD_DAEMON__ROLE", trouble.message)
+
+    def test_commands_of_a_role(self) -> None:
+        """A command of `liqodctl` names the role of the process that needs it."""
+        for error, command in (
+            (Unauthorized(401, "Unauthorized", "who?"), "install --daemon-kubeconfig FILE"),
+            (Forbidden(403, "Forbidden", "may not"), "check"),
+        ):
+            trouble = explain(error, "listing pods", "https://x:6443", "network")
+            self.assertIn(f"`LIQOD_DAEMON__ROLE=network liqodctl {command}`", trouble.message)

@@ -20,6 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.console.errors import CliError
 from liqod.cli.main import cli
 from liqod.cli.peering.token import row_of
+from liqod.cli.setup.host import apply
 from liqod.cli.setup.host import commands as host
 from liqod.config import load
 from liqod.identity.certs import generate
@@ -157,6 +158,16 @@ class UsageTests(SynchronousTestCase):
         result = CliRunner(env={"LIQOD_DAEMON__ROLE": "network"}).invoke(
             cli, ["install", "--print", "--config", str(config)]
         )
+        self.assertEqual(result.exit_code, 0, result.output)
+
+    def test_split_host(self) -> None:
+        """Where control and the network agent are two processes, install has to know for which it is."""
+        self.patch(apply, "in_use", lambda root: ["liqod-control.service", "liqod-network.service"])
+        for arguments in (["install"], ["install", "--print"]):
+            error = CliRunner().invoke(cli, arguments).exception
+            assert isinstance(error, CliError), repr(error)
+            self.assertIn("LIQOD_DAEMON__ROLE=control liqodctl install", error.hint)
+        result = CliRunner(env={"LIQOD_DAEMON__ROLE": "control"}).invoke(cli, ["install", "--print"])
         self.assertEqual(result.exit_code, 0, result.output)
 
 

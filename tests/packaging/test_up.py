@@ -64,11 +64,12 @@ class DaemonHere:
         self.agent: Agent | None = None
         self.log: list[str] = []
         self.broken = False
+        self.others: set[str] = set()
         self._since = 0.0
 
     def look(self, unit: str) -> DaemonUnit:
         mine = unit == "liqod.service" and self.agent is not None
-        return DaemonUnit(unit, enabled=mine, running=mine, age=REACTOR.seconds() - self._since)
+        return DaemonUnit(unit, enabled=mine or unit in self.others, running=mine, age=REACTOR.seconds() - self._since)
 
     def run_of(self, unit: str) -> UnitState:
         if self.broken:
@@ -363,6 +364,12 @@ class RefusalTests(UpCase):
         """Without a terminal and without --yes."""
         self.patch(sys, "stdin", io.StringIO())
         await self.assert_refused("confirmation is required.*\n.*--yes", yes=False)
+
+    async def test_split_host(self) -> None:
+        """The unit of one process would stop those of two."""
+        await self.up(self.rome, dry_run=True)
+        self.rome.services.others = {"liqod-control.service", "liqod-network.service"}
+        await self.assert_refused("liqod-control.service and liqod-network.service .*\n.*ROLE=control liqodctl install")
 
     async def test_foreign_unit(self) -> None:
         """A unit that somebody else wrote."""

@@ -20,6 +20,11 @@ def account_of(role: str) -> str:
     return {"network": NETWORK_ACCOUNT, "names": NAMES_ACCOUNT}.get(role, ACCOUNT)
 
 
+def liqodctl_as(role: str) -> str:
+    """Return how ``liqodctl`` is called for a process with a role, which the configuration of several cannot name."""
+    return "liqodctl" if role == "all" else f"LIQOD_DAEMON__ROLE={role} liqodctl"
+
+
 def token_secret_of(account: str) -> str:
     """Return the name of the Secret that holds an account's token."""
     return f"{account}-token"

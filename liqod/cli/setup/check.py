@@ -16,6 +16,7 @@ from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.protocol import Factory, Protocol
 
 from liqod.agent.account import rights
+from liqod.agent.account.names import liqodctl_as
 from liqod.agent.host.address import own_address
 from liqod.agent.host.clock_check import server_time
 from liqod.cli.console import errors
@@ -177,8 +178,9 @@ async def _rights(session: Session) -> AsyncIterator[Finding]:
             "make sure that the daemon's user has the rights of `install --print`",
         )
         return
+    install = f"{liqodctl_as(session.settings.daemon.role)} install"
     for right in missing:
-        yield bad("Rights", f"may not {right}", "run `liqodctl install` as an administrator of the cluster")
+        yield bad("Rights", f"may not {right}", f"run `{install}` as an administrator of the cluster")
     if not missing:
         yield good("Rights", "this user has all rights that the daemon needs")
 

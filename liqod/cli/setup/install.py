@@ -32,6 +32,7 @@ from liqod.cli.setup.account import (
     write_private,
 )
 from liqod.cli.setup.foreign import refuse_foreign, settle_foreign
+from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import (
     host_options,
     install_host,
@@ -40,7 +41,7 @@ from liqod.cli.setup.host.commands import (
     roles_of,
     uninstall_host,
 )
-from liqod.cli.setup.role import may_lead, refuse_role
+from liqod.cli.setup.host.role import may_lead, refuse_role
 from liqod.cli.status.whoami import leader
 from liqod.config.schema import Settings
 from liqod.hosting.tenants import policies
@@ -132,7 +133,7 @@ def install(
     refuse_host_options(root, roles, dry_run=dry_run)
     # The configuration may name the kubeconfig that this command will write.
     settings = options.settings(look_at_files=False)
-    refuse_role(settings)
+    refuse_role(settings, apply.in_use(Path("/")))
     if only_print:
         _print_objects(Output(options), settings)
         return

@@ -124,7 +124,7 @@ def reload_systemd(root: Path) -> None:
 
 def in_use(root: Path) -> list[str]:
     """Return the services that this host's systemd runs, or would at its next start."""
-    if root != Path("/") or not Path("/run/systemd/system").is_dir():
+    if root != Path("/") or not Path("/run/systemd/system").is_dir() or not shutil.which("systemctl"):
         return []
     return [
         unit

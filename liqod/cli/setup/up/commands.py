@@ -18,13 +18,13 @@ from liqod.cli.console.terminal import confirm
 from liqod.cli.main import cli
 from liqod.cli.peering.peer import pairing_token, read_argument
 from liqod.cli.peering.token import new_token
+from liqod.cli.setup.host.role import refuse_role
 from liqod.cli.setup.host.wanted import ROLES
-from liqod.cli.setup.role import refuse_role
 from liqod.cli.setup.up import down as taking_down
 from liqod.cli.setup.up.carry_out import Up
 from liqod.cli.setup.up.observe import TargetHost, look
 from liqod.cli.setup.up.plan import MARKS, SetupStep, is_needed, plan, refused
-from liqod.cli.setup.up.service import Systemd
+from liqod.cli.setup.up.service import Systemd, in_use
 from liqod.cli.status.whoami import own_cluster
 from liqod.config.schema import Settings
 from liqod.identity.pairing import Token
@@ -127,7 +127,7 @@ async def set_up(
     timeout: float = 180.0,
 ) -> None:
     """Look, show the plan, ask, carry it out, and show what the other side needs. Raises CliError, or KubeError."""
-    refuse_role(session.settings)
+    refuse_role(session.settings, in_use(place.services))
     sight = await look(session, place, token)
     steps = plan(sight.found)
     show(session, steps)

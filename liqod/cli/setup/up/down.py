@@ -26,7 +26,7 @@ from liqod.cli.setup.host.plan import plan_removal
 from liqod.cli.setup.host.wanted import ROLES, UNITS
 from liqod.cli.setup.install import refuse_peerings, remove_all
 from liqod.cli.setup.up.observe import TargetHost
-from liqod.cli.setup.up.plan import DaemonUnit
+from liqod.cli.setup.up.service import in_use
 from liqod.cli.status.whoami import leader
 from liqod.kube import manifests
 from liqod.kube.errors import NotFound
@@ -46,7 +46,7 @@ async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run
     _refuse_without_rights(place)
     await refuse_foreign(session)
     services = place.services
-    used = [unit for unit in ROLES.values() if services is not None and _is_used(services.look(unit))]
+    used = in_use(services)
     if not force:
         await _refuse_others(session, used)
         await refuse_peerings(session)
@@ -88,10 +88,6 @@ async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run
     if left:
         session.say(f"the API server is still deleting {left}; before the next `up` it has to be gone", "yellow")
     session.publish({"removed": removed, "done": not left})
-
-
-def _is_used(service: DaemonUnit) -> bool:
-    return service.running or service.enabled
 
 
 def _refuse_without_rights(place: TargetHost) -> None:

@@ -12,6 +12,7 @@ import attrs
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
+from liqod.cli.setup.host.wanted import ROLES
 from liqod.cli.setup.up.plan import DaemonUnit
 
 STARTED: Final = ("active", "activating", "reloading")
@@ -45,6 +46,12 @@ class Services(Protocol):
 
     def journal(self, unit: str) -> str:
         """Return the last lines of a unit's log."""
+
+
+def in_use(services: Services | None) -> list[str]:
+    """Return the units of the daemon's processes that run, or will at the next start. Raises CliError."""
+    found = [services.look(unit) for unit in ROLES.values()] if services is not None else []
+    return [service.unit for service in found if service.running or service.enabled]
 
 
 class Systemd:
