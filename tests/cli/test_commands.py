@@ -35,6 +35,7 @@ from liqod.kube.resources import (
     CRDS,
     DEPLOYMENTS,
     FOREIGNCLUSTERS,
+    LEASES,
     MUTATINGWEBHOOKS,
     NAMESPACES,
     NETWORKCONFIGS,
@@ -49,6 +50,7 @@ from liqod.kube.resources import (
 )
 from liqod.model.ids import ClusterID
 from liqod.model.records.invitations import ATTEMPTS, EXPIRES, MAX_ATTEMPTS, USED_BY, token_name
+from liqod.model.records.name_service import SLOTS, object_name
 from liqod.model.records.unpeering import FINALIZER
 from liqod.model.records.views import ForeignCluster
 from tests.cli.cluster_case import ClusterCase
@@ -296,7 +298,10 @@ class AgainstTests(ClusterCase):
         """A namespace that somebody made before `install` stays, without anything of liqod in it; and that is said."""
         before = await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
         await self.liqodctl("install")
+        for name in ("liqod", "liqod-network", *(object_name(slot) for slot in SLOTS)):
+            await self.client.create(LEASES, {"metadata": {"name": name}, "spec": {}}, "liqo-system")
         output = await self.liqodctl("uninstall", "--yes")
+        self.assertEqual((await self.client.list(LEASES, "liqo-system")).items, [])
         self.assertIn("the namespace liqo-system was there before liqod and stays", output.replace("\n  ", " "))
         self.assertNotIn("removed Namespace liqo-system", output)
         self.assertIn("removed ServiceAccount liqo-system/liqod", output)

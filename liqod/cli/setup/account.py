@@ -41,6 +41,7 @@ from liqod.kubelet.common.views import Secret
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 from liqod.model.records.invitations import INVITATION_LABEL, TOKEN_LABEL
+from liqod.model.records.name_service import SLOTS, object_name
 from liqod.model.records.network import NETWORK_LEASE
 from liqod.model.records.rotation import IDENTITY_SECRET
 from liqod.model.records.unpeering import TOMBSTONES
@@ -130,7 +131,7 @@ async def own_objects(session: Session) -> list[tuple[Resource, str]]:
     secrets = [IDENTITY_SECRET, WEBHOOK_SECRET, TUNNEL_SECRET, *map(token_secret_of, ACCOUNTS), *paired]
     return [
         *((SECRETS, name) for name in secrets),
-        *((LEASES, name) for name in (LEASE, NETWORK_LEASE)),
+        *((LEASES, name) for name in (LEASE, NETWORK_LEASE, *map(object_name, SLOTS))),
         (CONFIGMAPS, TOMBSTONES),
         *((SERVICEACCOUNTS, name) for name in ACCOUNTS),
     ]
