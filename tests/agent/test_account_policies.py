@@ -20,6 +20,7 @@ from tests.hosting.admission import Request, refusals
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OWN = "liqo"
 DAEMON = "system:serviceaccount:liqo:liqod"
+AGENT = "system:serviceaccount:liqo:liqod-network"
 SETTINGS = parse(f'[kubernetes]\nnamespace = "{OWN}"', {})
 POLICIES = [*account_policies(SETTINGS), *tenant_policies(Contract.of(SETTINGS))]
 PEERS = frozenset({"patch foreignclusters.discovery.liqo.io"})
@@ -287,7 +288,7 @@ class RootTests(SynchronousTestCase):
             {"metadata": {"ownerReferences": [{"uid": "1"}]}},
             {"unschedulable": True},
         )
-        for user in (DAEMON, "system:serviceaccount:liqo:liqod-network"):
+        for user in (DAEMON, AGENT):
             for change in changes:
                 for old, new in ((self.node(), self.node(**change)), (self.node(**change), self.node())):
                     self.assertFalse(may("nodes", "UPDATE", user=user, new=new, old=old), change)
@@ -320,6 +321,29 @@ class RootTests(SynchronousTestCase):
         for user, fine in ((DAEMON, True), ("system:node:worker", False)):
             request = {"metadata": {"name": "csr"}, "spec": {"username": user}}
             self.assertEqual(may("certificatesigningrequests/approval", "UPDATE", new=request, old=request), fine)
+
+
+class NetworkAgentTests(SynchronousTestCase):
+    """What the credentials of a network agent are good for, which are on each host that has one."""
+
+    @given(
+        st.sampled_from(["CREATE", "UPDATE"]),
+        places,
+        st.sampled_from(["liqod-tunnel", "liqod-token", "liqod-token-0a1b", "liqod-tunnel-x"]),
+        st.sampled_from(["Opaque", "kubernetes.io/service-account-token", None]),
+        st.sampled_from([None, "discovery.liqo.io/pairing-token", "discovery.liqo.io/invitation", "app"]),
+    )
+    @STEADILY
+    def test_its_own_secret_only(
+        self, operation: str, place: str, name: str, kind: str | None, label: str | None
+    ) -> None:
+        """The tunnel's key: no token of the account that leads, no pairing token and no invitation, by any name."""
+        labels = {} if label is None else {"labels": {label: "true"}}
+        secret = {"metadata": {"name": name, **labels}, **({} if kind is None else {"type": kind})}
+        fine = (place, name, kind) == ("own", "liqod-tunnel", "Opaque") and label in (None, "app")
+        self.assertEqual(may("secrets", operation, place, user=AGENT, new=secret), fine)
+        if kind is not None and "service-account" not in kind:
+            self.assertTrue(may("secrets", operation, "own", new=secret), "the leader has this right")
 
 
 class OthersTests(SynchronousTestCase):

@@ -2,7 +2,8 @@
 
 Tenants' namespaces come and go, so the account's rights in them are cluster-wide. These policies bind what it writes to
 the namespaces that were made for peers and to its own: a thief of its token cannot run a pod in ``kube-system``,
-have a token made for another account, or turn a namespace of the cluster's into a tenant's.
+have a token made for another account, or turn a namespace of the cluster's into a tenant's. The account of a network
+agent, whose token is on many hosts, writes one Secret: RBAC knows no names for ``create``.
 
 What is dangerous in a tenant's namespace is up to its Pod Security level, which is bound for everybody
 (``hosting.tenants.namespace_admission``). What may be done there anyhow is not looked at at all
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 from liqod.agent.account.names import ACCOUNT, NETWORK_ACCOUNT
 from liqod.config.schema import Settings
+from liqod.fabric.agent.key import SECRET as TUNNEL_SECRET
 from liqod.hosting.tenants.policies import MAKES_A_TOKEN
 from liqod.kubelet.node.forge import LEASE_NAMESPACE
 from liqod.kubelet.reflection.forge.claim import PLACEHOLDER
@@ -33,6 +35,7 @@ from liqod.model.names import (
     TYPE_LABEL,
     VIRTUAL_NODE_TYPE,
 )
+from liqod.model.records.invitations import INVITATION_LABEL, TOKEN_LABEL
 from liqod.webhook.configuration import NAME as WEBHOOK
 
 _API: Final = "admissionregistration.k8s.io/v1"
@@ -91,6 +94,27 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             [("false", "liqod has no tokens made for service accounts by secrets")],
             # As a condition: for every other secret nothing more is evaluated.
             only=[MAKES_A_TOKEN],
+        ),
+        _policy(
+            "network-secrets",
+            namespace,
+            [_rule("", ["secrets"], "CREATE", "UPDATE")],
+            [
+                (
+                    f"request.namespace == '{namespace}' && object.metadata.name == '{TUNNEL_SECRET}' && "
+                    "has(object.type) && object.type == 'Opaque'",
+                    f"liqod's network agent writes the Secret {TUNNEL_SECRET}, and no other one",
+                ),
+                # What has such a label is a token that another cluster pairs by, whatever its name is.
+                *(
+                    (
+                        f"!({_LABELLED.format('object', label)})",
+                        f"liqod's network agent makes no tokens for pairing (label {label})",
+                    )
+                    for label in (TOKEN_LABEL, INVITATION_LABEL)
+                ),
+            ],
+            accounts=(NETWORK_ACCOUNT,),
         ),
         _policy(
             "tokens",
