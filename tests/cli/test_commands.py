@@ -20,7 +20,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.console.errors import CliError
 from liqod.cli.main import cli
 from liqod.cli.peering.token import row_of
-from liqod.cli.setup.host import apply
 from liqod.cli.setup.host import commands as host
 from liqod.config import load
 from liqod.identity.certs import generate
@@ -147,31 +146,6 @@ class UsageTests(SynchronousTestCase):
         ):
             self.assertIn((kind, name), rest)
 
-    def test_not_for_a_node(self) -> None:
-        """On a node's host, install without a role would take the rights of the account that the leader works with."""
-        config = Path(self.mktemp()).absolute()
-        config.write_text('[network]\nmode = "wireguard"\nrole = "node"\n')
-        for arguments in (["install"], ["install", "--print"]):
-            error = CliRunner().invoke(cli, [*arguments, "--config", str(config)]).exception
-            assert isinstance(error, CliError), repr(error)
-            self.assertIn('[network] role = "node"', error.message)
-            wanted = "LIQOD_DAEMON__ROLE=network liqodctl install --daemon-kubeconfig /etc/liqod/network.kubeconfig"
-            self.assertEqual(error.hint, wanted)
-        result = CliRunner(env={"LIQOD_DAEMON__ROLE": "network"}).invoke(
-            cli, ["install", "--print", "--config", str(config)]
-        )
-        self.assertEqual(result.exit_code, 0, result.output)
-
-    def test_split_host(self) -> None:
-        """Where control and the network agent are two processes, install has to know for which it is."""
-        self.patch(apply, "in_use", lambda root: ["liqod-control.service", "liqod-network.service"])
-        for arguments in (["install"], ["install", "--print"]):
-            error = CliRunner().invoke(cli, arguments).exception
-            assert isinstance(error, CliError), repr(error)
-            self.assertIn("LIQOD_DAEMON__ROLE=control liqodctl install", error.hint)
-        result = CliRunner(env={"LIQOD_DAEMON__ROLE": "control"}).invoke(cli, ["install", "--print"])
-        self.assertEqual(result.exit_code, 0, result.output)
-
 
 class TokenRowTests(SynchronousTestCase):
     """What is said about a token."""
@@ -205,13 +179,6 @@ class AgainstTests(ClusterCase):
 
     async def spec(self, peer: str) -> dict[str, Any]:
         return dict((await self.client.get(FOREIGNCLUSTERS, peer)).get("spec", {}))
-
-    async def test_up_is_not_for_a_node(self) -> None:
-        """It would set up the daemon that leads; what to type instead is said."""
-        config = Path(self.mktemp()).absolute()
-        config.write_text('[network]\nmode = "wireguard"\nrole = "node"\n')
-        refused = await self.liqodctl("up", "--dry-run", "--config", str(config), status=1)
-        self.assertIn("LIQOD_DAEMON__ROLE=network liqodctl install", refused)
 
     async def test_install_and_uninstall(self) -> None:
         """install brings definitions and namespace, again without harm; uninstall takes everything and lists it."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.console.errors import CliError
+from liqod.cli.main import cli
+from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.role import may_lead, refuse_role
 from liqod.config.schema import DaemonSettings, NetworkSettings, Settings
+from tests.cli.cluster_case import ClusterCase
 
 CONTROL, NETWORK, NAMES = "liqod-control.service", "liqod-network.service", "liqod-names.service"
 
@@ -52,3 +58,43 @@ class RoleTests(SynchronousTestCase):
         """Names may be answered beside the one process that is the rest."""
         for units in ([], ["liqod.service"], ["liqod.service", NAMES]):
             self.assertEqual(self.hint(with_role("all"), *units), "")
+
+
+class CommandsTests(SynchronousTestCase):
+    """``install``, before it looks at a cluster."""
+
+    def test_not_for_a_node(self) -> None:
+        """On a node's host, install without a role would take the rights of the account that the leader works with."""
+        config = Path(self.mktemp()).absolute()
+        config.write_text('[network]\nmode = "wireguard"\nrole = "node"\n')
+        for arguments in (["install"], ["install", "--print"]):
+            error = CliRunner().invoke(cli, [*arguments, "--config", str(config)]).exception
+            assert isinstance(error, CliError), repr(error)
+            self.assertIn('[network] role = "node"', error.message)
+            wanted = "LIQOD_DAEMON__ROLE=network liqodctl install --daemon-kubeconfig /etc/liqod/network.kubeconfig"
+            self.assertEqual(error.hint, wanted)
+        result = CliRunner(env={"LIQOD_DAEMON__ROLE": "network"}).invoke(
+            cli, ["install", "--print", "--config", str(config)]
+        )
+        self.assertEqual(result.exit_code, 0, result.output)
+
+    def test_split_host(self) -> None:
+        """Where control and the network agent are two processes, install has to know for which it is."""
+        self.patch(apply, "in_use", lambda root: ["liqod-control.service", "liqod-network.service"])
+        for arguments in (["install"], ["install", "--print"]):
+            error = CliRunner().invoke(cli, arguments).exception
+            assert isinstance(error, CliError), repr(error)
+            self.assertIn("LIQOD_DAEMON__ROLE=control liqodctl install", error.hint)
+        result = CliRunner(env={"LIQOD_DAEMON__ROLE": "control"}).invoke(cli, ["install", "--print"])
+        self.assertEqual(result.exit_code, 0, result.output)
+
+
+class UpTests(ClusterCase):
+    """``up``, of this host."""
+
+    async def test_up_is_not_for_a_node(self) -> None:
+        """It would set up the daemon that leads; what to type instead is said."""
+        config = Path(self.mktemp()).absolute()
+        config.write_text('[network]\nmode = "wireguard"\nrole = "node"\n')
+        refused = await self.liqodctl("up", "--dry-run", "--config", str(config), status=1)
+        self.assertIn("LIQOD_DAEMON__ROLE=network liqodctl install", refused)
