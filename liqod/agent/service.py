@@ -301,7 +301,7 @@ class Agent(Service):
             client=client,
             informers=Informers(client, self._reactor),
             settings=self.settings,
-            address=self.settings.kubelet.node_address or own_address(client.config.server),
+            address=own_address(self.settings.kubelet.node_address, client.config.server),
             hostname=self._hostname,
             metrics=self.registry,
             wall=self._wall,

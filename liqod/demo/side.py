@@ -73,7 +73,7 @@ def settings(name: str, cluster_id: str) -> Settings:
         cluster=schema.ClusterSettings(id=cluster_id, name=name),
         discovery=schema.DiscoverySettings(interfaces=[HERE]),
         peering=schema.PeeringSettings(listen=f"tcp:0:interface={HERE}", advertise_addresses=[HERE]),
-        kubelet=schema.KubeletSettings(listen=f"tcp:0:interface={HERE}"),
+        kubelet=schema.KubeletSettings(listen=f"tcp:0:interface={HERE}", node_address=HERE),
         webhook=schema.WebhookSettings(listen=f"tcp:0:interface={HERE}"),
         metrics=schema.MetricsSettings(listen=""),
         # The pods of the demonstration have no network, and this host's is left alone.

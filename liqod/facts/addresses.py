@@ -97,7 +97,7 @@ def daemon_addresses(
     if not pods and _is_inside(_host_of(seen.server), _inside_networks(seen, services)):
         message = f"the daemon may run in a pod, {address}, and the networks of pods are not known; {hint}"
         return Fact(name=DAEMON_ADDRESSES, message=message)
-    own = "the address from which the daemon's host reaches the API server"
+    own = "the address of the daemon's host, towards the API server or by the default route"
     source = "setting kubelet.node-address" if settings.kubelet.node_address else own
     return Fact(name=DAEMON_ADDRESSES, state="Assumed", values=[str(address)], source=source)
 

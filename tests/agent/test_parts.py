@@ -16,6 +16,7 @@ from liqod.agent.host.address import cluster_name, own_address
 from liqod.agent.host.sdnotify import Notifier
 from liqod.agent.host.watchdog import Watchdog
 from liqod.kube.errors import Forbidden, ServerError, Unauthorized, Unreachable
+from liqod.model.addresses import is_ip
 from liqod.model.diagnosis.installation import ClockFacts, clock_problems
 
 
@@ -132,15 +133,33 @@ class ClocksTests(SynchronousTestCase):
 
 
 class AddressesTests(SynchronousTestCase):
+    def address(self, server: str, **routes: str) -> str:
+        """Return the address of a host with routes: to 10.0.0.0/8, and by IPv4 and IPv6 to everywhere."""
+
+        def local_end(target: str, _: int) -> str:
+            near = "near" if target.startswith("10.") else "six" if ":" in target else "four"
+            return target if target in ("127.0.0.1", "::1") else routes.get(near, "")
+
+        return own_address("", server, local_end)
+
+    def test_the_way_to_the_api_server(self) -> None:
+        """It is the local end of that, and of the default route where the host has a name."""
+        routes = {"near": "10.0.0.9", "four": "192.0.2.9", "six": "2001:db8::9"}
+        self.assertEqual(self.address("https://10.0.0.1:6443", **routes), "10.0.0.9")
+        self.assertEqual(self.address("https://rome.example.org:6443", **routes), "192.0.2.9")
+        self.assertEqual(own_address("192.0.2.7", "https://10.0.0.1:6443"), "192.0.2.7")
+
     def test_loopback(self) -> None:
-        """Towards an API server on this host the address is the loopback one."""
-        self.assertEqual(own_address("https://127.0.0.1:6443"), "127.0.0.1")
-        self.assertEqual(own_address("https://127.0.0.3"), "127.0.0.1")
+        """An API server on this host, as kubeconfigs of k3s name it, says nothing: others cannot use its address."""
+        for server in ("https://127.0.0.1:6443", "https://[::1]:6443", "https://localhost:6443"):
+            self.assertEqual(self.address(server, four="192.0.2.9"), "192.0.2.9", server)
+            self.assertEqual(self.address(server, six="2001:db8::9"), "2001:db8::9", server)
+            self.assertEqual(self.address(server), "127.0.0.1", "no route at all")
 
     def test_never_fails(self) -> None:
-        """A name or nonsense still gives an address of this host."""
-        for server in ("https://rome.example.org:6443", "", "nonsense"):
-            socket.inet_pton(socket.AF_INET, own_address(server))
+        """A name or nonsense still gives an address of this host, and so does an API server on it."""
+        for server in ("https://rome.example.org:6443", "", "nonsense", "https://127.0.0.1:6443"):
+            self.assertTrue(is_ip(own_address("", server)), server)
 
     def test_names(self) -> None:
         """The cluster's name is the configured one, or a label made of the host's name."""

@@ -37,6 +37,8 @@ mdns = false
 listen = "tcp:0:interface=127.0.0.1"
 [webhook]
 listen = "tcp:0:interface=127.0.0.1"
+[kubelet]
+node-address = "127.0.0.1"
 [metrics]
 listen = "tcp:0:interface=127.0.0.1"
 [leader]

@@ -448,7 +448,10 @@ class AgainstTests(ClusterCase):
         self.assertEqual(made["addresses"], ["[fd00::5872]:5872"])
         for wrong in ("gw:99999", "gw:\u0665", "[fd00::1", "http://gw"):
             self.assertIn("is not host:port", await self.liqodctl("token", "create", f"--address={wrong}", status=2))
-        self.assertIn("warning: 127.0.0.1 can be reached on this host only", await self.liqodctl("token", "create"))
+        config = Path(self.mktemp()).absolute()
+        config.write_text('[kubelet]\nnode-address = "127.0.0.1"\n')
+        warned = await self.liqodctl("token", "create", f"--config={config}")
+        self.assertIn("warning: 127.0.0.1 can be reached on this host only", warned)
         records = await self.liqodctl("dns-records", "example.com", "--address=192.0.2.1", "--host=gw.example.com")
         self.assertIn("_liqod._tcp.example.com. 300 IN PTR ", records)
         self.assertIn(f'"id=rome-id" "fp={key.fingerprint}" "proto=1"', records)

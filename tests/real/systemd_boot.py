@@ -37,6 +37,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 CONFIGURATION = (
     '[discovery]\nmdns = false\n[metrics]\nlisten = ""\n[peering]\nlisten = "tcp:0:interface=127.0.0.1"\n'
     '[webhook]\nlisten = "tcp:0:interface=127.0.0.1"\n[kubelet]\nlisten = "tcp:0:interface=127.0.0.1"\n'
+    'node-address = "127.0.0.1"\n'
 )
 CEILING = 90.0
 NEEDED = {"cluster", "kubeconfig", "service", "ready"}

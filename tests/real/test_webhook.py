@@ -34,7 +34,7 @@ class WebhookOnRealClustersTests(Asked, cases.WebhookCase):
 
     async def prepare(self) -> None:
         (self.admin,) = self.admins
-        self.host = own_address(self.admin.config.server)
+        self.host = own_address("", self.admin.config.server)
         await self.begin()
 
 

@@ -71,7 +71,7 @@ def plan(options: Options) -> None:
 async def _preview(session: Session) -> str:
     informers = Informers(session.client, session.reactor)
     server = session.client.config.server
-    address = session.settings.kubelet.node_address or own_address(server)
+    address = own_address(session.settings.kubelet.node_address, server)
     fabric: NodeFabric | RecordedFabric | Fabric
     settings = session.settings
     host = FabricHost(

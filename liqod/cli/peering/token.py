@@ -155,7 +155,7 @@ async def daemon_addresses(session: Session) -> list[str]:
             return found.values
         why = found.message or "it is not in the facts of this cluster"
         raise CliError(errors.CONFIGURATION, f"where other clusters reach the daemon is not known: {why}", hint)
-    address = own_address(session.client.config.server)
+    address = own_address(session.settings.kubelet.node_address, session.client.config.server)
     lead = await leader(session)
     away = lead is not None and not lead.is_here
     if ipaddress.ip_address(address).is_loopback:

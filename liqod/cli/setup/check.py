@@ -259,7 +259,7 @@ async def _ports(session: Session) -> AsyncIterator[Finding]:
     port = next((port for name, port in _listeners(session.settings) if name == "peering.listen"), 0)
     if not here or not port:
         return
-    host = own_address(session.client.config.server)
+    host = own_address(session.settings.kubelet.node_address, session.client.config.server)
     address = join_address(host, port)
     problem = await _connect_error(session.reactor, host, port)
     if problem:
