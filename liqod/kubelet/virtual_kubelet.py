@@ -254,6 +254,7 @@ class VirtualKubelet(MultiService):
             grants=self.namespaces,
             health=self.health,
             recorder=shared.home.recorder,
+            claims_follow=shared.locations is not None,
         )
         return PodController(
             shared.reactor,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from twisted.internet.task import deferLater
@@ -248,6 +248,8 @@ class KubeletSides(TestCase):
         namespace: str = "",
         tokens: bool = True,
         selector: dict[str, str] | None = None,
+        *,
+        volumes: Sequence[dict[str, Any]] = (),
         **meta: Any,
     ) -> dict[str, Any]:
         container = {"name": "main", "image": "localhost/busybox:1", "resources": {"requests": {"cpu": cpu}}}
@@ -258,6 +260,7 @@ class KubeletSides(TestCase):
             "tolerations": [{"operator": "Exists"}],
             "automountServiceAccountToken": tokens,
             "nodeSelector": selector or {},
+            "volumes": list(volumes),
         }
         body = {"metadata": {"name": name, **meta}, "spec": spec}
         made: dict[str, Any] = await self.home.create(PODS, body, namespace or self.space)

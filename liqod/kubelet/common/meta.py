@@ -12,6 +12,8 @@ from liqod.model.objects.meta import ObjectMeta
 
 FORGED_ANNOTATION: Final = "offloading.liqo.io/forged"
 """Digest of the forged fields; comparing digests saves caching and comparing whole specs."""
+HOME_CLAIM_UID: Final = "offloading.liqo.io/home-claim-uid"
+"""The annotation of a claim at the lender with the UID of the one at home, whose data it holds."""
 
 NOT_REFLECTED: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
 _OURS: Final = "liqo.io"

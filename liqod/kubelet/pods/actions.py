@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from attrs import Factory, define, frozen
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import wall_clock
 from liqod.flow.errors import ExpectedError
 from liqod.kube.client import Client
@@ -22,7 +24,7 @@ from liqod.kube.errors import (
     Unreachable,
 )
 from liqod.kube.events import Recorder
-from liqod.kube.resources import PODS, SHADOWPODS
+from liqod.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, SHADOWPODS
 from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kube.writing.refusals import LATER, READ_AGAIN
 from liqod.kube.writing.status_writer import StatusWriter, Written
@@ -33,12 +35,13 @@ from liqod.kubelet.common.views import HomePod, Shadow, decoded
 from liqod.kubelet.lender.failed_writes import NO_ANSWER_RETRY, FailedWrite, existing, failed_write
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
+from liqod.kubelet.pods.claims import CLAIM_TAKEN, claims_in, obstacle
 from liqod.kubelet.pods.decide import Report, WriteStatus, decide_refused, name_taken_report
 from liqod.kubelet.pods.forge import digest_in
 from liqod.kubelet.pods.restarts import Tally
 from liqod.kubelet.pods.status_pace import Pace
 from liqod.model.ids import Key
-from liqod.model.objects.meta import reference_to
+from liqod.model.objects.meta import Object, reference_to
 from liqod.model.timestamps import rfc3339
 
 FLOOD_INTERVAL: Final = 60.0
@@ -51,6 +54,8 @@ UPDATE_REFUSED: Final = "UpdateRefused"
 """The reason that a lender's daemon gives as well, for a change that its pod cannot take."""
 DELETION_TIMEOUT: Final = 10.0
 """Seconds after which a deletion that the watch has not shown is requested again."""
+CLAIM_RETRY: Final = Backoff(initial=1.0, factor=2.0, cap=30.0)
+"""Back-off of pods whose claim's name is taken at the lender."""
 
 
 @frozen
@@ -91,7 +96,9 @@ class TrackedPod:
     patch_at: float = 0.0
     """Until then that patch is not sent again; another one is."""
     retry_at: float = 0.0
-    """Until then no ShadowPod is created, because the lender refused it, or the last one was just deleted."""
+    """Until then no ShadowPod is created: the lender refused it, the last one was just deleted, or a claim is taken."""
+    claim_checks: int = 0
+    """How often in a row a claim of it was taken at the lender."""
     shadow_deletion: Deletion | None = None
     home_deletion: Deletion | None = None
 
@@ -100,7 +107,7 @@ class TrackedPod:
         self.attempts = Attempts()
         self.retry_at = self.patch_at = 0.0
         self.held = None
-        self.unkept = 0
+        self.unkept = self.claim_checks = 0
 
     def hold(self, patch: dict[str, Any], until: float) -> None:
         """Do not send this patch again before a time."""
@@ -140,7 +147,10 @@ class ObservedPod:
 
 
 class PodActions:
-    """Sends the requests for one virtual node's pods; each returns the seconds until the next reconcile, or None."""
+    """Sends the requests for one virtual node's pods; each returns the seconds until the next reconcile, or None.
+
+    ``claims_follow``: whether claims are reflected, so that one at the lender may be that of an earlier claim.
+    """
 
     _log = Logger()
 
@@ -153,6 +163,7 @@ class PodActions:
         grants: Grants,
         health: LenderHealth,
         recorder: Recorder,
+        claims_follow: bool = False,
     ) -> None:
         self._clock = clock
         self._client = client
@@ -160,6 +171,7 @@ class PodActions:
         self._grants = grants
         self._health = health
         self._recorder = recorder
+        self._claims_follow = claims_follow
         self._flooded_at: float | None = None
         self.mutations: Mutations[Key, HomePod] = Mutations(clock)
         # Without resourceVersion: a kubelet owns only part of a pod's status, and conditions of other writers change at
@@ -169,12 +181,22 @@ class PodActions:
     async def create(
         self, pod: ObservedPod, home: HomePod, remote: RemoteNamespace, body: dict[str, Any]
     ) -> float | None:
-        """Create the ShadowPod."""
+        """Create the ShadowPod, unless it would get a claim that is not the pod's."""
         name, tracked = home.metadata.name, pod.tracked
         left = tracked.retry_at - self._clock.seconds()
         if left > 0:
             # Writing the refusal into the pod's status enqueued the pod; the back-off still applies.
             return left
+        try:
+            claims = await self._claims_there(remote, body)
+        except (ApiError, Unreachable) as error:
+            return await self._not_created(pod, home, remote, error)
+        if claims and (why := await self._taken(home, claims)):
+            delay = CLAIM_RETRY.delay(tracked.claim_checks)
+            tracked.claim_checks += 1
+            tracked.retry_at = self._clock.seconds() + delay
+            await self._report(home, Report(CLAIM_TAKEN, why))
+            return delay
         try:
             created = await remote.client.create(SHADOWPODS, body, remote.namespace, view=Shadow)
         except AlreadyExists as conflict:
@@ -185,6 +207,29 @@ class PodActions:
         tracked.reset_backoff()
         remote.mutations.wrote(name, None, created)
         return None
+
+    async def _claims_there(self, remote: RemoteNamespace, body: dict[str, Any]) -> list[Object]:
+        """Return those of a ShadowPod's claims that are at the lender and were made from here.
+
+        They are read, not taken from a cache: what that does not show (yet) would be mounted all the same.
+        """
+        found = []
+        for name in claims_in(body) if self._claims_follow else ():
+            with suppress(NotFound):
+                claim = await remote.client.get(PERSISTENTVOLUMECLAIMS, name, remote.namespace, view=Object)
+                found += [claim] if is_ours(claim.metadata, self._context) else []
+        return found
+
+    async def _taken(self, home: HomePod, claims: list[Object]) -> str:
+        """Return why the first claim that is not that of the home pod cannot be mounted; empty if all can be."""
+        for claim in claims:
+            name = claim.metadata.name
+            known = await self._client.list(
+                PERSISTENTVOLUMECLAIMS, home.metadata.namespace, view=Object, fields=f"metadata.name={name}"
+            )
+            if why := obstacle(claim.metadata, {each.metadata.uid for each in known.items}):
+                return why
+        return ""
 
     async def _find(
         self, pod: ObservedPod, home: HomePod, remote: RemoteNamespace, conflict: AlreadyExists

@@ -25,8 +25,9 @@ from liqod.kube.resources import (
     Resource,
 )
 from liqod.kubelet.common import refusals
+from liqod.kubelet.common.meta import HOME_CLAIM_UID
 from liqod.model.names import advertisement_name
-from tests.kubelet.cases import KubeletSides
+from tests.kubelet.cases import KubeletSides, condition
 
 TOKEN = {"name": "access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
 
@@ -322,6 +323,22 @@ class ClaimCase(KubeletSides):
         now = await self.there("data")
         self.assertEqual(now["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"])
         await self.home.get(PERSISTENTVOLUMES, volume)
+        # A pod with the later claim does not get the data either: it waits, and is created when that is deleted.
+        mounted = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+        await self.pod("second", tokens=False, volumes=[mounted])
+
+        async def waits() -> bool:
+            found = await self.home.get(PODS, "second", self.space)
+            return bool(condition(found, "liqo.io/Offloaded")["reason"] == "ClaimTaken")
+
+        await self.eventually(waits)
+        with self.assertRaises(NotFound):
+            await self.lender.get(SHADOWPODS, "second", self.remote)
+        delete = {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}
+        await self.home.patch(PERSISTENTVOLUMES, volume, delete)
+        await self.eventually(lambda: self.lender.get(SHADOWPODS, "second", self.remote))
+        now = await self.there("data")
+        self.assertEqual(now["metadata"]["annotations"][HOME_CLAIM_UID], again["metadata"]["uid"])
 
     async def test_no_storage_there(self) -> None:
         """Where the lender offers no storage, the claim says so and is scheduled again."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 from attrs import evolve, frozen
 
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.common.meta import HOME_CLAIM_UID
 from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import Reflectable, WithSpec
 from liqod.model.names import (
@@ -28,7 +29,6 @@ from liqod.model.objects.meta import Object, View
 from liqod.model.objects.storage_class import StorageClass
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-HOME_CLAIM_UID: Final = "offloading.liqo.io/home-claim-uid"
 REMOTE_CLASS: Final = "liqo.io/remote-storage-class"
 REMOTE_MODES: Final = "liqo.io/remote-access-modes"
 VIRTUAL_NAMESPACE: Final = "storage.liqo.io/virtual-pvc-namespace"
