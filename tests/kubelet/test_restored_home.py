@@ -126,6 +126,18 @@ class RestoredHomeTests(sandboxes.Sandboxes):
         await self.confirm()
         await self.gone(self.lender, NAMESPACES, self.remote)
 
+    async def test_a_held_namespace_that_is_taken_back(self) -> None:
+        """What is held of a namespace that is no longer offloaded, and goes with all that is in it, is held no more."""
+        snapshot = await self.offload(FEWER)
+        await self.stop()
+        self.clusters["home"].store.restore(snapshot)
+        await self.start()
+        self.assertIn("shadowpods", condition(await self.held("True"), "DeletionsHeld")["message"])
+        unlabelled = {"metadata": {"labels": {"liqo.io/enabled": None}}}
+        await self.home.patch(NAMESPACES, self.space, unlabelled)
+        await self.gone(self.lender, NAMESPACES, self.remote)
+        await self.held("False")
+
     async def test_an_ordinary_mass_deletion(self) -> None:
         """Pods that somebody deletes, with their namespace or by force, go without a question."""
         await self.offload(FEWER)

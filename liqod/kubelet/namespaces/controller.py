@@ -453,8 +453,7 @@ class NamespaceController(Controller[str]):
 
     async def _evict(self, pod: HomePod) -> None:
         """Request an eviction, which respects PodDisruptionBudgets (Kubernetes, "API-initiated Eviction")."""
-        meta = pod.metadata
-        body = eviction_of(meta)
+        meta, body = pod.metadata, eviction_of(pod.metadata)
         try:
             await self._client.create(PODS, body, meta.namespace, name=meta.name, subresource="eviction", view=None)
         except ApiError as error:
@@ -543,6 +542,7 @@ class NamespaceController(Controller[str]):
         self._unwatch(local)
         self._tracked.pop(local, None)
         self._gate.forget(NAMESPACES.plural, Key("", local), gone=True)
+        self._gate.forget_namespace(SHADOWPODS.plural, local)
 
     def _watch(self, local: str, name: str) -> None:
         tracked = self._track(local)
