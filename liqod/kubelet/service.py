@@ -14,7 +14,15 @@ from liqod.flow.controller import After, Controller, Source, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.errors import NotFound
-from liqod.kube.resources import NAMESPACES, NATTINGTABLES, NODES, PODS, VIRTUALNODES, Resource
+from liqod.kube.resources import (
+    NAMESPACES,
+    NATTINGTABLES,
+    NODES,
+    PERSISTENTVOLUMES,
+    PODS,
+    VIRTUALNODES,
+    Resource,
+)
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import READ_AGAIN
 from liqod.kube.writing.status_writer import StatusWriter, Written
@@ -26,7 +34,8 @@ from liqod.kubelet.common.network import LenderNetworks
 from liqod.kubelet.common.readiness import is_back
 from liqod.kubelet.common.views import HomePod, Namespace, Node
 from liqod.kubelet.lender.home_api import HomeApi
-from liqod.kubelet.namespaces.deletion_judge import FEW
+from liqod.kubelet.namespaces.deletion_judge import LossEvidence, why_kept
+from liqod.kubelet.namespaces.natting_table import is_of_other_cluster
 from liqod.kubelet.namespaces.offloading_status import OffloadingStatusController
 from liqod.kubelet.node.idle import Holder, Idle, comes_back, idle, is_whole
 from liqod.kubelet.ports import HomeCluster, HomeRecords, Lenders
@@ -384,7 +393,7 @@ class Kubelets(Controller[Key]):
         """Keep, restart or remove a running kubelet."""
         if record is not None and rests is None and same_kubelet(kubelet.record, record) and not kubelet.retired:
             return None
-        if record is None and key not in self._removed and await self._is_held(kubelet.record):
+        if record is None and key not in self._removed and await self._is_held(key, kubelet.record):
             return After(HELD_INTERVAL)
         if record is None or rests is not None or not same_node(kubelet.record, record):
             await self._retire(key, kubelet)
@@ -426,7 +435,7 @@ class Kubelets(Controller[Key]):
 
     async def _remove_orphan(self, key: Key, orphan: VirtualNode) -> After | None:
         if all(record.spec.node_name != orphan.spec.node_name for record in self._records.virtual_nodes.items()):
-            if key not in self._kubelets and key not in self._removed and await self._is_held(orphan):
+            if key not in self._kubelets and key not in self._removed and await self._is_held(key, orphan):
                 return After(HELD_INTERVAL)
             # After a failed removal its kubelet still runs and is used for the next attempt.
             if key in self._kubelets or await self._has_traces(key, orphan.spec):
@@ -435,8 +444,8 @@ class Kubelets(Controller[Key]):
         self.enqueue(Key("", orphan.spec.cluster_id))
         return After(0.0)  # for a record that has the key by now
 
-    async def _is_held(self, record: VirtualNode) -> bool:
-        """Return whether a virtual node must stay: many pods are on it, and its record is missing, not deleted.
+    async def _is_held(self, key: Key, record: VirtualNode) -> bool:
+        """Return whether a virtual node must stay whose record is missing, not deleted (``why_kept``).
 
         Removing it would delete all that it has at the lender. It goes on with a new record, which peering creates when
         the lender's offer is accepted; deleting that one, or the Node while none runs for it, removes it.
@@ -446,15 +455,36 @@ class Kubelets(Controller[Key]):
             await self._home.client.get(NODES, name, view=Node)
         except NotFound:
             return False
-        pods = (await self._home.client.list(PODS, view=HomePod, fields=f"spec.nodeName={name}")).items
-        if len(pods) <= FEW:
-            return False
-        self._log.warn(
-            "the VirtualNode of {node} is missing, and was not seen to be deleted: its {count} pods stay at the lender",
-            node=name,
-            count=len(pods),
-        )
-        return True
+        pods = await self._home.client.list(PODS, view=HomePod, fields=f"spec.nodeName={name}")
+        volumes = await self._volumes_at(record.spec.cluster_id)
+        why = why_kept(len(pods.items), volumes, self._evidence(key, record, pods.resource_version))
+        if why:
+            self._log.warn(
+                "the VirtualNode of {node} is missing, and was not seen to be deleted: nothing is deleted at the "
+                "lender ({detail})",
+                node=name,
+                detail=why,
+            )
+        return bool(why)
+
+    async def _volumes_at(self, lender: str) -> int:
+        """Return the number of volumes whose data is at a lender; 0 without storage."""
+        if self._shared.locations is None:
+            return 0
+        labels = label_selector({MANAGED_BY_LABEL: FIELD_MANAGER, REMOTE_CLUSTER_LABEL: lender})
+        return len((await self._home.client.list(PERSISTENTVOLUMES, view=Object, labels=labels)).items)
+
+    def _evidence(self, key: Key, record: VirtualNode, version: str) -> LossEvidence:
+        """Return what speaks for lost state of this cluster; ``version`` is that of a list of pods made just now.
+
+        Of a node whose kubelet runs, its gate knows it, and what somebody accepted.
+        """
+        kubelet = self._kubelets.get(key)
+        if kubelet is not None:
+            return kubelet.gate.evidence()
+        table = self._records.tables.get(Key("", record.spec.cluster_id))
+        went_back = self._home.client.seen.is_before(PODS, version)
+        return LossEvidence(int(went_back), is_of_other_cluster(table, self._home_uid.value))
 
     async def _retire(self, key: Key, kubelet: VirtualKubelet) -> None:
         await kubelet.retire()

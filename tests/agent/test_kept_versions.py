@@ -34,6 +34,14 @@ class KeptVersionsTests(SynchronousTestCase):
         self.kept().write(seen)
         self.assertEqual(self.kept().read().newest(PODS), 5)
 
+    def test_a_list_of_an_earlier_state(self) -> None:
+        """A list whose version is lower than one that was seen is of a restored state; other texts say nothing."""
+        seen = SeenVersions()
+        seen.note(PODS, 7)
+        for version, is_before in (("6", True), ("7", False), ("8", False), ("", False), ("0", False), ("x", False)):
+            self.assertEqual(seen.is_before(PODS, version), is_before)
+        self.assertFalse(seen.is_before(NAMESPACES, "6"))
+
     def test_what_cannot_be_read(self) -> None:
         """A file that is broken, or none, is as if nothing had been seen; without a directory nothing is kept."""
         (file,) = [self.directory / "resource-versions.json"]

@@ -8,9 +8,24 @@ from kubesandbox.cluster import SandboxCluster
 from kubesandbox.kinds.kinds import Key
 from twisted.internet.defer import Deferred, gatherResults
 
-from liqod.kube.resources import CONFIGMAPS, NAMESPACES, NATTINGTABLES, PODS, SHADOWPODS, VIRTUALNODES
+from liqod.kube.resources import (
+    CONFIGMAPS,
+    NAMESPACES,
+    NATTINGTABLES,
+    NODES,
+    PERSISTENTVOLUMES,
+    PODS,
+    SHADOWPODS,
+    VIRTUALNODES,
+)
 from liqod.kubelet import service
-from liqod.model.names import CONFIRM_ANNOTATION, tenant_namespace
+from liqod.model.names import (
+    CONFIRM_ANNOTATION,
+    FIELD_MANAGER,
+    MANAGED_BY_LABEL,
+    REMOTE_CLUSTER_LABEL,
+    tenant_namespace,
+)
 from tests.kubelet import cases
 from tests.kubelet.cases import condition
 from tests.kubelet.reflection import sandboxes
@@ -154,15 +169,50 @@ class RestoredHomeTests(sandboxes.Sandboxes):
         held = [one for one in (await self.record())["status"]["conditions"] if one["type"] == "DeletionsHeld"]
         self.assertEqual(held, [])
 
+    def forget_record(self) -> None:
+        """Remove the VirtualNode from the store of home, while no daemon runs."""
+        store = self.clusters["home"].store
+        for resource, stored in list(store):
+            if resource.plural == "virtualnodes":
+                store.remove(resource, Key(tenant_namespace(self.peer), stored.object["metadata"]["name"]))
+
+    async def test_a_record_that_went_back(self) -> None:
+        """Where versions went back a virtual node without a record stays, however few pods home shows on it."""
+        snapshot = await self.offload(5)
+        await self.stop()
+        self.seen = self.client.seen.as_dict()
+        self.clusters["home"].store.restore(snapshot)
+        self.forget_record()
+        await self.start()
+        await self.pause(3)
+        await self.are_there(6)
+
+    async def test_a_record_of_data(self) -> None:
+        """A virtual node without a record stays while a volume of this cluster has its data at the lender."""
+        await self.offload(2)
+        labels = {MANAGED_BY_LABEL: FIELD_MANAGER, REMOTE_CLUSTER_LABEL: str(self.peer)}
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/nothing"},
+            "persistentVolumeReclaimPolicy": "Retain",
+        }
+        await self.home.create(PERSISTENTVOLUMES, {"metadata": {"name": "data", "labels": labels}, "spec": spec})
+        await self.stop()
+        self.forget_record()
+        self.patch(service, "HELD_INTERVAL", 0.5)
+        await self.start()
+        await self.pause(3)
+        await self.are_there(3)
+        await self.home.delete(PERSISTENTVOLUMES, "data")
+        await self.gone(self.home, NODES, self.node)
+
     async def test_a_record_that_home_forgot(self) -> None:
         """A virtual node whose record is missing stays with its pods, and goes on with a new record."""
         await self.offload(FEWER)
         record = await self.record()
         await self.stop()
-        store = self.clusters["home"].store
-        for resource, stored in list(store):
-            if resource.plural == "virtualnodes":
-                store.remove(resource, Key(tenant_namespace(self.peer), stored.object["metadata"]["name"]))
+        self.forget_record()
         self.patch(service, "HELD_INTERVAL", 0.5)
         await self.start()
         await self.pause(3)

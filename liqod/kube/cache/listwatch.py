@@ -15,6 +15,7 @@ import attrs
 from liqod.flow.backoff import Backoff
 from liqod.kube.cache.store import Delta, Store, V
 from liqod.kube.cache.watch_decoder import Bookmark, Failure, Unreadable, WatchEvent
+from liqod.kube.connection.seen_versions import revision
 from liqod.kube.errors import Forbidden, Gone, Invalid, KubeError, NotFound, ServerError, Throttled, Undecodable
 from liqod.model.ids import Key
 
@@ -221,7 +222,7 @@ class ListWatch(Generic[V]):
 
     def _complete(self, resource_version: str, now: float) -> None:
         self.resource_version = resource_version
-        version = _number(resource_version)
+        version = revision(resource_version)
         if 0 < version < self.newest:
             self.went_back, self.newest = self.went_back + 1, 0
         self.newest = max(self.newest, version)
@@ -258,7 +259,7 @@ class ListWatch(Generic[V]):
         self._fruitful = True
         if metadata.resource_version:
             self.resource_version = metadata.resource_version
-            self.newest = max(self.newest, _number(metadata.resource_version))
+            self.newest = max(self.newest, revision(metadata.resource_version))
         if event.type != "DELETED":
             delta = self.store.put(event.object)
             return () if delta is None else (delta,)
@@ -294,11 +295,6 @@ class ListWatch(Generic[V]):
         if event.resource_version:
             self.resource_version = event.resource_version
         return self._removed(event.key) if event.type == "DELETED" else ()
-
-
-def _number(resource_version: str) -> int:
-    """Return a resource version as etcd's revision, which only a restored etcd ever lowers; 0 for other ones."""
-    return int(resource_version) if resource_version.isascii() and resource_version.isdecimal() else 0
 
 
 def is_warming(error: KubeError) -> bool:

@@ -24,6 +24,10 @@ class SeenVersions:
         """Return the newest version that was seen of a kind; 0 where none is known."""
         return self._newest.get(str(resource), 0)
 
+    def is_before(self, resource: Resource, version: str) -> bool:
+        """Return whether the version of a list of a kind is lower than one that was seen."""
+        return 0 < revision(version) < self.newest(resource)
+
     def note(self, resource: Resource, version: int, *, went_back: bool = False) -> None:
         """Note what an informer that stops has seen; ``went_back``: it has seen the lower state in force now."""
         if version > 0:
@@ -32,6 +36,11 @@ class SeenVersions:
     def as_dict(self) -> dict[str, int]:
         """Return what to keep for the next process."""
         return dict(self._newest)
+
+
+def revision(resource_version: str) -> int:
+    """Return a resource version as etcd's revision, which only a restored etcd ever lowers; 0 for other ones."""
+    return int(resource_version) if resource_version.isascii() and resource_version.isdecimal() else 0
 
 
 def _is_version(value: object) -> bool:

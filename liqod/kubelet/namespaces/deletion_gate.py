@@ -138,7 +138,7 @@ class DeletionGate:
     def _judge(self) -> None:
         self._since = None
         before = self.state.value
-        held = judge(self._missing, self._surges(), self._evidence())
+        held = judge(self._missing, self._surges(), self.evidence())
         if held is None:
             self._note_recent()
             self._open()
@@ -150,7 +150,8 @@ class DeletionGate:
             if before is None:
                 self._log.warn("nothing is deleted at {peer}: {detail}", peer=self._lender, detail=held.message)
 
-    def _evidence(self) -> LossEvidence:
+    def evidence(self) -> LossEvidence:
+        """Return what speaks for lost state of the home cluster, without what somebody accepted."""
         found = self._home_evidence().beyond(self._accepted)
         return evolve(found, went_back=max(found.went_back, 1)) if self._went_back_before else found
 

@@ -86,6 +86,18 @@ def judge(missing: Iterable[Item], surges: Mapping[str, Surge], evidence: LossEv
     return HeldDeletions(reason, f"missing at home: {counts}; {_CAUSES[reason]}", observation_of(reason, items))
 
 
+def why_kept(pods: int, volumes: int, evidence: LossEvidence) -> str:
+    """Return why a virtual node stays whose record is missing, and was not seen to be deleted; empty if it may go.
+
+    ``pods``: those on it; ``volumes``: those whose data is at its lender. Both go there when the node does.
+    """
+    if evidence.reason:
+        return _CAUSES[evidence.reason]
+    if pods > FEW:
+        return f"{pods} pods are on it"
+    return f"the lender has the data of {volumes} volumes" if volumes else ""
+
+
 def observation_of(reason: str, items: Iterable[Item]) -> str:
     """Return a name of a reason and a set of objects; it changes with each of them."""
     text = "\n".join((reason, *(f"{kind}/{key.namespace}/{key.name}" for kind, key in sorted(items))))

@@ -66,8 +66,7 @@ class NattingTable:
     @property
     def is_of_other_cluster(self) -> bool:
         """Whether another cluster wrote the record: it was copied from there."""
-        writer, uid = (self._seen() or _EMPTY).metadata.annotations.get(HOME_UID_ANNOTATION, ""), self._home_uid.value
-        return bool(writer and uid) and writer != uid
+        return is_of_other_cluster(self._seen(), self._home_uid.value)
 
     def status(self, local: str) -> MappingStatus | None:
         """Return the status of a mapping."""
@@ -170,3 +169,9 @@ def _summary(mappings: dict[str, MappingStatus], local: str, status: MappingStat
         if first.reason
         else f"{name}: {first.phase}",
     }
+
+
+def is_of_other_cluster(table: NamespaceNattingTable | None, home_uid: str) -> bool:
+    """Return whether a cluster wrote a natting table that is not the one with this UID; an empty UID is not known."""
+    writer = (table or _EMPTY).metadata.annotations.get(HOME_UID_ANNOTATION, "")
+    return bool(writer and home_uid) and writer != home_uid

@@ -16,6 +16,7 @@ from liqod.kubelet.namespaces.deletion_judge import (
     Surge,
     judge,
     observation_of,
+    why_kept,
 )
 from liqod.model.ids import Key
 
@@ -27,6 +28,24 @@ BOTH = LossEvidence(went_back=True, other_cluster=True)
 
 def items(count: int) -> list[Item]:
     return [("shadowpods", Key("shop", f"web-{number}")) for number in range(count)]
+
+
+class NodeTests(TestCase):
+    """A virtual node whose record is missing."""
+
+    def test_table(self) -> None:
+        """It stays where versions went back or the records are another cluster's, with many pods, and with volumes."""
+        for pods, volumes, evidence, part in (
+            (0, 0, SAME, ""),
+            (20, 0, SAME, ""),
+            (21, 0, SAME, "21 pods"),
+            (0, 1, SAME, "1 volumes"),
+            (0, 0, BACK, "was restored"),
+            (0, 0, OTHER, "another cluster"),
+        ):
+            why = why_kept(pods, volumes, evidence)
+            self.assertEqual(bool(why), bool(part))
+            self.assertIn(part, why)
 
 
 class JudgeTests(TestCase):
