@@ -129,16 +129,19 @@ class RemoteNamespace(MultiService):
         """Return the last state of a deleted pod that had terminated, until another pod has its name."""
         return self._ended.get(name)
 
+    def forget_ended(self, name: str) -> None:
+        """Drop the last state of a deleted pod: its home pod is gone as well."""
+        self._ended.pop(name, None)
+
     def _shadow_changed(self, key: Key, old: Shadow | None, new: Shadow | None) -> None:
         if new is None:
             self.mutations.forget(key.name)
-            self._ended.pop(key.name, None)
         self._notify(key.name)
 
     def _pod_changed(self, key: Key, old: RemotePod | None, new: RemotePod | None) -> None:
         self._ended.pop(key.name, None)
-        # Bounded by the ShadowPods: an entry is dropped with its ShadowPod.
-        is_removed = new is None and old is not None and self._shadows.get(key) is not None
+        # Bounded by the home pods: the step that follows drops the entry of one that is gone.
+        is_removed = self.synced and new is None
         if is_removed and old is not None and decoded(old.status).get("phase") in FINISHED:
             self._ended[key.name] = old
         self._notify(key.name)

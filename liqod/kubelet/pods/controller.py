@@ -291,6 +291,8 @@ class PodController(Controller[Key]):
         """Drop the record of a pod that is gone at home; for a remaining ShadowPod only its deletion is kept."""
         self._count_caught_up(self._tracked.pop(key))
         self._grace_ends.forget(key)
+        if remote is not None:
+            remote.forget_ended(key.name)
         if remote is None or remote.shadow(key.name) is None:
             return TrackedPod()
         left = self._tracked[key] = TrackedPod(shadow_deletion=tracked.shadow_deletion)

@@ -164,10 +164,11 @@ def decide(
             return step
         return _write_home(observed, home, remote, tally)
     if shadow is None:
-        return _create(observed, home, namespace)
+        return _write_end(observed, home, ended) or _create(observed, home, namespace)
     if home_uid(shadow.metadata) != home.metadata.uid:
         return _delete(shadow)
-    if remote is None and ended is not None and tally is not None and _has_ended(home, shadow, ended):
+    unseen = remote is None and shadow.status.phase not in FINISHED
+    if unseen and ended is not None and tally is not None and _has_ended(home, ended):
         return _write_home(observed, home, ended, tally)
     return _follow(observed, home, shadow, held)
 
@@ -351,9 +352,18 @@ def _note_end(shadow: Shadow, phase: str) -> Decision:
     return Patch({"metadata": note})
 
 
-def _has_ended(home: HomePod, shadow: Shadow, last: RemotePod) -> bool:
-    """Return whether a remote pod that is gone had terminated by itself, although the ShadowPod has no final phase."""
-    if shadow.status.phase in FINISHED or home_uid(last.metadata) not in ("", home.metadata.uid):
+def _write_end(observed: _Observed, home: HomePod, ended: RemotePod | None) -> Decision | None:
+    """Return the write of the end of a remote pod whose ShadowPod is gone; None unless it terminated by itself."""
+    last, tally = observed.remote or ended, observed.tally
+    if last is None or tally is None or home_uid(last.metadata) != home.metadata.uid:
+        return None
+    is_over = decoded(last.status).get("phase") in FINISHED and _has_ended(home, last)
+    return _write_home(observed, home, last, tally) if is_over else None
+
+
+def _has_ended(home: HomePod, last: RemotePod) -> bool:
+    """Return whether a remote pod that is in a final phase had terminated by itself, and is not to be re-created."""
+    if home_uid(last.metadata) not in ("", home.metadata.uid):
         return False
     ended_by_itself = decoded(last.status).get("phase") == "Succeeded" or not last.metadata.deleting
     return (

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.kubelet.common.views import HomePod, decoded
+from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.pods.decide import (
+    Create,
     DeleteHome,
     DeleteShadow,
     Keep,
@@ -17,8 +21,9 @@ from liqod.kubelet.pods.decide import (
     decide_refused,
 )
 from liqod.kubelet.pods.restarts import tally
+from liqod.model.ids import Key
 from tests.kubelet.pods.test_controller import Case
-from tests.kubelet.pods.test_decide import CONTEXT, DELETING, NOW, PENDING, RUNNING, ask, home, remote, shadow
+from tests.kubelet.pods.test_decide import CONTEXT, DELETING, NOW, PENDING, RUNNING, SPEC, ask, home, remote, shadow
 
 JOB = ["batch.kubernetes.io/job-tracking"]
 
@@ -85,6 +90,58 @@ class DecideTests(SynchronousTestCase):
                 self.assertIsInstance(after, Keep if there.metadata.deleting else DeleteShadow, what)
             else:
                 self.assertIsInstance(found, expected, what)
+
+    def test_its_shadow_pod_is_gone(self) -> None:
+        """A pod whose ShadowPod goes before its end is written has ended all the same, and is not run again; one that
+        was taken away is, as is one that is to run for ever.
+        """
+        job, held = {**SPEC, "restartPolicy": "Never"}, {**DELETING, "finalizers": JOB}
+        succeeded, failed = {"phase": "Succeeded"}, {"phase": "Failed", "reason": "Error"}
+        taken = remote(failed, deletionTimestamp=NOW)
+        earlier = remote(succeeded, annotations={"offloading.liqo.io/home-pod-uid": "u0"})
+        rows: list[tuple[dict[str, Any], dict[str, Any], Any, str | type]] = [
+            (job, {}, remote(succeeded), "Succeeded"),
+            (job, {}, remote(succeeded, deletionTimestamp=NOW), "Succeeded"),
+            (job, {}, remote(failed), "Failed"),
+            (job, {}, taken, Create),
+            (job, {}, earlier, Create),
+            (SPEC, {}, remote(succeeded), Create),
+            (job, held, remote(succeeded), "Succeeded"),
+            (job, DELETING, remote(succeeded), DeleteHome),
+        ]
+        for spec, meta, last, expected in rows:
+            body = {"metadata": {"name": "web", "namespace": "shop", "uid": "u1", **meta}, "spec": spec}
+            pod = msgspec.json.decode(msgspec.json.encode({**body, "status": RUNNING}), type=HomePod)
+            for runs, ended in ((None, last), (last, None)):
+                count = tally(None, RUNNING, "r1", decoded(last.status))
+                found = decide(pod, None, runs, context=CONTEXT, namespace="s", tally=count, now=NOW, ended=ended)
+                if isinstance(expected, str):
+                    assert isinstance(found, WriteStatus), found
+                    self.assertEqual(found.status["phase"], expected)
+                elif runs is None:
+                    self.assertIsInstance(found, expected)
+                else:
+                    self.assertIsInstance(found, Keep | WriteStatus)
+
+
+class RemoteTests(SynchronousTestCase):
+    """What a remote namespace remembers of a pod that had terminated."""
+
+    def test_whichever_goes_first(self) -> None:
+        """Its last state is there until it is forgotten, whether its ShadowPod or the pod itself goes first."""
+        for order in (("shadow", "pod"), ("pod", "shadow")):
+            there = RemoteNamespace(Clock(), cast(Any, None), "shop-home", CONTEXT)
+            for informer in (there._shadows, there._pods):
+                self.patch(type(informer), "synced", True)
+            key, last = Key("shop-home", "web"), remote({"phase": "Succeeded"})
+            for one in order:
+                if one == "pod":
+                    there._pod_changed(key, last, None)
+                else:
+                    there._shadow_changed(key, shadow(), None)
+            self.assertEqual(there.ended("web"), last)
+            there.forget_ended("web")
+            self.assertIsNone(there.ended("web"))
 
 
 class ControllerTests(Case):
