@@ -345,7 +345,7 @@ class VolumeProvisioner(Controller[Key]):
         remote = lender.namespaces.get(reference.namespace)
         if remote is None:
             return True
-        if lender.client is None or not self._may_delete(lender, volume, reclaimed):
+        if lender.client is None or not self._ask_gate(lender, volume, reclaimed):
             return False
         try:
             there = await lender.client.get(PERSISTENTVOLUMECLAIMS, reference.name, remote, view=Object)
@@ -361,8 +361,11 @@ class VolumeProvisioner(Controller[Key]):
             return False
         return True
 
-    def _may_delete(self, lender: LenderStorage, volume: Volume, reclaimed: _Reclaimed) -> bool:
-        """Return whether the data of a volume may be deleted: not while its claim is merely missing at home."""
+    def _ask_gate(self, lender: LenderStorage, volume: Volume, reclaimed: _Reclaimed) -> bool:
+        """Ask the lender's gate, and no other one any more; return whether the data of a volume may be deleted.
+
+        It may not while its claim is merely missing at home.
+        """
         kind, key, gate = PERSISTENTVOLUMES.plural, volume.metadata.key, lender.gate
         if reclaimed.unclaimed:
             gate.observe_deletion(kind, key)

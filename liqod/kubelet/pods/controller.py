@@ -184,8 +184,11 @@ class PodController(Controller[Key]):
     def _observe_deletion(self, key: Key, pod: HomePod) -> None:
         self._gate.observe_deletion(SHADOWPODS.plural, key, pod.metadata.uid)
 
-    def _may_delete(self, key: Key, home: HomePod | None, remote: RemoteNamespace | None, decision: Decision) -> bool:
-        """Return whether a decision may be carried out: not the deletion of what is merely missing at home."""
+    def _ask_gate(self, key: Key, home: HomePod | None, remote: RemoteNamespace | None, decision: Decision) -> bool:
+        """Ask the gate before the deletion of what is merely missing at home, and withdraw the question otherwise.
+
+        Return whether the decision may be carried out.
+        """
         shadow = remote.shadow(key.name) if remote is not None else None
         uid = home_uid(shadow.metadata) if shadow is not None else ""
         missing = isinstance(decision, DeleteShadow) and (home is None or uid not in ("", home.metadata.uid))
@@ -263,7 +266,7 @@ class PodController(Controller[Key]):
             self._count_if_caught_up(tracked)
             return _after(again)
         self._count_if_caught_up(tracked)
-        if not self._may_delete(key, home, remote, decision):
+        if not self._ask_gate(key, home, remote, decision):
             return _after(self._until_given_up(home))
         if isinstance(decision, Create | Patch | DeleteShadow) and not self._health.ok:
             tracked.postponed = True
