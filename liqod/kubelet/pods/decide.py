@@ -28,6 +28,7 @@ from liqod.kubelet.pods.status import (
     forge_status,
     is_ready,
     keep_times,
+    missing_status,
     not_offloaded_status,
     not_ready_status,
     refused_addresses,
@@ -275,7 +276,7 @@ def _follow(observed: _Observed, home: HomePod, shadow: Shadow, held: str | None
             reason, message = clean_reason(there.reason, "Refused"), clean_message(there.message)
             return _write(status, refused_status(status, reason, message, now), Report(reason, message))
         message = "the pod at the lender is gone; it is re-created there"
-        return _write(status, not_ready_status(status, "RemotePodMissing", message, now), None)
+        return _write(status, missing_status(status, "RemotePodMissing", message, now), None)
     if observed.tally is None:
         return Keep("the restarts of the remote pod are not counted yet")
     return _write_home(observed, home, remote, observed.tally)
@@ -388,7 +389,7 @@ def _returns(home: HomePod, remote: RemotePod) -> bool:
 def _ended(status: dict[str, Any], phase: str, reason: str, message: str, now: str) -> dict[str, Any]:
     reason = clean_reason(reason, "RemotePodTerminated")
     message = clean_message(message) or "the pod ended at the lender and is gone there"
-    return ended_status(not_ready_status(status, reason, message, now), phase, reason, message)
+    return ended_status(missing_status(status, reason, message, now), phase, reason, message)
 
 
 def _own(observed: _Observed, home: HomePod) -> _Observed:

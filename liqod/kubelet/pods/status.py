@@ -114,18 +114,23 @@ def _ephemeral(status: dict[str, Any], home: Mapping[str, Any], spec: Mapping[st
 
 
 def not_ready_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
-    """Return the home pod's status with the pod and all its containers not ready."""
+    """Return the home pod's status with the pod and all its containers not ready, for this reason."""
     status = dict(home)
-    conditions = [dict(condition) for condition in home.get("conditions") or []]
-    for condition in conditions:
-        if condition.get("type") in _READY and condition.get("status") == "True":
-            condition.update(status="False", reason=reason, message=message, lastTransitionTime=now)
+    conditions = [
+        _not_ready(condition, reason, message, now) if condition.get("type") in _READY else condition
+        for condition in home.get("conditions") or []
+    ]
     if conditions:
         status["conditions"] = conditions
     for kind in _CONTAINER_KINDS:
         if any(container.get("ready") for container in home.get(kind) or []):
             status[kind] = [{**container, "ready": False} for container in home[kind]]
     return status
+
+
+def _not_ready(condition: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
+    since = {"status": "False", "lastTransitionTime": now} if condition.get("status") == "True" else {}
+    return {**condition, **since, "reason": reason, "message": message}
 
 
 def keep_times(home: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,12 +145,17 @@ def keep_times(home: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, 
     return {**status, "conditions": conditions} if conditions else dict(status)
 
 
+def missing_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
+    """Return the status of a home pod that has none at the lender now: not ready, and nothing else is said of it."""
+    status = _without_words(not_ready_status(home, reason, message, now))
+    conditions = [one for one in status.pop("conditions", None) or [] if one.get("type") != OFFLOADED_CONDITION]
+    return {**status, "conditions": conditions} if conditions else status
+
+
 def refused_status(home: Mapping[str, Any], reason: str, message: str, now: str) -> dict[str, Any]:
     """Return the status of a home pod that cannot be offloaded: not ready, with the reason as a condition."""
-    status = not_ready_status(home, reason, message, now)
+    status = _without_words(not_ready_status(home, reason, message, now))
     status.setdefault("phase", "Pending")
-    for earlier in ("reason", "message"):
-        status.pop(earlier, None)
     new = {"type": OFFLOADED_CONDITION, "status": "False", "reason": reason, "message": message}
     status["conditions"] = _with_condition(status.get("conditions") or [], new, now)
     return status
@@ -173,6 +183,10 @@ def ended_status(home: Mapping[str, Any], phase: str, reason: str, message: str)
         if home.get(kind):
             status[kind] = [_ended(container, code, reason) for container in home[kind]]
     return status
+
+
+def _without_words(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in status.items() if key not in ("reason", "message")}
 
 
 def _ended(container: Mapping[str, Any], code: int, reason: str) -> dict[str, Any]:
@@ -306,11 +320,7 @@ def _conditions(
         forged.append(_without_generation(kept) | generations.of_condition(old, condition))
     for kind, old in before.items():
         if kind in _READY:
-            if old.get("status") == "True":
-                message = "the remote pod does not say that it is ready"
-                old = {**old, "status": "False", "reason": "RemotePodPending", "message": message}
-                old["lastTransitionTime"] = now
-            forged.append(old)
+            forged.append(_not_ready(old, "RemotePodPending", "the remote pod does not say that it is ready", now))
         elif kind not in _NODE_OWNED:
             forged.append(old)
     return forged
