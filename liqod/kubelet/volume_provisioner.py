@@ -119,6 +119,8 @@ class VolumeProvisioner(Controller[Key]):
         self.volumes: Informer[Volume] = informers.of(PERSISTENTVOLUMES, Volume, labels=labels)
         self._classes: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
         self._refusals: RefusedWrites[Key] = RefusedWrites()
+        # Real claims by the claim that they are behind.
+        self._behind: dict[Key, set[Key]] = {}
         self._reclaimed: dict[Key, _Reclaimed] = {}
         self._queue_at_lender: ExclusiveQueue[Key] = ExclusiveQueue()
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
@@ -166,11 +168,21 @@ class VolumeProvisioner(Controller[Key]):
         return found is not None and found.provisioner == PROVISIONER
 
     def _claim_changed(self, key: Key, old: Claim | None, new: Claim | None) -> Iterable[Key]:
-        shown = new or old
-        virtual = shown.metadata.annotations.get(forge.VIRTUAL_NAME, "") if shown is not None else ""
-        if shown is not None and virtual and key.namespace == self._settings.namespace:
-            return (Key(shown.metadata.annotations.get(forge.VIRTUAL_NAMESPACE, ""), virtual),)
+        if key.namespace == self._settings.namespace:
+            before, after = _before_it(old), _before_it(new)
+            if before is not None and before != after:
+                self._forget_behind(before, key)
+            if after is not None:
+                self._behind.setdefault(after, set()).add(key)
+            if (virtual := after or before) is not None:
+                return (virtual,)
         return (key,) if new is None or not new.spec.volume_name else ()
+
+    def _forget_behind(self, virtual: Key, real: Key) -> None:
+        behind = self._behind.get(virtual, set())
+        behind.discard(real)
+        if not behind:
+            self._behind.pop(virtual, None)
 
     def fair_by(self, key: Key) -> Hashable:
         """Return the lender that has the data of a volume; empty for claims, and for data of this cluster."""
@@ -201,8 +213,8 @@ class VolumeProvisioner(Controller[Key]):
 
     async def _claim(self, key: Key) -> After | None:
         claim = self._claims.get(key)
+        await self._delete_real_claims(key, claim)
         if claim is None:
-            await self._delete_real_claim(key)
             return None
         classes = {each.metadata.name: each for each in self._classes.items()}
         lenders = {
@@ -223,14 +235,18 @@ class VolumeProvisioner(Controller[Key]):
                 await self._unselect(claim)
         return None
 
-    async def _delete_real_claim(self, key: Key) -> None:
-        """Delete the real claim behind a claim that was deleted before it got a volume."""
-        behind = {forge.VIRTUAL_NAMESPACE: key.namespace, forge.VIRTUAL_NAME: key.name}
-        for real in self._claims.items():
-            meta = real.metadata
-            is_its = meta.namespace == self._settings.namespace and behind.items() <= meta.annotations.items()
-            if is_its and not meta.deleting and self.volumes.get(Key("", meta.name)) is None:
-                await self._client.delete(PERSISTENTVOLUMECLAIMS, meta.name, meta.namespace, uid=meta.uid)
+    async def _delete_real_claims(self, key: Key, claim: Claim | None) -> None:
+        """Delete real claims behind claims of this name that were deleted before they got a volume.
+
+        ``claim`` is the one that has the name now.
+        """
+        kept = "" if claim is None else forge.volume_name(claim)
+        for real in sorted(self._behind.get(key, ())):
+            found = self._claims.get(real)
+            if found is None or found.metadata.deleting or real.name == kept:
+                continue
+            if self.volumes.get(Key("", real.name)) is None:
+                await self._client.delete(PERSISTENTVOLUMECLAIMS, real.name, real.namespace, uid=found.metadata.uid)
 
     async def _make(self, body: Mapping[str, Any]) -> None:
         try:
@@ -381,6 +397,13 @@ class VolumeProvisioner(Controller[Key]):
         self._recorder.record_event(
             reference_to("v1", "PersistentVolumeClaim", claim.metadata), "Warning", reason, message
         )
+
+
+def _before_it(real: Claim | None) -> Key | None:
+    """Return the claim that a real claim is behind; None for one that is behind none."""
+    notes = {} if real is None else real.metadata.annotations
+    name = notes.get(forge.VIRTUAL_NAME, "")
+    return Key(notes.get(forge.VIRTUAL_NAMESPACE, ""), name) if name else None
 
 
 def _is_deletable(volume: Volume) -> bool:

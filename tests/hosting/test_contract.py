@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import HostingSettings
+from liqod.config.schema import HostingSettings, Settings, StorageSettings
 from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.pod_contract import restrict
 from liqod.hosting.tenants.contract import Contract
@@ -240,6 +240,11 @@ class WithoutTests(SynchronousTestCase):
         self.assertEqual(made["ephemeral"]["volumeClaimTemplate"]["metadata"]["annotations"], {"note": "n"})
         with self.assertRaisesRegex(ValueError, "storage class fast"):
             pod({"volumes": [{"name": "v", **volume}]}, granted(storage_classes=["slow"]))
+        with self.assertRaisesRegex(ValueError, "storage class fast"):
+            pod(
+                {"volumes": [{"name": "v", **volume}]},
+                Contract.of(Settings(storage=StorageSettings(virtual_class="fast"))),
+            )
 
 
 class GrantedTests(SynchronousTestCase):

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import HostingSettings
+from liqod.config.schema import HostingSettings, Settings, StorageSettings
 from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespace_admission import namespace_policy
@@ -429,6 +429,18 @@ class ClaimContractTests(SynchronousTestCase):
                 contract=granted(storage_classes=["fast"]),
             )
             self.assertEqual(not reported, fine)
+
+    def test_the_class_of_this_cluster_itself(self) -> None:
+        """The class whose volumes are made by claims that no tenant's quota counts, also where no class is named."""
+        contract = Contract.of(Settings(storage=StorageSettings(virtual_class="follows")))
+        kind, labels = "persistentvolumeclaims", {REMOTE_CLUSTER_LABEL: "rome"}
+        for name, fine in (("fast", True), ("liqo", True), ("follows", False)):
+            new = claim(storageClassName=name)
+            self.assertEqual(not asked(BORROWERS[0], kind, new, contract=contract), fine, name)
+            new["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]
+            user = "system:kube-controller-manager"
+            made = Request(user, "CREATE", kind, new, namespace="shop-rome", namespace_labels=labels)
+            self.assertEqual(not refusals(policies(contract), made), fine, name)
 
     def test_claims_of_ephemeral_volumes(self) -> None:
         """Those that the controller makes for a tenant's pod are judged alike; no others of it, and not elsewhere."""

@@ -285,6 +285,8 @@ def _ephemeral(ephemeral: Any, contract: Contract, where: str) -> dict[str, Any]
         raise ValueError(f"{where}.spec.storageClassName is not a text")
     if name and classes and name not in classes:
         raise ValueError(f"{where} is of the storage class {_shown(name)}, which is not lent: one of {classes}")
+    if name and name == contract.own_storage_class:
+        raise ValueError(f"{where} is of the storage class {_shown(name)}, which is for the lender's own pods")
     made = dict(template)
     if metadata := mapping_in(template.get("metadata"), where):
         labels = mapping_in(metadata.get("labels"), f"{where}.metadata.labels")

@@ -36,18 +36,21 @@ PRIORITY_CLASS: Final = "liqod-tenant"
 class Contract:
     """What tenants may write: ``granted`` are the settings, ``load_balancer_classes`` those that are offered.
 
-    ``own_namespaces`` are those that the settings give to liqod.
+    ``own_namespaces`` are those that the settings give to liqod, ``own_storage_class`` the class whose volumes it
+    makes for this cluster's own pods, by claims in a namespace that no tenant's quota counts.
     """
 
     granted: HostingSettings = attrs.field(factory=HostingSettings)
     load_balancer_classes: tuple[str, ...] = ()
     own_namespaces: tuple[str, ...] = ()
+    own_storage_class: str = ""
 
     @classmethod
     def of(cls, settings: Settings) -> Contract:
         """Return the contract of a configuration."""
         own = (settings.kubernetes.namespace, settings.storage.namespace)
-        return cls(settings.hosting, tuple(settings.sharing.load_balancer_classes), own)
+        classes = tuple(settings.sharing.load_balancer_classes)
+        return cls(settings.hosting, classes, own, settings.storage.virtual_class)
 
     @property
     def makes_priority_class(self) -> bool:

@@ -419,6 +419,14 @@ def _claim_rules(contract: Contract) -> list[tuple[str, str]]:
                 f"a borrower's claim may be of the classes {', '.join(classes)} here ([hosting] storage-classes)",
             )
         )
+    if own := contract.own_storage_class:
+        rules.append(
+            (
+                f"!has(object.spec.storageClassName) || object.spec.storageClassName != {json.dumps(own)}",
+                f"a borrower's claim may not be of the class {own}: it is for this cluster's own pods ([storage] "
+                "virtual-class)",
+            )
+        )
     return rules
 
 

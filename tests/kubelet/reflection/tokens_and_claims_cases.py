@@ -387,6 +387,23 @@ class ClaimCase(KubeletSides):
         await self.gone(self.home, PERSISTENTVOLUMECLAIMS, real, "liqo-storage")
         await self.gone(self.home, PERSISTENTVOLUMES, name)
 
+    async def test_a_claim_at_home_that_was_replaced(self) -> None:
+        """What stood behind an earlier claim of that name, deleted and created again at once, is not left behind."""
+        await self.lends_storage()
+        claim = await self.claim("data", "some-node")
+        real = f"pvc-{claim['metadata']['uid']}"
+        behind = await self.eventually(lambda: self.home.get(PERSISTENTVOLUMECLAIMS, real, "liqo-storage"))
+        meta = behind["metadata"]
+        earlier = f"pvc-earlier-{self.space}"
+        body = {
+            "metadata": {"name": earlier, "labels": meta["labels"], "annotations": meta["annotations"]},
+            "spec": behind["spec"],
+        }
+        await self.home.create(PERSISTENTVOLUMECLAIMS, body, "liqo-storage")
+        await self.gone(self.home, PERSISTENTVOLUMECLAIMS, earlier, "liqo-storage")
+        kept = await self.home.get(PERSISTENTVOLUMECLAIMS, real, "liqo-storage")
+        self.assertEqual(kept["metadata"]["uid"], meta["uid"])
+
     async def test_no_room_on_a_node_at_home(self) -> None:
         """The scheduler chooses again when the real provisioner cannot serve a node; the next real claim follows."""
         await self.lends_storage()
