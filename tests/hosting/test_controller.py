@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 from twisted.internet.defer import Deferred, succeed
@@ -19,12 +19,12 @@ from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.hosting.views import Pod
 from liqod.kube.errors import AlreadyExists, NotFound, from_status
 from liqod.kube.resources import PODS, Resource
-from liqod.model.ids import Key
+from liqod.model.ids import ClusterID, Key
 from liqod.model.names import ORIGIN_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.objects.node import Node
 from liqod.model.objects.tenant_nodes import CONTROL_PLANE
-from liqod.model.records.views import ForeignCluster, ShadowPod, ShadowPodSpec
+from liqod.model.records.views import ForeignCluster, ShadowPod, ShadowPodSpec, ShadowPodStatus
 
 KEY = Key("shop", "web")
 REQUEST = 0.01
@@ -65,6 +65,12 @@ class Cache:
         for subscriber in list(self.subscribers):
             subscriber(key, old, new)
 
+    def remove(self, key: Key) -> None:
+        """Remove an object and notify the subscribers."""
+        old = self.held.pop(key)
+        for subscriber in list(self.subscribers):
+            subscriber(key, old, None)
+
 
 class Server:
     """Answers requests after a while: creates every pod, stores every status, and has no nodes."""
@@ -76,6 +82,14 @@ class Server:
         self.deleted: list[tuple[str, int | None]] = []
         self.patches = 0
         self.statuses: list[Any] = []
+        self.drops_whole = False
+        """Whether ``spec.resources`` of a pod is dropped, as before Kubernetes 1.34."""
+        self.failing = 0
+        """Deletions that will fail."""
+        self.pods: Cache | None = None
+        """Where a watch shows the pods that are created and deleted; None: nowhere."""
+        self.shadows: Cache | None = None
+        """Where a watch shows statuses; None: nowhere."""
         self.hidden: Pod | None = None
         """A pod that has the name although no watch shows it."""
 
@@ -85,12 +99,27 @@ class Server:
             raise cast(AlreadyExists, from_status(409, b'{"reason": "AlreadyExists", "message": "it is there"}'))
         self.created.append((body["metadata"]["name"], self.clock.seconds()))
         self.bodies.append(body)
-        return msgspec.convert({**body, "metadata": {**body["metadata"], "uid": "p1", "resourceVersion": "9"}}, Pod)
+        uid = f"p{len(self.bodies)}"
+        made = {**body, "metadata": {**body["metadata"], "uid": uid, "resourceVersion": "9"}}
+        if self.drops_whole:
+            made["spec"] = {name: value for name, value in body["spec"].items() if name != "resources"}
+        pod = msgspec.convert(made, Pod)
+        if self.pods is not None:
+            self.pods.put(pod)
+        return pod
 
     async def patch(self, resource: Resource, name: str, body: Any, namespace: str, **options: Any) -> ShadowPod:
         await deferLater(self.clock, REQUEST)
         self.patches += 1
         self.statuses.append(body.get("status"))
+        if self.shadows is not None:
+            held = self.shadows.get(Key(namespace, name))
+            metadata = msgspec.structs.replace(held.metadata, resource_version=str(self.patches + 1))
+            merged = {**msgspec.to_builtins(held.status), **body["status"]}
+            status = msgspec.convert({k: v for k, v in merged.items() if v is not None}, ShadowPodStatus)
+            new: ShadowPod = msgspec.structs.replace(held, metadata=metadata, status=status)
+            self.shadows.put(new)
+            return new
         meta = ObjectMeta(name=name, namespace=namespace, uid=body["metadata"]["uid"], resource_version="99")
         return ShadowPod(metadata=meta)
 
@@ -101,6 +130,11 @@ class Server:
 
     async def delete(self, resource: Resource, name: str, namespace: str, **options: Any) -> None:
         assert resource is PODS
+        if self.failing:
+            self.failing -= 1
+            raise from_status(500, b'{"message": "etcd is elsewhere"}')
+        if self.pods is not None:
+            self.pods.remove(Key(namespace, name))
         self.deleted.append((name, options["grace"]))
         self.hidden = None
 
@@ -117,9 +151,9 @@ class Events:
         self.reasons.append(reason)
 
 
-def shadow(key: Key = KEY, tenant: str = "borrower") -> ShadowPod:
+def shadow(key: Key = KEY, tenant: str = "borrower", **fields: Any) -> ShadowPod:
     """Return a ShadowPod as a watch shows it."""
-    spec = {"containers": [{"name": "main", "image": "web:1", "resources": {"requests": {"cpu": "1"}}}]}
+    spec = {"containers": [{"name": "main", "image": "web:1", "resources": {"requests": {"cpu": "1"}}}], **fields}
     meta = ObjectMeta(
         name=key.name, namespace=key.namespace, uid=f"u-{key}", resource_version="1", labels={ORIGIN_LABEL: tenant}
     )
@@ -179,6 +213,52 @@ class ControllerCases(SynchronousTestCase):
         while self.clock.seconds() < end:
             self.clock.advance(min(REQUEST / 4, end - self.clock.seconds()))
         self.clock.pump([0.0] * 4)
+
+
+class WholePodTests(ControllerCases):
+    """Requests and limits of a pod as a whole."""
+
+    WHOLE: Final[dict[str, Any]] = {"limits": {"cpu": "1"}}
+
+    def put(self) -> None:
+        self.server.pods, self.server.shadows = self.pods, self.shadows
+        self.shadows.put(shadow(resources=self.WHOLE, containers=[{"name": "main", "image": "web:1"}]))
+        self.start()
+
+    def test_an_api_server_that_drops_them(self) -> None:
+        """The pod would have no limit: it is deleted, and refused; not created again before some minutes."""
+        self.server.drops_whole = True
+        self.put()
+        self.pass_time(60.0)
+        self.assertEqual((len(self.server.created), self.server.deleted), (1, [("web", 1)]))
+        self.assertEqual(self.pods.held, {})
+        reported = self.server.statuses[-1]
+        self.assertEqual((reported["phase"], reported["reason"]), ("Pending", "InvalidPod"))
+        self.assertIn("spec.resources", reported["message"])
+        self.assertEqual(self.controller.capacity.used(ClusterID("borrower")).get("cpu", 0), 0)
+        # Others of the kind need not be created to know that.
+        self.shadows.put(shadow(Key("shop", "other"), resources=self.WHOLE))
+        self.pass_time(10.0)
+        self.assertEqual(len(self.server.created), 1)
+        self.assertEqual(self.server.statuses[-1]["reason"], "InvalidPod")
+
+    def test_a_deletion_that_fails(self) -> None:
+        """It is tried again until the pod is gone."""
+        self.server.drops_whole, self.server.failing = True, 3
+        self.put()
+        self.pass_time(60.0)
+        self.assertEqual((len(self.server.created), self.server.deleted), (1, [("web", 1)]))
+
+    def test_an_upgrade(self) -> None:
+        """Once the API server keeps them the pod runs; and others run everywhere."""
+        self.server.drops_whole = True
+        self.put()
+        self.pass_time(10.0)
+        self.server.drops_whole = False
+        self.shadows.put(shadow(Key("shop", "other")))
+        self.pass_time(600.0)
+        self.assertEqual(set(self.pods.held), {Key("shop", "web"), Key("shop", "other")})
+        self.assertEqual(self.server.deleted, [("web", 1)])
 
 
 class ControlPlaneTests(ControllerCases):

@@ -138,6 +138,8 @@ class ShadowPods(Controller[Key]):
         )
         self._refusals: RefusedWrites[Key] = RefusedWrites(Backoff(initial=1.0, cap=RETRY_ADMISSION))
         self._tracked: dict[Key, Tracked] = {}
+        # Until when the API server counts as one that drops what pods request as a whole: an upgrade ends that.
+        self._drops_until = 0.0
 
     def sources(self) -> Iterable[Source[Key]]:
         """ShadowPods, their pods, and freed capacity."""
@@ -166,7 +168,13 @@ class ShadowPods(Controller[Key]):
         """Take the next step for one name; returns when to reconcile it again."""
         shadow, pod = self._shadows.get(key), self._pods.get(key)
         tracked = self._track(key, shadow, pod)
-        step = decide(shadow, pod, result=tracked.result_of(shadow), deleted_uid=tracked.deleted_uid)
+        step = decide(
+            shadow,
+            pod,
+            result=tracked.result_of(shadow),
+            deleted_uid=tracked.deleted_uid,
+            unbounded_uid=tracked.unbounded_uid,
+        )
         if isinstance(step, Delete):
             if shadow is None and (wait := self._collected_in(tracked, step.uid)) > 0:
                 return After(wait)
@@ -229,6 +237,10 @@ class ShadowPods(Controller[Key]):
             self.capacity.recount(key)
             raise
         self._created(pod, tracked)
+        if rejections.is_dropped(body["spec"], pod):
+            tracked.unbounded_uid = pod.metadata.uid
+            self._drops_until = self.clock.seconds() + RETRY_ADMISSION
+            return After(0.0)
         tracked.followed = compared(shadow, pod)
         for reason, message in events:
             self._reports.record_event(shadow, reason, message)
@@ -249,6 +261,8 @@ class ShadowPods(Controller[Key]):
             is_named = self._name(body, shadow, tenant)
         except ValueError as error:
             return Refuse("InvalidPod", f"spec.pod cannot be run: {error}")
+        if self.clock.seconds() < self._drops_until and rejections.names_whole(body["spec"]):
+            return rejections.DROPPED
         events = self._isolation.label(body, shadow, age)
         if isinstance(events, After | Refuse):
             return events

@@ -104,6 +104,8 @@ class Tracked:
     """UID of the pod, and digest of the resources, for which a resize was refused and an event recorded."""
     deleted_uid: str = ""
     """UID of the ShadowPod of this name whose deletion was observed."""
+    unbounded_uid: str = ""
+    """UID of the pod whose resources as a whole the API server dropped (``rejections.is_dropped``)."""
     orphan: Orphan | None = None
 
     def result_of(self, shadow: ShadowPod | None) -> RecordResult | None:
@@ -118,12 +120,18 @@ class Tracked:
 
 
 def decide(
-    shadow: ShadowPod | None, pod: Pod | None, *, result: RecordResult | None = None, deleted_uid: str = ""
+    shadow: ShadowPod | None,
+    pod: Pod | None,
+    *,
+    result: RecordResult | None = None,
+    deleted_uid: str = "",
+    unbounded_uid: str = "",
 ) -> Step:
     """Return the next step.
 
     ``result`` is how the pod of this very ShadowPod was seen to finish, should the record not show it yet;
-    ``deleted_uid`` is the UID of the ShadowPod of this name whose deletion was observed.
+    ``deleted_uid`` is the UID of the ShadowPod of this name whose deletion was observed, ``unbounded_uid`` that of a
+    pod that must not run, for it has no limits.
     """
     if shadow is None or shadow.metadata.deleting:
         if pod is None or pod.metadata.deleting or not is_managed(pod):
@@ -147,6 +155,8 @@ def decide(
         owner = _owner(pod)
         gone = owner != "" and owner == deleted_uid
         return Nothing() if pod.metadata.deleting else Delete(pod.metadata.uid, owner, certain=gone)
+    if pod.metadata.uid == unbounded_uid:
+        return _terminate(shadow, pod, 1)
     return _own_pod(pod)
 
 
