@@ -1,4 +1,4 @@
-"""Keeps the default requests of each granted namespace as contract and offer say."""
+"""Keeps the default requests and the Pod Security level of each granted namespace as contract and offer say."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
-from liqod.hosting.tenants import bounds
+from liqod.hosting.tenants import bounds, grants
 from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import TenantOffers
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.resources import LIMITRANGES
+from liqod.kube.resources import LIMITRANGES, NAMESPACES
 from liqod.kube.writing.ensure import ensure
 from liqod.model.ids import Key
 from liqod.model.names import QUOTA_ANNOTATION, REMOTE_CLUSTER_LABEL
@@ -25,7 +25,7 @@ AGAIN: Final = 600.0
 
 
 class NamespaceBounds(Controller[Key]):
-    """Reconciles each granted namespace with its LimitRange; tenants take turns."""
+    """Reconciles each granted namespace with its LimitRange and its labels; tenants take turns."""
 
     name = "tenant-bounds"
     workers = 2
@@ -65,6 +65,11 @@ class NamespaceBounds(Controller[Key]):
         if found is None or found.metadata.deleting or not (tenant := tenant_of(found)):
             return None
         await self.apply(tenant, key.name)
+        # A namespace from before ``[hosting] pod-security`` was changed has the labels of then.
+        labels = grants.security_labels(self._contracts.of(tenant).granted.pod_security)
+        if not labels.items() <= found.metadata.labels.items():
+            patch = {"metadata": {"uid": found.metadata.uid, "labels": labels}}
+            await self._client.patch(NAMESPACES, key.name, patch, view=None)
         return After(AGAIN)
 
     async def apply(self, tenant: str, namespace: str) -> None:
