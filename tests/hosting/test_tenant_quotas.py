@@ -24,7 +24,7 @@ from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import ServerError
-from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, RESOURCEQUOTAS
+from liqod.kube.resources import CONFIGMAPS, FOREIGNCLUSTERS, NAMESPACES, RESOURCEQUOTAS
 from liqod.model.names import ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.records.views import ForeignCluster
@@ -244,3 +244,57 @@ class TenantQuotaTests(TestCase):
         await self.uses(TOTAL)
         await self.settle()
         self.assertEqual(self.greedy.most_at_once, TOTAL)
+
+    async def ends_slowly(self, name: str) -> None:
+        """Delete a namespace that has something with a finalizer, and wait until its quota is gone."""
+        body = {"metadata": {"name": "kept", "finalizers": ["example.com/kept"]}}
+        await self.admin.create(CONFIGMAPS, body, name)
+        await self.admin.delete(NAMESPACES, name)
+
+        async def unbounded() -> bool:
+            return not (await self.admin.list(RESOURCEQUOTAS, name)).items
+
+        await becomes(unbounded, "the quota of the namespace is gone", 20)
+
+    async def ends(self, name: str) -> None:
+        """Let such a namespace go."""
+        await self.admin.patch(CONFIGMAPS, "kept", {"metadata": {"finalizers": None}}, name)
+
+        async def gone() -> bool:
+            return name not in {one["metadata"]["name"] for one in (await self.admin.list(NAMESPACES)).items}
+
+        await becomes(gone, "the namespace is gone", 20)
+
+    async def test_a_namespace_that_ends_slowly(self) -> None:
+        """Its quota goes first: what was counted in it is no one else's before it is gone."""
+        names = await self.namespaces()
+        self.greedy.wants = set(names[:4])
+        await self.uses(TOTAL - 3)
+        self.assertGreater(self.greedy.used[names[0]], 0)
+        await self.ends_slowly(names[0])
+        self.greedy.wants = set(names[1:])
+        await self.uses(TOTAL)
+        await self.settle()
+        self.assertEqual(self.greedy.most_at_once, TOTAL)
+        await self.ends(names[0])
+        self.greedy.used.pop(names[0])
+        await self.uses(TOTAL)
+        await self.settle()
+        self.assertEqual(self.greedy.most_at_once, TOTAL)
+
+    async def test_a_start_while_a_namespace_ends(self) -> None:
+        """What is in a namespace without a quota nobody knows: it counts with the most that a namespace may have."""
+        names = await self.namespaces()
+        self.greedy.wants = {names[0]}
+
+        async def most() -> bool:
+            return self.greedy.used.get(names[0], 0) >= 8
+
+        await becomes(most, "a namespace has nearly its most", 20)
+        await self.quotas.stopService()
+        await self.ends_slowly(names[0])
+        await self.start()
+        self.greedy.wants = set(names[1:])
+        await self.uses(TOTAL - 10 + self.greedy.used[names[0]])
+        await self.settle()
+        self.assertLessEqual(self.greedy.most_at_once, TOTAL)

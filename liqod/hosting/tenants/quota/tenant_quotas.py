@@ -72,6 +72,8 @@ class TenantQuotas(Controller[str]):
         self._offers = offers
         self._contracts = contracts
         self._decided: dict[Key, _Share] = {}
+        # Quotas that are gone: the namespace controller deletes them before all else that is in a namespace.
+        self._last: dict[Key, ResourceQuota] = {}
         self._counts: dict[str, int] = {}
 
     def sources(self) -> Iterable[Source[str]]:
@@ -123,7 +125,7 @@ class TenantQuotas(Controller[str]):
         present = {name: self._quotas.get(_key(name)) for name in names}
         shares: dict[str, dict[str, Fraction]] = {name: {} for name in present if not self._is_closing(name)}
         for resource, limit in most.items():
-            held = {name: self._held(_key(name), quota, resource) for name, quota in present.items()}
+            held = {name: self._held(name, quota, resource, limit) for name, quota in present.items()}
             # What is in a namespace that is being deleted is there until it is gone; nothing is created in it.
             gone = sum(one.taken for name, one in held.items() if name not in shares)
             left = max(0, units(total.get(resource, limit * len(held))) - gone)
@@ -137,8 +139,15 @@ class TenantQuotas(Controller[str]):
             found[name] = self._decided[_key(name)] = _Share(hard)
         return found
 
-    def _held(self, key: Key, quota: ResourceQuota | None, resource: str) -> QuotaState:
-        held = QuotaState() if quota is None else quota.held(resource)
+    def _held(self, name: str, quota: ResourceQuota | None, resource: str, limit: Fraction) -> QuotaState:
+        key = _key(name)
+        if (known := quota or self._last.get(key)) is not None:
+            held = known.held(resource)
+        elif self._is_closing(name):
+            # Nobody knows what is in it: a daemon that starts has not seen its quota.
+            held = QuotaState(units(limit), units(limit))
+        else:
+            held = QuotaState()
         share = self._decided.get(key)
         found = None if share is None else share.hard.get(resource)
         if found is None or (decided := units(found)) == held.spec:
@@ -209,12 +218,17 @@ class TenantQuotas(Controller[str]):
         if new is None:
             self._decided.pop(_key(key.name), None)
             self._quotas.forget(_key(key.name))
+            self._last.pop(_key(key.name), None)
         if old is None or new is None or len(tenants) > 1:
             yield from tenants - {""}
 
     def _quota_changed(self, key: Key, old: ResourceQuota | None, new: ResourceQuota | None) -> Iterable[str]:
-        if new is None:
+        if new is not None:
+            self._last.pop(key, None)
+        else:
             self._quotas.forget(key)
+            if old is not None and self._namespaces.get(Key("", key.namespace)) is not None:
+                self._last[key] = old
         tenant = next((one.metadata.labels.get(REMOTE_CLUSTER_LABEL, "") for one in (new, old) if one is not None), "")
         # Where the total is enough for all namespaces, what they use changes no share.
         if tenant and (new is None or old is None or old.spec != new.spec or not self._is_full(tenant, new)):
