@@ -53,6 +53,9 @@ SMALL: Final = 8192
 SHARE: Final = 20.0
 """How many times as long as a compilation took its tenant waits for the next one, which bounds its share of a core."""
 LONGEST_PAUSE: Final = 60.0
+EACH: Final = 0.02
+"""Seconds for each write that its tenant waits for the next compilation, of small records too: one change of a record
+may be a hundred labels and policies, and others need the API server as well."""
 
 
 @attrs.define(kw_only=True)
@@ -60,7 +63,8 @@ class _Namespace:
     """The pods and policies in one namespace, and what is known of home's; ``current`` None: nothing yet.
 
     ``record`` is the digest of the record that it is from, ``cause`` that of everything, ``wanted`` are the digests of
-    the policies by name. ``settled``: they are written, and pods may be created. ``lock`` is held by one step.
+    the policies by name. ``settled``: they are written, and pods may be created. ``lock`` is held by one step;
+    ``writes`` counts labels and policies that were written.
     """
 
     pods: set[Key] = attrs.Factory(set)
@@ -71,6 +75,7 @@ class _Namespace:
     cause: str = ""
     wanted: dict[str, str] = attrs.Factory(dict)
     settled: bool = False
+    writes: int = 0
 
 
 class NetworkPolicies(Controller[Key]):
@@ -216,6 +221,15 @@ class NetworkPolicies(Controller[Key]):
     # One namespace
 
     async def _bring(self, tenant: str, namespace: Object, known: _Namespace) -> After | None:
+        """Write what differs in a namespace; its tenant waits the longer for what comes next, the more that is."""
+        before = known.writes
+        try:
+            return await self._follow_record(tenant, namespace, known)
+        finally:
+            if made := known.writes - before:
+                self._pause(tenant, EACH * made)
+
+    async def _follow_record(self, tenant: str, namespace: Object, known: _Namespace) -> After | None:
         name, record = namespace.metadata.name, self._records.get(Key(namespace.metadata.name, NAME))
         egress = bounds.network_policy(tenant, name, self._contract, self._around(tenant))
         limits = Bounds(tenant=tenant, namespace=name, egress=egress, labels=self._contract.labels)
@@ -279,9 +293,13 @@ class NetworkPolicies(Controller[Key]):
             ended = self.clock.seconds()
         finally:
             self._thread.release()
-        self._due = {other: due for other, due in self._due.items() if due > ended}
-        self._due[tenant] = ended + min(LONGEST_PAUSE, SHARE * (ended - begun))
+        self._pause(tenant, SHARE * (ended - begun))
         return made
+
+    def _pause(self, tenant: str, seconds: float) -> None:
+        now = self.clock.seconds()
+        self._due = {other: due for other, due in self._due.items() if due > now}
+        self._due[tenant] = max(self._due.get(tenant, 0.0), now + min(LONGEST_PAUSE, seconds))
 
     async def _follow(self, known: _Namespace, made: Compiled) -> None:
         """Write labels and policies, in the order in which no pod is open further than before or after."""
@@ -303,6 +321,7 @@ class NetworkPolicies(Controller[Key]):
             if wanted == before:
                 continue
             patch = {"metadata": {"uid": pod.metadata.uid, "labels": {ISOLATED_LABEL: wanted or None}}}
+            known.writes += 1
             try:
                 written = await self._client.patch(PODS, key.name, patch, key.namespace, view=Pod)
             except (NotFound, Conflict):
@@ -316,6 +335,7 @@ class NetworkPolicies(Controller[Key]):
         names = {str(one["metadata"]["name"]) for one in wanted}
         for key in sorted(known.policies, key=lambda one: in_turn(one.name), reverse=True):
             if is_ours(key.name) and key.name not in names and self._policies.get(key) is not None:
+                known.writes += 1
                 await self._client.delete(NETWORKPOLICIES, key.name, key.namespace)
                 self._policies.forget(key)
 
@@ -327,6 +347,7 @@ class NetworkPolicies(Controller[Key]):
             return
         if present is not None and self._networks.is_awaited and not is_of_home(key.name):
             return  # it stays while the networks of this cluster are not known yet; one that is made is narrow
+        known.writes += 1
         if present is None:
             try:
                 made = await self._client.create(

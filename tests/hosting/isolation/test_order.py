@@ -266,6 +266,22 @@ class OrderTests(SynchronousTestCase):
         self.clock.pump([1.0] * int(LONGEST_PAUSE + 1))
         self.assertEqual(self.of("free"), "both")
 
+    def test_the_pace_of_small_records(self) -> None:
+        """One that changes all the time, and with it the labels of many pods, costs few writes; the last one counts."""
+        for number in range(98):
+            meta = {"name": f"p{number}", "namespace": SPACE, "uid": f"p{number}", "labels": {"app": "free"}}
+            self.pods.put(msgspec.convert({"metadata": meta, "status": {"phase": "Running"}}, Pod))
+        self.server.log.clear()
+        seconds = 30
+        for number in range(seconds * 4):
+            self.server.record = sent(**({"all": CLOSED} if number % 2 else {"web": TO_DATABASE}))
+            self.records.put(self.recorded())
+            self.clock.pump([0.05] * 5)
+        self.assertLess(len(self.server.log), 2 * seconds / controller.EACH)
+        self.assertGreater(len(self.server.log), 500)
+        self.clock.pump([1.0] * 10)
+        self.assertEqual((self.of("free"), self.of("web")), ("both", "both"))
+
     def test_a_former_tenant_is_forgotten(self) -> None:
         """Who is not here any more waits for nothing; nor does one whose wait is over."""
         self.patch(controller, "SMALL", 0)
