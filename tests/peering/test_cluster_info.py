@@ -63,9 +63,10 @@ class ClusterInfoTests(PairCase):
         await self.offered(alpha, beta, ["slow"], [])
 
 
-def storage_class(name: str, created: str = "", **annotations: str) -> StorageClass:
+def storage_class(name: str, created: str = "", *, policy: str = "Delete", **annotations: str) -> StorageClass:
     metadata = {"name": name, "creationTimestamp": created, "annotations": annotations}
-    return msgspec.convert({"metadata": metadata, "provisioner": "example.com/disk"}, StorageClass)
+    body = {"metadata": metadata, "provisioner": "example.com/disk", "reclaimPolicy": policy}
+    return msgspec.convert(body, StorageClass)
 
 
 class Classes:
@@ -133,6 +134,15 @@ class StorageClassTests(SynchronousTestCase):
         self.storage.put(storage_class("slow", "2026-02-01T00:00:00Z", **DEFAULT))
         self.storage.put(storage_class("bulk", "2026-04-01T00:00:00Z"))
         self.assertEqual(self.info.about().storage_classes, ("fast", "archive", "bulk", "slow"))
+
+    def test_classes_that_keep_volumes(self) -> None:
+        """Not even the default one is offered, unless it is granted by its name."""
+        classes = [storage_class("fast"), storage_class("kept", policy="Retain", **DEFAULT)]
+        for granted, offered in (((), ("fast",)), (("kept", "fast"), ("kept", "fast")), (("kept",), ("kept",))):
+            server = Unsteady(failures=0)
+            server.storage.put(*classes)
+            info = ClusterInfo(cast(Any, server), cast(Any, server), server.clock, Tasks(), granted=granted)
+            self.assertEqual(info.about().storage_classes, offered)
 
     def test_another_default_class_is_news(self) -> None:
         """When another class becomes the default one it is notified at once, and no change that the offer lacks is."""

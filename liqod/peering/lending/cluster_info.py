@@ -46,7 +46,7 @@ class OfferFacts:
 class ClusterInfo:
     """Watches the classes and the version, for which it asks until it is known; ``state`` notifies of changes.
 
-    ``granted`` are the storage classes that borrowers' claims may be of; empty: all.
+    ``granted`` are the storage classes that borrowers' claims may be of; empty: all that delete their volumes.
     """
 
     _log = Logger()
@@ -131,13 +131,16 @@ class ClusterInfo:
 
 
 def _storage_classes(classes: Iterable[StorageClass], granted: Collection[str]) -> tuple[str, ...]:
-    """Return the names of the granted storage classes of this cluster itself, the default one first."""
+    """Return the names of the granted storage classes of this cluster itself, the default one first.
+
+    One that keeps volumes is granted by its name only: they stay after their claims, and no quota counts them.
+    """
     offered = [
         each
         for each in classes
         if each.provisioner != PROVISIONER
         and not each.metadata.deleting
-        and (not granted or each.metadata.name in granted)
+        and (each.metadata.name in granted if granted else each.reclaim_policy != "Retain")
     ]
     default = default_class(offered)
     ordered = sorted(offered, key=lambda each: (each is not default, each.metadata.name))
