@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.console.options import Options
 from liqod.cli.setup import check
 from liqod.config.schema import DaemonSettings, KubernetesSettings, Settings
-from liqod.kube.resources import LEASES, MUTATINGWEBHOOKS
+from liqod.kube.resources import LEASES, MUTATINGWEBHOOKS, STORAGECLASSES
 from tests.cli.cluster_case import ClusterCase
 from tests.packaging.test_up import fill_tokens
 
@@ -90,6 +90,26 @@ class CheckTests(ClusterCase):
         output = await self.liqodctl("check", "--kubeconfig", str(daemons), status=1)
         self.assertNotIn("kubeconfig, not the daemon's", output)
         self.assertEqual([line for line in output.splitlines() if "forbidden" in line or "LQ1005" in line], [])
+
+    async def test_what_one_borrower_can_get(self) -> None:
+        """check warns where nothing caps that, and of classes whose volumes stay; settings that say more are well."""
+        await self.liqodctl("install")
+        for name, policy in (("fast", "Delete"), ("kept", "Retain")):
+            body = {"metadata": {"name": name}, "provisioner": "example.com/disk", "reclaimPolicy": policy}
+            await self.client.create(STORAGECLASSES, body)
+        output = (await self.liqodctl("check", status=1)).replace("\n    ", " ")
+        self.assertIn("! nothing caps the cpu and memory of one borrower", output)
+        self.assertIn("! volumes of the storage class kept stay", output)
+        config = Path(self.mktemp()).absolute()
+        for text, warned in (
+            ('[sharing.limits]\ncpu = "4"\n[hosting]\nstorage-classes = ["kept"]\n', ["nothing caps the memory of"]),
+            ("[sharing]\npercentage = 0\n", []),
+        ):
+            config.write_text(text)
+            output = (await self.liqodctl("check", f"--config={config}", status=1)).replace("\n    ", " ")
+            found = [one for one in ("nothing caps the memory of", "nothing caps", "volumes of") if one in output]
+            self.assertEqual(found[:1], warned)
+            self.assertNotIn("volumes of", found)
 
     async def test_check_pre(self) -> None:
         """check --pre looks at ports that are to be had, and needs no definitions."""

@@ -38,13 +38,14 @@ from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
-from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES
+from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, STORAGECLASSES
 from liqod.model.diagnosis import examination
 from liqod.model.diagnosis.cluster import DAEMON, ClusterRecords, LeaderFacts
 from liqod.model.diagnosis.examination import Evidence
 from liqod.model.diagnosis.installation import ClockFacts
 from liqod.model.host_port import join_address
 from liqod.model.objects.meta import Object
+from liqod.model.objects.storage_class import StorageClass
 from liqod.model.records.facts import API_SERVER, values_of
 from liqod.model.records.offer_rules import SHOWN, granted_labels
 from liqod.webhook.configuration import NAME as WEBHOOK
@@ -145,7 +146,7 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
         yield finding
     for finding in await host_findings(session):
         yield finding
-    after: tuple[Part, ...] = (foreign_findings,) if pre else (_crds, _daemon, _ports, _webhook)
+    after: tuple[Part, ...] = (foreign_findings,) if pre else (_crds, _daemon, _ports, _webhook, _lending)
     for part in (_version, in_cluster_names, _rights, _clock, *after):
         try:
             async for finding in part(session):
@@ -293,6 +294,28 @@ async def _webhook(session: Session) -> AsyncIterator[Finding]:
             )
         else:
             yield good("Webhook", f"{url} accepts connections")
+
+
+async def _lending(session: Session) -> AsyncIterator[Finding]:
+    settings = session.settings
+    if not settings.sharing.percentage:
+        return
+    if missing := [name for name in ("cpu", "memory") if name not in settings.sharing.limits]:
+        yield warning(
+            "Lending",
+            f"nothing caps the {' and '.join(missing)} of one borrower: its offer grows with what it uses",
+            'set limits under [sharing], such as {cpu = "8", memory = "16Gi"}, or spec.sharing of each peer',
+        )
+    if settings.hosting.storage_classes:
+        return
+    classes = (await session.client.list(STORAGECLASSES, view=StorageClass)).items
+    if kept := sorted(one.metadata.name for one in classes if one.reclaim_policy == "Retain"):
+        yield warning(
+            "Lending",
+            f"volumes of the storage class {', '.join(kept)} stay after their claims, and no quota counts them",
+            "name the classes that are lent in storage-classes under [hosting]; a borrower that knows the name of "
+            "another one gets claims of it",
+        )
 
 
 async def _connect_error(reactor: Reactor, host: str, port: int) -> str:
