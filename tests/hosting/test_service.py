@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import msgspec
 from kubesandbox.cluster import SandboxCluster
 from kubesandbox.controllers.api_controllers import GarbageCollector
 from kubesandbox.nodes.node import SandboxNode
@@ -222,6 +223,25 @@ class HostingOnTheSandboxTests(isolation_cases.IsolationCase):
             await self.hosting.map_namespace(self.peer, "db-north", f"db-north-{self.peer}")
         self.assertEqual(caught.exception.reason, "NameReserved")
         await self.admin.delete(FOREIGNCLUSTERS, f"north-{self.peer}")
+
+    async def test_names_that_are_not_granted_any_more(self) -> None:
+        """When fewer names are allowed what was granted stays, for its namespace at home alone; nothing new is."""
+        with_names = self.settings()
+        granting = msgspec.structs.replace(with_names.hosting, namespace_names=["team-*"])
+        self.patch(self, "settings", lambda: msgspec.structs.replace(with_names, hosting=granting))
+        await self.hosting.stopService()
+        self.hosting, self.requests = await self.start_hosting()
+        await self.tenant()
+        name = f"team-{self.peer}-a"
+        self.assertEqual(await self.hosting.map_namespace(self.peer, "team", name), name)
+        self.patch(self, "settings", lambda: with_names)
+        await self.hosting.stopService()
+        self.hosting, self.requests = await self.start_hosting()
+        self.assertEqual(await self.hosting.map_namespace(self.peer, "team", name), name)
+        for local, remote in (("other", name), ("team", f"team-{self.peer}-b")):
+            with self.assertRaises(Refusal) as caught:
+                await self.hosting.map_namespace(self.peer, local, remote)
+            self.assertEqual(caught.exception.reason, "NameNotYours")
 
     async def test_debugged(self) -> None:
         """A container for debugging comes to the running pod, once; a pod that is made again does not get it again."""

@@ -20,7 +20,7 @@ from liqod.kube.resources import NAMESPACES, ROLEBINDINGS
 from liqod.kube.writing.ensure import ensure
 from liqod.model.ids import Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
-from liqod.model.objects.granted_namespace import granted_to, tenant_of
+from liqod.model.objects.granted_namespace import granted_to, home_name_of, tenant_of
 from liqod.model.objects.meta import Object
 from liqod.model.records.offer import Refusal
 
@@ -94,9 +94,11 @@ class Namespaces:
         Raises Refusal (InvalidName, NameReserved, NameNotYours, NamespaceTaken, NamespaceTerminating,
         TooManyNamespaces) and KubeError.
         """
-        # What was granted before a cluster with a longer ID was trusted stays.
-        peers = self._peers() if self.known_tenant(remote) != peer else ()
-        grants.check_name(peer, local, remote, self._names, own=self._own, peers=peers)
+        await self.informer.when_synced()
+        present = self.informer.get(Key("", remote))
+        # What was granted stays, whichever names are configured, and whichever clusters are trusted, since then.
+        if present is None or tenant_of(present) != peer or home_name_of(present) != local:
+            grants.check_name(peer, local, remote, self._names, own=self._own, peers=self._peers())
         await self._create(peer, local, remote)
         # Before the rights: nothing is written in a namespace without bounds.
         for bound in self._bounds:
