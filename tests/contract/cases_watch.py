@@ -35,6 +35,16 @@ class WatchCase(ContractCase):
         events = await self.watching(f"{self.space}/configmaps", resourceVersion=version)
         await self.saw(events, "a", "ADDED", "DELETED")
 
+    async def test_watch_of_the_future(self) -> None:
+        """A watch from a version that is not reached yet is no error: what has a lower version is left out of it."""
+        future = str(int(await self.version()) + 10**6)
+        events = await self.watching(
+            f"{self.space}/configmaps", resourceVersion=future, allowWatchBookmarks="true", timeoutSeconds=4
+        )
+        await self.config_map("a")
+        await self.eventually(lambda: events.ended, "the end of the watch")
+        self.assertEqual(events.events, [])
+
     async def test_without_version_present_objects_come_first(self) -> None:
         """A watch without a version begins with what is there."""
         await self.config_map("a")
@@ -76,6 +86,7 @@ class WatchCase(ContractCase):
             allowWatchBookmarks="true",
             timeoutSeconds=4,
         )
+        await self.config_map("a")
         await self.eventually(lambda: events.ended, "the end of the watch")
         bookmarks = [each["object"] for each in events.events if each["type"] == "BOOKMARK"]
         self.assertTrue(bookmarks)

@@ -42,7 +42,7 @@ _OF_KUBERNETES = """
     LoadBalancer MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NoSchedule NodeAffinity NodePort
     NodeShutdown NotFound NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers
     PodResizeInProgress PodResizePending PodScheduled PreferNoSchedule ReadOnlyMany ReadWriteMany ReadWriteOnce
-    ReadWriteOncePod RegistryUnavailable ReplicaSet ReplicationController RequestEntityTooLarge ResourceVersionTooLarge
+    ReadWriteOncePod RegistryUnavailable ReplicaSet ReplicationController RequestEntityTooLarge
     RuntimeDefault ScheduleAnyway SelfSubjectAccessReview SelfSubjectReview ServiceAccount ServiceCIDR
     ServiceUnavailable StatefulSet SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError
     WaitForFirstConsumer

@@ -1,8 +1,8 @@
 """List-and-watch state machine, without I/O or clock: takes events, updates the store, returns the next command.
 
 Lists are streamed (WatchList, KEP-3157) where the server supports it, else read in pages. After a broken watch it
-resumes from the last resource version; when that has expired (410), it lists again, and missed deletions are deltas
-of that list. Semantics: client-go ``tools/cache/reflector.go``.
+resumes from the last resource version; when that has expired (410), or when a watch brought nothing at all, it lists
+again, and missed deletions are deltas of that list. Semantics: client-go ``tools/cache/reflector.go``.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class ListWatch(Generic[V]):
         self._stream = stream
         self._initial = False
         self._fruitful = False
+        self._mute = False
         self._cut_short = 0
         self._incoming: dict[Key, V] = {}
         self._unread: set[Key] = set()
@@ -133,12 +134,14 @@ class ListWatch(Generic[V]):
     def connected(self, now: float) -> None:
         """Note that the server accepted the watch."""
         self._connected_at = self._last_activity = now
+        self._mute = True
         if not self._initial:
             self._live()
 
     def received(self, event: WatchEvent[V] | Bookmark | Failure | Unreadable, now: float) -> Iterable[Delta[V]]:
         """Apply an event; return the changes of the store."""
         self._last_activity = now
+        self._mute = False
         if isinstance(event, WatchEvent):
             return self._initial_change(event) if self._initial else self._change(event)
         if isinstance(event, Bookmark):
@@ -167,13 +170,14 @@ class ListWatch(Generic[V]):
             if lived < HEALTHY and not fruitful:
                 return self._wait()
             self._attempts = 0
+            if self._mute and now >= self.deadline:
+                # A server whose etcd was restored sends neither events nor bookmarks before it has reached the version
+                # again (apiserver ``storage/cacher/cache_watcher.go``); the list shows the lower one.
+                return self._list()
             return self._watch() if lived >= BRIEF else Wait(BRIEF - lived)
         if lived >= HEALTHY:
             self._attempts = 0
-        if _from_the_future(error):
-            # The list that follows has lower versions, which is the same event.
-            self.went_back, self.newest = self.went_back + 1, 0
-        if isinstance(error, Gone | Undecodable) or _from_the_future(error):
+        if isinstance(error, Gone | Undecodable):
             # From the same version, what cannot be decoded would come again.
             watched, self.resource_version = bool(self.resource_version), ""
             self._stale(f"everything is listed again: {error}", now)
@@ -300,8 +304,3 @@ class ListWatch(Generic[V]):
 def is_warming(error: KubeError) -> bool:
     """Return whether the server refuses because it initializes its watch cache of this kind (429, storage/cacher)."""
     return isinstance(error, Throttled) and "storage is (re)initializing" in error.message
-
-
-def _from_the_future(error: KubeError) -> bool:
-    """Return whether our resource version is newer than the server's: its etcd was restored from a backup."""
-    return isinstance(error, ServerError) and error.has_cause("ResourceVersionTooLarge")

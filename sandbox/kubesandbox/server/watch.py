@@ -34,7 +34,11 @@ class Sink(Protocol):
 
 @attrs.frozen
 class WatchOptions:
-    """``version`` None starts with the present objects; ``initial_end`` asks for the bookmark that ends those."""
+    """``version`` None starts with the present objects; ``initial_end`` asks for the bookmark that ends those.
+
+    Later events and bookmarks of ``version`` or lower are left out, also where the store has not reached it yet
+    (apiserver ``storage/cacher/cache_watcher.go``).
+    """
 
     namespace: str
     chooses: Chooser
@@ -81,6 +85,7 @@ class WatchStream:
         self._pending: deque[bytes] = deque()
         self._paused = False
         self._open = True
+        self._floor = store.version if options.version is None else options.version
         self._timers: list[IDelayedCall] = []
         self._unsubscribe: Callable[[], None] = lambda: None
 
@@ -146,11 +151,14 @@ class WatchStream:
                 yield _line(event[0], options.encode(self._kind, event[1]))
 
     def _changed(self, change: Change) -> None:
+        if change.version <= self._floor:
+            return
         if (event := event_of(change, self._options)) is not None:
             self._send(_line(event[0], self._options.encode(self._kind, event[1])))
 
     def _bookmark(self) -> None:
-        self._send(self._bookmark_line({}))
+        if self._store.version > self._floor:
+            self._send(self._bookmark_line({}))
         self._timers = [timer for timer in self._timers if timer.active()]
         self._timers.append(self._clock.callLater(BOOKMARK_SECONDS, self._bookmark))
 
