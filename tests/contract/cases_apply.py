@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.base import APPLY, MERGE, Body, ContractCase, pod_spec
+from tests.contract.base import APPLY, MERGE, THING, Body, ContractCase, pod_spec
 from tests.contract.cases_objects import deployment
 
 
@@ -154,6 +154,18 @@ class ApplyCase(ContractCase):
         answer = await self.call("PATCH", f"{path}/t/status", empty, kind=APPLY, fieldManager="one")
         self.assertEqual([each["type"] for each in answer["status"]["conditions"]], ["B"])
 
+    async def test_undeclared_fields(self) -> None:
+        """What the schema does not name cannot be applied, neither to the object nor to its status."""
+        path, group = await self.definition()
+        spec = self.thing(group, "t", {"size": 1, "unknown": 1})
+        error = await self.refused(500, "", "PATCH", f"{path}/t", spec, kind=APPLY, fieldManager="one")
+        self.assertIn(".spec.unknown: field not declared in schema", error.message)
+        open_field = self.thing(group, "t", {"size": 1, "open": {"any": 1}})
+        await self.call("PATCH", f"{path}/t", open_field, kind=APPLY, fieldManager="one")
+        status = self.thing(group, "t") | {"status": {"unknown": 1}}
+        error = await self.refused(500, "", "PATCH", f"{path}/t/status", status, kind=APPLY, fieldManager="one")
+        self.assertIn(".status.unknown: field not declared in schema", error.message)
+
 
 class CustomCase(ContractCase):
     """Kinds that a definition makes."""
@@ -225,6 +237,18 @@ class CustomCase(ContractCase):
         answer = await self.call("PATCH", f"{path}/t", change | {"status": {"phase": "Bad"}}, kind=MERGE)
         self.assertEqual((answer["spec"]["size"], answer["status"]), (5, {"phase": "Good"}))
         self.assertEqual(answer["metadata"]["generation"], 2)
+
+    async def test_defaults_and_pruning_of_a_status(self) -> None:
+        """A status gets its defaults too, and loses what the schema does not name."""
+        text = {"type": "string"}
+        status = {"type": "object", "properties": {"phase": text, "tone": text | {"default": "calm"}}}
+        path, group = await self.definition(schema=THING | {"properties": THING["properties"] | {"status": status}})
+        await self.call("POST", path, self.thing(group, "t", {"size": 1}))
+        change = {"status": {"phase": "Good", "unknown": 1}}
+        patched = await self.call("PATCH", f"{path}/t/status", change, kind=MERGE)
+        self.assertEqual(patched["status"], {"phase": "Good", "tone": "calm"})
+        replaced = await self.call("PUT", f"{path}/t/status", patched | {"status": {"other": 1}})
+        self.assertEqual(replaced["status"], {"tone": "calm"})
 
     async def test_replacement_needs_a_version(self) -> None:
         """Custom objects are not replaced without a version."""

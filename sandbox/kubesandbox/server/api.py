@@ -247,7 +247,7 @@ class Api:
     ) -> Stored:
         before = old.object
         prepared = bodies.prepared_to_update(kind, before, body, owner.subresource)
-        if not owner.subresource:
+        if not owner.subresource or kind.custom:
             prepared = self._filled(kind, prepared)
         space = self._namespace_body(kind, key)
         shown = self.versioned(kind, before)
@@ -293,11 +293,14 @@ class Api:
         bodies.check_place(config["metadata"], key)
         shape = self.catalog.shape(kind)
         owner = ssa.Owner(caller.manager, "Apply", kind.api_version, subresource)
-        config = self._limited(kind, config, subresource)
         old = self.store.get(kind.resource, key)
+        if old is None and subresource:
+            raise statuses.not_found(kind.resource, key.name)
+        if undeclared := schema.unknown_fields(config, kind.schema) if kind.schema is not None else ():
+            what = "\n".join(f".{path}: field not declared in schema" for path in undeclared)
+            raise ApiStatus(500, "", f"failed to create typed patch object: {what}")
+        config = self._limited(kind, config, subresource)
         if old is None:
-            if subresource:
-                raise statuses.not_found(kind.resource, key.name)
             if config["metadata"].get("uid"):
                 raise statuses.conflict(kind.resource, key.name, bodies.no_uid(config["metadata"]["uid"]))
             return await self._created_by_apply(caller, kind, key, config, owner), True
