@@ -279,9 +279,9 @@ class AdmissionCase(ContractCase):
         self.assertEqual(asked["userInfo"]["username"], "admin")
         self.assertEqual((asked["object"]["kind"], asked["oldObject"]), ("ConfigMap", None))
 
-    async def test_refusal(self) -> None:
-        """A webhook that refuses is named with its words."""
-        await self.hook({"allowed": False, "status": {"message": "not today", "code": 403}}, kind="Validating")
+    async def refusal(self, status: Body) -> Any:
+        """Have a webhook refuse a config map with this status; return the refusal."""
+        await self.hook({"allowed": False, "status": status}, kind="Validating")
         body = {"metadata": {"generateName": "a-"}}
 
         async def refused() -> Any:
@@ -291,9 +291,19 @@ class AdmissionCase(ContractCase):
                 return error
             return None
 
-        error = await self.eventually(refused, "the refusal")
+        return await self.eventually(refused, "the refusal")
+
+    async def test_refusal(self) -> None:
+        """A webhook that refuses is named with its words."""
+        error = await self.refusal({"message": "not today", "code": 403})
         self.assertEqual(error.code, 403)
         self.assertEqual(error.message, 'admission webhook "hook.example.com" denied the request: not today')
+
+    async def test_refusal_without_a_code(self) -> None:
+        """A webhook that refuses without a code is one of 400, without a reason."""
+        error = await self.refusal({})
+        self.assertEqual((error.code, error.reason), (400, ""))
+        self.assertEqual(error.message, 'admission webhook "hook.example.com" denied the request without explanation')
 
     async def test_selectors_limit_a_webhook(self) -> None:
         """Objects that the selectors do not choose are not shown to a webhook."""

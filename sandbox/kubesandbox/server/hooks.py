@@ -147,5 +147,4 @@ def _refusal(hook: Hook, status: Mapping[str, Any]) -> ApiStatus:
         text += f": {reason}"
     else:
         text += " without explanation"
-    code = int(status.get("code") or 0)
-    return ApiStatus(code if code >= 400 else 403, reason or ("Forbidden" if code < 400 else ""), text)
+    return ApiStatus(max(int(status.get("code") or 0), 400), reason or "", text)
