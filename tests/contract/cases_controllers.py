@@ -64,6 +64,32 @@ class OwnerCase(ContractCase):
         await self.eventually(lambda: self.gone(f"{self.space}/configmaps/child"), "the child to go")
         await self.eventually(lambda: self.gone(f"{self.space}/configmaps/grandchild"), "the grandchild to go")
 
+    async def test_leases_go_with_their_owner(self) -> None:
+        """A lease is a dependent as any other object."""
+        owner = await self.config_map("owner")
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+        await self.call("POST", path, {"metadata": {"name": "child", "ownerReferences": [reference]}})
+        await self.call("DELETE", f"{self.space}/configmaps/owner", {"propagationPolicy": "Background"})
+        await self.eventually(lambda: self.gone(f"{path}/child"), "the lease to go")
+
+    async def test_owner_of_another_name_is_none(self) -> None:
+        """An owner is one by its UID, its kind, its name and its namespace; a dependent of anything else goes."""
+        owner = await self.config_map("owner")
+        other = self.unique("other")
+        self.leave(f"/api/v1/namespaces/{other}")
+        await self.call("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+        for place, wrong in (
+            (self.space, {"name": "another"}),
+            (self.space, {"kind": "Secret"}),
+            (f"/api/v1/namespaces/{other}", {}),
+        ):
+            body = {"metadata": {"name": "child", "ownerReferences": [reference | wrong]}}
+            await self.call("POST", f"{place}/configmaps", body)
+            await self.eventually(lambda at=place: self.gone(f"{at}/configmaps/child"), f"the child of {wrong}")
+        self.assertFalse(await self.gone(f"{self.space}/configmaps/owner"))
+
     async def test_second_owner_keeps_a_dependent(self) -> None:
         """Who has another owner stays, without the reference to the deleted one."""
         one, two = await self.config_map("one"), await self.config_map("two")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from kubesandbox.controllers.reconcile import Reconciler
@@ -156,6 +157,21 @@ def _accepted(body: Json, now: str) -> Json:
     return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": [*kept, *stored]}
 
 
+@attrs.frozen
+class Reference:
+    """A reference to an owner, which is in the dependent's namespace, or in none."""
+
+    uid: str
+    group: str
+    kind: str
+    name: str
+
+    @classmethod
+    def of(cls, body: Json) -> Reference:
+        """Read an entry of ``ownerReferences``."""
+        return cls(body["uid"], body["apiVersion"].rpartition("/")[0], body["kind"], body["name"])
+
+
 class GarbageCollector(Reconciler):
     """Deletes objects without remaining owners; handles foreground and orphan deletion of owners.
 
@@ -165,7 +181,8 @@ class GarbageCollector(Reconciler):
     def __init__(self, api: Api, clock: IReactorTime) -> None:
         super().__init__("generic-garbage-collector", api, clock)
         self._dependents: dict[str, set[tuple[GroupResource, Key]]] = {}
-        self._owners: dict[tuple[GroupResource, Key], tuple[str, ...]] = {}
+        self._owners: dict[tuple[GroupResource, Key], tuple[Reference, ...]] = {}
+        self._doubted: set[str] = set()
         self._alive: dict[str, tuple[GroupResource, Key]] = {}
         self._watched: set[GroupResource] = set()
 
@@ -177,7 +194,7 @@ class GarbageCollector(Reconciler):
     def _follow_all(self) -> None:
         for kind in self.api.catalog.kinds():
             resource = kind.resource
-            if resource in self._watched or "list" not in kind.verbs or kind.plural in ("events", "leases"):
+            if resource in self._watched or "list" not in kind.verbs or kind.plural == "events":
                 continue
             self._watched.add(resource)
 
@@ -203,49 +220,73 @@ class GarbageCollector(Reconciler):
         if change.old is None:
             self._alive[uid] = at
         references = metadata.get("ownerReferences")
-        owners = tuple(each["uid"] for each in references or ())
+        owners = tuple(Reference.of(each) for each in references or ())
         if owners != self._owners.get(at, ()):
             self._note(at, owners)
             for owner in owners:
-                if owner not in self._alive:
+                if not self._is_present(owner, change.key):
                     # The owner may be created a moment later: check again, like the absent-owner check of
                     # kube-controller-manager.
-                    self.touch_after(Key("", owner), 0.5)
+                    self._doubted.add(owner.uid)
+                    self.touch_after(Key("", owner.uid), 0.5)
         if metadata.get("deletionTimestamp") and metadata.get("finalizers"):
             self.touch(Key("", uid))
 
-    def _note(self, at: tuple[GroupResource, Key], owners: tuple[str, ...]) -> None:
+    def _is_present(self, owner: Reference, dependent: Key) -> bool:
+        """Return whether a dependent's owner exists under this UID, kind and name, where the dependent can have it.
+
+        Source: Kubernetes, pkg/controller/garbagecollector: graph_builder.go, isDangling in garbagecollector.go.
+        """
+        if owner.uid not in self._alive:
+            return False
+        resource, key = self._alive[owner.uid]
+        kind = self.api.catalog.stored(resource)
+        known = (resource.group, kind.kind if kind is not None else owner.kind, key.name)
+        return known == (owner.group, owner.kind, owner.name) and (
+            not dependent.namespace or key.namespace in ("", dependent.namespace)
+        )
+
+    def _note(self, at: tuple[GroupResource, Key], owners: tuple[Reference, ...]) -> None:
+        uids = {each.uid for each in owners}
         for owner in self._owners.pop(at, ()):
-            group = self._dependents.get(owner, set())
+            group = self._dependents.get(owner.uid, set())
             group.discard(at)
             if not group:
-                self._dependents.pop(owner, None)
-            if owner in self._alive and owner not in owners:
-                self.touch(Key("", owner))
+                self._dependents.pop(owner.uid, None)
+            if owner.uid in self._alive and owner.uid not in uids:
+                self.touch(Key("", owner.uid))
         if owners:
             self._owners[at] = owners
-        for owner in owners:
-            self._dependents.setdefault(owner, set()).add(at)
+        for uid in uids:
+            self._dependents.setdefault(uid, set()).add(at)
 
     async def reconcile(self, key: Key) -> float | None:
         uid = key.name
         at = self._alive.get(uid)
         owner = self.store.get(*at) if at is not None else None
-        if at is not None and owner is not None:
-            return await self._deleting(at, owner)
+        if owner is None or uid in self._doubted:
+            await self._collect(uid)
+            self._doubted.discard(uid)
+        return await self._deleting(at, owner) if at is not None and owner is not None else None
+
+    async def _collect(self, uid: str) -> None:
+        """Delete the dependents of an owner that is none, or take the reference from those that have another one."""
         for resource, dependent in sorted(self._dependents.get(uid, ())):
             stored = self.store.get(resource, dependent)
             kind = self.api.catalog.stored(resource)
             if stored is None or kind is None:
                 continue
-            remaining = [each for each in self._owners.get((resource, dependent), ()) if each in self._alive]
-            if remaining:
+            present = {
+                each.uid for each in self._owners.get((resource, dependent), ()) if self._is_present(each, dependent)
+            }
+            if uid in present:
+                continue
+            if present:
                 await self.api.change(self.caller, kind, dependent, lambda body: _disowned(body, uid))
             elif not (metadata := stored.object["metadata"]).get("deletionTimestamp"):
                 # A terminating object is skipped: a second DELETE could shorten its grace period.
                 # Source: Kubernetes, pkg/controller/garbagecollector, attemptToDeleteItem.
                 await self.api.delete(self.caller, kind, dependent, DeleteOptions(uid=metadata["uid"]))
-        return None
 
     async def _deleting(self, at: tuple[GroupResource, Key], owner: Stored) -> float | None:
         metadata = owner.object["metadata"]
