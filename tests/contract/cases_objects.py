@@ -210,6 +210,16 @@ class ObjectCase(ContractCase):
         self.assertTrue(made["metadata"]["uid"])
         self.assertTrue(await self.gone(f"{self.space}/configmaps/a"))
 
+    async def test_deletion_that_is_only_tried(self) -> None:
+        """A deletion is a dry run by its body, or by its query where it has no body."""
+        await self.config_map("a")
+        path = f"{self.space}/configmaps/a"
+        await self.call("DELETE", path, {"dryRun": ["All"]})
+        await self.call("DELETE", path, dryRun="All")
+        self.assertFalse(await self.gone(path))
+        await self.call("DELETE", path, {"propagationPolicy": "Background"}, dryRun="All", propagationPolicy="Orphan")
+        self.assertTrue(await self.gone(path))
+
     async def test_secret_takes_string_data(self) -> None:
         """stringData ends in data, encoded, and does not come back."""
         body = {"metadata": {"name": "s"}, "stringData": {"k": "v"}}

@@ -221,6 +221,32 @@ class PodCase(ContractCase):
         await self.call("DELETE", f"{self.space}/pods/p")
         self.assertTrue(await self.gone(f"{self.space}/pods/p"))
 
+    async def test_pod_that_finished_while_it_went(self) -> None:
+        """A pod that is going stays until its kubelet deletes it without grace, also when it has finished."""
+        await self.pod("p", {"nodeName": "nowhere"})
+        await self.call("DELETE", f"{self.space}/pods/p")
+        await self.call("PATCH", f"{self.space}/pods/p/status", {"status": {"phase": "Succeeded"}}, kind=MERGE)
+        again = await self.call("DELETE", f"{self.space}/pods/p")
+        longer = await self.call("DELETE", f"{self.space}/pods/p", {"gracePeriodSeconds": 60})
+        for answer in (again, longer):
+            self.assertEqual(answer["metadata"]["deletionGracePeriodSeconds"], 30)
+        await self.call("DELETE", f"{self.space}/pods/p", {"gracePeriodSeconds": 0})
+        self.assertTrue(await self.gone(f"{self.space}/pods/p"))
+
+    async def test_negative_grace(self) -> None:
+        """A negative grace period is one second."""
+        await self.pod("p", {"nodeName": "nowhere"})
+        answer = await self.call("DELETE", f"{self.space}/pods/p", {"gracePeriodSeconds": -1})
+        self.assertEqual(answer["metadata"]["deletionGracePeriodSeconds"], 1)
+        await self.call("DELETE", f"{self.space}/pods/p", {"gracePeriodSeconds": 0})
+
+    async def test_eviction_that_is_only_tried(self) -> None:
+        """An eviction whose deletion is a dry run leaves the pod."""
+        await self.pod("p", {"schedulerName": "nobody"})
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "namespace": self.namespace}}
+        await self.call("POST", f"{self.space}/pods/p/eviction", body | {"deleteOptions": {"dryRun": ["All"]}})
+        self.assertFalse(await self.gone(f"{self.space}/pods/p"))
+
     async def test_eviction(self) -> None:
         """An eviction deletes the pod."""
         await self.pod("p", {"schedulerName": "nobody"})

@@ -27,6 +27,18 @@ class WatchCase(ContractCase):
         self.assertEqual(versions, sorted(set(versions)))
         self.assertEqual(events.events[-1]["object"]["data"], {"k": "2"})
 
+    async def test_end_of_the_last_finalizer(self) -> None:
+        """An object goes with its last finalizer in one event, and in the state that was stored."""
+        await self.config_map("a", finalizers=["example.com/hold"])
+        await self.call("DELETE", f"{self.space}/configmaps/a")
+        events = await self.watching(f"{self.space}/configmaps", resourceVersion=await self.version())
+        await self.call("PATCH", f"{self.space}/configmaps/a", {"metadata": {"finalizers": None}}, kind=MERGE)
+        await self.config_map("b")
+        await self.saw(events, "b", "ADDED")
+        self.assertEqual(events.of("a"), ["DELETED"])
+        last = next(each["object"] for each in events.events if each["type"] == "DELETED")
+        self.assertEqual(last["metadata"]["finalizers"], ["example.com/hold"])
+
     async def test_past_changes_are_replayed(self) -> None:
         """What happened after the version is sent first."""
         version = await self.version()

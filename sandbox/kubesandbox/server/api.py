@@ -276,10 +276,11 @@ class Api:
             prepared = prepared | {"metadata": prepared["metadata"] | {"generation": generation}}
         if caller.dry_run:
             return Stored(prepared, old.version)
-        stored = self.store.put(kind.resource, key, prepared)
-        if bodies.finally_gone(stored.object):
-            return self.store.remove(kind.resource, key) or stored
-        return stored
+        if bodies.finally_gone(prepared):
+            # One event, with what was stored (apiserver registry/generic/registry/store.go, deleteWithoutFinalizers).
+            self.store.remove(kind.resource, key)
+            return Stored(prepared, old.version)
+        return self.store.put(kind.resource, key, prepared)
 
     # -- apply -------------------------------------------------------------------------------------------------------
 
@@ -341,6 +342,7 @@ class Api:
 
     async def delete(self, caller: Caller, kind: Kind, key: Key, options: DeleteOptions) -> tuple[Stored, bool]:
         """Delete an object; return its last state, and whether it was removed already (else: finalizers or grace)."""
+        caller = attrs.evolve(caller, dry_run=options.dry_run)
         old = self.get(kind, *key)
         self._preconditions(kind, key, old.object, options)
         space = self._namespace_body(kind, key)
@@ -379,7 +381,20 @@ class Api:
     def _marked(self, kind: Kind, key: Key, old: Stored, options: DeleteOptions) -> tuple[Stored, bool]:
         body = old.object
         metadata = dict(body["metadata"])
-        grace = self._grace(kind, body, options)
+        earlier, left = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds", 0)
+        asked = None if options.grace is None else 1 if options.grace < 0 else options.grace
+        now = int(self.wall())
+        start = now
+        if earlier is None:
+            grace = self._grace(kind, body, asked)
+        elif not left:
+            grace = 0
+        elif asked is None or asked >= left:
+            # A deletion that is under way can only be shortened (apiserver registry/rest/delete.go, BeforeDelete).
+            return old, False
+        else:
+            start = bodies.seconds_of(earlier) - left
+            grace = min(asked, 1) if start + asked < now else asked
         finalizers = list(metadata.get("finalizers") or ())
         for policy, finalizer in (("Orphan", "orphan"), ("Foreground", "foregroundDeletion")):
             if options.propagation == policy and finalizer not in finalizers:
@@ -389,28 +404,25 @@ class Api:
         if not finalizers and not grace:
             gone = self.store.remove(kind.resource, key)
             return gone or old, True
-        deadline = bodies.timestamp(self.wall() + grace)
-        earlier = metadata.get("deletionTimestamp")
         if finalizers != list(metadata.get("finalizers") or ()):
             metadata["finalizers"] = finalizers
-        if earlier is None or grace < metadata.get("deletionGracePeriodSeconds", 0):
-            metadata["deletionTimestamp"] = deadline if earlier is None else min(earlier, deadline)
+        if earlier is None or grace < left:
+            metadata["deletionTimestamp"] = bodies.timestamp(max(start + grace, now))
             metadata["deletionGracePeriodSeconds"] = grace
-            if metadata.get("generation"):
-                metadata["generation"] += 1
+        if earlier is None and metadata.get("generation"):
+            metadata["generation"] += 1
         if metadata == body["metadata"]:
             return old, False
         return self.store.put(kind.resource, key, body | {"metadata": metadata}), False
 
-    def _grace(self, kind: Kind, body: Json, options: DeleteOptions) -> int:
+    def _grace(self, kind: Kind, body: Json, asked: int | None) -> int:
         if kind.resource != PODS:
             return 0
         spec, status = body.get("spec") or {}, body.get("status") or {}
         if not spec.get("nodeName") or status.get("phase") in _TERMINAL:
             return 0
-        if options.grace is not None:
-            return max(0, options.grace)
-        return int(spec.get("terminationGracePeriodSeconds", 30))
+        own = int(spec.get("terminationGracePeriodSeconds", 30))
+        return (1 if own < 0 else own) if asked is None else asked
 
     # -- shared steps ------------------------------------------------------------------------------------------------
 

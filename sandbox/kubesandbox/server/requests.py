@@ -28,6 +28,7 @@ class DeleteOptions:
     uid: str = ""
     resource_version: str = ""
     propagation: str = ""
+    dry_run: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
+
 from kubesandbox.auth import tokens
 from kubesandbox.auth.rbac import Access, Roles
 from kubesandbox.auth.tokens import User
@@ -55,22 +57,23 @@ async def bind(api: Api, caller: Caller, key: Key, body: Json) -> Json:
 async def evict(api: Api, caller: Caller, key: Key, body: Json) -> Json:
     """Evict a pod (``POST pods/NAME/eviction``); disruption budgets are not consulted."""
     kind = api.catalog.builtin(PODS)
-    await api.delete(caller, kind, key, delete_options(body.get("deleteOptions") or {}, {}))
+    options = delete_options(body.get("deleteOptions") or {}, {})
+    await api.delete(caller, kind, key, attrs.evolve(options, dry_run=options.dry_run or caller.dry_run))
     return success()
 
 
 def delete_options(body: Json, query: dict[str, str]) -> DeleteOptions:
-    """Read the options of a deletion from a request's body and query."""
+    """Read the options of a deletion from a request's body, or from its query where it has no body."""
+    given: Json = body or query
     preconditions = body.get("preconditions") or {}
-    grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
-    propagation = body.get("propagationPolicy") or query.get("propagationPolicy") or ""
-    if body.get("orphanDependents") and not propagation:
-        propagation = "Orphan"
+    grace = given.get("gracePeriodSeconds")
+    orphan = given.get("orphanDependents") in (True, "true", "1")
     return DeleteOptions(
         int(grace) if grace is not None else None,
         preconditions.get("uid") or "",
         preconditions.get("resourceVersion") or "",
-        propagation,
+        given.get("propagationPolicy") or ("Orphan" if orphan else ""),
+        dry_run=bool(given.get("dryRun")),
     )
 
 

@@ -88,6 +88,11 @@ def timestamp(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def seconds_of(time: str) -> int:
+    """Return a time as ``timestamp`` writes it in seconds since 1970."""
+    return int(datetime.datetime.fromisoformat(time).timestamp())
+
+
 def without_nulls(value: Any) -> Any:
     """Return a body without null fields, which typed kinds take as absent."""
     if isinstance(value, dict):
