@@ -430,6 +430,7 @@ class ListCase(ContractCase):
 
     async def test_pages(self) -> None:
         """A list in pages has all items, at the version of the first page, and says how many remain."""
+        await self.eventually(lambda: self.found(f"{self.space}/configmaps/kube-root-ca.crt"))
         for number in range(5):
             await self.config_map(f"n{number}")
         first = await self.call("GET", f"{self.space}/configmaps", limit=2)
