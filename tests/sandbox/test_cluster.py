@@ -9,7 +9,7 @@ from kubesandbox.kinds.kinds import NODES, PODS, GroupResource, Json, Key
 from kubesandbox.nodes.node import SandboxNode
 from kubesandbox.nodes.script import EXIT_CODE, RUN_SECONDS
 from kubesandbox.server import subresources
-from kubesandbox.server.requests import system_caller
+from kubesandbox.server.requests import DeleteOptions, system_caller
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -120,6 +120,45 @@ class NodeTests(ClusterCase):
 
 class PodTests(ClusterCase):
     """Pods that end."""
+
+    def test_resized_pod_takes_its_room(self) -> None:
+        """What a pod grows to is not there for the next one, and what it gives up is."""
+        self.pod("p", node="one", container={"resources": {"requests": {"cpu": "1"}}})
+        self.run_for(2)
+        kind = self.cluster.catalog.builtin(PODS)
+
+        def resize(cpu: str) -> None:
+            def resized(body: Json) -> Json:
+                containers = [each | {"resources": {"requests": {"cpu": cpu}}} for each in body["spec"]["containers"]]
+                return body | {"spec": body["spec"] | {"containers": containers}}
+
+            self.result(self.cluster.api.change(system_caller("test"), kind, Key("default", "p"), resized, "resize"))
+
+        resize("7")
+        self.pod("q", node="one", container={"resources": {"requests": {"cpu": "2"}}})
+        self.run_for(2)
+        self.assertNotIn("nodeName", self.found("q")["spec"])
+        resize("2")
+        self.run_for(2)
+        self.assertEqual(self.found("q")["spec"]["nodeName"], "one")
+
+    def due(self) -> list[int]:
+        """Return the minutes at which something is due between the fifth and the fifteenth."""
+        return sorted(int(call.getTime() / 60) for call in self.clock.getDelayedCalls() if 300 < call.getTime() < 900)
+
+    def test_lines_that_are_not_printed_any_more(self) -> None:
+        """What a pod was to print later is dropped with the pod, and with the cluster."""
+        for name, seconds in (("p", 490), ("q", 610)):
+            self.pod(name, container={"command": ["sh", "-c", f"sleep {seconds}; echo late; sleep 900"]})
+        self.run_for(2)
+        self.assertEqual(self.due(), [8, 10])
+        kind = self.cluster.catalog.builtin(PODS)
+        self.result(self.cluster.api.delete(system_caller("test"), kind, Key("default", "p"), DeleteOptions()))
+        self.run_for(2)
+        self.assertEqual(self.due(), [10])
+        self.cluster.stopService()
+        self.assertEqual(self.due(), [])
+        self.cluster.startService()
 
     def test_finished_pod(self) -> None:
         """A container that exits for good leaves its pod Succeeded or Failed, by its code."""

@@ -41,11 +41,12 @@ class Scheduler(Reconciler):
         before = change.old.object if change.old is not None else None
         after = None if change.gone else change.new.object
         was, now = _charged(before), _charged(after)
-        if before is not None and was and (was != now or after is None):
+        is_resized = before is not None and after is not None and before["spec"] is not after["spec"]
+        if before is not None and was and (was != now or is_resized):
             self._charge(was, before, -1)
-        if after is not None and now and was != now:
+        if after is not None and now and (was != now or is_resized):
             self._charge(now, after, 1)
-        if was and was != now:
+        if was and (was != now or is_resized):
             # Resources were freed: retry unschedulable pods.
             return list(self._waiting)
         if after is not None and _wants_scheduling(after):

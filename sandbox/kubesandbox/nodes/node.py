@@ -76,6 +76,7 @@ class Nodes(Reconciler):
 
     def stopService(self) -> None:
         super().stopService()
+        self.logs.stop()
         if self._heartbeat.running:
             self._heartbeat.stop()
 

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.web.server import Request
 
 from kubesandbox.kinds import statuses
@@ -42,6 +42,7 @@ class PodLogs:
         self._api = api
         self._clock = clock
         self._logs: dict[str, dict[str, _Log]] = {}
+        self._due: dict[str, list[IDelayedCall]] = {}
 
     def started(self, pod: Json, node: str, running: Running, now: float) -> None:
         """Start (or continue) the logs of a pod that starts now."""
@@ -55,7 +56,8 @@ class PodLogs:
                 if delay <= 0:
                     self.print(uid, name, text, now)
                 else:
-                    self._clock.callLater(delay, self.print, uid, name, text)
+                    due = self._clock.callLater(delay, self.print, uid, name, text)
+                    self._due.setdefault(uid, []).append(due)
 
     def print(self, uid: str, container: str, text: str, now: float | None = None) -> None:
         """Add a line to a container's log."""
@@ -69,11 +71,22 @@ class PodLogs:
 
     def ended(self, uid: str) -> None:
         """End the logs of a pod and the responses that follow them."""
+        self._cancel(uid)
         for log in self._logs.get(uid, {}).values():
             log.over = True
             readers, log.readers = log.readers, []
             for reader in readers:
                 reader.request.finish()
+
+    def stop(self) -> None:
+        """Print nothing any more of what containers were to print later."""
+        for uid in tuple(self._due):
+            self._cancel(uid)
+
+    def _cancel(self, uid: str) -> None:
+        for call in self._due.pop(uid, ()):
+            if call.active():
+                call.cancel()
 
     def forget(self, uid: str) -> None:
         """Drop the logs of a deleted pod."""
