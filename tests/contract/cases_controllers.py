@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.contract.base import MERGE, Body, ContractCase, pod_spec
 from tests.contract.cases_objects import deployment
 
@@ -87,7 +89,7 @@ class OwnerCase(ContractCase):
         ):
             body = {"metadata": {"name": "child", "ownerReferences": [reference | wrong]}}
             await self.call("POST", f"{place}/configmaps", body)
-            await self.eventually(lambda at=place: self.gone(f"{at}/configmaps/child"), f"the child of {wrong}")
+            await self.eventually(partial(self.gone, f"{place}/configmaps/child"), f"the child of {wrong} to go")
         self.assertFalse(await self.gone(f"{self.space}/configmaps/owner"))
 
     async def test_second_owner_keeps_a_dependent(self) -> None:
