@@ -223,6 +223,13 @@ class OrderTests(SynchronousTestCase):
         m.connected(330)
         self.assertEqual(m.ended(Unreachable("refused"), 399), Wait(1.2))
 
+    def test_a_kind_without_bookmarks(self) -> None:
+        """Its silence says nothing: it is not listed again and again on a quiet cluster."""
+        m = machine(stream=False)
+        m.listed({}, (), "11", 0)
+        m.connected(0)
+        self.assertEqual(m.ended(None, 70), Watch("11", False, 450))
+
     def test_a_server_that_went_back(self) -> None:
         """Lower versions than before mean that etcd was restored; 410 alone does not."""
         for version, back in (("12", False), ("20", False), ("9", True)):

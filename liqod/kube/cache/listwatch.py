@@ -1,8 +1,9 @@
 """List-and-watch state machine, without I/O or clock: takes events, updates the store, returns the next command.
 
 Lists are streamed (WatchList, KEP-3157) where the server supports it, else read in pages. After a broken watch it
-resumes from the last resource version; when that has expired (410), or when a watch brought nothing at all, it lists
-again, and missed deletions are deltas of that list. Semantics: client-go ``tools/cache/reflector.go``.
+resumes from the last resource version; when that has expired (410), or when a watch of a kind with bookmarks brought
+nothing at all, it lists again, and missed deletions are deltas of that list.
+Semantics: client-go ``tools/cache/reflector.go``.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class ListWatch(Generic[V]):
         self._initial = False
         self._fruitful = False
         self._mute = False
+        # Kinds that the API server does not keep in its watch cache, such as events, have no bookmarks.
+        self._has_bookmarks = False
         self._cut_short = 0
         self._incoming: dict[Key, V] = {}
         self._unread: set[Key] = set()
@@ -170,7 +173,7 @@ class ListWatch(Generic[V]):
             if lived < HEALTHY and not fruitful:
                 return self._wait()
             self._attempts = 0
-            if self._mute and now >= self.deadline:
+            if self._mute and self._has_bookmarks and now >= self.deadline:
                 # A server whose etcd was restored sends neither events nor bookmarks before it has reached the version
                 # again (apiserver ``storage/cacher/cache_watcher.go``); the list shows the lower one.
                 return self._list()
@@ -275,6 +278,7 @@ class ListWatch(Generic[V]):
         return () if delta is None else (delta._replace(watched=True),)
 
     def _bookmark(self, event: Bookmark, now: float) -> Iterable[Delta[V]]:
+        self._has_bookmarks = True
         if not self._initial:
             if event.resource_version:
                 self.resource_version = event.resource_version
