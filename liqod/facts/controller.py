@@ -61,7 +61,7 @@ class FactsController(Controller[Key]):
         """The type under which virtual nodes show their address; empty while nothing is known of the cluster yet."""
         self._seen: ObservedCluster | None = None
         self._seen_at = 0.0
-        self._ranges: Sequence[str] = ()
+        self._ranges: Sequence[str] | None = None
 
     def values(self, name: str) -> list[str]:
         """Return the values of a fact; none while it is not known."""
@@ -97,12 +97,12 @@ class FactsController(Controller[Key]):
         seen = self._seen
         if seen is None or now - self._seen_at >= REREAD:
             objects = await read_places(self._client)
-            if objects.get(CIDRS, {}) is None and not self._ranges:
+            if objects.get(CIDRS, {}) is None and self._ranges is None:
                 # A flag of the API server: it changes with a restart of that, and hardly ever then.
                 self._ranges = await read_service_ranges(self._client, self._settings.kubernetes.namespace)
             seen = self._seen = ObservedCluster(
                 objects=objects,
-                service_ranges=self._ranges,
+                service_ranges=self._ranges or (),
                 version=await self._client.version.ask(),
                 server=self._client.config.server,
                 server_names=await read_server_names(self._client),

@@ -48,14 +48,15 @@ async def read_places(client: Client) -> dict[ObjectSelector, Mapping[str, Any] 
     return found
 
 
-async def read_service_ranges(client: Client, namespace: str) -> Sequence[str]:
+async def read_service_ranges(client: Client, namespace: str) -> Sequence[str] | None:
     """Return the networks of Services, one for each IP version, that an API server without ServiceCIDRs names.
 
     It names the valid range where it refuses an address outside of it (Kubernetes before 1.33, --service-cluster-ip-
     range). Nothing is stored: it is asked by a dry run, for an address of the networks for documentation (RFC 5737, RFC
-    3849). Empty where it says something else, or may not be asked.
+    3849). Empty where it says something else; None where it may not be asked (now).
     """
-    found = []
+    found: list[str] = []
+    is_answered = True
     for address in OUTSIDE:
         body = {
             "metadata": {"name": "liqod-service-range"},
@@ -64,8 +65,10 @@ async def read_service_ranges(client: Client, namespace: str) -> Sequence[str]:
         try:
             await client.create(SERVICES, body, namespace, dry_run=True)
         except (Invalid, Forbidden, NotFound) as error:
-            found += VALID_RANGE.findall(str(error))
-    return found
+            ranges = VALID_RANGE.findall(str(error))
+            is_answered &= bool(ranges) or isinstance(error, Invalid)
+            found += ranges
+    return found if found or is_answered else None
 
 
 async def read_server_names(client: Client) -> Sequence[str] | None:

@@ -56,7 +56,8 @@ class BoundsTests(SynchronousTestCase):
         self.assertEqual(len(set(names)), len(names))
         for policy in policies:
             condition, *_ = policy["spec"]["matchConditions"]
-            self.assertIn("'system:serviceaccount:liqo:liqod'", condition["expression"])
+            account = "liqod-network" if "network-secrets" in policy["metadata"]["name"] else "liqod"
+            self.assertIn(f"'system:serviceaccount:liqo:{account}'", condition["expression"])
             self.assertEqual(policy["spec"]["failurePolicy"], "Fail")
 
     def test_tenants(self) -> None:

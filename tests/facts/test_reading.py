@@ -132,12 +132,12 @@ class NamesTests(SynchronousTestCase):
 class RangeTests(SynchronousTestCase):
     """One question for each IP version."""
 
-    def ranges(self, four: ApiError | None, six: ApiError | None) -> list[str]:
-        """Return what is understood of two answers."""
+    def ranges(self, four: ApiError | None, six: ApiError | None) -> list[str] | None:
+        """Return what is understood of two answers; None for nothing yet."""
         server: Any = Server({4: four, 6: six})
         found = self.successResultOf(Deferred.fromCoroutine(read_service_ranges(server, "liqo-system")))
         self.assertEqual(len(server.asked), 2)
-        return list(found)
+        return None if found is None else list(found)
 
     def test_answers(self) -> None:
         """The range that is named counts; any other answer says nothing."""
@@ -148,6 +148,7 @@ class RangeTests(SynchronousTestCase):
         worded = refusal(422, "failed to allocate an IP. The range of valid IPs is CIDR 10.96.0.0/12")
         self.assertEqual(self.ranges(worded, refusal(403, "forbidden")), ["10.96.0.0/12"])
         self.assertEqual(self.ranges(None, None), [])
+        self.assertIsNone(self.ranges(refusal(403, "forbidden"), refusal(403, "forbidden")))
 
     def test_an_api_server_that_fails(self) -> None:
         """It says nothing about the networks: what was known before stays."""
