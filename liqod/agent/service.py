@@ -283,7 +283,7 @@ class Agent(Service):
         refresh = self._refreshing(lambda: self.state.set(Routing(node.summary, node.converged)))
         try:
             ready = Deferred.fromCoroutine(self._announce(node))
-            ready.addErrback(lambda failure: failure.trap(CancelledError) and None)
+            ready.addErrback(lambda failure: failure.trap(CancelledError))
             try:
                 await ended.wait()
             finally:
@@ -335,7 +335,7 @@ class Agent(Service):
         )
         lease.startService()
         standby = Deferred.fromCoroutine(self._stand_by(lease))
-        standby.addErrback(lambda failure: failure.trap(CancelledError) and None)
+        standby.addErrback(lambda failure: failure.trap(CancelledError))
         try:
             await lease.when_leading()
             standby.cancel()

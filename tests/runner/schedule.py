@@ -27,7 +27,7 @@ AGAIN: Final = 4
 """Modules that are run once more when they failed: if more of them did, it is not chance."""
 SPARE: Final = 4
 """Steps that may run besides while the processors are idle, on real clusters or not."""
-IDLE: Final = 0.3
+IDLE: Final = 0.2
 """The share of a measured time that the processors were idle from which on they count as such."""
 FREE: Final = 0.3
 """The share of the memory that must be free for it: three real clusters take some gigabytes."""
