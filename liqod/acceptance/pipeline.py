@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 
 import attrs
 
-from liqod.acceptance.stages import AcceptanceRules, OfferCase, Stage, stages_of
+from liqod.acceptance.stages import ALL_STAGES, AcceptanceRules, OfferCase, Stage
 from liqod.acceptance.verdict import Accept, Defer, Refuse, Verdict
 from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
@@ -43,7 +43,7 @@ class Ruling:
 def judge(case: OfferCase, rules: AcceptanceRules, accepted: int, stages: Sequence[Stage] | None = None) -> Judgement:
     """Evaluate the stages in order until one returns a verdict; the last one always does."""
     trace: list[str] = []
-    for stage in stages_of(rules) if stages is None else stages:
+    for stage in ALL_STAGES if stages is None else stages:
         trace.append(stage.__name__)
         verdict = stage(case, rules, accepted)
         if verdict is not None:

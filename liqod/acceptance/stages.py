@@ -55,7 +55,7 @@ class AcceptanceRules:
     """The policy, the maximum of ``AutoAcceptMax``, and the requirements of new offers.
 
     ``quota``: how much all accepted offers may lend together; ``ceilings``: the highest prices; ``selector``: matched
-    with the offer's labels; ``windows``: when offers may be accepted; ``extra``: further stages, evaluated after these.
+    with the offer's labels; ``windows``: when offers may be accepted.
     They apply to new offers only: what is accepted stays accepted, and what the user decided is not evaluated.
     """
 
@@ -65,7 +65,6 @@ class AcceptanceRules:
     ceilings: Resources = attrs.field(factory=dict, kw_only=True)
     selector: tuple[LabelRequirement, ...] = attrs.field(default=(), kw_only=True)
     windows: tuple[Window, ...] = attrs.field(default=(), kw_only=True)
-    extra: tuple[Stage, ...] = attrs.field(default=(), kw_only=True)
 
 
 _NONE: Final = Fraction(0)
@@ -151,7 +150,7 @@ def within_quota(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verd
         if case.resources.get(name, _NONE) > 0 and total > most:
             would, may = (quantity.render(value, resource=name) for value in (total, most))
             return Refuse(
-                "QuotaExceeded",
+                "BorrowingQuotaExceeded",
                 f"{name} {would} would be offered to us in all, and acceptance.quota allows {may}; looked at again "
                 f"when there is room, or say 'liqodctl accept {case.peer}'",
             )
@@ -189,7 +188,5 @@ STAGES: Final[tuple[Stage, ...]] = (sound, offered, identified, wanted, asked, k
 DEMANDS: Final[tuple[Stage, ...]] = (matching, affordable, within_quota, in_hours)
 """The stages for what the settings require of a new offer."""
 
-
-def stages_of(rules: AcceptanceRules) -> tuple[Stage, ...]:
-    """Return all stages in order; the last one always returns a verdict."""
-    return (*STAGES, *DEMANDS, *rules.extra, by_policy)
+ALL_STAGES: Final[tuple[Stage, ...]] = (*STAGES, *DEMANDS, by_policy)
+"""All stages in order; the last one always returns a verdict."""

@@ -75,8 +75,7 @@ class Numbers:
         for features in self.features:
             for cluster in features.informers.of(FOREIGNCLUSTERS, ForeignCluster).items():
                 kubelets = features.kubelets.of_lender(ClusterID(cluster.metadata.name))
-                clients = [kubelet.access.client.value for kubelet in kubelets]
-                counts = sum((client.requests for client in clients if client is not None), Counter[tuple[str, str]]())
+                counts = sum((kubelet.access.requests for kubelet in kubelets), Counter[tuple[str, str]]())
                 yield from _requests(cluster.metadata.name, counts)
 
     def peers(self) -> Samples:

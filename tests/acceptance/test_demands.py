@@ -63,16 +63,6 @@ class DemandTests(SynchronousTestCase):
         self.assertEqual(self.said(attrs.evolve(CASE, now=inside), windows=windows)[0], Accept)
         self.assertEqual(self.said(attrs.evolve(CASE, now=outside), windows=windows), (Defer, "OutsideHours"))
 
-    def test_a_stage_of_ones_own(self) -> None:
-        """``extra`` is asked after these, before the policy."""
-
-        def never_on_fridays(case: OfferCase, rules: AcceptanceRules, accepted: int) -> Verdict | None:
-            return Refuse("Friday", "not today")
-
-        self.assertEqual(self.said(CASE, extra=(never_on_fridays,)), (Refuse, "Friday"))
-        trace = judge(CASE, attrs.evolve(ALL, extra=(never_on_fridays,)), 0).trace
-        self.assertEqual(trace[-2:], ("in_hours", "never_on_fridays"))
-
     def test_neither_the_user_nor_what_is_accepted_is_asked(self) -> None:
         """Demands are about new offers that nobody decided about."""
         demands = {"selector": label_selector.parse("region=us"), "quota": {"cpu": Fraction(0)}}

@@ -6,7 +6,10 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.status import whoami
@@ -16,7 +19,8 @@ from liqod.identity.pairing import read_token
 from liqod.identity.store import to_secret
 from liqod.kube.resources import SECRETS
 from liqod.model.ids import ClusterID
-from tests.cli.cluster_case import ClusterCase
+from liqod.model.records.rotation import IDENTITY_SECRET, ORDER, PROGRESS
+from tests.cli.cluster_case import REACTOR, ClusterCase
 
 
 class FileTests(SynchronousTestCase):
@@ -58,3 +62,19 @@ class KeyTests(ClusterCase):
             self.assertRegex(shown.replace("\n  ", " "), r"rome-id +words: - \(the certificate .*: no such file")
             refused = await self.liqodctl("token", "create", "--config", str(config), status=1)
             self.assertRegex(refused, r"LQ2008(.|\n)*no such file")
+
+    async def test_a_rotation_that_ends_without_a_new_key(self) -> None:
+        """Where somebody else cancels it, or the daemon has its key in files, the command fails and says why."""
+        await self.liqodctl("install")
+        key = generate(ClusterID("rome-id"), datetime.now(UTC))
+        metadata = {"name": IDENTITY_SECRET, "namespace": "liqo-system"}
+        await self.client.create(SECRETS, {"metadata": metadata, "data": to_secret(key)})
+        command = Deferred.fromCoroutine(self.liqodctl("rotate-key", "--timeout=30", "-o", "json", status=1))
+        annotations: dict[str, str] = {}
+        while ORDER not in annotations:
+            await deferLater(REACTOR, 0.02)
+            secret: dict[str, Any] = await self.client.get(SECRETS, IDENTITY_SECRET, "liqo-system")
+            annotations = secret["metadata"].get("annotations") or {}
+        ended = {"metadata": {"annotations": {ORDER: None, PROGRESS: "taken back: the key stays"}}}
+        await self.client.patch(SECRETS, IDENTITY_SECRET, ended, "liqo-system", view=None)
+        self.assertRegex(await command, r"LQ1007(.|\n)*not replaced: taken back: the key stays")

@@ -33,6 +33,8 @@ GIVERS = {
     "not_ready",
 }
 """What is called with a reason as its first argument."""
+CONDITIONS = {"_yes", "_no", "_unknown"}
+"""What makes a condition of its type, its reason and its message."""
 
 _OF_KUBERNETES = """
     AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterConfiguration ClusterFirst
@@ -77,6 +79,8 @@ def reasons(tree: ast.AST) -> Iterator[str]:
             given = [keyword.value for keyword in node.keywords if keyword.arg == "reason"]
             if name in GIVERS:
                 given += node.args[:1]
+            if name in CONDITIONS:
+                given += node.args[1:2]
             for one in given:
                 if isinstance(one, ast.Constant) and isinstance(one.value, str) and WORD.fullmatch(one.value):
                     yield one.value
@@ -121,9 +125,24 @@ class ReasonsTests(SynchronousTestCase):
         ]
         words = {word for row in rows for word in re.findall(r"`([A-Za-z]+)`", row)}
         self.assertEqual(words - _KNOWN, set())
-        self.assertEqual(_KNOWN - words, {"Accepted", "Dialing", "Lending", "Peered", "Unpeering"})
+        self.assertEqual(_KNOWN - words, {"Dialing", "Lending", "Peered", "Unpeering"})
+
+    def test_verdicts_on_offers(self) -> None:
+        """Each reason for which an offer is not accepted is shown in the metrics, and explained among the offers."""
+        text = (ROOT / "liqod" / "acceptance" / "stages.py").read_text()
+        calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and node.args]
+        given = {
+            call.args[0].value
+            for call in calls
+            if isinstance(call.func, ast.Name)
+            and call.func.id in ("Accept", "Defer", "Refuse")
+            and isinstance(call.args[0], ast.Constant)
+        }
+        self.assertIn("TooExpensive", given)
+        self.assertEqual(given - _KNOWN, set())
 
     def test_it_finds_reasons(self) -> None:
         """A reason is found as a text of its own, as a first argument and by its name."""
         text = 'x = "BrandNew"\nraise Refusal("Plain", "because")\nCondition(reason="Named", message="Not this one")'
-        self.assertEqual(sorted(reasons(ast.parse(text))), ["BrandNew", "Named", "Plain"])
+        text += '\n_yes("Type", "Second", "seen")'
+        self.assertEqual(sorted(reasons(ast.parse(text))), ["BrandNew", "Named", "Plain", "Second"])

@@ -117,6 +117,13 @@ def from_kube(error: KubeError, server: str) -> CliError:
             return CliError(
                 RIGHTS, error.message, "use the kubeconfig of a user with this right: --kubeconfig or $KUBECONFIG"
             )
+        case NotFound() if error.details.get("name"):
+            # Of a kind that is not served the Status names neither kind nor name (apimachinery).
+            return CliError(
+                NO_SUCH_OBJECT,
+                f"an object of this command is gone: {error.message}",
+                "it may have been deleted meanwhile; run the command again",
+            )
         case NotFound():
             return CliError(
                 NOT_INSTALLED,

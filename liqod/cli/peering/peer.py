@@ -79,7 +79,10 @@ def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
         mine = await own_cluster(session)
         if found.cluster_id == mine.cluster_id:
             raise CliError(
-                errors.PEER_UNREACHABLE, f"{address} is this cluster", "give the address of the other cluster"
+                errors.REFUSED,
+                f"{address} is this cluster",
+                "give the address of the other cluster",
+                errors.USAGE,
             )
         await _record(session, ClusterID(found.cluster_id), [address], {})
         spoken = words(found.fingerprint)

@@ -66,6 +66,7 @@ def rotate_key(options: Options, within: timedelta | None, at_once: bool, cancel
         order = (
             None if cancel else RotationOrder(0.0 if at_once else within.total_seconds() if within else None).render()
         )
+        before = await own_cluster(session)
         change = {"metadata": {"annotations": {ORDER: order, PROGRESS: None}}}
         await session.client.patch(SECRETS, IDENTITY_SECRET, change, namespace, view=None)
         if cancel:
@@ -85,6 +86,8 @@ def rotate_key(options: Options, within: timedelta | None, at_once: bool, cancel
         watched = until(session, SECRETS, Object, Key(namespace, IDENTITY_SECRET), settled)
         await session.within(timeout, watched, "the end of the rotation, which continues in the daemon")
         now = await own_cluster(session)
+        if now.fingerprint == before.fingerprint:
+            raise CliError(errors.REFUSED, f"the key was not replaced: {shown[0]}", "what the daemon says above")
         session.say(f"key    {now.fingerprint}")
         session.say(f"words  {now.words}")
         session.publish({"state": "done", "fingerprint": now.fingerprint, "words": now.words})

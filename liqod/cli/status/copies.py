@@ -41,7 +41,7 @@ def kind_named(name: str) -> Kind:
             return kind
     known = [kind.setting for kind in KINDS]
     raise CliError(
-        errors.REFUSED,
+        errors.NO_SUCH_OBJECT,
         f"{name} is no kind of which there are copies{did_you_mean(wanted, known)}",
         f"the kinds are {', '.join(known)}",
         errors.USAGE,

@@ -1,7 +1,7 @@
 """Applies the contract of tenants to a ShadowPod, before a pod is forged from it. Pure.
 
-Metadata and tolerations that are not granted are dropped: without them a pod runs all the same. Everything else that is
-not on the allow list is refused, with the path of the field.
+Annotations and tolerations that are not granted are dropped: without them a pod runs all the same. Everything else that
+is not on the allow list, labels among it, is refused, with the path of the field.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Meaning(enum.Enum):
     none, 401                      NO_ANSWER  ``lender.health`` probes it; again after some seconds
     409, 404 of the object         OUTDATED   read again, or the watch brings the present object
     403, 404 of the namespace      SETTLING   within ``SETTLING_TIME`` of a grant: soon again
-    403, 404, 400, 422 otherwise   REFUSED    with growing delays, soon where home changes it
+    403, 404, 400, 422 otherwise   REFUSED    with growing delays, at once where home changes it
     429, 5xx                       OVERLOADED the controller's back-off, not before ``Retry-After``
     410                            OUTDATED   of a write; of a watch: ``kube.cache.listwatch`` lists
     ============================== ========== =====================================================

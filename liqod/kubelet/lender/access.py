@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections import Counter
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -73,6 +74,8 @@ class LenderAccess(MultiService):
         """A client of the lender's API server; None before the first credential."""
         self.readiness: Latest[Readiness] = Latest(not_known(f"the secret {self._key} was not read yet"))
         """Whether there is a usable credential, and if not, why."""
+        self.requests: Counter[tuple[str, str]] = Counter()
+        """The requests of all clients, of the former ones too, as ``Client.requests`` counts them."""
         self.token_renewals: Latest[int] = Latest(0)
         """The number of tokens received from the lender."""
         self._token = ""
@@ -141,9 +144,12 @@ class LenderAccess(MultiService):
             return None
         relay = self._relays.relay_of(self._lender) if endpoint == "relay" else None
         if relay is not None:
-            return Client(over_relay(str(self._lender), relay), self._clock, allowance=Allowance())
-        config = from_grant(grant.api_url, grant.ca or None, lambda: self._token)
-        return Client(config, self._clock, allowance=Allowance())
+            config = over_relay(str(self._lender), relay)
+        else:
+            config = from_grant(grant.api_url, grant.ca or None, lambda: self._token)
+        client = Client(config, self._clock, allowance=Allowance())
+        client.requests = self.requests
+        return client
 
     def _replace(self, client: Client | None) -> None:
         old = self.client.value

@@ -97,6 +97,8 @@ class TrackedPod:
     """Until then that patch is not sent again; another one is."""
     retry_at: float = 0.0
     """Until then no ShadowPod is created: the lender refused it, the last one was just deleted, or a claim is taken."""
+    refused: str = ""
+    """The digest of the ShadowPod whose creation the lender refused; another, as home changed it, is tried at once."""
     claim_checks: int = 0
     """How often in a row a claim of it was taken at the lender."""
     shadow_deletion: Deletion | None = None
@@ -106,7 +108,7 @@ class TrackedPod:
         """Let the next write at the lender be tried at once: it accepted one, or this is another pod."""
         self.attempts = Attempts()
         self.retry_at = self.patch_at = 0.0
-        self.held = None
+        self.held, self.refused = None, ""
         self.unkept = self.claim_checks = 0
 
     def hold(self, patch: dict[str, Any], until: float) -> None:
@@ -184,12 +186,13 @@ class PodActions:
         """Create the ShadowPod, unless it would get a claim that is not the pod's."""
         name, tracked = home.metadata.name, pod.tracked
         left = tracked.retry_at - self._clock.seconds()
-        if left > 0:
+        if left > 0 and tracked.refused in ("", digest_in(body)):
             # Writing the refusal into the pod's status enqueued the pod; the back-off still applies.
             return left
         try:
             claims = await self._claims_there(remote, body)
         except (ApiError, Unreachable) as error:
+            tracked.refused = digest_in(body)
             return await self._not_created(pod, home, remote, error)
         if claims and (why := await self._taken(home, claims)):
             delay = CLAIM_RETRY.delay(tracked.claim_checks)
@@ -202,6 +205,7 @@ class PodActions:
         except AlreadyExists as conflict:
             return await self._find(pod, home, remote, conflict)
         except (ApiError, Unreachable) as error:
+            tracked.refused = digest_in(body)
             return await self._not_created(pod, home, remote, error)
         self._health.request_succeeded()
         tracked.reset_backoff()
@@ -302,7 +306,7 @@ class PodActions:
         tracked.shadow_deletion = Deletion(uid, now)
         shadow = remote.shadow(key.name)
         if pod.home is not None and shadow is not None and home_uid(shadow.metadata) == pod.home.metadata.uid:
-            tracked.retry_at = max(tracked.retry_at, now + AGAIN_AFTER)
+            tracked.retry_at, tracked.refused = max(tracked.retry_at, now + AGAIN_AFTER), ""
         try:
             # The UID: the ShadowPod of a namesake that was created meanwhile is not this one.
             await remote.client.delete(SHADOWPODS, key.name, remote.namespace, uid=uid)

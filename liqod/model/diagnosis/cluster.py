@@ -238,6 +238,7 @@ _UNDECIDED = (
     "DecisionPending",
     "NoRoom",
     "TooExpensive",
+    "BorrowingQuotaExceeded",
     "LabelsDoNotMatch",
     "OutsideHours",
     "InvalidOffer",

@@ -301,3 +301,15 @@ class CredentialTests(SynchronousTestCase):
         self.assertEqual(access.readiness.value.reason, "NoCommonWay")
         self.assertIn("over its relay only", access.readiness.value.message)
         self.assertIsNone(access.client.value)
+
+    def test_requests_of_former_clients_count(self) -> None:
+        """The count of requests to a lender never goes back: a counter of Prometheus that does has begun again."""
+        clock: Any = Clock()
+        access = LenderAccess(clock, cast(Any, None), ClusterID("milan"), setting="direct", relays=NoRelays())
+        key = Key(tenant_namespace(ClusterID("milan")), "liqo-credential")
+        for url in ("https://192.0.2.1:6443", "https://192.0.2.2:6443"):
+            access._changed(key, None, secret(api_url=url, token="t"))
+            client = access.client.value
+            assert client is not None
+            client.requests["list", "pods"] += 1
+        self.assertEqual(access.requests, {("list", "pods"): 2})

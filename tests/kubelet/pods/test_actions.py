@@ -33,6 +33,11 @@ from tests.clocks import HostClock
 WEB = Key("shop", "web")
 
 
+def forged(digest: str) -> dict[str, Any]:
+    """Return the body of a ShadowPod."""
+    return {"metadata": {"annotations": {FORGED_ANNOTATION: digest}}}
+
+
 class Deletions:
     """An API server that counts deletions, or does not answer."""
 
@@ -132,10 +137,10 @@ class AgainTests(SynchronousTestCase):
             seen = ObservedPod(WEB, home, there, TrackedPod())
             self.successResultOf(Deferred.fromCoroutine(actions.delete_shadow(seen, there, "s1")))
             if pause:
-                left = self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, {})))
+                left = self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, forged("a"))))
                 self.assertEqual((left, there.requests), (pause, ["delete"]))
                 clock.advance(pause)
-            self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, {})))
+            self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, forged("a"))))
             self.assertEqual(there.requests, ["delete", "create"])
 
 
@@ -324,7 +329,7 @@ class TakenNameTests(SynchronousTestCase):
             actions = PodActions(HostClock(), lender, context=unused, grants=lender, health=lender, recorder=events)
             home = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1"))
             created = Deferred.fromCoroutine(
-                actions.create(ObservedPod(WEB, home, lender, TrackedPod()), home, lender, {})
+                actions.create(ObservedPod(WEB, home, lender, TrackedPod()), home, lender, forged("a"))
             )
             if raised is not None:
                 self.failureResultOf(created, raised)
@@ -332,6 +337,29 @@ class TakenNameTests(SynchronousTestCase):
                 left = self.successResultOf(created)
                 self.assertTrue(left is not None and left > 0)
             self.assertEqual(lender.requests, requests, error)
+
+
+@attrs.define
+class Strict(Refusing):
+    """A remote namespace where no ShadowPod is created."""
+
+    async def create(self, resource: Any, body: Any, namespace: str, *, view: Any) -> Shadow:
+        self.requests.append(f"create {body['metadata']['annotations'][FORGED_ANNOTATION]}")
+        raise self.error
+
+
+class RefusedTests(SynchronousTestCase):
+    def test_a_change_at_home_is_tried_at_once(self) -> None:
+        """What the lender refused waits; what home made of it since does not."""
+        unused, lender = cast(Any, None), cast(Any, Strict(None, error=Invalid(422, "Invalid", "no")))
+        events: Any = Events()
+        actions = PodActions(HostClock(), lender, context=unused, grants=lender, health=lender, recorder=events)
+        home = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1"))
+        seen = ObservedPod(WEB, home, lender, TrackedPod())
+        for digest in ("a", "a", "b", "b"):
+            left = self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, lender, forged(digest))))
+            self.assertTrue(left is not None and left > 0)
+        self.assertEqual([one for one in lender.requests if one.startswith("create")], ["create a", "create b"])
 
 
 class TrackedPodTests(SynchronousTestCase):
