@@ -83,7 +83,8 @@ class QuotaTests(SynchronousTestCase):
         rulings = rule_all(offers, attrs.evolve(ALL, quota=quantity.parse_all({"cpu": "10"})))
         found = {str(peer): (ruling.phase, ruling.reason) for peer, ruling in rulings.items()}
         self.assertEqual(
-            found, {"a": ("Accepted", "Accepted"), "b": ("Refused", "QuotaExceeded"), "c": ("Accepted", "Accepted")}
+            found,
+            {"a": ("Accepted", "Accepted"), "b": ("Refused", "BorrowingQuotaExceeded"), "c": ("Accepted", "Accepted")},
         )
 
     @given(st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=8), st.integers(0, 40))

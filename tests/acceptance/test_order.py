@@ -93,4 +93,4 @@ class QuotaTests(SynchronousTestCase):
         verdict = judge(case, AcceptanceRules("AutoAcceptAll", quota={"cpu": Fraction(most)}), 0).verdict
         self.assertEqual(isinstance(verdict, Accept), offered == 0 or taken + offered <= most)
         if isinstance(verdict, Refuse):
-            self.assertEqual(verdict.reason, "QuotaExceeded")
+            self.assertEqual(verdict.reason, "BorrowingQuotaExceeded")
