@@ -310,7 +310,8 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(looked_at(), [])
         self.assertEqual(looked_at(publicKey="b", guests=["10.64.0.9"], mtu=1400), [])
         for field in ("local", "localSeen", "remote", "remoteSeen"):
-            self.assertEqual(looked_at(**{field: {"podCIDRs": ["10.65.0.0/16"]}}), [SPACE], field)
+            spec[field] = {"podCIDRs": ["10.65.0.0/16"]}
+            self.assertEqual(looked_at(), [SPACE], field)
             self.assertEqual(looked_at(), [], field)
         seen.clear()
         self.gone(self.surrounding.tunnels, Key("", "rome"))
