@@ -90,7 +90,8 @@ class Client:
     decoding (None is returned). ``impersonate`` is the user to act as (``Impersonate-User``). ``timeout`` in seconds
     applies to one request, from the moment it is sent.
     ``requests`` counts sent requests by verb and plural (with subresource). ``path_since`` is the clock's time at which
-    the network path recovered after its last interruption. ``allowance`` bounds the memory of informers' caches; with
+    the network path recovered after its last interruption. ``went_back`` counts how often informers saw versions that
+    were lower than before: the server's etcd was restored. ``allowance`` bounds the memory of informers' caches; with
     one (the server is a peer's) answers are bounded and checked too. ``seen``: the versions that informers have seen.
     ``version`` is requested when it is needed first, and when it is asked for again.
     """
@@ -115,6 +116,7 @@ class Client:
         self.timeout = timeout
         self.requests: Counter[tuple[str, str]] = Counter()
         self.path_since: Latest[float] = Latest(float("-inf"))
+        self.went_back: Latest[int] = Latest(0)
         self._connections = Connections(config, reactor)
         self._base = config.server.rstrip("/").encode("ascii")
         self._fixed = {

@@ -483,8 +483,9 @@ class Kubelets(Controller[Key]):
         if kubelet is not None:
             return kubelet.gate.evidence()
         table = self._records.tables.get(Key("", record.spec.cluster_id))
-        went_back = self._home.client.seen.is_before(PODS, version)
-        return LossEvidence(int(went_back), is_of_other_cluster(table, self._home_uid.value))
+        client = self._home.client
+        went_back = client.went_back.value or int(client.seen.is_before(PODS, version))
+        return LossEvidence(went_back, is_of_other_cluster(table, self._home_uid.value))
 
     async def _retire(self, key: Key, kubelet: VirtualKubelet) -> None:
         await kubelet.retire()

@@ -71,7 +71,7 @@ class ReturnController(Controller[str]):
         self._created: LearnedDates[str] = LearnedDates(clock)
         self.passed_over: dict[str, RefusedEviction] = {}
         """The pods whose eviction was refused or got no answer, by UID."""
-        self._running: set[str] = set()
+        self._known: set[str] = set()
         self._successors = Successors(settings.return_after + settings.return_interval)
 
     def sources(self) -> Iterable[Source[str]]:
@@ -120,7 +120,7 @@ class ReturnController(Controller[str]):
     async def _candidates(self) -> list[OffloadedPod]:
         """Return the running pods on virtual nodes that have been there long enough, but for those that would be back.
 
-        A pod that was not there in the step before may be the successor of one that was evicted.
+        A pod that was not there in the step before, running or not yet, may be the successor of one that was evicted.
         """
         namespaces = self._returning()
         virtual = {node.metadata.name for node in self._nodes.items() if node.virtual}
@@ -131,19 +131,23 @@ class ReturnController(Controller[str]):
         for namespace in namespaces:
             if namespace not in occupied:
                 continue
-            listing = await self._client.list(PODS, namespace, view=OffloadedPod, fields="status.phase=Running")
+            listing = await self._client.list(PODS, namespace, view=OffloadedPod, fields=OCCUPYING_PODS)
             for pod in listing.items:
                 uid = pod.metadata.uid
                 seen.add(uid)
                 created = self._created.at(uid, pod.metadata.creation_timestamp)
                 if pod.spec.node_name not in virtual:
                     continue
-                if uid not in self._running:
+                if uid not in self._known:
                     self._successors.appeared(_owner_of(pod), now)
-                if created is not None and created <= now - self._settings.return_after:
+                if (
+                    pod.status.phase == "Running"
+                    and created is not None
+                    and created <= now - self._settings.return_after
+                ):
                     found.append(pod)
         self._created.retain(seen)
-        self._running = seen
+        self._known = seen
         self._successors.forget(now)
         self.passed_over = {uid: refusal for uid, refusal in self.passed_over.items() if uid in seen}
         return [pod for pod in found if not self._successors.stays(_owner_of(pod), now)]

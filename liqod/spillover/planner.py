@@ -68,10 +68,17 @@ class OffloadedSpec(PodSpec, frozen=True):
     scheduling_gates: list[dict[str, Any]] = []
 
 
+class OffloadedStatus(View, frozen=True):
+    """Whether a pod runs."""
+
+    phase: str = ""
+
+
 class OffloadedPod(Object, frozen=True):
     """A pod on a virtual node, or one that has no node yet."""
 
     spec: OffloadedSpec = OffloadedSpec()
+    status: OffloadedStatus = OffloadedStatus()
 
 
 @attrs.frozen

@@ -52,7 +52,7 @@ class Successors:
         self.owners[owner] = Returns(vain, now, True, now + self._remembered)
 
     def appeared(self, owner: str, now: float) -> None:
-        """Note that a pod of an owner runs on a virtual node that did not when the last one was evicted."""
+        """Note that a pod of an owner is on a virtual node that was not when the last one was evicted."""
         before = self.owners.get(owner)
         if before is not None and before.awaited:
             until = now + AWAY.delay(before.vain)

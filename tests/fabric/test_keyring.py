@@ -16,7 +16,7 @@ from liqod.fabric.agent.kernel.host import apply, observe
 from liqod.fabric.agent.kernel.model import DesiredKernel
 from liqod.fabric.agent.kernel.plan import plan
 from liqod.fabric.agent.key import TunnelKeys, from_private, generate, load_or_create, plan_next
-from liqod.fabric.agent.keyring import CONFIRM_TIMEOUT, KeyRing, all_accept
+from liqod.fabric.agent.keyring import CONFIRM_TIMEOUT, KeyRing, all_accept, key_step
 from liqod.fabric.state.validation import check_side
 from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
@@ -100,6 +100,30 @@ def _with_next(side: TunnelSide, key: str) -> TunnelSide:
     return TunnelSide(pod_cidrs=side.pod_cidrs, public_key=side.public_key, mtu=side.mtu, next_key=key)
 
 
+class TakeoverTests(SynchronousTestCase):
+    """What a gateway does about the key that an earlier one has, whose host may still live."""
+
+    def test_the_table(self) -> None:
+        """The same host keeps the key; another one has the next, when all peers accept it and however long that takes,
+        for a peer that does not know it yet keeps its tunnel by the present one."""
+        one, two = generate(), generate()
+        for before, following, accepted, late, expected in (
+            ("a", None, True, True, "keep"),
+            ("", None, True, False, "note"),
+            ("b", None, False, False, "begin"),
+            ("b", None, True, True, "begin"),
+            ("b", two, False, True, "keep"),
+            ("b", two, True, False, "exchange"),
+            ("a", two, False, False, "keep"),
+            ("a", two, False, True, "exchange"),
+            ("a", two, True, False, "exchange"),
+            ("", two, False, True, "exchange"),
+        ):
+            keys = TunnelKeys(one, following, before)
+            found = key_step(keys, "a", accepted=accepted, late=late)
+            self.assertEqual(found, expected, (before, following is not None, accepted, late))
+
+
 class KeyRingTests(TestCase):
     """The keys in the cluster's API."""
 
@@ -116,9 +140,9 @@ class KeyRingTests(TestCase):
         self.clock = Clock()
         self.changes = 0
 
-    async def ring(self) -> KeyRing:
+    async def ring(self, host: str = "192.0.2.11") -> KeyRing:
         """Return a ring whose Secret is followed."""
-        ring = KeyRing(self.client, self.clock, self.informers, "liqo-system")
+        ring = KeyRing(self.client, self.clock, self.informers, "liqo-system", host)
         for source in ring.sources("host"):
             self.addCleanup(source.start(self.changed))
         await manifests.ensure(self.client)
@@ -150,8 +174,9 @@ class KeyRingTests(TestCase):
         await ring.rotate([config("a", "Agreed", following.public), config("b", "Agreed", "")])
         self.assertEqual((await ring.keys()).current, first)
         await ring.rotate([config("a", "Agreed", following.public), config("b", "Agreed", following.public)])
-        self.assertEqual(await ring.keys(), TunnelKeys(following))
-        self.assertEqual(await load_or_create(self.client, "liqo-system"), TunnelKeys(following))
+        exchanged = TunnelKeys(following, host="192.0.2.11")
+        self.assertEqual(await ring.keys(), exchanged)
+        self.assertEqual(await load_or_create(self.client, "liqo-system"), exchanged)
 
     async def test_nobody_holds_it_up_for_ever(self) -> None:
         """A peer that never says that it takes the next key is waited for two minutes, not longer."""
@@ -166,4 +191,21 @@ class KeyRingTests(TestCase):
         self.assertEqual((await ring.keys()).next, following)
         self.clock.advance(2)
         await ring.rotate(silent)
-        self.assertEqual(await ring.keys(), TunnelKeys(following))
+        self.assertEqual(await ring.keys(), TunnelKeys(following, host="192.0.2.11"))
+
+    async def test_another_host_takes_over(self) -> None:
+        """Its key is a new one, which the former host, were it to live, does not have; the same host keeps its own."""
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        ring = await self.ring()
+        first = (await ring.rotate([])).current
+        self.assertEqual(await ring.rotate([]), TunnelKeys(first, host="192.0.2.11"))
+        other = KeyRing(self.client, self.clock, self.informers, "liqo-system", "192.0.2.12")
+        silent = [config("a", "Agreed", "")]
+        begun = await other.rotate(silent)
+        assert begun.next is not None
+        self.assertEqual((begun.current, begun.host), (first, "192.0.2.11"))
+        self.clock.advance(CONFIRM_TIMEOUT + 1)
+        self.assertEqual(await other.rotate(silent), begun)
+        accepted = [config("a", "Agreed", begun.next.public)]
+        self.assertEqual(await other.rotate(accepted), TunnelKeys(begun.next, host="192.0.2.12"))
+        self.assertEqual(await load_or_create(self.client, "liqo-system"), TunnelKeys(begun.next, host="192.0.2.12"))

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
 from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.resources import CONFIGMAPS, NODES
+from liqod.kube.resources import CONFIGMAPS, NODES, SECRETS
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 from tests.kube.cases import Answer, ConfigMap, config_map, memory_client, status, warnings_of
@@ -53,8 +53,7 @@ class InformerTests(SynchronousTestCase):
         self.server.flush()
 
     def send(self, *events: tuple[str, Any]) -> None:
-        text = b"".join(json.dumps({"type": kind, "object": body}).encode() + b"\n" for kind, body in events)
-        self.open[-1].write(text)
+        self.open[-1].write(self.lines(*events))
         self.server.flush()
 
     def bookmark(self, version: int, end: bool = False) -> tuple[str, Any]:
@@ -261,6 +260,53 @@ class InformerTests(SynchronousTestCase):
             return real() + looks[0] * 0.005
 
         return seconds
+
+    def test_all_list_again_when_versions_went_back(self) -> None:
+        """Where one informer sees lower versions, another whose watch goes on above them lists again too, and both
+        count that once; one that is made later goes by the same count."""
+        nodes = self.informers.of(NODES, Object)
+        self.start()
+        self.of("nodes").write(self.lines(self.bookmark(50, end=True)))
+        self.of("configmaps").write(
+            self.lines(("ADDED", config_map("a", 3)), ("ADDED", config_map("b", 4)), self.bookmark(9, end=True))
+        )
+        self.server.flush()
+        self.clock.advance(20)
+        # The server was restored at version 8, and is at 12 now: the version 9 of config maps tells nothing.
+        self.of("nodes").write(self.lines(("ERROR", status(410, "Expired"))))
+        self.of("configmaps").write(self.lines(self.bookmark(11)))
+        self.server.flush()
+        asked = len(self.uris)
+        self.of("nodes").write(self.lines(self.bookmark(12, end=True)))
+        self.server.flush()
+        self.assertFalse(self.informer.live.value)
+        self.clock.advance(0.5)
+        self.server.flush()
+        self.assertEqual(len(self.uris), asked + 1)
+        self.assertIn("configmaps?", self.uris[-1])
+        self.assertIn("sendInitialEvents=true", self.uris[-1])
+        self.of("configmaps").write(self.lines(("ADDED", config_map("a", 3)), self.bookmark(10, end=True)))
+        self.server.flush()
+        self.assertEqual((self.names(), self.reported[-1]), (["a"], ("b", "4", None)))
+        self.clock.advance(1)
+        self.server.flush()
+        self.assertEqual(len(self.uris), asked + 1)
+        self.client.seen.note(SECRETS, 40)
+        secrets = self.informers.of(SECRETS, Object)
+        self.server.flush()
+        self.of("secrets").write(self.lines(self.bookmark(13, end=True)))
+        self.server.flush()
+        self.clock.advance(1)
+        self.server.flush()
+        self.assertEqual(len(self.uris), asked + 2)
+        self.assertEqual([one.went_back for one in (nodes, self.informer, secrets)], [1, 1, 1])
+
+    def of(self, plural: str) -> Request:
+        """Return the newest request for a kind that is open."""
+        return next(one for one in reversed(self.open) if f"/{plural}?" in one.uri.decode())
+
+    def lines(self, *events: tuple[str, Any]) -> bytes:
+        return b"".join(json.dumps({"type": kind, "object": body}).encode() + b"\n" for kind, body in events)
 
     def test_indexes_follow(self) -> None:
         """An index is kept up to date with the objects."""

@@ -212,6 +212,18 @@ class RoleTests(HostCase):
         self.assertEqual(self.run_command("install", "--host").exit_code, 0)
         self.assertEqual(self.found(), ({"liqod-control.service"}, {"liqod"}))
 
+    def test_a_node(self) -> None:
+        """What only leads a host's pods to the gateway is its network agent; a unit that it runs as since stays."""
+        (self.root / "etc/liqod").mkdir()
+        (self.root / "etc/liqod/liqod.toml").write_text('[network]\nrole = "node"\n')
+        self.assertEqual(self.run_command("install", "--host").exit_code, 0)
+        self.assertEqual(self.found()[1], {"liqod-network"})
+        self.assertFalse((self.root / "etc/systemd/system/liqod.service").exists())
+        self.assertEqual(self.run_command("uninstall", "--host").exit_code, 0)
+        self.assertEqual(self.run_command("install", "--host", "--role", "all").exit_code, 0)
+        self.assertEqual(self.run_command("install", "--host").exit_code, 0)
+        self.assertEqual(self.found()[1], {"liqod"})
+
     def test_one_more(self) -> None:
         """A role that is added leaves the others, and an upgrade knows of all of them."""
         before = self.listing()

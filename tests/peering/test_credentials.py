@@ -202,6 +202,30 @@ class RenewalTests(SynchronousTestCase):
         self.look()
         self.assertEqual((self.room.dismissed, self.room.tenants), ([PEER, PEER], {}))
 
+    def test_what_was_left_over(self) -> None:
+        """A borrower that refused is dismissed once more when a namespace was made for it meanwhile, until that is
+        done; so it is by a daemon that does not know."""
+        self.look()
+        self.peer.lending = self.peer.lending.answered("Refused", "")
+        self.look()
+        self.look()
+        self.assertEqual(self.room.dismissed, [PEER])
+        self.grants.left_over(PEER)
+        dismiss = self.room.dismiss
+
+        async def fails(peer: ClusterID) -> bool:
+            raise KubeError("the API server is away")
+
+        self.patch(self.room, "dismiss", fails)
+        self.failureResultOf(Deferred.fromCoroutine(self.grants.reconcile(PEER)), KubeError)
+        self.patch(self.room, "dismiss", dismiss)
+        self.look()
+        self.look()
+        self.assertEqual(self.room.dismissed, [PEER, PEER])
+        self.grants.forget(PEER)
+        self.look()
+        self.assertEqual(self.room.dismissed, [PEER, PEER, PEER])
+
     def test_who_is_being_admitted_has_something_here(self) -> None:
         """From the first step of making room until the record tells of it, the peer counts as one that runs here."""
         room = self.slow()
@@ -379,6 +403,24 @@ class StoreTests(SynchronousTestCase):
         self.clock.advance(PACE)
         self.assertLessEqual(len(self.client.tokens), 7)
         self.assertEqual(self.client.tokens[-1], "999")
+
+    def test_an_api_server_that_fails_is_asked_ever_more_slowly(self) -> None:
+        """Neither the pace of writes nor credentials that come meanwhile begin the back-off from its start."""
+        asked: list[float] = []
+
+        async def fails(*given: Any, **options: Any) -> None:
+            asked.append(self.clock.seconds())
+            raise KubeError("the API server is away")
+
+        self.patch(self.client, "create", fails)
+        self.credential_store.startService()
+        self.addCleanup(self.credential_store.stopService)
+        for number in range(200):
+            credential = Credential("https://milan.example:6443", "", str(number), 3600, "tenant", False)
+            self.credential_store.received(self.peer, credential, accepted=True)
+            self.clock.advance(0.1)
+        self.assertLessEqual(len(asked), 7)
+        self.assertGreater(len(asked), 3)
 
     def test_one_that_expires_is_not_kept(self) -> None:
         """What waited until hardly anything of its life is left is not written."""

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.audit.events import AuditEvent
 from liqod.flow.tasks import Tasks
+from liqod.kube.errors import KubeError
 from liqod.model.ids import ClusterID
 from liqod.peering.exchange.namespaces import BURST, MAX_WAITING, PER_SECOND, NamespaceResponses
 from liqod.peering.records.directions import DirectionPolicy
@@ -56,7 +57,12 @@ class PaceTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.responses = NamespaceResponses(
-            FakeLender(), Tasks(), cast(Any, NoRecords()), DirectionPolicy("Yes", "Yes"), clock=self.clock
+            FakeLender(),
+            Tasks(),
+            cast(Any, NoRecords()),
+            DirectionPolicy("Yes", "Yes"),
+            left_over=self.fail,
+            clock=self.clock,
         )
         self.beta = borrower(BETA)
 
@@ -125,7 +131,13 @@ class AuditTests(SynchronousTestCase):
         """A namespace that is there already, and one that never was, are no change of rights."""
         events = Events()
         responses = NamespaceResponses(
-            FakeLender(), Tasks(), cast(Any, NoRecords()), DirectionPolicy("Yes", "Yes"), events, clock=Clock()
+            FakeLender(),
+            Tasks(),
+            cast(Any, NoRecords()),
+            DirectionPolicy("Yes", "Yes"),
+            events,
+            left_over=self.fail,
+            clock=Clock(),
         )
         for request in (
             ReleaseNamespace(1, "kube-system"),
@@ -156,8 +168,14 @@ class EndTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.lender, self.beta, self.session = SlowLender(), borrower(BETA), Session()
+        self.left_over: list[ClusterID] = []
         self.responses = NamespaceResponses(
-            self.lender, Tasks(), cast(Any, NoRecords()), DirectionPolicy("Yes", "Yes"), clock=Clock()
+            self.lender,
+            Tasks(),
+            cast(Any, NoRecords()),
+            DirectionPolicy("Yes", "Yes"),
+            left_over=self.left_over.append,
+            clock=Clock(),
         )
         self.responses.request_received(self.beta, cast(Any, self.session), MapNamespace(1, "shop", "shop-beta"))
 
@@ -176,6 +194,22 @@ class EndTests(SynchronousTestCase):
         """Where its time to drain was over meanwhile: its verdict is as before, its rights are not."""
         self.beta.lending = self.beta.lending.revoked()
         self.assertEqual((self.answered().reason, self.lender.namespaces), ("NotLending", {}))
+
+    def test_what_could_not_be_made_or_released(self) -> None:
+        """It is the rights that are revoked once more, until nothing is left; while they stand nothing is."""
+        self.beta.lending = self.beta.lending.revoked()
+        self.patch(self.lender, "release_namespace", self.fails)
+        self.assertEqual((self.answered().reason, self.left_over), ("Internal", [BETA]))
+        self.setUp()
+        self.beta.lending = self.beta.lending.revoked()
+        self.lender.made.errback(KubeError("the API server is away"))
+        self.assertEqual((len(self.session.sent), self.left_over), (1, [BETA]))
+        self.setUp()
+        self.lender.made.errback(KubeError("the API server is away"))
+        self.assertEqual((len(self.session.sent), self.left_over), (1, []))
+
+    async def fails(self, *given: Any) -> bool:
+        raise KubeError("the API server is away")
 
     def test_a_verdict_that_stands(self) -> None:
         """While a peer has time to drain its pods, a namespace that may have been there before is not deleted."""

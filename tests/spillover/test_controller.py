@@ -60,8 +60,8 @@ class ReturnTests(TestCase):
 
         self.patch(self.client, "create", create_or_refuse)
 
-    async def pod(self, name: str, owner_uid: str = "") -> None:
-        """Have a pod that runs on the virtual node, of the one owner or of another."""
+    async def pod(self, name: str, owner_uid: str = "", *, phase: str = "Running") -> None:
+        """Have a pod on the virtual node, of the one owner or of another; it runs, if not said otherwise."""
         spec = {"nodeName": "liqo-milan", "containers": [{"name": "main", "image": "localhost/busybox:1"}]}
         owner = {
             "apiVersion": "v1",
@@ -72,7 +72,7 @@ class ReturnTests(TestCase):
         }
         meta = {"name": name, "ownerReferences": [owner]}
         await self.client.create(PODS, {"metadata": meta, "spec": spec}, "shop")
-        await self.client.patch(PODS, name, {"status": {"phase": "Running"}}, "shop", subresource="status", view=None)
+        await self.client.patch(PODS, name, {"status": {"phase": phase}}, "shop", subresource="status", view=None)
 
     async def run_controller(self) -> ReturnController:
         """Start the controller; all pods of the namespace may return at once."""
@@ -156,6 +156,21 @@ class ReturnTests(TestCase):
         await deferLater(reactor, 0.1)
         self.assertEqual(self.tried, ["web-1", "other"])
         self.assertEqual(controller.returns, {"evicted": 2})
+
+    async def test_a_successor_that_does_not_run_yet(self) -> None:
+        """It went away again, though its image is still being pulled: its owner's other pods stay meanwhile."""
+        for name in ("web-1", "web-2"):
+            await self.pod(name)
+        self.refusals["web-2"] = Throttled(429, "TooManyRequests", "the budget says no")
+        controller = await self.run_controller()
+        await self.returned("web-1")
+        await self.pod("web-3", phase="Pending")
+        await self.client.delete(PODS, "web-1", "shop", grace=0)
+        await deferLater(reactor, 0.2)
+        self.refusals.clear()
+        controller.passed_over.clear()
+        await deferLater(reactor, 0.2)
+        self.assertEqual(controller.returns["evicted"], 1)
 
     async def test_a_pod_that_goes_is_forgotten(self) -> None:
         """What is known of a refused pod goes with the pod."""

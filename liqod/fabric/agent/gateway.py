@@ -51,7 +51,7 @@ class GatewayAgent(MultiService):
         self._kernel: Kernel = host.kernel if host.kernel is not None else HostKernel(reactor)
         self._settings = host.settings.network
         self._address = host.address
-        self._keys = KeyRing(host.client, reactor, host.informers, host.settings.kubernetes.namespace)
+        self._keys = KeyRing(host.client, reactor, host.informers, host.settings.kubernetes.namespace, host.address)
         self._under_systemd = devices.is_under_systemd(dict(host.environ))
         self._means = host.means
         self._lacking: tuple[float, str] | None = None

@@ -19,6 +19,9 @@ FIELD: Final = "private-key"
 NEXT: Final = "next-private-key"
 """The field of the next key: where it is set, it replaces the current one as soon as the peers accept it."""
 
+HOST: Final = "host"
+"""The field of the address of the host that uses the current key. A gateway on another one takes a key of its own."""
+
 
 class KeyUnusable(ExpectedError):
     """The Secret does not hold a WireGuard key."""
@@ -34,10 +37,11 @@ class TunnelKey:
 
 @attrs.frozen
 class TunnelKeys:
-    """The key in use, and the next one where a rotation is under way."""
+    """The key in use, the next one where a rotation is under way, and the host that uses it; empty: not noted yet."""
 
     current: TunnelKey
     next: TunnelKey | None = None
+    host: str = ""
 
 
 def from_private(text: str) -> TunnelKey:
@@ -86,30 +90,33 @@ async def plan_next(client: Client, namespace: str) -> TunnelKey:
     return key
 
 
-async def exchange(client: Client, namespace: str, keys: TunnelKeys) -> TunnelKeys:
-    """Make the next key the current one."""
-    if keys.next is None:
-        return keys
-    patch = {"data": {FIELD: _encoded(keys.next.private), NEXT: None}}
+async def exchange(client: Client, namespace: str, keys: TunnelKeys, host: str) -> TunnelKeys:
+    """Make the next key, where there is one, the current one, and note that ``host`` uses it."""
+    current = keys.next or keys.current
+    patch = {"data": {FIELD: _encoded(current.private), NEXT: None, HOST: _encoded(host)}}
     await client.patch(SECRETS, SECRET, patch, namespace, view=None)
-    return TunnelKeys(keys.next)
+    return TunnelKeys(current, host=host)
 
 
-def _encoded(private: str) -> str:
-    return base64.b64encode(private.encode()).decode()
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def _read(secret: dict[str, Any]) -> TunnelKeys:
     current = _field(secret, FIELD)
-    return TunnelKeys(current, _field(secret, NEXT) if (secret.get("data") or {}).get(NEXT) else None)
+    following = _field(secret, NEXT) if (secret.get("data") or {}).get(NEXT) else None
+    return TunnelKeys(current, following, _text(secret, HOST))
+
+
+def _text(secret: dict[str, Any], name: str) -> str:
+    try:
+        return base64.b64decode((secret.get("data") or {}).get(name, "")).decode("ascii")
+    except ValueError:
+        return ""
 
 
 def _field(secret: dict[str, Any], name: str) -> TunnelKey:
     try:
-        text = base64.b64decode((secret.get("data") or {}).get(name, "")).decode("ascii")
-    except ValueError:
-        text = ""
-    try:
-        return from_private(text)
+        return from_private(_text(secret, name))
     except KeyUnusable as error:
         raise KeyUnusable(f"the Secret {SECRET} cannot be used: {error}; delete it, and a new key is created") from None

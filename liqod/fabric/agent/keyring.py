@@ -8,13 +8,14 @@ that does not confirm is bounded: it has no session, and gets the current parame
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import attrs
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from liqod.fabric.agent.key import SECRET, TunnelKeys, exchange, load_or_create
+from liqod.fabric.agent.key import SECRET, TunnelKeys, exchange, load_or_create, plan_next
 from liqod.flow.controller import Source, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
@@ -24,19 +25,21 @@ from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 from liqod.model.records.network import NetworkConfig
 
+KeyStep = Literal["keep", "note", "begin", "exchange"]
 CONFIRM_TIMEOUT: Final = 120.0
 """Seconds that peers have to confirm the next key."""
 
 
 class KeyRing:
-    """Reads the Secret with the keys when it has changed, and rotates them."""
+    """Reads the Secret with the keys when it has changed, and rotates them; ``host`` is the address of this host."""
 
     _log = Logger()
 
-    def __init__(self, client: Client, clock: IReactorTime, informers: Informers, namespace: str) -> None:
+    def __init__(self, client: Client, clock: IReactorTime, informers: Informers, namespace: str, host: str) -> None:
         self._client = client
         self._clock = clock
         self._namespace = namespace
+        self._host = host
         self._keys: TunnelKeys | None = None
         self._since = 0.0
         # The view has no data: the cache must not hold the private key, which is read when it is needed.
@@ -70,20 +73,44 @@ class KeyRing:
         return self._keys
 
     async def rotated(self) -> TunnelKeys:
-        """Return the keys; makes the next one the current one first, where there is one and every peer accepts it."""
+        """Return the keys after the next step of a rotation, as far as peers have confirmed the next one."""
         return await self.rotate(self._configs.items())
 
     async def rotate(self, configs: Iterable[NetworkConfig]) -> TunnelKeys:
-        """Make the next key the current one, where there is one and all peers accept it; return the keys after that."""
+        """Take the next step of a rotation (``key_step``); return the keys after that."""
         keys = await self.keys()
-        if keys.next is None:
-            return keys
         late = self._clock.seconds() - self._since > CONFIRM_TIMEOUT
-        if late or all_accept(configs, keys.next.public):
-            keys = self._keys = await exchange(self._client, self._namespace, keys)
-            why = "not every peer has confirmed it in time" if late else "every peer accepts it"
+        accepted = keys.next is not None and all_accept(configs, keys.next.public)
+        step = key_step(keys, self._host, accepted=accepted, late=late)
+        if step == "begin":
+            self._log.info(
+                "the gateway was {address} before: the tunnel's key is exchanged for one that only this host has",
+                address=keys.host,
+            )
+            following = await plan_next(self._client, self._namespace)
+            keys = self._keys = attrs.evolve(keys, next=following)
+        elif step != "keep":
+            keys = self._keys = await exchange(self._client, self._namespace, keys, self._host)
+        if step == "exchange":
+            why = "every peer accepts it" if accepted else "not every peer has confirmed it in time"
             self._log.info("the tunnel's key is {public_key} now: {detail}", public_key=keys.current.public, detail=why)
         return keys
+
+
+def key_step(keys: TunnelKeys, host: str, *, accepted: bool, late: bool) -> KeyStep:
+    """Return the next step for the keys on a host: pure. ``accepted``: all peers accept the next key.
+
+    A former gateway that lost its API server goes on with the present key, and peers cannot tell the two hosts apart:
+    so another host begins a rotation, whose end makes peers drop what the former one sends. Where nobody takes over
+    nothing changes. That rotation waits for peers without a time limit: those that do not know the next key yet, such
+    as one whose own API server is away, keep their tunnels by the present one.
+    """
+    is_taken_over = bool(keys.host) and keys.host != host
+    if keys.next is not None:
+        return "exchange" if accepted or (late and not is_taken_over) else "keep"
+    if is_taken_over:
+        return "begin"
+    return "keep" if keys.host else "note"
 
 
 def all_accept(configs: Iterable[NetworkConfig], next_key: str) -> bool:

@@ -45,7 +45,8 @@ class Informer(Service, Generic[V]):
 
     Subscribers are called with ``(key, old, new)``; reads are local. ``error`` is the message of the last failure,
     empty when live; ``stale_since`` is the clock's time since which the cache may be behind, None when live. ``live``
-    is True while the watch follows the server. When the network path recovers, the watch restarts at once.
+    is True while the watch follows the server. When the network path recovers, the watch restarts at once. When an
+    informer of the same client sees lower versions than before, all list again.
     If the objects exceed the client's quota, the cache keeps its last state, is not live, and lists again after a
     back-off. With ``sizes`` the cache notes how large each object is as the server sends it.
     """
@@ -80,7 +81,7 @@ class Informer(Service, Generic[V]):
         self._delivery = Timer(clock)
         self._run: Deferred[None] | None = None
         self._request: Deferred[Command] | None = None
-        self._unsubscribe_path: Callable[[], None] = lambda: None
+        self._unsubscribes: tuple[Callable[[], None], ...] = ()
         self.live: Latest[bool] = Latest(False)
         self._in_trouble = False
         self._known_undecodable: set[str] = set()
@@ -176,19 +177,26 @@ class Informer(Service, Generic[V]):
 
     def startService(self) -> None:
         super().startService()
-        # Before anything is asked for: what a list shows then is never older.
-        self._machine.newest = max(self._machine.newest, self._client.seen.newest(self.resource))
+        if self._client.went_back.value > self._machine.went_back:
+            self._machine.lowered(self._client.went_back.value)
+        elif not self._client.went_back.value:
+            # Before anything is asked for: what a list shows then is never older.
+            self._machine.newest = max(self._machine.newest, self._client.seen.newest(self.resource))
         if self._client.allowance is not None:
             self._held = CacheUsage(self._client.allowance)
             self._decoder.most_parts = MOST_PARTS
-        self._unsubscribe_path = self._client.path_since.subscribe(self._path_is_new)
+        self._unsubscribes = (
+            self._client.path_since.subscribe(self._path_is_new),
+            self._client.went_back.subscribe(self._versions_went_back),
+        )
         self._run = Deferred.fromCoroutine(self._follow())
         self._run.addErrback(self._crashed)
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
         self._client.seen.note(self.resource, self._machine.newest, went_back=self.went_back > 0)
-        self._unsubscribe_path()
+        for unsubscribe in self._unsubscribes:
+            unsubscribe()
         run, self._run = self._run, None
         if run is not None:
             run.cancel()
@@ -202,10 +210,26 @@ class Informer(Service, Generic[V]):
 
     def _path_is_new(self, since: float) -> None:
         """Cancel the current request, unless its watch received data after ``since``."""
-        request = self._request
         machine = self._machine
-        if request is not None and (machine.connected_at is None or machine.last_activity < since):
-            self._request = None
+        if machine.connected_at is None or machine.last_activity < since:
+            self._renew()
+
+    def _compare_versions(self) -> None:
+        """Notify the other informers of the client when this one has seen lower versions."""
+        if self._machine.went_back > self._client.went_back.value:
+            self._log.warn(
+                "the resource versions of {kind} went back: everything is listed again", kind=str(self.resource)
+            )
+            self._client.went_back.set(self._machine.went_back)
+
+    def _versions_went_back(self, count: int) -> None:
+        if count > self._machine.went_back:
+            self._machine.lowered(count)
+            self._renew()
+
+    def _renew(self) -> None:
+        request, self._request = self._request, None
+        if request is not None:
             request.cancel()
 
     async def _follow(self) -> None:
@@ -271,6 +295,7 @@ class Informer(Service, Generic[V]):
         if self._sizes is not None:
             self._sizes.complete()
         deltas, command = self._machine.listed(objects, unread, page.metadata.resource_version, self._clock.seconds())
+        self._compare_versions()
         self._recovered()
         self._publish(deltas)
         return command
@@ -340,6 +365,7 @@ class Informer(Service, Generic[V]):
             if not self._count(self._held, event, _occupied(len(line), kept)):
                 event = Failure(self._quota_exceeded())
         deltas = self._machine.received(event, self._clock.seconds())
+        self._compare_versions()
         if self._in_trouble or not self.live.value:
             self._recovered()
         self._publish(deltas)

@@ -72,7 +72,7 @@ class ListWatch(Generic[V]):
     ``synced`` is True once a first list was complete. ``error`` is the message of the last failure, empty when live;
     ``stale_since`` is the time since which the store may be behind, None when live. ``closing`` requests the driver to
     close the watch now. ``went_back`` counts how often the server's resource versions were lower than earlier ones, or
-    than ``newest``, which starts as what an earlier list-watch has seen.
+    than ``newest``, which starts as what an earlier list-watch has seen; or than those of another list-watch.
     """
 
     def __init__(self, store: Store[V], random: Callable[[], float], *, stream: bool = True) -> None:
@@ -199,6 +199,13 @@ class ListWatch(Generic[V]):
         self._attempts = 0
         self.stale_since = now if self.stale_since is None else self.stale_since
         return Wait(SPREAD * self._random())
+
+    def lowered(self, went_back: int) -> None:
+        """Note that another list-watch of the server saw lower versions: what ``renewed`` returns leads to a list.
+
+        A watch from a version that the server has reached again goes on, and does not say what the restore removed.
+        """
+        self.went_back, self.newest, self.resource_version = went_back, 0, ""
 
     def _list(self) -> Command:
         if not self._stream:

@@ -102,7 +102,7 @@ class CredentialIssuer(PeerController):
             peer.lending = attrs.evolve(peer.lending, draining_since=None)
         owed = isinstance(peer.state, Withdrawing) and peer.state.dismissal_owed
         # The grant is recorded after the rights were created, and a daemon may have stopped between the two.
-        granted = bool(peer.lent.tenant_namespace) or (not lends and not rights.settled)
+        granted = bool(peer.lent.tenant_namespace) or not rights.settled
         if owed or (granted and (not lends or peer.lent.verdict in ("Refused", "Withdrawn"))):
             left = self._time_left(peer)
             if left > 0:
@@ -186,6 +186,12 @@ class CredentialIssuer(PeerController):
                 issued.sent_through = peer.session
         return After(max(1.0, issued.renewal - now))
 
+    def left_over(self, peer: ClusterID) -> None:
+        """Revoke the rights of a peer once more: a namespace was granted while they ended."""
+        if (rights := self._rights.get(peer)) is not None:
+            rights.settled = False
+        self.enqueue(peer)
+
     def resend(self, peer: ClusterID) -> None:
         """Send the credential again: a peer that accepted again may have dropped the one it had."""
         rights = self._rights.get(peer)
@@ -248,7 +254,8 @@ class CredentialStore(PeerController):
             return
         self._unaccepted.pop(peer.id, None)
         self._newest[peer.id] = (credential, self._clock.seconds())
-        self.enqueue(peer.id)
+        if peer.id not in self.failing:  # else the next attempt takes it: a peer does not set their pace
+            self.enqueue(peer.id)
 
     def offer_accepted(self, peer: Peer) -> None:
         """Store the credential that waits for the acceptance of the peer's offer, unless it is about to expire."""
@@ -271,26 +278,11 @@ class CredentialStore(PeerController):
             return None
         if (wait := self.begin_write(peer_id)) is not None:
             return wait
-        credential, at = newest
-        namespace = tenant_namespace(peer_id)
-        came = wall_clock(self._clock)() - timedelta(seconds=self._clock.seconds() - at)
-        data = secret_data(credential, came)
-        if not (peer.credential and await self._renew(namespace, data)):
-            await ensure_namespace(self._client, peer_id)
-            body = {
-                "metadata": {
-                    "name": CREDENTIAL_SECRET,
-                    "namespace": namespace,
-                    "labels": {REMOTE_CLUSTER_LABEL: peer_id},
-                },
-                "type": "Opaque",
-                "data": data,
-            }
-            try:
-                await self._client.create(SECRETS, body, view=None)
-            except AlreadyExists:  # 409 of a create: it exists by now
-                # ``data`` of a merge patch is merged by key (RFC 7396): keys of other writers stay as well.
-                await self._renew(namespace, data)
+        try:
+            await self._write(peer, *newest)
+        except Exception:
+            self.nothing_written(peer_id)  # what fails has the back-off of the queue
+            raise
         later = self._newest.get(peer_id)
         if later is None:
             # ``forget`` was called during the write: delete what was written.
@@ -301,6 +293,29 @@ class CredentialStore(PeerController):
         peer.credential = True
         self._changes.notify(Change.CREDENTIAL_STORED, peer_id)
         return None
+
+    async def _write(self, peer: Peer, credential: Credential, at: float) -> None:
+        """Write a credential that came ``at`` a time of the reactor's clock."""
+        namespace = tenant_namespace(peer.id)
+        came = wall_clock(self._clock)() - timedelta(seconds=self._clock.seconds() - at)
+        data = secret_data(credential, came)
+        if peer.credential and await self._renew(namespace, data):
+            return
+        await ensure_namespace(self._client, peer.id)
+        body = {
+            "metadata": {
+                "name": CREDENTIAL_SECRET,
+                "namespace": namespace,
+                "labels": {REMOTE_CLUSTER_LABEL: peer.id},
+            },
+            "type": "Opaque",
+            "data": data,
+        }
+        try:
+            await self._client.create(SECRETS, body, view=None)
+        except AlreadyExists:  # 409 of a create: it exists by now
+            # ``data`` of a merge patch is merged by key (RFC 7396): keys of other writers stay as well.
+            await self._renew(namespace, data)
 
     async def _renew(self, namespace: str, data: Mapping[str, str]) -> bool:
         try:

@@ -101,7 +101,10 @@ class NamespaceRequests:
 
 
 class NamespaceResponses:
-    """Answers requests of borrowers: those of one peer in order and at a pace, those of several at the same time."""
+    """Answers requests of borrowers: those of one peer in order and at a pace, those of several at the same time.
+
+    ``left_over`` is called with a peer whose rights ended while a namespace was made for it.
+    """
 
     _log = Logger()
 
@@ -113,10 +116,12 @@ class NamespaceResponses:
         directions: DirectionPolicy,
         audit: Audit = NO_AUDIT,
         *,
+        left_over: Callable[[ClusterID], None],
         clock: IReactorTime,
     ) -> None:
         self._clock = clock
         self._tenants = tenants
+        self._left_over = left_over
         self._tasks = tasks
         self._records = records
         self._directions = directions
@@ -161,8 +166,14 @@ class NamespaceResponses:
                 raise Refusal("NotLending", "we lend nothing to you now: accept an offer of ours first")
             if isinstance(request, MapNamespace):
                 had_rights = bool(peer.lending.namespace)
-                is_new = await self._tenants.map_namespace(peer.id, request.local, request.remote)
-                if self._is_revoked(peer, had_rights):
+                try:
+                    is_new = await self._tenants.map_namespace(peer.id, request.local, request.remote)
+                finally:
+                    is_revoked = self._is_revoked(peer, had_rights)
+                    if is_revoked:
+                        # Made in part or not released, it would stay: the rights were revoked without it.
+                        self._left_over(peer.id)
+                if is_revoked:
                     await self._tenants.release_namespace(peer.id, request.remote)
                     raise Refusal("NotLending", "we stopped lending to you meanwhile: accept an offer of ours first")
                 if is_new:

@@ -219,12 +219,15 @@ def make_lending(
         epoch=epoch,
         directions=directions,
     )
+    issuer = CredentialIssuer(context, records, tenants, directions)
     return LendingControllers(
         capacity=capacity,
         cluster_info=cluster_info,
         advertiser=advertiser,
-        credential_issuer=CredentialIssuer(context, records, tenants, directions),
-        namespace_responses=NamespaceResponses(tenants, tasks, records, directions, context.audit, clock=context.clock),
+        credential_issuer=issuer,
+        namespace_responses=NamespaceResponses(
+            tenants, tasks, records, directions, context.audit, left_over=issuer.left_over, clock=context.clock
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.flow.controller import After
 from liqod.hosting.isolation import controller
 from liqod.hosting.isolation.controller import LONGEST_PAUSE, PUT_RIGHT, NetworkPolicies
 from liqod.hosting.isolation.views import NetworkPolicy, digest_of
@@ -26,7 +27,7 @@ from liqod.model.names import ISOLATED_LABEL
 from liqod.model.objects.node import Node
 from liqod.model.records.facts import DISTRIBUTION, PLUGIN, ClusterFacts
 from liqod.model.records.home_policies import ShadowNetworkPolicySet, WholePolicySet
-from liqod.model.records.network import Network
+from liqod.model.records.network import Network, TunnelEndpoint
 from tests.hosting.isolation.cases import CLOSED, TO_DATABASE, sent
 from tests.hosting.test_controller import Cache, namespace
 
@@ -40,7 +41,7 @@ class Surrounding:
     def __init__(self) -> None:
         self.own: list[Network] = []
         self.nodes: Any = Cache()
-        self.tunnels: Any = None
+        self.tunnels: Any = Cache()
         self.decisions: Any = None
         self.is_awaited = False
 
@@ -281,6 +282,40 @@ class OrderTests(SynchronousTestCase):
         self.assertGreater(len(self.server.log), 500)
         self.clock.pump([1.0] * 10)
         self.assertEqual((self.of("free"), self.of("web")), ("both", "both"))
+
+    def test_which_changes_of_a_tunnel_count(self) -> None:
+        """The namespaces of its tenant are looked at when a network of the tunnel is another one, or there is none;
+        what else changes in the record, as it does with every address of a pod, costs nothing."""
+        self.clock.pump([1.0] * int(PUT_RIGHT + 2))
+        seen: list[str] = []
+        reconcile = self.controller.reconcile
+
+        async def counted(key: Key) -> After | None:
+            seen.append(key.name)
+            return await reconcile(key)
+
+        self.patch(self.controller, "reconcile", counted)
+        spec: dict[str, Any] = {"publicKey": "a"}
+
+        def looked_at(tenant: str = "rome", **changes: Any) -> list[str]:
+            seen.clear()
+            spec.update(changes)
+            meta = {"name": tenant}
+            self.surrounding.tunnels.put(msgspec.convert({"metadata": meta, "spec": spec}, TunnelEndpoint))
+            self.clock.pump([0.1] * 5)
+            return list(seen)
+
+        self.assertEqual(looked_at("milan"), [])
+        self.assertEqual(looked_at(), [SPACE])
+        self.assertEqual(looked_at(), [])
+        self.assertEqual(looked_at(publicKey="b", guests=["10.64.0.9"], mtu=1400), [])
+        for field in ("local", "localSeen", "remote", "remoteSeen"):
+            spec[field] = {"podCIDRs": ["10.65.0.0/16"]}
+            self.assertEqual(looked_at(), [SPACE], field)
+            self.assertEqual(looked_at(), [], field)
+        seen.clear()
+        self.gone(self.surrounding.tunnels, Key("", "rome"))
+        self.assertEqual(seen, [SPACE])
 
     def test_a_former_tenant_is_forgotten(self) -> None:
         """Who is not here any more waits for nothing; nor does one whose wait is over."""

@@ -9,9 +9,10 @@ import attrs
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.kube.manifests import definitions
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.network import NoNetwork
-from liqod.kubelet.reflection.forge.endpointslice import forge
+from liqod.kubelet.reflection.forge.endpointslice import MAX_ADDRESSES, forge
 from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld
 from liqod.kubelet.reflection.kinds import ENDPOINTSLICE
 from liqod.kubelet.reflection.views import EndpointSlice
@@ -104,6 +105,22 @@ class ForgeTests(SynchronousTestCase):
             desired.objections, ("the endpoint 169.254.169.254 has a meaning on its own host or link alone",)
         )
         self.assertEqual([one["addresses"] for one in desired.content["spec"]["template"]["endpoints"]], [["10.1.0.5"]])
+
+    def test_an_endpoint_of_many_addresses(self) -> None:
+        """It goes with the first ones, as many as a lender takes; for the others nothing is requested."""
+        many = [f"10.1.0.{number}" for number in range(1, MAX_ADDRESSES)]
+        body = slice_of("10.1.0.9")
+        body["endpoints"][0]["addresses"] = [*many, "192.0.2.8", "192.0.2.9"]
+        network = Network()
+        network.given = {"192.0.2.8": "10.70.0.8"}
+        desired = wanted(body, network)
+        self.assertEqual((set(desired.exports), desired.incomplete), ({("192.0.2.8", "TCP/5432")}, False))
+        (endpoint,) = desired.content["spec"]["template"]["endpoints"]
+        self.assertEqual(endpoint["addresses"], [*many, "10.70.0.8"])
+        (record,) = (one for one in definitions() if one["spec"]["names"]["kind"] == "ShadowEndpointSlice")
+        schema = record["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        endpoints = schema["template"]["properties"]["endpoints"]["items"]["properties"]
+        self.assertEqual(endpoints["addresses"]["maxItems"], MAX_ADDRESSES)
 
     def test_what_names_no_port_is_reported_where_ports_have_to_be_named(self) -> None:
         """Such an endpoint is not waited for, and requested all the same: that is how the network knows what to say."""

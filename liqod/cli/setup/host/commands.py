@@ -64,6 +64,7 @@ def role_option(command: Command) -> Command:
 def roles_of(options: Options, root: Path, given: Collection[str]) -> list[str]:
     """Return the roles of the processes of a host: those given, else that of the host's configuration.
 
+    A host that only leads its pods to the gateway has a network agent, unless it runs as ``all`` already.
     Raises UsageError for roles that exclude each other, CliError for a configuration that cannot be used.
     """
     if "all" in given and {"control", "network"} & {*given}:
@@ -73,7 +74,16 @@ def roles_of(options: Options, root: Path, given: Collection[str]) -> list[str]:
     configuration = root / CONFIGURATION.lstrip("/")
     if not options.config and root != Path("/") and configuration.exists():
         options = attrs.evolve(options, config=str(configuration))
-    return [options.settings(look_at_files=False).daemon.role]
+    settings = options.settings(look_at_files=False)
+    role = settings.daemon.role
+    if role == "all" and settings.network.role == "node" and not _is_written(root, role):
+        role = "network"
+    return [role]
+
+
+def _is_written(root: Path, role: str) -> bool:
+    receipt = apply.read_receipt(root)
+    return receipt is not None and f"{UNITS}/{ROLES[role]}" in receipt.entries
 
 
 def install_host(

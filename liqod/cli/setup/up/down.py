@@ -29,7 +29,6 @@ from liqod.cli.setup.up.observe import TargetHost
 from liqod.cli.setup.up.service import in_use
 from liqod.cli.status.whoami import leader
 from liqod.kube import manifests
-from liqod.kube.errors import NotFound
 from liqod.kube.resources import CRDS, NAMESPACES
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
@@ -75,8 +74,7 @@ async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run
     if services is not None:
         await services.stop(units)
         if used and not force:
-            # By then a daemon that stands by has asked for the lease once more, with the jitter of its interval.
-            await deferLater(session.reactor, 1.2 * session.settings.leader.retry_interval + TAKEOVER)
+            await deferLater(session.reactor, await until_taken_over(session))
             await _refuse_others(session, used)
         # The host's network before the records that it is derived from.
         removed += [*units, *await leave_host(session)]
@@ -97,13 +95,22 @@ def _refuse_without_rights(place: TargetHost) -> None:
 
 async def _refuse_others(session: Session, units: list[str]) -> None:
     """Raise CliError where a daemon leads that is none of this host's units: it would create its records again."""
-    try:
-        leads = await leader(session)
-    except NotFound:
-        return
+    leads = await leader(session)
     if leads is None or not leads.alive or (units and leads.is_here):
         return
     raise CliError(errors.IN_USE, f"the daemon {leads.holder} is running", "stop it first, or add --force")
+
+
+async def until_taken_over(session: Session) -> float:
+    """Return the seconds by which a daemon that stands by leads, once this host's one was stopped."""
+    settings = session.settings.leader
+    # By then it has asked for the lease once more, with the jitter of its interval.
+    asked = 1.2 * settings.retry_interval + TAKEOVER
+    leads = await leader(session)
+    if leads is None or not leads.is_here:
+        return asked
+    # The daemon was killed, and did not release the lease.
+    return max(0.0, settings.lease_duration - leads.age) + asked
 
 
 async def _objects(session: Session, *, keep_namespace: bool) -> list[str]:

@@ -20,6 +20,9 @@ from liqod.model.names import REFLECTED_SLICE, SERVICE_NAME_LABEL, SLICE_MANAGED
 # It changes with every endpoint of this cluster, also with those that are not reflected.
 _LEFT_OUT: Final = frozenset({"endpoints.kubernetes.io/last-change-trigger-time"})
 _CONDITIONS: Final = ("ready", "serving", "terminating")
+MAX_ADDRESSES: Final = 4
+"""Addresses of an endpoint that a lender takes, the first ones. They are the same to clients, which use the first one
+(discovery.k8s.io/v1 EndpointSlice)."""
 EVERYTHING: Final = ""
 """The request for all ports of an address."""
 _PORT_FIELDS: Final = ("name", "port", "protocol", "appProtocol")
@@ -48,7 +51,8 @@ def forge(home: EndpointSlice, inputs: ForgeInputs) -> DesiredObject | Withheld:
 
 def _desired(home: EndpointSlice, inputs: ForgeInputs) -> DesiredObject:
     content = home.content()
-    elsewhere = [e for e in content.get("endpoints") or () if not inputs.home.is_at_lender(e.get("nodeName") or "")]
+    everywhere = content.get("endpoints") or ()
+    elsewhere = [_shortened(one) for one in everywhere if not inputs.home.is_at_lender(one.get("nodeName") or "")]
     is_name = home.address_type == "FQDN"
     singles = set() if is_name else _singles(elsewhere, inputs.context)
     never = {address: why for address in sorted(singles) if (why := inputs.context.network.objection(address))}
@@ -73,6 +77,11 @@ def _desired(home: EndpointSlice, inputs: ForgeInputs) -> DesiredObject:
         exports=frozenset((address, port) for address in requested for port in called),
         objections=tuple(f"the endpoint {address} {why}" for address, why in never.items()),
     )
+
+
+def _shortened(endpoint: Mapping[str, Any]) -> Mapping[str, Any]:
+    addresses = endpoint.get("addresses") or ()
+    return endpoint if len(addresses) <= MAX_ADDRESSES else {**endpoint, "addresses": addresses[:MAX_ADDRESSES]}
 
 
 def _singles(endpoints: Iterable[Mapping[str, Any]], context: Context) -> set[str]:
