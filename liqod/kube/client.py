@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ConnectingCancelledError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
@@ -40,7 +39,6 @@ from liqod.kube.connection.transport import (
     Body,
     Connections,
     TimedOut,
-    innermost,
     is_tls_failure,
     unreachable,
     was_never_sent,
@@ -503,21 +501,28 @@ class Client:
     async def _timed(self, work: Coroutine[Any, Any, R] | Deferred[R]) -> R:
         """Await one exchange for at most ``timeout`` seconds; a cancellation is always raised as CancelledError."""
         pending = work if isinstance(work, Deferred) else Deferred.fromCoroutine(work)
-        over = False
+        over = cancelled = False
 
         def give_up() -> None:
             nonlocal over
             over = True
             pending.cancel()
 
+        def cancel(_: Deferred[R]) -> None:
+            nonlocal cancelled
+            cancelled = True
+            pending.cancel()
+
+        # Cancelled, a Twisted endpoint fails as if the name were unknown or the connection were: a retry would follow.
+        answered: Deferred[R] = Deferred(cancel)
+        pending.addBoth(answered.callback)
         timer = self.clock.callLater(self.timeout, give_up)
         try:
-            return await pending
+            return await answered
         except Exception as error:
             if over:
                 raise TimedOut(f"no answer within {self.timeout:g} s") from error
-            # A Twisted endpoint that is still connecting raises ConnectingCancelledError instead.
-            if isinstance(innermost(error), CancelledError | ConnectingCancelledError):
+            if cancelled:
                 raise CancelledError from error
             raise
         finally:
