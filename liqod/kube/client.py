@@ -25,6 +25,7 @@ from typing_extensions import TypeVar
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
+from liqod.flow.tasks import cancellable
 from liqod.kube import paths
 from liqod.kube.bodies import Content, encoded, identity, typed
 from liqod.kube.connection.answers import MOST_PARTS, AnswerLimits, check_page
@@ -501,29 +502,19 @@ class Client:
     async def _timed(self, work: Coroutine[Any, Any, R] | Deferred[R]) -> R:
         """Await one exchange for at most ``timeout`` seconds; a cancellation is always raised as CancelledError."""
         pending = work if isinstance(work, Deferred) else Deferred.fromCoroutine(work)
-        over = cancelled = False
+        over = False
 
         def give_up() -> None:
             nonlocal over
             over = True
             pending.cancel()
 
-        def cancel(_: Deferred[R]) -> None:
-            nonlocal cancelled
-            cancelled = True
-            pending.cancel()
-
-        # Cancelled, a Twisted endpoint fails as if the name were unknown or the connection were: a retry would follow.
-        answered: Deferred[R] = Deferred(cancel)
-        pending.addBoth(answered.callback)
         timer = self.clock.callLater(self.timeout, give_up)
         try:
-            return await answered
+            return await cancellable(pending)
         except Exception as error:
             if over:
                 raise TimedOut(f"no answer within {self.timeout:g} s") from error
-            if cancelled:
-                raise CancelledError from error
             raise
         finally:
             if timer.active():

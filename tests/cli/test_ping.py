@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.test.test_endpoints import deterministicResolvingReactor
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.cli.network.ping import _dialled
 from liqod.cli.network.ping_rows import (
     ADDRESSES,
     PathTimes,
@@ -82,6 +87,27 @@ class RowsTests(SynchronousTestCase):
         body = {"spec": {"endpoints": [{"address": "192.0.2.3:5872"}]}, "status": {"endpoints": announced}}
         found = addresses_of(msgspec.convert(body, ForeignCluster))
         self.assertEqual((found[0], len(found), len(set(found))), ("192.0.2.3:5872", ADDRESSES, ADDRESSES))
+
+
+class AddressTests(SynchronousTestCase):
+    """A peer whose name has two addresses, of which none answers."""
+
+    def setUp(self) -> None:
+        self.clock = MemoryReactorClock()
+        session: Any = SimpleNamespace(reactor=deterministicResolvingReactor(self.clock, ["192.0.2.1", "192.0.2.2"]))
+        self.pending: Deferred[PathTimes] = Deferred.fromCoroutine(_dialled(session, "milan.example:5872", 2))
+
+    def test_silence(self) -> None:
+        """Each attempt is lost when its time is over, with the second address still being tried."""
+        self.clock.pump([0.5] * 30)
+        found = self.successResultOf(self.pending)
+        self.assertEqual((found.sent, found.times, found.note), (2, [], "no answer within 5 s"))
+
+    def test_interrupted(self) -> None:
+        """What is interrupted is no attempt that was lost, and nothing else is tried."""
+        self.clock.pump([0.5] * 2)
+        self.pending.cancel()
+        self.failureResultOf(self.pending, CancelledError)
 
 
 class CommandTests(EveryCase):
