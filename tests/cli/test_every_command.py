@@ -18,6 +18,7 @@ import yaml
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
@@ -324,6 +325,13 @@ class InterruptTests(EveryCase):
             self.assertEqual(status, 1, (path, out))
             self.assertIn("LQ2006", out)
 
+    async def test_answer_that_is_no_text(self) -> None:
+        """Bytes that are no text in this locale are a no."""
+        await self.client.patch(FOREIGNCLUSTERS, "c2", {"spec": {"fingerprint": ""}})
+        out, _, status = await self.liqodctl("trust", "milan", tty=80, encoding="ascii", expect="[y/N]", send="ÿ\n")
+        self.assertEqual(status, 1, out)
+        self.assertIn("LQ2006", out)
+
     async def test_wait(self) -> None:
         """Ctrl-C while a command waits ends it with 130."""
         for argv in (["trust", "milan", "--yes", "--wait"], ["accept", "milan", "--wait"], ["status", "--watch"]):
@@ -384,6 +392,33 @@ class CompletionTests(EveryCase):
         self.assertEqual(await self.complete(f"liqodctl status --context {name[:2]}"), [f"plain,{name}"])
         await self.client.patch(FOREIGNCLUSTERS, "c2", {"status": {"clusterName": "mi;rm -rf"}}, subresource="status")
         self.assertEqual(await self.complete("liqodctl trust mi"), [])
+
+    async def test_a_slow_plugin(self) -> None:
+        """kubectl may not read what is typed meanwhile, and Ctrl-C ends it without a word."""
+        folder = Path(self.mktemp()).absolute()
+        folder.mkdir()
+        program = folder / "kubectl"
+        program.write_text("#!/bin/sh\nread typed && exit 1\ntouch $0.asked\nexec sleep 60\n")
+        program.chmod(0o755)
+        environ = {"COMP_WORDS": "liqodctl trust mi", "COMP_CWORD": "2", "_LIQODCTL_COMPLETE": "bash_complete"}
+        script = (
+            "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "from liqod.cli.console import complete; complete.TIMEOUT = 60.0; "
+            "from liqod.cli.main import main; sys.argv[1:] = []; main()"
+        )
+        running = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", script],
+            env={**os.environ, **environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while running.poll() is None and not (folder / "kubectl.asked").exists():
+            await deferLater(REACTOR, 0.05)
+        running.send_signal(signal.SIGINT)
+        out, err = await deferToThread(running.communicate)
+        self.assertEqual((running.returncode, out, err), (130, "", ""))
 
     async def test_no_cluster(self) -> None:
         """Where no cluster answers nothing is offered, without a word."""
