@@ -17,7 +17,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 
 from liqod.agent.account.names import LEASE
-from liqod.cli.network.connectivity import objects, origin
+from liqod.cli.console.options import Options
+from liqod.cli.console.session import Session
+from liqod.cli.network.connectivity import command, objects, origin
+from liqod.config.schema import Settings
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import FOREIGNCLUSTERS, LEASES, NAMESPACES, NODES, PODS, SERVICES
 from tests.cli.test_every_command import REACTOR, EveryCase
@@ -195,6 +198,26 @@ class ConnectivityRunTests(EveryCase):
         scripts = {one["name"]: one["command"][-1] for one in containers}
         self.assertIn(f"address() {{ echo {address}; }}", scripts["clusterip"])
         self.assertIn("$HERE_SERVICE_HOST", scripts["service"])
+
+    async def test_a_run_that_takes_too_long(self) -> None:
+        """What was found before it was ended is reported, and what was not tried by then; nothing is left."""
+        self.play(None)
+        self.patch(command, "LONGEST_RUN", 2.0)
+        session = Session(Options(), reactor=REACTOR, client=self.client, settings=Settings())
+        choice = command.TestOptions(
+            peers=(), ways=("pod",), image="x", timeout=60.0, parallel=4, ingress_class="", keep=False
+        )
+        report = await command._report(session, choice)
+        self.assertEqual([(one.way, one.outcome) for one in report.results], [("pod", "failed")] * 2)
+        self.assertEqual(await self.spaces(), [])
+
+    async def test_report_without_a_reader(self) -> None:
+        """The report for CI is written although nobody reads the output."""
+        self.play(well)
+        file = Path(self.mktemp()).absolute()
+        _, _, status = await self.liqodctl("test", "--only=pod", f"--junit={file}", closed=True)
+        self.assertEqual(status, 141)
+        self.assertEqual(Xml.fromstring(file.read_text()).get("failures"), "0")
 
     async def test_bad_file(self) -> None:
         """A report that cannot be written is an error of its own."""
