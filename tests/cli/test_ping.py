@@ -120,7 +120,7 @@ class CommandTests(EveryCase):
         here = f"127.0.0.1:{listening.getHost().port}"
         endpoints = [{"address": here}, {"address": "127.0.0.1:1"}, {"address": "nowhere"}]
         await self.client.patch(FOREIGNCLUSTERS, "c2", {"spec": {"endpoints": endpoints}})
-        out, err, status = await self.liqodctl("ping", "milan", "--count=2", "-o", "json")
+        out, err, status = await self.outcome("ping", "milan", "--count=2", "-o", "json")
         self.assertEqual(status, 1, err)
         found = json.loads(out)
         rows = {row["target"] if row["path"] == "session" else row["path"]: row for row in found["paths"]}
@@ -134,7 +134,7 @@ class CommandTests(EveryCase):
     async def test_peer_api(self) -> None:
         """A pod that runs at the peer is asked for its log; a refusal says nothing of the path, and is no loss."""
         await self.client.patch(PODS, "web", {"status": {"phase": "Running"}}, "default", subresource="status")
-        out, _, status = await self.liqodctl("ping", "milan", "--count=1", "-o", "json")
+        out, _, status = await self.outcome("ping", "milan", "--count=1", "-o", "json")
         row = next(row for row in json.loads(out)["paths"] if row["path"] == "peer API")
         self.assertEqual((status, row["sent"], row["lostPercent"]), (1, 0, None))
         self.assertIn("ContainerCreating", row["note"])
@@ -146,7 +146,7 @@ class CommandTests(EveryCase):
         spec = {"nodeName": "gpu-milan", "containers": [{"name": "main", "image": "x"}]}
         await self.client.create(PODS, {"metadata": {"name": "train"}, "spec": spec}, "default")
         await self.client.patch(PODS, "train", {"status": {"phase": "Running"}}, "default", subresource="status")
-        out, _, _ = await self.liqodctl("ping", "milan", "--count=1", "-o", "json")
+        out, _, _ = await self.outcome("ping", "milan", "--count=1", "-o", "json")
         row = next(row for row in json.loads(out)["paths"] if row["path"] == "peer API")
         self.assertNotIn("no pod runs", row["note"])
 
@@ -158,6 +158,6 @@ class CommandTests(EveryCase):
         await self.client.create(PODS, {"metadata": {"name": "train"}, "spec": spec}, "default")
         table = {"clusterID": "c2", "nattingTable": {"default": "default-rome"}}
         await self.client.create(NATTINGTABLES, {"metadata": {"name": "c2"}, "spec": table})
-        out, err, _ = await self.liqodctl("who-has", "secret/key", "-o", "json")
+        out, err, _ = await self.outcome("who-has", "secret/key", "-o", "json")
         (row,) = json.loads(out)["copies"]
         self.assertEqual(row["pods"], ["train", "web"], err)

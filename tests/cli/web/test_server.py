@@ -26,7 +26,8 @@ from liqod.demo.access import client_config
 from liqod.kube.client import Client
 from liqod.kube.errors import Unreachable
 from liqod.kube.resources import CRDS, FOREIGNCLUSTERS, Resource
-from tests.cli.test_every_command import ESCAPE, REACTOR, EveryCase
+from tests.cli.cluster_case import REACTOR
+from tests.cli.test_every_command import ESCAPE, EveryCase
 from tests.cli.web.page import flaws, parse
 
 Answer = tuple[int, dict[str, str], str]
@@ -99,7 +100,7 @@ class ServerTests(EveryCase):
 
     async def test_same_as_commands(self) -> None:
         """Problems and advice of the page are those that ``status`` prints."""
-        out, _, _ = await self.liqodctl("status", "-o", "json")
+        out, _, _ = await self.outcome("status", "-o", "json")
         problems = json.loads(out)["problems"]
         page = parse((await self.ask())[2]).one("next").text
         self.assertTrue(problems)
