@@ -192,7 +192,10 @@ def _complete() -> None:
 
     from liqod.cli.console.command_tree import light_tree
 
-    sys.exit(shell_complete(light_tree(), {}, PROGRAM, COMPLETE, os.environ[COMPLETE]))
+    try:
+        sys.exit(shell_complete(light_tree(), {}, PROGRAM, COMPLETE, os.environ[COMPLETE]))
+    except KeyboardInterrupt:
+        sys.exit(errors.INTERRUPTED)
 
 
 def _run() -> int:

@@ -56,7 +56,6 @@ async def read_service_ranges(client: Client, namespace: str) -> Sequence[str] |
     3849). Empty where it says something else; None where it may not be asked (now).
     """
     found: list[str] = []
-    is_answered = True
     for address in OUTSIDE:
         body = {
             "metadata": {"name": "liqod-service-range"},
@@ -66,9 +65,11 @@ async def read_service_ranges(client: Client, namespace: str) -> Sequence[str] |
             await client.create(SERVICES, body, namespace, dry_run=True)
         except (Invalid, Forbidden, NotFound) as error:
             ranges = VALID_RANGE.findall(str(error))
-            is_answered &= bool(ranges) or isinstance(error, Invalid)
+            if not ranges and not isinstance(error, Invalid):
+                # The second question would be refused as the first one.
+                return found or None
             found += ranges
-    return found if found or is_answered else None
+    return found
 
 
 async def read_server_names(client: Client) -> Sequence[str] | None:

@@ -27,6 +27,27 @@ async def together(waiting: Iterable[Deferred[T]]) -> list[T]:
         raise
 
 
+def cancellable(waiting: Deferred[T]) -> Deferred[T]:
+    """Return a Deferred for the same result that fails with CancelledError when it is cancelled.
+
+    A Twisted endpoint that is cancelled fails as if the name were unknown, or with ConnectingCancelledError.
+    """
+    is_cancelled = False
+
+    def cancel(_: Deferred[T]) -> None:
+        nonlocal is_cancelled
+        is_cancelled = True
+        waiting.cancel()
+
+    def pass_on(result: T | Failure) -> None:
+        if not is_cancelled:
+            outcome.callback(result)
+
+    outcome: Deferred[T] = Deferred(cancel)
+    waiting.addBoth(pass_on)
+    return outcome
+
+
 async def stopped(service: Service) -> None:
     """Stop a service and take it from its parent."""
     await maybeDeferred(service.disownServiceParent)

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ConnectingCancelledError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
@@ -26,6 +25,7 @@ from typing_extensions import TypeVar
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
+from liqod.flow.tasks import cancellable
 from liqod.kube import paths
 from liqod.kube.bodies import Content, encoded, identity, typed
 from liqod.kube.connection.answers import MOST_PARTS, AnswerLimits, check_page
@@ -40,7 +40,6 @@ from liqod.kube.connection.transport import (
     Body,
     Connections,
     TimedOut,
-    innermost,
     is_tls_failure,
     unreachable,
     was_never_sent,
@@ -514,13 +513,10 @@ class Client:
 
         timer = self.clock.callLater(self.timeout, give_up)
         try:
-            return await pending
+            return await cancellable(pending)
         except Exception as error:
             if over:
                 raise TimedOut(f"no answer within {self.timeout:g} s") from error
-            # A Twisted endpoint that is still connecting raises ConnectingCancelledError instead.
-            if isinstance(innermost(error), CancelledError | ConnectingCancelledError):
-                raise CancelledError from error
             raise
         finally:
             if timer.active():

@@ -33,10 +33,15 @@ class ClusterCase(TestCase):
         self.kubeconfig = Path(self.mktemp()).absolute()
         self.kubeconfig.write_text(self.cluster.kubeconfig())
 
+    async def outcome(self, *arguments: str, **request: Any) -> tuple[str, str, int]:
+        """Run a command and return its output, its errors and its status; ``request`` as for ``ForkServer.run``."""
+        environ = {"KUBECONFIG": str(self.kubeconfig), **request.pop("env", {})}
+        found: tuple[str, str, int] = await deferToThread(warm().run, *arguments, env=environ, **request)
+        return found
+
     async def liqodctl(self, *arguments: str, status: int = 0) -> str:
         """Run a command and return what it printed; its status must be as expected."""
-        environ = {"HOME": "/nonexistent", "KUBECONFIG": str(self.kubeconfig)}
-        out, err, code = await deferToThread(warm().run, *arguments, env=environ)
+        out, err, code = await self.outcome(*arguments, env={"HOME": "/nonexistent"})
         self.assertEqual(code, status, out + err)
         self.assertNotIn("Traceback", err)
-        return str(out + err)
+        return out + err

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as Xml
 
@@ -15,6 +16,7 @@ import attrs
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.network.connectivity import leftovers, objects, origin, scripts
@@ -33,6 +35,7 @@ from liqod.cli.network.connectivity.observations import (
     refusals,
     why_stopped,
 )
+from liqod.cli.network.connectivity.space import Space
 from liqod.cli.network.connectivity.verdicts import Result, TestFindings, results
 from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.names import CONNECTIVITY_TEST_BY, HOME_API, HOME_SERVICES, REMOTE_CLUSTER_LABEL, TYPE_LABEL
@@ -500,6 +503,29 @@ class LeftOverTests(SynchronousTestCase):
         self.assertFalse(origin.runs(found))
         for odd in ("", "x", f"{origin.own().partition(' ')[0]} {os.getpid()} 1", "a -1 2", f"a {'9' * 400} 1"):
             self.assertFalse(origin.runs(odd), odd)
+
+
+class SpaceTests(SynchronousTestCase):
+    """The namespace of a run."""
+
+    def test_interrupted_deletion(self) -> None:
+        """A deletion that Ctrl-C cuts off is sent again."""
+        sent: list[str] = []
+
+        class Slow:
+            """An API server that does not answer the first request."""
+
+            async def delete(self, resource: Any, name: str) -> None:
+                sent.append(name)
+                if len(sent) == 1:
+                    await Deferred()
+
+        session: Any = SimpleNamespace(client=Slow())
+        space = Space(session)
+        ending = Deferred.fromCoroutine(space.__aexit__())
+        ending.cancel()
+        self.failureResultOf(ending, CancelledError)
+        self.assertEqual(sent, [space.name] * 2)
 
 
 class JunitTests(SynchronousTestCase):

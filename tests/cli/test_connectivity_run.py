@@ -17,10 +17,14 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 
 from liqod.agent.account.names import LEASE
-from liqod.cli.network.connectivity import objects, origin
+from liqod.cli.console.options import Options
+from liqod.cli.console.session import Session
+from liqod.cli.network.connectivity import command, objects, origin
+from liqod.config.schema import Settings
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import FOREIGNCLUSTERS, LEASES, NAMESPACES, NODES, PODS, SERVICES
-from tests.cli.test_every_command import REACTOR, EveryCase
+from tests.cli.cluster_case import REACTOR
+from tests.cli.test_every_command import EveryCase
 
 ENDED = "2026-01-01T00:00:01Z"
 READY = [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}]
@@ -95,7 +99,7 @@ class ConnectivityRunTests(EveryCase):
         """Where all answers are right the status is 0, the reports say so, and nothing is left."""
         self.play(well)
         file = Path(self.mktemp()).absolute()
-        out, err, status = await self.liqodctl("test", "-o", "json", f"--junit={file}")
+        out, err, status = await self.outcome("test", "-o", "json", f"--junit={file}")
         self.assertEqual(status, 0, (out, err))
         found = json.loads(out)
         self.assertEqual((found["failed"], found["problems"]), (0, []))
@@ -110,7 +114,7 @@ class ConnectivityRunTests(EveryCase):
     async def test_broken(self) -> None:
         """A way that fails is shown with its object and the next command, in 80 columns; nothing is left."""
         self.play(lambda pod, container: 1 if (pod, container) == ("from-here-0", "dns") else well(pod, container))
-        out, err, status = await self.liqodctl("test", "milan")
+        out, err, status = await self.outcome("test", "milan")
         self.assertEqual(status, 1)
         self.assertIn("look at: DNS of home; next: `kubectl -n kube-system get pods -l k8s-app=kube-dns`", out)
         self.assertIn("LQ6003", err)
@@ -119,14 +123,14 @@ class ConnectivityRunTests(EveryCase):
         self.assertIn("\n✗ dns: home to milan: said 1\n", err)
         self.assertIn("\n✓ service: milan to home: said 0\n", err)
         self.assertNotIn("\x1b", out + err)
-        out, _, _ = await self.liqodctl("test", "milan", "--only=dns", tty=80, env={"NO_COLOR": "1"})
+        out, _, _ = await self.outcome("test", "milan", "--only=dns", tty=80, env={"NO_COLOR": "1"})
         shown = out.replace("\r\x1b[K", "\n").replace("\r", "\n")
         self.assertEqual([line for line in shown.splitlines() if len(line) > 80 and " " in line.strip()], [])
         self.assertEqual(await self.spaces(), [])
 
     async def test_pods_that_do_not_start(self) -> None:
         """Pods that do not start are named with the reason, and nothing is left."""
-        out, err, status = await self.liqodctl("test", "milan", "--timeout=1", "--parallel=8", "-o", "json")
+        out, err, status = await self.outcome("test", "milan", "--timeout=1", "--parallel=8", "-o", "json")
         self.assertEqual(status, 1)
         self.assertIn("pod here", err)
         found = json.loads(out)
@@ -138,7 +142,7 @@ class ConnectivityRunTests(EveryCase):
         lost = {"status": {"phase": "Suspect", "reason": "Unreachable", "message": "no answer"}}
         await self.client.patch(FOREIGNCLUSTERS, "c2", lost, subresource="status")
         file = Path(self.mktemp()).absolute()
-        out, err, status = await self.liqodctl("test", f"--junit={file}")
+        out, err, status = await self.outcome("test", f"--junit={file}")
         self.assertEqual(status, 1)
         self.assertIn("no pods were started: Unreachable: no answer", out)
         self.assertIn("LQ6003", err)
@@ -153,14 +157,14 @@ class ConnectivityRunTests(EveryCase):
             for number in (signal.SIGINT, signal.SIGTERM):
                 expect = "runs at" if servers else "waiting for"
                 seen = self.cluster.store.version
-                found = await self.liqodctl("test", "milan", tty=80, expect=expect, signal=int(number))
+                found = await self.outcome("test", "milan", tty=80, expect=expect, signal=int(number))
                 self.assertEqual(found[2], 130, (servers, number, found))
                 self.assertGreater(self.cluster.store.version, seen)
                 self.assertEqual(await self.spaces(), [], (servers, number))
 
     async def test_killed(self) -> None:
         """What a run that was killed left is deleted by the next one; a namespace of a run that goes on is not."""
-        _, _, status = await self.liqodctl("test", "milan", tty=80, expect="waiting for", signal=int(signal.SIGKILL))
+        _, _, status = await self.outcome("test", "milan", tty=80, expect="waiting for", signal=int(signal.SIGKILL))
         self.assertEqual(status, -signal.SIGKILL)
         (left,) = await self.spaces()
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
@@ -168,7 +172,7 @@ class ConnectivityRunTests(EveryCase):
             await self.client.create(NAMESPACES, objects.namespace("liqod-test-away", "elsewhere/b/p 1 1"))
             await self.client.create(NAMESPACES, {"metadata": {"name": "liqod-test-mine"}})
             self.play(well)
-            _, err, status = await self.liqodctl("test", "milan", "--only=pod")
+            _, err, status = await self.outcome("test", "milan", "--only=pod")
             other.kill()
         self.assertEqual(status, 0, err)
         self.assertIn(f"deleted what an earlier run left: the namespace {left}", err)
@@ -177,17 +181,17 @@ class ConnectivityRunTests(EveryCase):
     async def test_kept(self) -> None:
         """With --keep the pods stay to be looked at, until the next run."""
         self.play(well)
-        _, err, status = await self.liqodctl("test", "milan", "--only=pod", "--keep")
+        _, err, status = await self.outcome("test", "milan", "--only=pod", "--keep")
         self.assertEqual(status, 0, err)
         (kept,) = await self.spaces()
         self.assertIn(f"kubectl delete namespace {kept}", " ".join(err.split()))
-        await self.liqodctl("test", "milan", "--only=pod")
+        await self.outcome("test", "milan", "--only=pod")
         self.assertEqual(await self.spaces(), [])
 
     async def test_addresses(self) -> None:
         """Pods at the peer call a Service of home by the address that it has at home, and others as they are given."""
         self.play(well)
-        _, err, status = await self.liqodctl("test", "milan", "--only=clusterip", "--only=service", "--keep")
+        _, err, status = await self.outcome("test", "milan", "--only=clusterip", "--only=service", "--keep")
         self.assertEqual(status, 0, err)
         (space,) = await self.spaces()
         address = (await self.client.get(SERVICES, "here", space))["spec"]["clusterIP"]
@@ -196,9 +200,29 @@ class ConnectivityRunTests(EveryCase):
         self.assertIn(f"address() {{ echo {address}; }}", scripts["clusterip"])
         self.assertIn("$HERE_SERVICE_HOST", scripts["service"])
 
+    async def test_a_run_that_takes_too_long(self) -> None:
+        """What was found before it was ended is reported, and what was not tried by then; nothing is left."""
+        self.play(None)
+        self.patch(command, "LONGEST_RUN", 2.0)
+        session = Session(Options(), reactor=REACTOR, client=self.client, settings=Settings())
+        choice = command.TestOptions(
+            peers=(), ways=("pod",), image="x", timeout=60.0, parallel=4, ingress_class="", keep=False
+        )
+        report = await command._report(session, choice)
+        self.assertEqual([(one.way, one.outcome) for one in report.results], [("pod", "failed")] * 2)
+        self.assertEqual(await self.spaces(), [])
+
+    async def test_report_without_a_reader(self) -> None:
+        """The report for CI is written although nobody reads the output."""
+        self.play(well)
+        file = Path(self.mktemp()).absolute()
+        _, _, status = await self.outcome("test", "--only=pod", f"--junit={file}", closed=True)
+        self.assertEqual(status, 141)
+        self.assertEqual(Xml.fromstring(file.read_text()).get("failures"), "0")
+
     async def test_bad_file(self) -> None:
         """A report that cannot be written is an error of its own."""
         self.play(well)
-        _, err, status = await self.liqodctl("test", "--only=pod", f"--junit={os.devnull}/x")
+        _, err, status = await self.outcome("test", "--only=pod", f"--junit={os.devnull}/x")
         self.assertEqual(status, 1)
         self.assertIn("LQ1008", err)

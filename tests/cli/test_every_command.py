@@ -11,31 +11,26 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 import yaml
-from kubesandbox.cluster import SandboxCluster
-from twisted.internet import reactor
-from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.agent.account.names import LEASE
 from liqod.agent.account.objects import token_secret
 from liqod.cli.main import COMMANDS, cli
-from liqod.demo.access import client_config
 from liqod.identity.certs import generate
 from liqod.identity.fingerprint_words import words
 from liqod.identity.store import to_secret
 from liqod.kube import manifests
-from liqod.kube.client import Client
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, LEASES, NAMESPACES, NODES, PODS, SECRETS, VIRTUALNODES
 from liqod.model.ids import ClusterID
 from tests.cli import write_command_tree
-from tests.cli.fork_server import ROOT, warm
+from tests.cli.cluster_case import REACTOR, ClusterCase
+from tests.cli.fork_server import ROOT
 
-REACTOR: Any = reactor
 KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint
 ESCAPE = "\x1b"
 
@@ -158,20 +153,13 @@ class TreeTests(SynchronousTestCase):
         self.assertEqual(asking, {("trust",), ("distrust",), ("unpeer",), ("uninstall",), ("up",), ("down",)})
 
 
-class EveryCase(TestCase):
-    """A cluster of the sandbox with one peer, and a warm ``liqodctl``."""
+class EveryCase(ClusterCase):
+    """A cluster of the sandbox with one peer, and a host on which ``up`` can be carried out."""
 
     timeout = 300
 
     async def setUp(self) -> None:  # type: ignore[override]
-        self.cluster = SandboxCluster(REACTOR, "rome")
-        self.cluster.listen(REACTOR)
-        self.cluster.startService()
-        self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
-        self.client = Client(client_config(self.cluster), REACTOR)
-        self.addCleanup(lambda: Deferred.fromCoroutine(self.client.close()))
-        self.kubeconfig = Path(self.mktemp()).absolute()
-        self.kubeconfig.write_text(self.cluster.kubeconfig())
+        await super().setUp()
         self.root = Path(self.mktemp()).absolute()
         for directory in ("etc", "usr/lib/systemd", "usr/local/bin"):
             (self.root / directory).mkdir(parents=True)
@@ -211,11 +199,6 @@ class EveryCase(TestCase):
         gathered = str(self.kubeconfig) + ".tar.gz"
         return [word.replace("GATHERED", gathered).replace("ROOT", str(self.root)) for word in words]
 
-    async def liqodctl(self, *argv: str, **request: Any) -> tuple[str, str, int]:
-        environ = {"KUBECONFIG": str(self.kubeconfig), **request.pop("env", {})}
-        found: tuple[str, str, int] = await deferToThread(warm().run, *argv, env=environ, **request)
-        return found
-
 
 class DocumentTests(EveryCase):
     """Output for programs."""
@@ -227,7 +210,7 @@ class DocumentTests(EveryCase):
                 continue
             more = self.named(more)
             argv = ["-o", "json", *path, *more] if number % 2 else [*path, *more, "--output=json"]
-            out, err, status = await self.liqodctl(*argv)
+            out, err, status = await self.outcome(*argv)
             self.assertNotIn("Traceback", err, path)
             self.assertNotIn("LQ9001", err, path)
             if path in FAILING:
@@ -241,8 +224,8 @@ class DocumentTests(EveryCase):
     async def test_yaml(self) -> None:
         """With -o yaml a command prints the same as YAML."""
         for argv in (["status"], ["discover"], ["check"], ["explain", "web"], ["version"]):
-            as_json, _, _ = await self.liqodctl(*argv, "-o", "json")
-            as_yaml, _, _ = await self.liqodctl(*argv, "-o", "yaml")
+            as_json, _, _ = await self.outcome(*argv, "-o", "json")
+            as_yaml, _, _ = await self.outcome(*argv, "-o", "yaml")
             if argv != ["check"]:
                 self.assertEqual(yaml.safe_load(as_yaml), json.loads(as_json), argv)
 
@@ -264,42 +247,42 @@ class TerminalTests(EveryCase):
         """No line is wider than the terminal, and escape sequences of a peer are not obeyed."""
         for argv in self.READING:
             for columns in (80, 60, 40):
-                out, _, _ = await self.liqodctl(*argv, tty=columns, env={"NO_COLOR": "1"})
+                out, _, _ = await self.outcome(*argv, tty=columns, env={"NO_COLOR": "1"})
                 self.assertNotIn(ESCAPE, out.replace(f"\r{ESCAPE}[K", ""), argv)
                 wide = [line for line in out.splitlines() if len(line) > columns and " " in line.strip()]
                 self.assertEqual(wide, [], (argv, columns))
 
     async def test_colors(self) -> None:
         """A terminal gets colours, a pipe and NO_COLOR get none."""
-        out, _, _ = await self.liqodctl("status", tty=80)
+        out, _, _ = await self.outcome("status", tty=80)
         self.assertIn(f"{ESCAPE}[31m", out)
         self.assertNotIn("\x07", out)
         for argv in self.READING:
-            out, err, _ = await self.liqodctl(*argv)
+            out, err, _ = await self.outcome(*argv)
             self.assertNotIn(ESCAPE, out + err, argv)
 
     async def test_pipe(self) -> None:
         """A pipe gets the same however wide the terminal is said to be, and an odd $COLUMNS does no harm."""
         for argv in self.READING[:4]:
-            plain, _, status = await self.liqodctl(*argv)
+            plain, _, status = await self.outcome(*argv)
             for columns in ("0", "20", "abc", "-1"):
-                self.assertEqual((await self.liqodctl(*argv, env={"COLUMNS": columns}))[0::2], (plain, status), argv)
-                out, _, _ = await self.liqodctl(*argv, tty=80, env={"COLUMNS": columns})
+                self.assertEqual((await self.outcome(*argv, env={"COLUMNS": columns}))[0::2], (plain, status), argv)
+                out, _, _ = await self.outcome(*argv, tty=80, env={"COLUMNS": columns})
                 self.assertIn("milan", out) if argv[0] != "explain" else self.assertIn("liqo-milan", out)
 
     async def test_ascii(self) -> None:
         """A locale without Unicode gets replacements instead of an error, and JSON loses nothing."""
         for argv in self.READING:
-            out, err, _ = await self.liqodctl(*argv, encoding="ascii")
+            out, err, _ = await self.outcome(*argv, encoding="ascii")
             self.assertTrue((out + err).isascii(), argv)
             self.assertNotIn("LQ9001", err, argv)
-        out, _, _ = await self.liqodctl("status", "-o", "json", encoding="ascii")
+        out, _, _ = await self.outcome("status", "-o", "json", encoding="ascii")
         self.assertIn("evil", json.loads(out)["peers"][0]["why"])
 
     async def test_closed_pipe(self) -> None:
         """A reader that went away ends a command with 141, without a word."""
         for argv in (["--help"], ["version"], *self.READING):
-            _, err, status = await self.liqodctl(*argv, closed=True)
+            _, err, status = await self.outcome(*argv, closed=True)
             self.assertEqual((status, re.sub(r"LQ6001.*\n.*\n", "", err)), (141, ""), argv)
 
 
@@ -315,20 +298,27 @@ class InterruptTests(EveryCase):
             pin = "" if path == ("trust",) else KEY
             await self.client.patch(FOREIGNCLUSTERS, "c2", {"spec": {"fingerprint": pin}})
             before = self.cluster.store.version
-            out, _, status = await self.liqodctl(*argv, tty=80, expect="[y/N]", send="\x03")
+            out, _, status = await self.outcome(*argv, tty=80, expect="[y/N]", send="\x03")
             self.assertEqual(status, 130, (path, out))
             self.assertIn("interrupted", out)
             self.assertNotIn("Traceback", out)
             self.assertEqual(self.cluster.store.version, before, path)
-            out, _, status = await self.liqodctl(*argv, tty=80, expect="[y/N]", send="\x04")
+            out, _, status = await self.outcome(*argv, tty=80, expect="[y/N]", send="\x04")
             self.assertEqual(status, 1, (path, out))
             self.assertIn("LQ2006", out)
+
+    async def test_answer_that_is_no_text(self) -> None:
+        """Bytes that are no text in this locale are a no."""
+        await self.client.patch(FOREIGNCLUSTERS, "c2", {"spec": {"fingerprint": ""}})
+        out, _, status = await self.outcome("trust", "milan", tty=80, encoding="ascii", expect="[y/N]", send="ÿ\n")
+        self.assertEqual(status, 1, out)
+        self.assertIn("LQ2006", out)
 
     async def test_wait(self) -> None:
         """Ctrl-C while a command waits ends it with 130."""
         for argv in (["trust", "milan", "--yes", "--wait"], ["accept", "milan", "--wait"], ["status", "--watch"]):
             text = "daemon" if argv[0] == "status" else "waiting for"
-            out, err, status = await self.liqodctl(*argv, tty=80, expect=text, signal=int(signal.SIGINT))
+            out, err, status = await self.outcome(*argv, tty=80, expect=text, signal=int(signal.SIGINT))
             self.assertEqual(status, 130, (argv, out, err))
 
     async def test_pods(self) -> None:
@@ -343,7 +333,7 @@ class InterruptTests(EveryCase):
         for number in (signal.SIGINT, signal.SIGTERM):
             seen = self.cluster.store.version
             argv = ("bench", "milan", "latency", "--timeout=60")
-            out, err, status = await self.liqodctl(*argv, tty=80, expect="waiting for the pod", signal=int(number))
+            out, err, status = await self.outcome(*argv, tty=80, expect="waiting for the pod", signal=int(number))
             self.assertEqual(status, 130, (number, out, err))
             self.assertGreater(self.cluster.store.version, seen, out)
             left = {one["metadata"]["name"] for one in (await self.client.list(NAMESPACES)).items}
@@ -359,7 +349,7 @@ class CompletionTests(EveryCase):
         environ = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_LIQODCTL_COMPLETE": f"{shell}_complete"}
         if shell == "fish":
             environ["COMP_CWORD"] = words[-1]
-        out, err, status = await self.liqodctl(env=environ)
+        out, err, status = await self.outcome(env=environ)
         self.assertEqual((err, status), ("", 0), line)
         return [one for one in out.splitlines() if one]
 
@@ -384,6 +374,33 @@ class CompletionTests(EveryCase):
         self.assertEqual(await self.complete(f"liqodctl status --context {name[:2]}"), [f"plain,{name}"])
         await self.client.patch(FOREIGNCLUSTERS, "c2", {"status": {"clusterName": "mi;rm -rf"}}, subresource="status")
         self.assertEqual(await self.complete("liqodctl trust mi"), [])
+
+    async def test_a_slow_plugin(self) -> None:
+        """kubectl may not read what is typed meanwhile, and Ctrl-C ends it without a word."""
+        folder = Path(self.mktemp()).absolute()
+        folder.mkdir()
+        program = folder / "kubectl"
+        program.write_text("#!/bin/sh\nread typed && exit 1\ntouch $0.asked\nexec sleep 60\n")
+        program.chmod(0o755)
+        environ = {"COMP_WORDS": "liqodctl trust mi", "COMP_CWORD": "2", "_LIQODCTL_COMPLETE": "bash_complete"}
+        script = (
+            "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "from liqod.cli.console import complete; complete.TIMEOUT = 60.0; "
+            "from liqod.cli.main import main; sys.argv[1:] = []; main()"
+        )
+        running = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", script],
+            env={**os.environ, **environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while running.poll() is None and not (folder / "kubectl.asked").exists():
+            await deferLater(REACTOR, 0.05)
+        running.send_signal(signal.SIGINT)
+        out, err = await deferToThread(running.communicate)
+        self.assertEqual((running.returncode, out, err), (130, "", ""))
 
     async def test_no_cluster(self) -> None:
         """Where no cluster answers nothing is offered, without a word."""
@@ -453,7 +470,7 @@ class UsageTests(EveryCase):
             (["status", "--wach"], "--watch", 2),
             (["trust", "mlian", "--yes"], "milan", 1),
         ):
-            _, err, status = await self.liqodctl(*argv)
+            _, err, status = await self.outcome(*argv)
             self.assertEqual(status, code, argv)
             self.assertRegex(err, rf"(?i)did you mean.*{meant}", argv)
 
@@ -469,7 +486,7 @@ class UsageTests(EveryCase):
             cluster["name"] = "elsewhere"
         body["contexts"][0]["context"]["cluster"] = "elsewhere"
         second.write_text(yaml.safe_dump(body).replace(self.cluster.url, "https://127.0.0.1:1"))
-        self.assertIn("LQ1003", (await self.liqodctl("status", env=both))[1])
+        self.assertIn("LQ1003", (await self.outcome("status", env=both))[1])
         for argv in (["--context", name, "status"], ["status", "--context", name]):
-            self.assertEqual((await self.liqodctl(*argv, env=both))[2], 0, argv)
-        self.assertIn("LQ1002", (await self.liqodctl("status", "--context", "nowhere"))[1])
+            self.assertEqual((await self.outcome(*argv, env=both))[2], 0, argv)
+        self.assertIn("LQ1002", (await self.outcome("status", "--context", "nowhere"))[1])

@@ -74,17 +74,17 @@ class RecordTests(EveryCase):
     async def test_the_daemon_knows(self) -> None:
         """Tokens and DNS records name the daemon's host, not the one on which the command runs."""
         await self.facts(record())
-        out, err, _ = await self.liqodctl("token", "create", "-o", "json")
+        out, err, _ = await self.outcome("token", "create", "-o", "json")
         self.assertEqual(read_token(json.loads(out)[0]["token"]).addresses, ["192.0.2.7:5872"], err)
-        out, _, _ = await self.liqodctl("dns-records", "example.com")
+        out, _, _ = await self.outcome("dns-records", "example.com")
         self.assertIn(" IN A 192.0.2.7", out)
-        out, _, _ = await self.liqodctl("facts", "-o", "json")
+        out, _, _ = await self.outcome("facts", "-o", "json")
         self.assertEqual({one["name"]: one["values"] for one in json.loads(out)}, KNOWN)
 
     async def test_the_daemon_does_not_know(self) -> None:
         """An address that nobody knows is no guess but an error that says what to set."""
         await self.facts(record(DaemonAddresses=[]))
-        _, err, status = await self.liqodctl("token", "create")
+        _, err, status = await self.outcome("token", "create")
         self.assertEqual(status, 1)
         self.assertIn("LQ1001", err)
         self.assertIn("advertise-addresses under [peering]", " ".join(err.split()))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -14,13 +18,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.network import bench_pods, netcheck
 from liqod.config import schema
 from liqod.fabric.agent.kernel import preflight
-from liqod.fabric.agent.kernel.host import ProgramOutput
+from liqod.fabric.agent.kernel.host import DEADLINE, ProgramOutput
 from liqod.fabric.agent.kernel.model import ObservedKernel, TunnelPeer, WireGuardDevice
 from liqod.model.diagnosis import hops
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, PodPings, SizeProbes, may_send
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TYPE_LABEL
+from liqod.model.objects.pod import Pod
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import ForeignCluster
 
@@ -169,9 +174,56 @@ class WordsTests(SynchronousTestCase):
 
     def test_throughput(self) -> None:
         """Bytes between two times; what is no transfer has none."""
-        self.assertEqual(bench_pods.throughput("100.00\n209715300\n104.00\n"), 8 * 209715300 / 4)
+        self.assertEqual(bench_pods.throughput("100.00\n209715300\n104.00\n", 200), 8 * 209715300 / 4)
         for odd in ("", "100.00\n0\n100.10\n", "100.00\n209715300\n100.00\n", "nc: timed out"):
-            self.assertIsNone(bench_pods.throughput(odd))
+            self.assertIsNone(bench_pods.throughput(odd, 200))
+
+    def test_half_a_transfer(self) -> None:
+        """One that broke off has none either: the time-out of its end counted as transfer."""
+        self.assertIsNone(bench_pods.throughput("100.00\n104857600\n114.00\n", 200))
+
+    def test_a_server_that_is_not_ready(self) -> None:
+        """Time is taken from when the server listens, however long it needs to write its data."""
+        folder = Path(self.mktemp()).absolute()
+        folder.mkdir()
+        # It refuses the first two connections.
+        (folder / "nc").write_text(
+            "#!/bin/sh\ncat >/dev/null\necho x >> $0.tries\n[ $(wc -l < $0.tries) -gt 2 ] && exec cat $0.data\nexit 1\n"
+        )
+        (folder / "sleep").write_text("#!/bin/sh\n")
+        for name in ("nc", "sleep"):
+            (folder / name).chmod(0o755)
+        (folder / "nc.data").write_bytes(bytes(1 << 20))
+        pod = bench_pods.download_pod("client", "busybox", "10.64.0.2")
+        environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+        command = pod["spec"]["containers"][0]["command"]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
+        self.assertEqual(done.stdout.splitlines()[1], str(1 << 20))
+
+    def test_many_pings(self) -> None:
+        """No more pings of a pod are asked for than end before the command is killed."""
+        asked: list[tuple[str, ...]] = []
+
+        class Pinged:
+            """A host on which every ping succeeds."""
+
+            async def run(self, argv: tuple[str, ...]) -> ProgramOutput:
+                asked.append(argv)
+                return ProgramOutput(0, "1 packets transmitted", "")
+
+        class Listed:
+            """An API server with one pod at the peer."""
+
+            async def list(self, *_: Any, **__: Any) -> Any:
+                pod = {"metadata": {"name": "a"}, "status": {"phase": "Running", "podIPs": [{"ip": "10.81.1.1"}]}}
+                return SimpleNamespace(items=[msgspec.convert(pod, Pod)])
+
+        session: Any = SimpleNamespace(client=Listed())
+        config = msgspec.convert({"spec": {"remap": {"podCIDRs": ["10.81.0.0/16"]}}}, NetworkConfig)
+        kernel: Any = Pinged()
+        self.successResultOf(Deferred.fromCoroutine(netcheck._pods(session, kernel, config, 1000)))
+        (argv,) = asked
+        self.assertLess(float(argv[argv.index("-c") + 1]) * float(argv[argv.index("-i") + 1]), DEADLINE)
 
     def test_round_trips(self) -> None:
         """Least, mean, most and what was lost."""

@@ -23,14 +23,14 @@ class OpenTokenTests(test_every_command.EveryCase):
     async def test_how_many_are_open(self) -> None:
         """``distrust`` and ``unpeer`` count those that can still be used, and say how to revoke them."""
         for command in ("distrust", "unpeer"):
-            out, _, _ = await self.liqodctl(command, "milan", "--yes", "--dry-run")
+            out, _, _ = await self.outcome(command, "milan", "--yes", "--dry-run")
             self.assertNotIn("pairing token", out)
         await self.issue("0a")
         await self.issue("0b")
         await self.issue("0c", {USED_BY: "sha256:00", SPENT: "true"})
         await self.issue("0d", hours=-1)
         for command in ("distrust", "unpeer"):
-            out, err, _ = await self.liqodctl(command, "milan", "--yes")
+            out, err, _ = await self.outcome(command, "milan", "--yes")
             said = " ".join(out.split())
             self.assertIn("2 pairing tokens of this cluster can still be used", said, err)
             self.assertIn("liqodctl token revoke TOKEN", said)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.test.test_endpoints import deterministicResolvingReactor
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.cli.network.ping import _dialled
 from liqod.cli.network.ping_rows import (
     ADDRESSES,
     PathTimes,
@@ -84,6 +89,27 @@ class RowsTests(SynchronousTestCase):
         self.assertEqual((found[0], len(found), len(set(found))), ("192.0.2.3:5872", ADDRESSES, ADDRESSES))
 
 
+class AddressTests(SynchronousTestCase):
+    """A peer whose name has two addresses, of which none answers."""
+
+    def setUp(self) -> None:
+        self.clock = MemoryReactorClock()
+        session: Any = SimpleNamespace(reactor=deterministicResolvingReactor(self.clock, ["192.0.2.1", "192.0.2.2"]))
+        self.pending: Deferred[PathTimes] = Deferred.fromCoroutine(_dialled(session, "milan.example:5872", 2))
+
+    def test_silence(self) -> None:
+        """Each attempt is lost when its time is over, with the second address still being tried."""
+        self.clock.pump([0.5] * 30)
+        found = self.successResultOf(self.pending)
+        self.assertEqual((found.sent, found.times, found.note), (2, [], "no answer within 5 s"))
+
+    def test_interrupted(self) -> None:
+        """What is interrupted is no attempt that was lost, and nothing else is tried."""
+        self.clock.pump([0.5] * 2)
+        self.pending.cancel()
+        self.failureResultOf(self.pending, CancelledError)
+
+
 class CommandTests(EveryCase):
     """The command, against a simulated cluster and an address that answers."""
 
@@ -94,7 +120,7 @@ class CommandTests(EveryCase):
         here = f"127.0.0.1:{listening.getHost().port}"
         endpoints = [{"address": here}, {"address": "127.0.0.1:1"}, {"address": "nowhere"}]
         await self.client.patch(FOREIGNCLUSTERS, "c2", {"spec": {"endpoints": endpoints}})
-        out, err, status = await self.liqodctl("ping", "milan", "--count=2", "-o", "json")
+        out, err, status = await self.outcome("ping", "milan", "--count=2", "-o", "json")
         self.assertEqual(status, 1, err)
         found = json.loads(out)
         rows = {row["target"] if row["path"] == "session" else row["path"]: row for row in found["paths"]}
@@ -108,7 +134,7 @@ class CommandTests(EveryCase):
     async def test_peer_api(self) -> None:
         """A pod that runs at the peer is asked for its log; a refusal says nothing of the path, and is no loss."""
         await self.client.patch(PODS, "web", {"status": {"phase": "Running"}}, "default", subresource="status")
-        out, _, status = await self.liqodctl("ping", "milan", "--count=1", "-o", "json")
+        out, _, status = await self.outcome("ping", "milan", "--count=1", "-o", "json")
         row = next(row for row in json.loads(out)["paths"] if row["path"] == "peer API")
         self.assertEqual((status, row["sent"], row["lostPercent"]), (1, 0, None))
         self.assertIn("ContainerCreating", row["note"])
@@ -120,7 +146,7 @@ class CommandTests(EveryCase):
         spec = {"nodeName": "gpu-milan", "containers": [{"name": "main", "image": "x"}]}
         await self.client.create(PODS, {"metadata": {"name": "train"}, "spec": spec}, "default")
         await self.client.patch(PODS, "train", {"status": {"phase": "Running"}}, "default", subresource="status")
-        out, _, _ = await self.liqodctl("ping", "milan", "--count=1", "-o", "json")
+        out, _, _ = await self.outcome("ping", "milan", "--count=1", "-o", "json")
         row = next(row for row in json.loads(out)["paths"] if row["path"] == "peer API")
         self.assertNotIn("no pod runs", row["note"])
 
@@ -132,6 +158,6 @@ class CommandTests(EveryCase):
         await self.client.create(PODS, {"metadata": {"name": "train"}, "spec": spec}, "default")
         table = {"clusterID": "c2", "nattingTable": {"default": "default-rome"}}
         await self.client.create(NATTINGTABLES, {"metadata": {"name": "c2"}, "spec": table})
-        out, err, _ = await self.liqodctl("who-has", "secret/key", "-o", "json")
+        out, err, _ = await self.outcome("who-has", "secret/key", "-o", "json")
         (row,) = json.loads(out)["copies"]
         self.assertEqual(row["pods"], ["train", "web"], err)

@@ -17,7 +17,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.console import terminal
 from liqod.cli.console.errors import AMBIGUOUS, NO_SUCH_PEER, CliError
 from liqod.cli.console.findings import bad, failed, good, lines, warning
-from liqod.cli.console.render import age, as_documents, as_text, cell
+from liqod.cli.console.options import Options
+from liqod.cli.console.records import _documents
+from liqod.cli.console.render import Format, age, as_documents, as_text, cell
 from liqod.cli.console.table import display_width, layout
 from liqod.cli.status.peers import STATUS_COLUMNS, STATUS_WIDE, brief, discover_rows, find, status_rows
 from liqod.model.diagnosis.cluster import ClusterRecords
@@ -283,6 +285,24 @@ class OutputTests(SynchronousTestCase):
         self.assertEqual(json.loads(as_text(value, "json")), value)
         self.assertEqual(yaml.safe_load(as_text(value, "yaml")), value)
         self.assertEqual(list(yaml.safe_load_all(as_documents([{"a": 1}, {"b": 2}]))), [{"a": 1}, {"b": 2}])
+
+    def test_formats_on_a_terminal(self) -> None:
+        """No text in JSON or YAML makes a terminal do anything, nor turns what follows around; nothing is lost."""
+        value = {"why": "a\x9b31m\u202ee\u2066 \x7f\x1b[2J\r \u0085 naïve"}
+        forms: tuple[Format, ...] = ("json", "yaml")
+        for form in forms:
+            printed = as_text(value, form)
+            self.assertTrue(printed.replace("\n", "").isprintable(), ascii(printed))
+            self.assertEqual(yaml.safe_load(printed), value, form)
+        self.assertIn("naïve", as_text({"why": "naïve"}, "json"))
+
+    def test_records_in_any_locale(self) -> None:
+        """Records are ASCII: what a locale lacks would else be applied as a question mark."""
+        forms: tuple[Format, ...] = ("json", "yaml")
+        for form in forms:
+            printed = _documents(Options(output=form), [{"name": "naïve"}])
+            self.assertTrue(printed.isascii(), printed)
+            self.assertIn("naïve", str(yaml.safe_load(printed)))
 
     def test_age(self) -> None:
         """Durations are cut to one unit."""

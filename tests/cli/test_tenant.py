@@ -43,7 +43,7 @@ class TenantTests(test_every_command.EveryCase):
         await self.client.create(PODS, {"metadata": metadata, "spec": spec}, namespace)
 
     async def rows(self) -> dict[tuple[str, str], tuple[str, str, str]]:
-        out, err, status = await self.liqodctl("tenant", "show", "milan", "-o", "json")
+        out, err, status = await self.outcome("tenant", "show", "milan", "-o", "json")
         self.assertEqual(status, 0, err)
         return {(row["of"], row["what"]): (row["used"], row["bound"], row["left"]) for row in json.loads(out)}
 
@@ -88,5 +88,5 @@ class TenantTests(test_every_command.EveryCase):
         await self.namespace("shop-c2", "c2")
         await self.pod("web", "shop-c2")
         self.assertEqual((await self.rows())["offer", "cpu"], ("500m", "0", "0"))
-        out, _, _ = await self.liqodctl("tenant", "show", "milan", tty=80)
+        out, _, _ = await self.outcome("tenant", "show", "milan", tty=80)
         self.assertIn("nothing is lent to milan", out)

@@ -161,7 +161,7 @@ class CommandTests(EveryCase):
         await self.client.create(RESOURCEQUOTAS, quota, "milan-shop")
         used = {"status": {"used": {"pods": "1"}}}
         await self.client.patch(RESOURCEQUOTAS, "liqod-tenant", used, "milan-shop", subresource="status")
-        out, err, status = await self.liqodctl("usage", "milan", "-o", "json")
+        out, err, status = await self.outcome("usage", "milan", "-o", "json")
         self.assertEqual(status, 0, err)
         found = {(one["direction"], one["namespace"]): one for one in json.loads(out)["rows"]}
         self.assertEqual(found["borrowed", "default"]["pods"], 1)
@@ -170,4 +170,4 @@ class CommandTests(EveryCase):
         self.assertEqual(theirs["counted"], {"pods": "1"})
         self.assertEqual(theirs["measured"]["cpu"], None)
         self.assertTrue(json.loads(out)["notes"])
-        self.assertIn("LQ2001", (await self.liqodctl("usage", "nobody"))[1])
+        self.assertIn("LQ2001", (await self.outcome("usage", "nobody"))[1])

@@ -136,7 +136,7 @@ class RangeTests(SynchronousTestCase):
         """Return what is understood of two answers; None for nothing yet."""
         server: Any = Server({4: four, 6: six})
         found = self.successResultOf(Deferred.fromCoroutine(read_service_ranges(server, "liqo-system")))
-        self.assertEqual(len(server.asked), 2)
+        self.assertEqual(len(server.asked), 1 if found is None else 2)
         return None if found is None else list(found)
 
     def test_answers(self) -> None:

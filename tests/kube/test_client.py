@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import DNSLookupError
 from twisted.internet.protocol import Protocol
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
@@ -257,6 +258,24 @@ class ClientTests(SynchronousTestCase):
         self.server.flush()
         self.assertEqual(len(self.seen), 1)
         self.assertEqual(self.client._slots.in_use, 0)
+
+    def test_cancelling_a_connection(self) -> None:
+        """One that is not there yet is not tried again, although it then fails as if the name were unknown."""
+        asked: list[Any] = []
+
+        class Unresolved:
+            """An endpoint that fails when it is cancelled, as Twisted's does while a name is resolved."""
+
+            def connect(self, factory: Any) -> Deferred[Any]:
+                asked.append(factory)
+                return Deferred(lambda waiting: waiting.errback(DNSLookupError("slow.test")))
+
+        client = Client(ClientConfig("https://slow.test:6443", dial=Unresolved()), self.clock)
+        pending: Deferred[Any] = Deferred.fromCoroutine(client.get(NODES, "n"))
+        pending.cancel()
+        self.failureResultOf(pending, CancelledError)
+        self.clock.advance(10)
+        self.assertEqual(len(asked), 1)
 
     def test_slow_answers_tell_a_busy_server(self) -> None:
         """Answers that take a second, where the first one came at once, make the server count as busy."""

@@ -9,14 +9,21 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
+from click.testing import CliRunner
 from twisted.internet import reactor
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from liqod.cli.console.errors import CliError
+from liqod.cli.setup import demo as demo_command
 from liqod.demo.side import DemoCluster
 from liqod.demo.story import Demo, DemoFailed
+from liqod.kube.errors import AlreadyExists
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = ("FINGERPRINT WORDS", "one session, TLS 1.3", "liqo-milan", "shop-rome-", "milan-1", "nothing of it is left")
@@ -57,6 +64,49 @@ class Silent:
 
     async def keep_running(self, sides: tuple[DemoCluster, DemoCluster]) -> None:
         pass
+
+
+class FailureTests(SynchronousTestCase):
+    """What may go otherwise than it should."""
+
+    def test_a_record_without_a_session(self) -> None:
+        """Where the record of the other cluster is there, but no session yet, it need not be added by hand."""
+        waited: list[str] = []
+
+        async def within(seconds: float, waiting: object, what: str) -> None:
+            waited.append(what)
+            if what == "mDNS":
+                raise DemoFailed("a slow machine")
+
+        async def add_peer(other: object) -> None:
+            raise AlreadyExists(409, "AlreadyExists", "it was discovered")
+
+        demo: Any = Demo.__new__(Demo)
+        demo._audience, demo.patience, demo._within, demo._both = Silent(), 1.0, within, lambda _: None
+        demo.rome, demo.milan = SimpleNamespace(add_peer=add_peer), None
+        self.successResultOf(Deferred.fromCoroutine(demo._meet()))
+        self.assertEqual(waited, ["mDNS", "the first contact"])
+
+    def test_log(self) -> None:
+        """The log is kept in a file that nobody else made, and nobody else reads."""
+        place = Path(self.mktemp()).absolute()
+        place.mkdir()
+        (place / "liqod.log").write_text("what happened")
+        (place / "mine").write_text("precious")
+        (place / "liqod-demo.log").symlink_to(place / "mine")
+
+        def fails(work: object) -> None:
+            raise DemoFailed("it was slow")
+
+        self.patch(tempfile, "tempdir", str(place))
+        self.patch(demo_command, "run", fails)
+        self.patch(demo_command, "_log_directory", lambda: nullcontext(place))
+        error = CliRunner().invoke(demo_command.demo, []).exception
+        assert isinstance(error, CliError), error
+        self.assertEqual((place / "mine").read_text(), "precious")
+        (kept,) = place.glob("liqod-demo-*.log")
+        self.assertIn(str(kept), error.hint)
+        self.assertEqual((kept.read_text(), kept.stat().st_mode & 0o077), ("what happened", 0))
 
 
 class CommandTests(SynchronousTestCase):

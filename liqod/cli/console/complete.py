@@ -77,7 +77,10 @@ def _kubectl(context: click.Context, *arguments: str) -> str:
                 command.append(f"--{name}={value}")
         at = at.parent
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)  # noqa: S603
+        # Without input: a plugin that asks for a password would read what is typed on the command line.
+        done = subprocess.run(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, check=False
+        )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return ""
     return done.stdout if done.returncode == 0 else ""

@@ -262,4 +262,4 @@ def print_records(options: Options, client: RecordingClient) -> None:
 def _documents(options: Options, records: Sequence[Body]) -> str:
     if options.output == "yaml":
         return as_documents(records)
-    return as_text({"apiVersion": "v1", "kind": "List", "items": list(records)}, "json")
+    return as_text({"apiVersion": "v1", "kind": "List", "items": list(records)}, "json", ascii_only=True)

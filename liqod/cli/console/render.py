@@ -33,7 +33,15 @@ def printable(text: str) -> str:
 
 
 def as_text(value: Any, form: Format, *, ascii_only: bool = False) -> str:
-    """Return plain values as JSON or YAML; ``ascii_only`` escapes other characters, which loses nothing."""
+    """Return plain values as JSON or YAML; ``ascii_only`` escapes other characters, which loses nothing.
+
+    They are escaped as well where a text has characters in it that a terminal would obey.
+    """
+    text = _dumped(value, form, ascii_only=ascii_only)
+    return text if text.replace("\n", "").isprintable() else _dumped(value, form, ascii_only=True)
+
+
+def _dumped(value: Any, form: Format, *, ascii_only: bool) -> str:
     if form == "yaml":
         import yaml  # The import costs 20 ms, which completion and ``version`` need not wait for.
 
@@ -42,10 +50,10 @@ def as_text(value: Any, form: Format, *, ascii_only: bool = False) -> str:
 
 
 def as_documents(objects: Sequence[Mapping[str, Any]]) -> str:
-    """Return objects as one YAML stream, ready for ``kubectl apply -f -``."""
+    """Return objects as one YAML stream in ASCII, ready for ``kubectl apply -f -`` in any locale."""
     import yaml
 
-    return str(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True))
+    return str(yaml.safe_dump_all(objects, sort_keys=False))
 
 
 def age(seconds: float) -> str:

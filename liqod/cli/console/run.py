@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 from twisted.internet import asyncioreactor
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorAlreadyInstalledError
 from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
 
 from liqod.cli.console.errors import INTERRUPTED
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     class _Runnable(Reactor, IReactorCore):
         """The reactor as its runner sees it, which alone starts and stops it."""
 
+        threadpool: ThreadPool | None
+
 
 T = TypeVar("T")
 
@@ -32,11 +35,24 @@ CLEANUP: Final = 10.0
 """Seconds that the clean-up after Ctrl-C may take."""
 
 
+class _DaemonThread(Thread):
+    """A thread that the end of the process does not wait for."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, daemon=True, **kwargs)
+
+
+class _Threads(ThreadPool):
+    """Threads that may block: the system's resolver takes half a minute where no DNS server answers (resolver(5))."""
+
+    threadFactory = _DaemonThread
+
+
 def run(work: Callable[[Reactor], Coroutine[Any, Any, T]]) -> T:
     """Return what ``work(reactor)`` returns, or raise what it raises; works once per process.
 
-    The first Ctrl-C cancels the coroutine, waits at most ``CLEANUP`` seconds for it, and raises ``click.Abort``. The
-    second one ends the process.
+    The first Ctrl-C cancels the coroutine, waits at most ``CLEANUP`` seconds for it, and raises ``click.Abort``, also
+    where the coroutine takes its cancellation for another failure. The second one ends the process.
     """
     # A process has one reactor; one that is installed already is used. Only mDNS (zeroconf) needs asyncio's.
     with contextlib.suppress(ReactorAlreadyInstalledError):
@@ -45,9 +61,14 @@ def run(work: Callable[[Reactor], Coroutine[Any, Any, T]]) -> T:
 
     reactor = cast("_Runnable", installed_reactor())
     use_steady_time(reactor)
+    # The reactor's own pool would be joined when it stops.
+    reactor.threadpool = _Threads(0)
+    reactor.threadpool.start()
     outcome: list[T | Failure] = []
     running: list[Deferred[Any]] = []
     stopping: list[bool] = []
+    interrupts: list[bool] = []
+    cancelled: list[bool] = []
 
     def start() -> None:
         # Twisted's own handler is installed by now; a second signal would only ask a stopping reactor to stop.
@@ -58,9 +79,10 @@ def run(work: Callable[[Reactor], Coroutine[Any, Any, T]]) -> T:
         deferred.addBoth(lambda _: reactor.stop() if not stopping else None)
 
     def interrupted(*_: object) -> None:
-        if stopping:
-            sys.stdout.flush()
+        # What was printed is flushed already; where nobody reads it another flush would block.
+        if stopping or interrupts:
             os._exit(INTERRUPTED)
+        interrupts.append(True)
         reactor.callFromThread(reactor.stop)
 
     def before_shutdown() -> Deferred[Any] | None:
@@ -70,6 +92,7 @@ def run(work: Callable[[Reactor], Coroutine[Any, Any, T]]) -> T:
         finished: Deferred[Any] = Deferred()
         running[0].addBoth(lambda _: None if finished.called else finished.callback(None))
         reactor.callLater(CLEANUP, lambda: None if finished.called else finished.callback(None))
+        cancelled.append(True)
         running[0].cancel()
         return finished
 
@@ -80,7 +103,7 @@ def run(work: Callable[[Reactor], Coroutine[Any, Any, T]]) -> T:
         raise click.Abort
     result = outcome[0]
     if isinstance(result, Failure):
-        if result.check(CancelledError):
+        if cancelled:
             raise click.Abort
         result.raiseException()
     return result

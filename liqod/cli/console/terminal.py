@@ -22,14 +22,14 @@ DEFAULT_WIDTH: Final = 80
 
 
 def prepare() -> None:
-    """Make the standard streams accept every character: what a locale cannot show becomes "?".
+    """Make the standard streams take every character: what a locale cannot show, or is not text in it, is replaced.
 
     One that is closed, which Python has as None (``sys.stdout``), becomes the null device.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
 

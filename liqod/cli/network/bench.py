@@ -46,7 +46,7 @@ def bench(options: Options, *, peer: str, what: str, megabytes: int, count: int,
             address = await run.start(megabytes if what == "throughput" else 0)
             if what == "throughput":
                 output = await run.completed(bench_pods.download_pod("client", image, address))
-                bits = bench_pods.throughput(output)
+                bits = bench_pods.throughput(output, megabytes)
                 if bits is None:
                     raise CliError(errors.TEST_FAILED, f"the transfer failed: {output.strip()!r}", "try `test` first")
                 return {"what": "throughput", "megabitsPerSecond": round(bits / 1e6, 1), "megabytes": megabytes}

@@ -22,7 +22,9 @@ def server_pod(name: str, image: str, peer: str, megabytes: int) -> dict[str, An
 
 def download_pod(name: str, image: str, address: str) -> dict[str, Any]:
     """Return a local pod that downloads the data from an address; it logs uptime, bytes, uptime."""
-    script = f"cut -d' ' -f1 /proc/uptime; {_request('/data', address)} | wc -c; cut -d' ' -f1 /proc/uptime"
+    # The server listens when its data is written.
+    wait = f"until {_request('/none', address)} >/dev/null 2>&1; do sleep 1; done"
+    script = f"{wait}; cut -d' ' -f1 /proc/uptime; {_request('/data', address)} | wc -c; cut -d' ' -f1 /proc/uptime"
     return _pod(name, image, "", script)
 
 
@@ -31,10 +33,10 @@ def ping_pod(name: str, image: str, address: str, count: int) -> dict[str, Any]:
     return _pod(name, image, "", f"ping -c {count} -W 2 {address}")
 
 
-def throughput(log: str) -> float | None:
-    """Return the bits per second in the log of a download pod, or None where it failed."""
+def throughput(log: str, megabytes: int) -> float | None:
+    """Return the bits per second in the log of a download pod, or None where not all of the data came."""
     found = re.fullmatch(r"\s*([0-9.]+)\s+(\d+)\s+([0-9.]+)\s*", log)
-    if found is None or float(found[3]) <= float(found[1]) or int(found[2]) < 1 << 20:
+    if found is None or float(found[3]) <= float(found[1]) or int(found[2]) < megabytes << 20:
         return None
     return 8 * int(found[2]) / (float(found[3]) - float(found[1]))
 

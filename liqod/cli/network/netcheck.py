@@ -14,7 +14,7 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status.facts import as_finding, cluster_records
 from liqod.cli.status.peers import find
-from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, observe
+from liqod.fabric.agent.kernel.host import DEADLINE, HostKernel, Kernel, KernelError, observe
 from liqod.fabric.agent.kernel.model import ObservedKernel
 from liqod.fabric.agent.probing.probe_burst import measure_sizes
 from liqod.fabric.control.probe_targets import pod_targets
@@ -147,9 +147,11 @@ async def _pods(session: Session, kernel: Kernel, config: NetworkConfig, count: 
     pods = (await session.client.list(PODS, view=Pod)).items
     found = pod_targets(pods, parse_networks(config.spec.remap.pod_cidrs), {})
     pings = []
+    # A command that takes longer than DEADLINE is killed.
+    pinged = min(count, int((DEADLINE - 5) / 0.2))
     for _, pod in sorted(found.items()):
         try:
-            ping = await kernel.run(("ping", "-n", "-q", "-c", str(count), "-i", "0.2", "-W", "2", pod))
+            ping = await kernel.run(("ping", "-n", "-q", "-c", str(pinged), "-i", "0.2", "-W", "2", pod))
         except KernelError as error:
             return NotObserved(str(error), "the package is iputils-ping")
         summary = next((line for line in ping.out.splitlines() if "packet" in line), ping.err.strip())

@@ -32,7 +32,7 @@ from liqod.cli.network.ping_rows import (
 from liqod.cli.status.facts import advice_of, cluster_records
 from liqod.cli.status.peers import find, label
 from liqod.fabric.agent.probing.probe_burst import measure_sizes
-from liqod.flow.tasks import together
+from liqod.flow.tasks import cancellable, together
 from liqod.kube.errors import KubeError, ServerError, Throttled, Unreachable
 from liqod.kube.resources import PODS
 from liqod.model.diagnosis.cluster import ClusterRecords, problems_of
@@ -113,7 +113,7 @@ async def _repeated(session: Session, count: int, attempt: Callable[[], Awaitabl
             await deferLater(session.reactor, INTERVAL)
         started = session.reactor.seconds()
         try:
-            await _deferred(attempt).addTimeout(PATIENCE, session.reactor)
+            await cancellable(_deferred(attempt)).addTimeout(PATIENCE, session.reactor)
         except DeferTimeout:
             why = f"no answer within {PATIENCE:g} s"
         except (ServerError, Throttled, Unreachable, ConnectError, DNSLookupError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -59,8 +60,10 @@ def demo(options: Options, stay: bool, web: bool) -> None:
             run(show)
             output.publish({"steps": steps})
         except DemoFailed as error:
-            kept = Path(tempfile.gettempdir()) / "liqod-demo.log"
-            shutil.copy(directory / "liqod.log", kept)
+            # Under a name of its own: what has a known name there may be somebody else's, or lead elsewhere.
+            descriptor, kept = tempfile.mkstemp(prefix="liqod-demo-", suffix=".log")
+            os.close(descriptor)
+            shutil.copyfile(directory / "liqod.log", kept)
             hint = f"the daemons' log is {kept}; a machine under heavy load may be too slow: try again"
             raise CliError(errors.DEMO, str(error), hint) from None
 

@@ -65,7 +65,8 @@ class ClusterReader:
             self._trouble = errors.from_kube(error, self._session.client.config.server)
         finally:
             now = self._session.reactor.seconds()
-            self._due = now + max(PACE, SHARE * (now - begun))
+            # The time after which an API server counts as silent costs it nothing.
+            self._due = now + (PACE if self._trouble is not None else max(PACE, SHARE * (now - begun)))
             waiting, self._reading = self._reading, None
             for one in waiting:
                 one.callback(None)

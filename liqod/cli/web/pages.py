@@ -25,7 +25,7 @@ def overview_page(page: Overview, trouble: str = "") -> str:
         "Clusters",
         tag("p", page.summary, class_="summary"),
         on_map and tag("p", on_map),
-        tag("div", cluster_map(page), class_="scroll", tabindex="0", role="region", aria_label="Map of clusters"),
+        tag("div", cluster_map(page), id="map_scroll", class_="scroll", tabindex="0", role="region", aria_label="Map"),
         legend(peers),
     )
     body = [map_section, steps_section(page.steps), _peers_table(page)]
@@ -100,8 +100,8 @@ def document(
 
 
 def section(name: str, heading: str, *children: Child) -> Markup:
-    """Return a part of a page under a heading."""
-    return tag("section", tag("h2", heading, id=f"{name}-h"), *children, id=name, aria_labelledby=f"{name}-h")
+    """Return a part of a page under a heading; its ID has a character that no cluster's has."""
+    return tag("section", tag("h2", heading, id=f"{name}_h"), *children, id=name, aria_labelledby=f"{name}_h")
 
 
 def steps_section(steps: Sequence[AdviceRow]) -> Markup:

@@ -22,7 +22,8 @@ from liqod.cli.console.session import Session
 from liqod.cli.web.command import serve
 from liqod.config.schema import ClusterSettings, Settings
 from liqod.kube.resources import FOREIGNCLUSTERS
-from tests.cli.test_every_command import REACTOR, EveryCase
+from tests.cli.cluster_case import REACTOR
+from tests.cli.test_every_command import EveryCase
 from tests.cli.web.webdriver import Browser, lacking
 from tests.environment import require
 from tests.runner.steps import CHECKOUT

@@ -114,6 +114,8 @@ def _of_element(one: Element, ids: list[str]) -> Iterator[str]:
         yield "a script is in the page"
     if int(given.get("tabindex", "0")) > 0:
         yield f"{one.name} changes the order of the keyboard"
+    if "tabindex" in given and not given.get("id"):
+        yield f"{one.name} takes the keyboard, and loses it with the next news: it has no ID"
     for name in ("src", "href"):
         if ":" in given.get(name, "") or given.get(name, "").startswith("/"):
             yield f"{one.name} leads to {given[name]}"

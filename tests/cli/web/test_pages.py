@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -186,6 +187,15 @@ class PageTests(SynchronousTestCase):
         shown = parse(peer_html(_page(records(peer(0)), "c0"))).one("timeline").text
         for expected in ("Network True", "Ready True", "KeyRotated"):
             self.assertIn(expected, shown)
+
+    def test_ids_of_peers(self) -> None:
+        """A peer chooses its ID, and cannot take that of a part of the page."""
+        named = [
+            msgspec.structs.replace(one, metadata=ObjectMeta(name=name))
+            for name in ("h", "scroll")
+            for one in [peer(0)]
+        ]
+        self.assertEqual(flaws(parse(overview_page(overview(records(*named))))), [])
 
     def test_nobody(self) -> None:
         """There is no page of a peer that is not known."""

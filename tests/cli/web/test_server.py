@@ -5,25 +5,29 @@ from __future__ import annotations
 import http.client
 import json
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import attrs
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
-from twisted.internet.task import deferLater
+from twisted.internet.task import Clock, deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
 from liqod.cli.web import server
-from liqod.cli.web.cluster_reader import ClusterReader
+from liqod.cli.web.cluster_reader import PACE, ClusterReader
 from liqod.cli.web.command import serve
 from liqod.config.schema import ClusterSettings, Settings
 from liqod.demo.access import client_config
 from liqod.kube.client import Client
+from liqod.kube.errors import Unreachable
 from liqod.kube.resources import CRDS, FOREIGNCLUSTERS, Resource
-from tests.cli.test_every_command import ESCAPE, REACTOR, EveryCase
+from tests.cli.cluster_case import REACTOR
+from tests.cli.test_every_command import ESCAPE, EveryCase
 from tests.cli.web.page import flaws, parse
 
 Answer = tuple[int, dict[str, str], str]
@@ -96,7 +100,7 @@ class ServerTests(EveryCase):
 
     async def test_same_as_commands(self) -> None:
         """Problems and advice of the page are those that ``status`` prints."""
-        out, _, _ = await self.liqodctl("status", "-o", "json")
+        out, _, _ = await self.outcome("status", "-o", "json")
         problems = json.loads(out)["problems"]
         page = parse((await self.ask())[2]).one("next").text
         self.assertTrue(problems)
@@ -171,6 +175,28 @@ class ServerTests(EveryCase):
             self.assertEqual((status, flaws(page)), (503, []))
             self.assertIn("LQ1003", page.one("error").text)
             self.assertIn("check the network", page.one("error").text)
+
+    async def test_again_after_silence(self) -> None:
+        """An API server that did not answer is asked again as soon as one that did."""
+        clock = Clock()
+        asked: list[float] = []
+
+        class Silent:
+            """An API server that takes half a minute to say nothing."""
+
+            config = client_config(self.cluster)
+
+            async def get(self, *_: Any, **__: Any) -> Any:
+                asked.append(clock.seconds())
+                clock.advance(30)
+                raise Unreachable("no answer")
+
+        session: Any = SimpleNamespace(reactor=clock, client=Silent(), settings=Settings())
+        latest = ClusterReader(session)
+        for _ in range(2):
+            self.failureResultOf(Deferred.fromCoroutine(latest.read()), CliError)
+            clock.advance(PACE)
+        self.assertEqual(asked, [0.0, 30 + PACE])
 
     async def test_read_once(self) -> None:
         """The cluster is read once for all who ask at the same time."""

@@ -11,7 +11,7 @@ import click
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferTimeout
 
-from liqod.cli.console import complete, errors
+from liqod.cli.console import complete, errors, terminal
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.progress import Progress
@@ -119,18 +119,25 @@ def test(options: Options, *, file: Path | None, **choice: Any) -> None:
     """
     asked = TestOptions(**{**choice, "ways": cast("tuple[Way, ...]", choice["ways"] or WAYS)})
     report = in_cluster(options, lambda session: _report(session, asked))
-    _show(Output(options), report, wide=options.output == "wide")
-    if file is not None:
-        try:
-            file.write_text(junit(report.results, seconds=report.seconds, started=report.started), encoding="utf-8")
-        except OSError as error:
-            raise CliError(errors.FILE, f"{file} cannot be written: {error.strerror}", "name another file") from None
+    try:
+        if file is not None:
+            _save(file, report)
+    finally:
+        # After the file: the reader of the output may have closed it.
+        _show(Output(options), report, wide=options.output == "wide")
     failed = [one for one in report.results if one.outcome == "failed"]
     if failed:
         # A path that follows from another is no news.
         first = next((one for one in failed if not one.cause.startswith("follows from")), failed[0])
         text = f"{len(failed)} of {plural(len(report.results), 'path')} failed; first: {first.subject}: {first.cause}"
         raise CliError(errors.TEST_FAILED, text, first.next)
+
+
+def _save(file: Path, report: TestReport) -> None:
+    try:
+        file.write_text(junit(report.results, seconds=report.seconds, started=report.started), encoding="utf-8")
+    except OSError as error:
+        raise CliError(errors.FILE, f"{file} cannot be written: {error.strerror}", "name another file") from None
 
 
 def _show(output: Output, report: TestReport, *, wide: bool) -> None:
@@ -212,14 +219,13 @@ async def _tried(session: Session, facts: ClusterRecords, choice: TestOptions, n
     )
     with Progress(session.reactor, "the namespace of the test", quiet=session.options.is_document) as progress:
         async with Space(session, choice.keep) as space:
-            trial = Deferred.fromCoroutine(TestRun(session, plan, space.name, progress).carry_out())
+            run = TestRun(session, plan, space.name, progress)
             try:
-                run = await trial.addTimeout(LONGEST_RUN, session.reactor)
+                await Deferred.fromCoroutine(run.carry_out()).addTimeout(LONGEST_RUN, session.reactor)
             except DeferTimeout:
-                text = f"the run was ended after {LONGEST_RUN / 60:g} min"
                 hint = "name fewer peers, --only some paths, or more pods at a time with --parallel"
-                raise CliError(errors.TIMED_OUT, text, hint) from None
-    return results(run, wanted)
+                terminal.echo_wrapped(f"the run was ended after {LONGEST_RUN / 60:g} min: {hint}", "yellow", err=True)
+            return results(await run.findings(), wanted)
 
 
 def withheld(facts: ClusterRecords) -> dict[tuple[Way, str], str]:

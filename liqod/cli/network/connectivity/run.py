@@ -61,7 +61,7 @@ class TestPlan:
 
 @attrs.define
 class TestRun:
-    """One run in a namespace that is there; ``carry_out`` does it once."""
+    """One run in a namespace that is there: ``carry_out`` does it once, ``findings`` are what it found so far."""
 
     session: Session
     plan: TestPlan
@@ -75,8 +75,8 @@ class TestRun:
     _addresses: dict[str, str] = attrs.field(init=False, factory=dict)
     _ingresses: dict[str, str] = attrs.field(init=False, factory=dict)
 
-    async def carry_out(self) -> TestFindings:
-        """Start servers and clients and return what is known at the end. Raises KubeError where little can be made."""
+    async def carry_out(self) -> None:
+        """Start servers and clients, until all is known. Raises KubeError where little can be made."""
         session, plan = self.session, self.plan
         self._pods = Informer(session.client, PODS, ProbePod, session.reactor, namespace=self.space)
         self._slots = DeferredSemaphore(plan.parallel)
@@ -91,18 +91,22 @@ class TestRun:
                 await self._together(partial(self._ingress, one.there) for one in plan.peers)
             self._note()
             await self._together(partial(self._call, *one) for one in clients(plan.wanted).items())
-            return TestFindings(
-                peers=plan.peers,
-                seen=self._seen,
-                stopped=self._stopped,
-                refused=await self._refusals(),
-                withheld=plan.withheld,
-                node=plan.node[0],
-                ingress_class=plan.ingress_class,
-                no_ingress=f"the class {plan.ingress_class} gave the ingress no address within {INGRESS:g} s",
-            )
         finally:
             await maybeDeferred(self._pods.stopService)
+
+    async def findings(self) -> TestFindings:
+        """Return what is known by now."""
+        plan = self.plan
+        return TestFindings(
+            peers=plan.peers,
+            seen=self._seen,
+            stopped=self._stopped,
+            refused=await self._refusals(),
+            withheld=plan.withheld,
+            node=plan.node[0],
+            ingress_class=plan.ingress_class,
+            no_ingress=f"the class {plan.ingress_class} gave the ingress no address within {INGRESS:g} s",
+        )
 
     async def _together(self, works: Iterable[Callable[[], Awaitable[None]]]) -> None:
         """Do things side by side, no more than the user allows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 
 import attrs
+from twisted.internet.defer import CancelledError
 
 from liqod.cli.console import terminal
 from liqod.cli.console.session import Session
@@ -49,7 +50,12 @@ class Space:
 
     async def _delete(self) -> None:
         try:
-            await self.session.client.delete(NAMESPACES, self.name)
+            try:
+                await self.session.client.delete(NAMESPACES, self.name)
+            except CancelledError:
+                # Ctrl-C at the end of a run: the request was cut off, and is sent again.
+                await self.session.client.delete(NAMESPACES, self.name)
+                raise
         except KubeError as error:
             text = f"the namespace {self.name} is not deleted: {error}; the next run of `liqodctl test` deletes it"
             terminal.echo_wrapped(text, "yellow", err=True)
