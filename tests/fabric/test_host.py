@@ -324,6 +324,14 @@ class ProgramTests(TestCase):
         got = await kernel.run(("sh", "-c", "cat; echo bad >&2; exit 3"), "given")
         self.assertEqual(got, ProgramOutput(3, "given", "bad\n"))
 
+    async def test_a_program_that_the_user_does_not_find(self) -> None:
+        """Those in /usr/sbin are run for a user in whose PATH it is not, as on Debian."""
+        before = os.environ["PATH"]
+        self.addCleanup(os.environ.__setitem__, "PATH", before)
+        os.environ["PATH"] = "/nonexistent"
+        got = await HostKernel(cast(Reactor, reactor)).run(("true",))
+        self.assertEqual(got.code, 0)
+
     async def test_a_program_that_hangs_is_killed(self) -> None:
         """Once its failure is reported there is no such process any more."""
         started: list[int] = []

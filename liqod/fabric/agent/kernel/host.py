@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Protocol
@@ -148,9 +149,11 @@ class HostKernel:
 
     def _start(self, argv: Sequence[str], stdin: str) -> _Command:
         command = _Command(" ".join(argv), stdin.encode())
-        words = (*self._prefix, *argv)
+        words, environ = (*self._prefix, *argv), _environment()
+        # Twisted looks a name up in the PATH of this process (posix_spawnp(3)); that of a user has no /usr/sbin.
+        program = shutil.which(words[0], path=environ["PATH"]) or words[0]
         try:
-            self._reactor.spawnProcess(command, words[0], words, env=_environment())
+            self._reactor.spawnProcess(command, program, words, env=environ)
         except FileNotFoundError:
             package = TOOLS.get(argv[0], "")
             what = f"install the package {package}" if package else "install it"
