@@ -122,7 +122,9 @@ class CreateTests(SynchronousTestCase):
     def create(self, body: dict[str, Any] = MOUNTED) -> Deferred[float | None]:
         home, remote = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1")), cast(Any, self.clusters)
         seen = ObservedPod(Key("shop", "web"), home, remote, self.tracked)
-        return Deferred.fromCoroutine(self.actions.create(seen, home, remote, body))
+        return Deferred.fromCoroutine(
+            self.actions.create(seen, home, remote, {"metadata": {"annotations": {}}, **body})
+        )
 
     def test_it_waits_for_the_name(self) -> None:
         """While the name is taken the pod waits, ever longer, says so, and is created when the claim is its own."""
