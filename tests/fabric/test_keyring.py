@@ -16,7 +16,7 @@ from liqod.fabric.agent.kernel.host import apply, observe
 from liqod.fabric.agent.kernel.model import DesiredKernel
 from liqod.fabric.agent.kernel.plan import plan
 from liqod.fabric.agent.key import TunnelKeys, from_private, generate, load_or_create, plan_next
-from liqod.fabric.agent.keyring import CONFIRM_TIMEOUT, KeyRing, all_accept, key_step
+from liqod.fabric.agent.keyring import CONFIRM_TIMEOUT, TAKEOVER_TIMEOUT, KeyRing, all_accept, key_step
 from liqod.fabric.state.validation import check_side
 from liqod.kube import manifests
 from liqod.kube.cache.shared_informers import Informers
@@ -112,7 +112,8 @@ class TakeoverTests(SynchronousTestCase):
             ("", None, True, False, "note"),
             ("b", None, False, False, "begin"),
             ("b", None, True, True, "begin"),
-            ("b", two, False, True, "keep"),
+            ("b", two, False, False, "keep"),
+            ("b", two, False, True, "exchange"),
             ("b", two, True, False, "exchange"),
             ("a", two, False, False, "keep"),
             ("a", two, False, True, "exchange"),
@@ -122,6 +123,8 @@ class TakeoverTests(SynchronousTestCase):
             keys = TunnelKeys(one, following, before)
             found = key_step(keys, "a", accepted=accepted, late=late)
             self.assertEqual(found, expected, (before, following is not None, accepted, late))
+        for before in ("", "a"):
+            self.assertEqual(key_step(TunnelKeys(one, None, before), "", accepted=True, late=True), "keep")
 
 
 class KeyRingTests(TestCase):
@@ -205,6 +208,8 @@ class KeyRingTests(TestCase):
         assert begun.next is not None
         self.assertEqual((begun.current, begun.host), (first, "192.0.2.11"))
         self.clock.advance(CONFIRM_TIMEOUT + 1)
+        self.assertEqual(await other.rotate(silent), begun)
+        self.clock.advance(TAKEOVER_TIMEOUT - CONFIRM_TIMEOUT - 2)
         self.assertEqual(await other.rotate(silent), begun)
         accepted = [config("a", "Agreed", begun.next.public)]
         self.assertEqual(await other.rotate(accepted), TunnelKeys(begun.next, host="192.0.2.12"))

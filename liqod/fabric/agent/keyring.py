@@ -28,6 +28,8 @@ from liqod.model.records.network import NetworkConfig
 KeyStep = Literal["keep", "note", "begin", "exchange"]
 CONFIRM_TIMEOUT: Final = 120.0
 """Seconds that peers have to confirm the next key."""
+TAKEOVER_TIMEOUT: Final = 86400.0
+"""The same in seconds where the key is exchanged because another host is the gateway."""
 
 
 class KeyRing:
@@ -79,7 +81,8 @@ class KeyRing:
     async def rotate(self, configs: Iterable[NetworkConfig]) -> TunnelKeys:
         """Take the next step of a rotation (``key_step``); return the keys after that."""
         keys = await self.keys()
-        late = self._clock.seconds() - self._since > CONFIRM_TIMEOUT
+        limit = TAKEOVER_TIMEOUT if keys.host and keys.host != self._host else CONFIRM_TIMEOUT
+        late = self._clock.seconds() - self._since > limit
         accepted = keys.next is not None and all_accept(configs, keys.next.public)
         step = key_step(keys, self._host, accepted=accepted, late=late)
         if step == "begin":
@@ -100,17 +103,18 @@ class KeyRing:
 def key_step(keys: TunnelKeys, host: str, *, accepted: bool, late: bool) -> KeyStep:
     """Return the next step for the keys on a host: pure. ``accepted``: all peers accept the next key.
 
+    An empty ``host`` is one whose address is not known: it neither notes itself nor takes over.
+
     A former gateway that lost its API server goes on with the present key, and peers cannot tell the two hosts apart:
     so another host begins a rotation, whose end makes peers drop what the former one sends. Where nobody takes over
-    nothing changes. That rotation waits for peers without a time limit: those that do not know the next key yet, such
-    as one whose own API server is away, keep their tunnels by the present one.
+    nothing changes. That rotation waits for peers for a day: those that do not know the next key yet, such as one whose
+    own API server is away, keep their tunnels by the present one.
     """
-    is_taken_over = bool(keys.host) and keys.host != host
     if keys.next is not None:
-        return "exchange" if accepted or (late and not is_taken_over) else "keep"
-    if is_taken_over:
+        return "exchange" if accepted or late else "keep"
+    if host and keys.host and keys.host != host:
         return "begin"
-    return "keep" if keys.host else "note"
+    return "keep" if keys.host or not host else "note"
 
 
 def all_accept(configs: Iterable[NetworkConfig], next_key: str) -> bool:
