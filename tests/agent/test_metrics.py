@@ -52,9 +52,8 @@ class NumbersTests(SynchronousTestCase):
         self.assertEqual(list(Numbers(daemon).queues()), [(("peers",), 1.0), (("pods",), 3.0)])
 
     def test_requests_to_a_lender(self) -> None:
-        """Those of all its virtual nodes together; one that has no client yet has none."""
-        clients = [None, *(SimpleNamespace(requests=Counter({("get", "pods"): n})) for n in (2, 3))]
-        kubelets = [SimpleNamespace(access=SimpleNamespace(client=SimpleNamespace(value=one))) for one in clients]
+        """Those of all its virtual nodes together."""
+        kubelets = [SimpleNamespace(access=SimpleNamespace(requests=Counter({("get", "pods"): n}))) for n in (2, 3)]
         cluster = SimpleNamespace(metadata=SimpleNamespace(name="milan"))
         features = SimpleNamespace(
             informers=SimpleNamespace(of=lambda *_: SimpleNamespace(items=lambda: [cluster])),
