@@ -111,6 +111,10 @@ class TrackedPod:
         self.held, self.refused = None, ""
         self.unkept = self.claim_checks = 0
 
+    def pause(self, until: float, refused: str = "") -> None:
+        """Create no ShadowPod before a time; where one was refused, by its digest, only that one waits."""
+        self.retry_at, self.refused = until, refused
+
     def hold(self, patch: dict[str, Any], until: float) -> None:
         """Do not send this patch again before a time."""
         self.held, self.patch_at = digest_in(patch), until
@@ -192,12 +196,11 @@ class PodActions:
         try:
             claims = await self._claims_there(remote, body)
         except (ApiError, Unreachable) as error:
-            tracked.refused = digest_in(body)
-            return await self._not_created(pod, home, remote, error)
+            return await self._not_created(pod, home, remote, error, digest_in(body))
         if claims and (why := await self._taken(home, claims)):
             delay = CLAIM_RETRY.delay(tracked.claim_checks)
             tracked.claim_checks += 1
-            tracked.retry_at = self._clock.seconds() + delay
+            tracked.pause(self._clock.seconds() + delay)
             await self._report(home, Report(CLAIM_TAKEN, why))
             return delay
         try:
@@ -205,8 +208,7 @@ class PodActions:
         except AlreadyExists as conflict:
             return await self._find(pod, home, remote, conflict)
         except (ApiError, Unreachable) as error:
-            tracked.refused = digest_in(body)
-            return await self._not_created(pod, home, remote, error)
+            return await self._not_created(pod, home, remote, error, digest_in(body))
         self._health.request_succeeded()
         tracked.reset_backoff()
         remote.mutations.wrote(name, None, created)
@@ -246,7 +248,7 @@ class PodActions:
             return await self._not_created(pod, home, remote, error)
         self._health.request_succeeded()
         if not is_ours(found.metadata, self._context):
-            pod.tracked.retry_at = self._clock.seconds() + NAME_TAKEN_RETRY
+            pod.tracked.pause(self._clock.seconds() + NAME_TAKEN_RETRY)
             return await self.skip(home, name_taken_report(name, remote.namespace))
         remote.mutations.wrote(name, None, found)
         return 0.0
@@ -306,7 +308,7 @@ class PodActions:
         tracked.shadow_deletion = Deletion(uid, now)
         shadow = remote.shadow(key.name)
         if pod.home is not None and shadow is not None and home_uid(shadow.metadata) == pod.home.metadata.uid:
-            tracked.retry_at, tracked.refused = max(tracked.retry_at, now + AGAIN_AFTER), ""
+            tracked.pause(max(tracked.retry_at, now + AGAIN_AFTER))
         try:
             # The UID: the ShadowPod of a namesake that was created meanwhile is not this one.
             await remote.client.delete(SHADOWPODS, key.name, remote.namespace, uid=uid)
@@ -385,12 +387,12 @@ class PodActions:
         return NAME_TAKEN_RETRY
 
     async def _not_created(
-        self, pod: ObservedPod, home: HomePod, remote: RemoteNamespace, error: ApiError | Unreachable
+        self, pod: ObservedPod, home: HomePod, remote: RemoteNamespace, error: ApiError | Unreachable, digest: str = ""
     ) -> float | None:
-        """Handle a failed creation; return the seconds until the next attempt."""
+        """Handle a failed creation of the ShadowPod with a digest; return the seconds until the next attempt."""
         failed = self._failed(pod, home, remote, error, creating=True)
         if failed.is_refused:
-            pod.tracked.retry_at = self._clock.seconds() + failed.delay
+            pod.tracked.pause(self._clock.seconds() + failed.delay, digest)
             await self._report(home, Report(failed.reason, f"the lender refuses the pod: {failed.message}"))
         return failed.delay
 

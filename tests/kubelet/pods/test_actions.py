@@ -365,6 +365,14 @@ class RefusedTests(SynchronousTestCase):
 class TrackedPodTests(SynchronousTestCase):
     """What is remembered of a pod ends with it."""
 
+    def test_a_refusal_ends_with_the_next_pause(self) -> None:
+        """A pause for another reason, such as a name that is taken, is not cut short by what was refused before it."""
+        tracked = TrackedPod()
+        tracked.pause(300.0, "a")
+        self.assertEqual((tracked.retry_at, tracked.refused), (300.0, "a"))
+        tracked.pause(60.0)
+        self.assertEqual((tracked.retry_at, tracked.refused), (60.0, ""))
+
     def test_a_refusal_is_of_one_pod(self) -> None:
         """A pod that takes the name of a refused one is not kept waiting for that one's refusal."""
         tracked = TrackedPod()
