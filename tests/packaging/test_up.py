@@ -36,7 +36,7 @@ from liqod.cli.setup.up.down import take_down
 from liqod.cli.setup.up.observe import TargetHost
 from liqod.cli.setup.up.plan import DaemonUnit
 from liqod.cli.setup.up.service import UnitState
-from liqod.config.schema import IdentitySettings, Settings
+from liqod.config.schema import DiscoverySettings, IdentitySettings, Settings
 from liqod.demo.access import client_config
 from liqod.demo.side import settings as side_settings
 from liqod.identity.fingerprint_words import words
@@ -143,6 +143,8 @@ class UpCase(TestCase):
         self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
         settings = side_settings(name, f"{name}-{os.getpid()}")
         listen = f"tcp:{free_port()}:interface=127.0.0.1"
+        # No mDNS: on the loopback interface it finds the daemons of every test on this host.
+        sections = {"discovery": DiscoverySettings(mdns=False), **sections}
         settings = replace(settings, peering=replace(settings.peering, listen=listen), **sections)
         session = Session(Options(output="json"), reactor=REACTOR, client=client, settings=settings)
         services = DaemonHere(root, settings)

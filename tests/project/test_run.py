@@ -25,6 +25,7 @@ from tests.runner.steps import (
     CHECKOUT,
     LONG,
     NIGHTLY,
+    ON_LOOPBACK,
     REAL,
     REAL_LIMIT,
     TOGETHER,
@@ -213,6 +214,11 @@ class StepsTests(SynchronousTestCase):
         """Every module that is said to take long exists, and has a process to itself."""
         self.assertEqual(set(LONG) - set(modules()), set())
         self.assertEqual({step.names for step in steps_of(LONG)}, {(name,) for name in LONG})
+
+    def test_what_announces_on_loopback(self) -> None:
+        """Modules whose daemons would find each other run one after the other, in one process of their own."""
+        steps = steps_of(modules())
+        self.assertEqual([step.names for step in steps if set(step.names) & set(ON_LOOPBACK)], [ON_LOOPBACK])
 
     def test_what_is_left_to_the_night(self) -> None:
         """Every module that CI leaves out exists, needs clusters or hosts, and is in exactly one part of the night."""

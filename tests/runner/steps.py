@@ -58,6 +58,8 @@ LONG: Final = (
     "tests.peering.test_distrust",
 )
 """Modules that take longest: they begin first, each in a process of its own, so that none is left alone at the end."""
+ON_LOOPBACK: Final = ("tests.discovery.test_mdns", "tests.sandbox.test_demo")
+"""Modules that announce by mDNS on the loopback interface, where each would see the others: one after the other."""
 NIGHTLY: Final = frozenset(
     {
         # The same cases run on the sandbox, which the contract suite holds to the real API server.
@@ -137,7 +139,9 @@ def steps_of(names: Iterable[str], patience: float = 1.0) -> list[Step]:
     rest: list[str] = []
     for name in names:
         (rest if is_unit(name) and name not in LONG else apart).append(name)
-    together = []
+    on_loopback = [name for name in rest if name in ON_LOOPBACK]
+    rest = [name for name in rest if name not in ON_LOOPBACK]
+    together = [on_loopback] if on_loopback else []
     for package, members in groupby(sorted(rest, key=_begins), key=package_of):
         group = list(members)
         # Even shares, so that none is left over with a single module.
