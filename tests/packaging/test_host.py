@@ -31,8 +31,8 @@ OPT = "/opt/liqod"
 
 def bare_root(root: Path) -> Path:
     """Make a root directory with what a bare Debian has of the files that matter; skips the test without root."""
-    require("" if shutil.which("systemd-sysusers") and shutil.which("userdel") else "no systemd-sysusers, or userdel")
     require("" if os.geteuid() == 0 else "creating users in a root directory needs root")
+    require("" if shutil.which("systemd-sysusers") and shutil.which("userdel") else "no systemd-sysusers, or userdel")
     for directory in ("etc/systemd/system", "etc/polkit-1/rules.d", "usr/lib/systemd", "usr/local/bin"):
         (root / directory).mkdir(parents=True)
     (root / "usr/lib/systemd/systemd").touch()
