@@ -87,6 +87,13 @@ EQUIVALENT: Final = (
         "if any(field.encode_name == key for field in msgspec.structs.fields(kind))",
         "a key that its own section has is not unknown there, and nobody asks where it belongs",
     ),
+    Equivalent(
+        "liqod.fabric.agent.kernel.routes",
+        "wanted_routes",
+        "network: Route(desired.device, link.mtu if 0 <= link.mtu < desired.mtu else 0, "
+        'sources.get(network.version, ""))',
+        "0 is what a link without an MTU of its own has, and what is written for it",
+    ),
 )
 
 
