@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -54,10 +55,12 @@ class GonePodTests(SynchronousTestCase):
     """The Secret of a pod that is gone at home."""
 
     def setUp(self) -> None:
-        secrets = Listed()
-        there = secret(pod())
-        secrets.held[Key(Lender.namespace, there.metadata.name)] = there
-        self.patch(controller, "Informer", lambda *_, **__: secrets)
+        self.secrets, there = Listed(), secret(pod())
+        self.there = msgspec.structs.replace(
+            there, metadata=msgspec.structs.replace(there.metadata, namespace="shop-home")
+        )
+        self.secrets.put(self.there)
+        self.patch(controller, "Informer", lambda *_, **__: self.secrets)
         self.lender = Lender()
         health = SimpleNamespace(ok=True, state=Latest(READY), request_succeeded=lambda: None)
         self.tokens = TokenController(
@@ -74,6 +77,12 @@ class GonePodTests(SynchronousTestCase):
 
     def step(self) -> After | None:
         return self.successResultOf(Deferred.fromCoroutine(self.tokens.reconcile(WEB)))
+
+    def test_one_that_somebody_deleted(self) -> None:
+        """What this daemon wrote counts no more when the watch shows that it is gone: it is not deleted again."""
+        self.tokens._mutations.wrote(WEB, None, self.there)
+        self.secrets.remove(self.there.metadata.key)
+        self.assertEqual((self.step(), self.lender.requests), (None, []))
 
     def test_it_stays_while_it_is_used(self) -> None:
         """While its ShadowPod is there, or it is not known whether it is, the containers may read their tokens."""
