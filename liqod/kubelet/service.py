@@ -477,7 +477,7 @@ class Kubelets(Controller[Key]):
     def _evidence(self, key: Key, record: VirtualNode, version: str) -> LossEvidence:
         """Return what speaks for lost state of this cluster; ``version`` is that of a list of pods made just now.
 
-        Of a node whose kubelet runs, its gate knows it, and what somebody accepted.
+        What somebody accepted for the node counts no more; of one whose kubelet runs, its gate knows all.
         """
         kubelet = self._kubelets.get(key)
         if kubelet is not None:
@@ -485,7 +485,8 @@ class Kubelets(Controller[Key]):
         table = self._records.tables.get(Key("", record.spec.cluster_id))
         client = self._home.client
         went_back = client.went_back.value or int(client.seen.is_before(PODS, version))
-        return LossEvidence(went_back, is_of_other_cluster(table, self._home_uid.value))
+        found = LossEvidence(went_back, is_of_other_cluster(table, self._home_uid.value))
+        return found.beyond(self._shared.accepted_of(key).value)
 
     async def _retire(self, key: Key, kubelet: VirtualKubelet) -> None:
         await kubelet.retire()

@@ -35,6 +35,7 @@ from liqod.kubelet.lender.health import REACHABLE_REASONS, LenderHealth
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
+from liqod.kubelet.namespaces.deletion_judge import LossEvidence
 from liqod.kubelet.namespaces.ports import OtherNodes
 from liqod.kubelet.namespaces.remote_namespace import Offloaded
 from liqod.kubelet.node.capacity import limits_readiness, share_of
@@ -94,7 +95,13 @@ class Shared:
     """The addresses that a lender's pods must reach, by what all of its virtual nodes know."""
     common: dict[ClusterID, Common] = field(factory=dict)
     """One is kept for each lender that there has been."""
+    accepted: dict[Key, Latest[LossEvidence]] = field(factory=dict)
+    """What somebody confirmed that speaks for lost state of this cluster, by virtual node that there has been."""
     locations: VolumeLocations | None
+
+    def accepted_of(self, record: Key) -> Latest[LossEvidence]:
+        """Return what was confirmed for a virtual node; it outlives the kubelet, as what is counted does."""
+        return self.accepted.setdefault(record, Latest(LossEvidence()))
 
 
 @frozen
@@ -161,7 +168,13 @@ class VirtualKubelet(MultiService):
         self.readiness: Latest[Readiness] = Latest(self._judge())
         held = find_condition(record.status.conditions, DELETIONS_HELD)
         shown = held.reason if held is not None and held.status == "True" else ""
-        self.gate = DeletionGate(reactor, str(lender), lambda: self.namespaces.evidence, shown=shown)
+        self.gate = DeletionGate(
+            reactor,
+            str(lender),
+            lambda: self.namespaces.evidence,
+            accepted=shared.accepted_of(record.metadata.key),
+            shown=shown,
+        )
         self.node = self._node_controller()
         self.tolerations = self._toleration_controller()
         self.namespaces = self._namespace_controller()
