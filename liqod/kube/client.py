@@ -116,7 +116,7 @@ class Client:
         self.timeout = timeout
         self.requests: Counter[tuple[str, str]] = Counter()
         self.path_since: Latest[float] = Latest(float("-inf"))
-        self.went_back = WentBack(reactor, random)
+        self.went_back = WentBack(random)
         self._connections = Connections(config, reactor)
         self._base = config.server.rstrip("/").encode("ascii")
         self._fixed = {

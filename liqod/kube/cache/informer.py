@@ -220,7 +220,7 @@ class Informer(Service, Generic[V]):
         if self._machine.went_back <= counted.value:
             return
         self._client.seen.forget()
-        if counted.observed(self._machine.went_back):
+        if counted.observed(self._machine.went_back, self._clock.seconds()):
             self._log.warn(
                 "the resource versions of {kind} went back: everything is listed again", kind=str(self.resource)
             )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random as _random
 from collections.abc import Callable
 from typing import Final
-
-from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
@@ -19,22 +16,20 @@ SETTLED: Final = 600.0
 
 
 class WentBack(Latest[int]):
-    """Counts for all informers of a client; ``list_at`` is the clock's time from which they may list again.
+    """Counts for all informers of a client; ``list_at`` is the time from which they may list again.
 
     A restored etcd is counted once, and listed at once. Lower versions while the informers wait for ``list_at`` count,
     as evidence, and lead to no further list.
     """
 
-    def __init__(self, clock: IReactorTime, random: Callable[[], float] = _random.random) -> None:
+    def __init__(self, random: Callable[[], float]) -> None:
         super().__init__(0)
         self.list_at = float("-inf")
-        self._clock = clock
         self._backoff = AGAIN.using(random)
         self._rounds = 0
 
-    def observed(self, count: int) -> bool:
+    def observed(self, count: int, now: float) -> bool:
         """Note that an informer counts so many; return whether all list again because of it, rather than already."""
-        now = self._clock.seconds()
         is_first = now >= self.list_at
         if is_first:
             if now - self.list_at >= SETTLED:
