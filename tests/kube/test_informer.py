@@ -328,7 +328,7 @@ class InformerTests(SynchronousTestCase):
         warnings, versions = warnings_of(self), iter(range(100_000, 0, -1))
         expired = ("ERROR", status(410, "Expired"))
         self.write = lambda request: request.write(self.lines(self.bookmark(next(versions), end=True), expired))
-        others = [self.informers.of(kind, Object) for kind in (NODES, SECRETS, PODS, SERVICES)]
+        others: list[Any] = [self.informers.of(kind, Object) for kind in (NODES, SECRETS, PODS, SERVICES)]
         self.start()
         asked = self.pass_time(60)
         kinds = Counter(uri.split("?")[0] for uri in asked)

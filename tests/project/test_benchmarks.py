@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from benchmarks import profile, relay
 from benchmarks.compare import Verdict, compare, samples
 from tests.project.test_architecture import CHECKOUT
+from tests.testbed import process
 
 STEADY = (0.97, 1.0, 1.0, 1.02, 1.03)
 NOISY = (0.7, 0.85, 1.0, 1.2, 1.5)
@@ -126,7 +127,7 @@ class FailingPartTests(SynchronousTestCase):
 
         far = Far()
         passing = iter(range(0, 1000, 30))
-        self.patch(relay.process, "spawn", lambda *_, **__: far)
+        self.patch(process, "spawn", lambda *_, **__: far)
         self.patch(relay, "time", SimpleNamespace(monotonic=lambda: next(passing), sleep=lambda _: None))
         directory = Path(self.mktemp())
         directory.mkdir()
