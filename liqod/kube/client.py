@@ -44,6 +44,7 @@ from liqod.kube.connection.transport import (
     unreachable,
     was_never_sent,
 )
+from liqod.kube.connection.went_back import WentBack
 from liqod.kube.errors import (
     ApiError,
     Gone,
@@ -115,7 +116,7 @@ class Client:
         self.timeout = timeout
         self.requests: Counter[tuple[str, str]] = Counter()
         self.path_since: Latest[float] = Latest(float("-inf"))
-        self.went_back: Latest[int] = Latest(0)
+        self.went_back = WentBack(random)
         self._connections = Connections(config, reactor)
         self._base = config.server.rstrip("/").encode("ascii")
         self._fixed = {

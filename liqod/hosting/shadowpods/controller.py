@@ -19,6 +19,7 @@ from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetric
 from liqod.hosting.shadowpods import dns, forge, lost_nodes, rejections
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
 from liqod.hosting.shadowpods.decide import (
+    AwaitTermination,
     Create,
     Delete,
     FinishedPod,
@@ -196,8 +197,9 @@ class ShadowPods(Controller[Key]):
                 return await self._refuse(shadow, _name_taken(shadow.metadata.key))
             case Terminate(uid, grace):
                 return await self._delete(shadow.metadata.key, uid, grace)
-            case _:
-                return None if pod is None else await self._await_termination(pod)
+            case AwaitTermination() if pod is not None:
+                return await self._await_termination(pod)
+        return None
 
     # Creation
 
