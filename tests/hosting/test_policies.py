@@ -148,6 +148,21 @@ class ServiceContractTests(SynchronousTestCase):
             )
 
 
+    def test_ports_of_nodes(self) -> None:
+        """Where the nodes themselves are the load balancers, as with ServiceLB of K3s, no port of theirs is taken."""
+        for port in (22, 179, 2379, 2380, 5871, 5872, 5873, 5875, 6443, 8472, 9345, 10250, 10256, 10257, 10259, 51820):
+            balanced = service("LoadBalancer", ports=[{"port": 80}, {"port": port, "protocol": "UDP"}])
+            for user in BORROWERS:
+                (reported,) = asked(user, "services", balanced)
+                self.assertIn("reserved-ports", reported)
+                self.assertTrue(asked(user, "services", balanced, service("LoadBalancer", ports=[{"port": 80}])))
+            self.assertEqual(asked(BORROWERS[0], "services", balanced, contract=granted(reserved_ports=[1])), [])
+            for kind in ("ClusterIP", "NodePort"):
+                self.assertEqual(asked(BORROWERS[0], "services", service(kind, ports=[{"port": port}])), [])
+        for port in (53, 80, 443, 5432, 8080, 30000):
+            self.assertEqual(asked(BORROWERS[0], "services", service("LoadBalancer", ports=[{"port": port}])), [])
+
+
 class IngressPolicyTests(SynchronousTestCase):
     """Hosts are the lender's to give: controllers merge those of all namespaces."""
 

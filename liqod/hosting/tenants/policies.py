@@ -320,6 +320,14 @@ def _service_rules(contract: Contract) -> list[tuple[str, str]]:
             "a borrower's service may name only a load balancer class that is offered ([sharing] "
             "load-balancer-classes)",
         ),
+        # ServiceLB of K3s and its like give a load balancer the addresses of nodes, and its ports are led away there
+        # before a process of the node sees a packet.
+        (
+            "!has(object.spec.type) || object.spec.type != 'LoadBalancer' || !has(object.spec.ports) || "
+            f"object.spec.ports.all(p, !(p.port in {json.dumps(contract.granted.reserved_ports)}))",
+            "a borrower's load balancer may not have a port that nodes use themselves, such as 22, 6443 and 10250 "
+            "([hosting] reserved-ports)",
+        ),
     ]
 
 
