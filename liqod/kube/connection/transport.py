@@ -16,6 +16,7 @@ from twisted.web.client import URI, Agent, HTTPConnectionPool
 from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer
 from zope.interface import implementer
 
+from liqod.kube.connection.bounded_heads import BoundedPool
 from liqod.kube.connection.config import ClientConfig, ConfigError
 from liqod.kube.errors import Unreachable
 
@@ -130,7 +131,7 @@ class Connections:
 
     def _begin(self) -> None:
         """Start with an empty pool."""
-        self._pool = HTTPConnectionPool(self._reactor, persistent=True)
+        self._pool = BoundedPool(self._reactor, persistent=True)
         self._pool.maxPersistentPerHost = IN_FLIGHT
         self._pool.cachedConnectionTimeout = CACHED_FOR
         # Retries are the client's decision: only it knows whether a verb is idempotent (a create is not).
@@ -164,7 +165,7 @@ class Connections:
                 # Not loseConnection(): over a dead path its TLS close would wait for an answer that never comes.
                 endpoint.connection.abortConnection()
 
-        pool = HTTPConnectionPool(self._reactor, persistent=False)
+        pool = BoundedPool(self._reactor, persistent=False)
         return Agent.usingEndpointFactory(self._reactor, _Fixed(endpoint), pool), abort
 
     def drop(self, before: float, *, idle: bool) -> None:
