@@ -19,7 +19,7 @@ from twisted.web.http_headers import Headers
 from liqod.kube.connection.answers import MOST_PARTS, OF_A_PEER, AnswerLimits, Collect
 from liqod.kube.connection.bounded_heads import MAX_HEAD, BoundedHeads
 from liqod.kube.connection.cache_quota import Allowance
-from liqod.kube.errors import TooLarge, Undecodable, Unreachable
+from liqod.kube.errors import LONGEST_MESSAGE, ServerError, TooLarge, Undecodable, Unreachable, from_status
 from liqod.kube.resources import CONFIGMAPS
 from tests.kube.cases import config_map, memory_client
 
@@ -100,6 +100,31 @@ class PageTests(SynchronousTestCase):
             server.clock.advance(1.0)  # the connection of an answer that was not read is not used again
         names = [item["metadata"]["name"] for item in self.successResultOf(listed).items]
         self.assertEqual(names, [f"a{number}" for number in range(12)])
+
+
+class RefusalTests(SynchronousTestCase):
+    """Refusals, which are remembered for each object that was refused."""
+
+    def test_long_words(self) -> None:
+        """Of a message of megabytes a part is kept, and the code and the reason; of the details nothing."""
+        body = {"code": 500, "reason": "InternalError", "message": "x" * OF_A_PEER, "details": {"kind": "pods"}}
+        error = from_status(500, json.dumps(body).encode())
+        self.assertIsInstance(error, ServerError)
+        self.assertEqual((error.reason, error.details), ("InternalError", {}))
+        self.assertLess(len(str(error)), 2 * LONGEST_MESSAGE)
+        self.assertLess(len(from_status(500, json.dumps({"reason": "y" * MIB}).encode()).reason), 1000)
+        short = from_status(404, json.dumps({"message": "no", "details": {"kind": "namespaces"}}).encode())
+        self.assertEqual((short.message, short.details), ("no", {"kind": "namespaces"}))
+
+    def test_details_of_millions(self) -> None:
+        """They cost no more than they are long."""
+        body = b'{"code":422,"details":{"causes":[' + b"[]," * (2 * MIB) + b"0]}}"
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        error = from_status(422, body)
+        _, peak = tracemalloc.get_traced_memory()
+        self.assertEqual(error.details, {})
+        self.assertLess(peak, len(body))
 
 
 class HeadTests(SynchronousTestCase):
