@@ -6,7 +6,7 @@ They are distinguished by HTTP code and ``reason``, never by message text. Sourc
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
