@@ -16,9 +16,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
+from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.kube.errors import ApiError, Conflict, NotFound
 from liqod.kube.resources import INGRESSES, PODS, SERVICEACCOUNTS, SERVICES, Resource
 from liqod.model.ids import Key
