@@ -404,6 +404,14 @@ class RootTests(SynchronousTestCase):
         weak = [{"key": "virtual-node.liqo.io/not-allowed", "effect": "PreferNoSchedule"}]
         self.assertFalse(may("nodes", "CREATE", new=self.node(**virtual, taints=weak)))
 
+    def test_virtual_nodes_are_not_the_network_agents(self) -> None:
+        """Its credentials are on each host that has one, and virtual nodes are none of these."""
+        made = forge_node(NodeFacts("liqo-milan", "milan", "192.0.2.9", READY, None))
+        noted = {**made, "metadata": {**made["metadata"], "annotations": {"net.liqo.io/overlay": "192.0.2.1"}}}
+        for operation in OPERATIONS:
+            for resource in ("nodes", "nodes/status"):
+                self.assertFalse(may(resource, operation, user=AGENT, new=noted, old=made))
+
     def test_heartbeats(self) -> None:
         """It renews, makes and deletes Leases of virtual nodes, by their label, and no real node's."""
         real = {"metadata": {"name": "worker"}, "spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}

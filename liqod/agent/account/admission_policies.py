@@ -274,6 +274,14 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             objects=_VIRTUAL_NODES,
         ),
         _policy(
+            "network-nodes",
+            namespace,
+            [_rule("", ["nodes", "nodes/status"])],
+            [("false", "liqod's network agent changes no virtual nodes: they are no hosts")],
+            accounts=(NETWORK_ACCOUNT,),
+            objects=_VIRTUAL_NODES,
+        ),
+        _policy(
             "leases",
             namespace,
             [_rule("coordination.k8s.io", ["leases"])],
