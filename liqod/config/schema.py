@@ -179,9 +179,8 @@ class HostingSettings(Section, frozen=True):
 
     ``namespace_names`` are the names, with ``*`` for any text, that they may have beside ``<name>-<their ID>``. The
     lists are granted beside what every tenant may (``hosting.tenants.contract``): ``annotations`` and ``labels`` by
-    key, or by prefix with a slash or dot at its end. ``reserved_ports`` no load balancer of theirs has. ``ingress_hosts``
-    are names, with all names under them,
-    for all tenants, or for each its own (``OF_TENANT``).
+    key, or by prefix with a slash or dot at its end. ``reserved_ports`` no load balancer of theirs has.
+    ``ingress_hosts`` are names, with all names under them, for all tenants, or for each its own (``OF_TENANT``).
     ``control_plane_nodes`` auto: only where no other node can be used; true is "yes", false is "no".
     ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster. ``quota`` soft: a ResourceQuota in
     each namespace, hard: beside that, limits for every container, and ``default_requests`` for one that names none;

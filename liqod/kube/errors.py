@@ -131,8 +131,8 @@ _BY_CODE: dict[int, type[ApiError]] = {
 def from_status(code: int, body: bytes) -> ApiError:
     """Return the error for a response; with ``code`` 0 the Status's code is used (an ERROR event of a watch).
 
-    A body that is no Status (a proxy's error page) is quoted up to 200 bytes. Of a long one the beginning of the message
-    is kept, and no details.
+    A body that is no Status (a proxy's error page) is quoted up to 200 bytes. Of a long Status the beginning of the
+    message is kept, and no details.
     """
     try:
         status = _short.decode(body) if len(body) <= LONGEST else _long.decode(body)

@@ -96,7 +96,7 @@ class PodsTests(SynchronousTestCase):
         return list(server.pods.values())
 
     def test_of_a_dismissed_tenant(self) -> None:
-        """They do not run on for the hour that the tenant chose; what ends sooner, and what is not deleted, stays so."""
+        """They do not run on for the hour that the tenant chose; what ends sooner, or is not deleted, stays so."""
         self.assertEqual(self.left(3600, 61, 60, 5, None, account=False), [LAST_GRACE, LAST_GRACE, 60, 5, None])
 
     def test_of_a_tenant_that_gives_it_back(self) -> None:

@@ -64,8 +64,9 @@ class Authority:
     def delegate(
         self, name: str, *, permitted: str = "", usages: tuple[x509.ObjectIdentifier, ...] = ()
     ) -> Authority:
-        """Return an intermediate CA signed by this one; ``permitted``: the one DNS name that it may certify, ``usages``:
-        what it certifies keys for, if not for all.
+        """Return an intermediate CA signed by this one.
+
+        ``permitted``: the one DNS name that it may certify; ``usages``: what it certifies keys for, if not for all.
         """
         child = Authority(name)
         builder = self._builder(child.name, child.key.public_key(), NOW - DAY, NOW + DAY, True)

@@ -139,8 +139,12 @@ class HeadTests(SynchronousTestCase):
         return connection, transport, connection.request(Request(b"GET", b"/", headers, None, persistent=True))
 
     def test_headers_without_end(self) -> None:
-        """They end with the connection, whether they are many, of many lines, or of one interim response after another."""
-        lines = (b"X: %s\r\n" % (b"x" * 1000), b" %s\r\n" % (b"x" * 1000), b"\r\nHTTP/1.1 103 Early Hints\r\nA: b\r\n")
+        """They end with the connection, whether many, of many lines, or of one interim response after another."""
+        lines = (
+            b"X: %s\r\n" % (b"x" * 1000),
+            b" %s\r\n" % (b"x" * 1000),
+            b"\r\nHTTP/1.1 103 Early Hints\r\nA: b\r\n",
+        )
         for line in lines:
             connection, transport, asked = self.asked()
             connection.dataReceived(b"HTTP/1.1 103 Early Hints\r\nA: b\r\n")

@@ -2,8 +2,8 @@
 
 Finalizers keep an object, and with it the namespace, as long as their owners like: those of controllers of this cluster
 that are slow or gone. What takes traffic must not do that any longer when its tenant has left; the finalizers stay,
-since somebody's resources may depend on them. A load balancer whose service needs none any more is released. A pod whose
-grace period its tenant chose would run on for as long as an hour.
+since somebody's resources may depend on them. A load balancer whose service needs none any more is released. A pod
+whose grace period its tenant chose would run on for as long as an hour.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ _ADD_ONS: Final = frozenset(
         "vault-secrets-operator",
     }
 )
-"""Other namespaces that the manifests of add-ons use: one that is installed later finds the namespace there, and is the tenant's."""
+"""Other namespaces that the manifests of add-ons use: one that is installed later finds the namespace there, and is the
+tenant's."""
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 ENFORCE_VERSION: Final = f"{ENFORCE}-version"
 

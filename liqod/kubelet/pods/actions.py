@@ -457,8 +457,8 @@ class PodActions:
     async def _report(self, home: HomePod, report: Report, tracked: TrackedPod | None) -> None:
         """Write a report to the home pod as condition and event, unless the pod has it already.
 
-        ``tracked`` is given where the lender chooses the words, so that they may change all the time: it is then written
-        at the pace of all statuses, or with the next attempt.
+        ``tracked`` is given where the lender chooses the words, so that they may change all the time: it is then
+        written at the pace of all statuses, or with the next attempt.
         """
         now = self._clock.seconds()
         decision = decide_refused(home, report.reason, report.message, rfc3339(wall_clock(self._clock)()))

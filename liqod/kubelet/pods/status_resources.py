@@ -1,8 +1,8 @@
 """What a remote pod's status says that its containers, and the pod as a whole, were given. Pure.
 
 Where a status has more than the spec, the quotas of home count the status (Kubernetes, KEP-1287 and component-helpers
-``resource.PodRequests``, UseStatusResources): a lender could use up those of the pod's namespace. So no amount is larger
-than that in the spec, or than home shows already: a pod that is made smaller has the larger one for a while.
+``resource.PodRequests``, UseStatusResources): a lender could use up those of the pod's namespace. So no amount is
+larger than that in the spec, or than home shows already: a pod that is made smaller has the larger one for a while.
 """
 
 from __future__ import annotations

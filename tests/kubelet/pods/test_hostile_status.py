@@ -84,7 +84,7 @@ class HostileStatusTests(SynchronousTestCase):
                             self.assertTrue(0 <= parse(str(amount)) <= parse(most[name]), (lie, name, amount))
 
     def test_resources_of_a_pod_that_is_made_smaller(self) -> None:
-        """While its node has not taken the difference back it has the old amounts, and never again more than the new."""
+        """Until its node has taken the difference back it has the old amounts, and then never more than the new."""
         spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "500m"}}}]}
 
         def shown(before: str, said: str) -> str:
