@@ -5,6 +5,7 @@ Each function returns the whole desired status; the status writer sends only the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -45,6 +46,9 @@ _NODE_OWNED: Final = frozenset(
 )
 _GATES_CLOSED: Final = "ReadinessGatesNotReady"
 _SPECS: Final = {"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
+_NAMES: Final = ("image", "imageID", "containerID")
+# Names of images, and IDs of containers with a runtime in front (CRI, distribution/reference); none has a space.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}")
 _CONTAINER_KINDS: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 
 
@@ -73,7 +77,7 @@ def forge_status(
     _addresses(status, remote, context)
     for kind in _CONTAINER_KINDS:
         if status.get(kind):
-            status[kind] = status_times.of_containers(status[kind], home.get(kind) or [], now)
+            status[kind] = _with_names(status_times.of_containers(status[kind], home.get(kind) or [], now))
     for kind in ("initContainerStatuses", "containerStatuses"):
         if status.get(kind):
             status[kind] = _containers(home.get(kind) or [], status[kind], kind, tally, spec)
@@ -94,6 +98,14 @@ def forge_status(
     else:
         status.pop("conditions", None)
     return status
+
+
+def _with_names(containers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return statuses of containers whose names of images and IDs are such, or empty: tools at home go by them."""
+    odd = [
+        {key: "" for key in _NAMES if key in one and _NAME.fullmatch(str(one[key])) is None} for one in containers
+    ]
+    return [{**one, **without} if without else one for one, without in zip(containers, odd, strict=True)]
 
 
 def _ephemeral(status: dict[str, Any], home: Mapping[str, Any], spec: Mapping[str, Any]) -> None:

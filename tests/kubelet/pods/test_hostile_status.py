@@ -95,6 +95,26 @@ class HostileStatusTests(SynchronousTestCase):
         self.assertEqual((shown("1", "1"), shown("1", "2"), shown("500m", "1")), ("1", "1", "500m"))
         self.assertEqual((shown("1", "250m"), shown("250m", "500m")), ("250m", "500m"))
 
+    def test_names_that_are_none(self) -> None:
+        """What is no name of an image and no ID of a container is not shown: terminals and scanners at home read it."""
+        spec = {"containers": [{"name": "main"}], "ephemeralContainers": [{"name": "debug"}]}
+        fine = {
+            "image": "registry.example:5000/a/b:1.2_3",
+            "imageID": "docker-pullable://registry.example:5000/a/b@sha256:0a1b",
+            "containerID": "containerd://0a1b",
+        }
+        for name in ("\x1b[2J", "a b", "a\nb", "--flag", "x" * 600, "", 7, None, {}, "\u0430bc", "$(id)", "../../etc"):
+            odd = dict.fromkeys(fine, name)
+            for given, shown in ((fine, fine), (odd, {**dict.fromkeys(fine, "7" if name == 7 else "")})):
+                said = {
+                    "containerStatuses": [{"name": "main", **given}],
+                    "ephemeralContainerStatuses": [{"name": "debug", **given}],
+                }
+                forged = self.forge({}, said, spec)
+                for kind in said:
+                    found = {key: str(forged[kind][0][key]) for key in fine}
+                    self.assertEqual(found, shown, (name, kind))
+
     def test_restarts_that_cannot_be(self) -> None:
         """A count that no API server takes is shown as the largest or the least that it does."""
         for said, shown in ((2**40, 2**31 - 1), (-5, 0)):
