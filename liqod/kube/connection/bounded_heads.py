@@ -49,4 +49,3 @@ class BoundedPool(HTTPConnectionPool):
     """A pool of such connections."""
 
     _factory = _Factory
-
