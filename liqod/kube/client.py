@@ -45,6 +45,7 @@ from liqod.kube.connection.transport import (
     was_never_sent,
 )
 from liqod.kube.errors import (
+    LONGEST_PAUSE,
     ApiError,
     Gone,
     KubeError,
@@ -575,7 +576,7 @@ def _refusal(response: IResponse, answer: bytes) -> ApiError:
         values = response.headers.getRawHeaders(b"Retry-After", ())
         # The field may also hold a date (RFC 9110, section 10.2.3); the API server sends seconds.
         if values and values[0].isdigit():
-            error.retry_after = float(values[0][:6])
+            error.retry_after = min(float(values[0][:6]), LONGEST_PAUSE)
     return error
 
 

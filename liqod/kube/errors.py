@@ -99,6 +99,8 @@ class ServerError(ApiError):
 
 LONGEST: Final = 64 << 10
 """Bytes of a Status up to which its details are decoded; those of an API server have a few hundred."""
+LONGEST_PAUSE: Final = 600.0
+"""Seconds that a server can have us wait before the next attempt (``Retry-After``): one of a peer may say anything."""
 LONGEST_MESSAGE: Final = 4096
 """Characters that are kept of a message: errors are remembered for each object, and a peer's server writes some."""
 _LONGEST_REASON: Final = 128
@@ -150,5 +152,6 @@ def from_status(code: int, body: bytes) -> ApiError:
     error = known(code, reason, message, details)
     if isinstance(error, Throttled | ServerError):
         seconds = error.details.get("retryAfterSeconds")
-        error.retry_after = float(seconds) if isinstance(seconds, int | float) and 0 <= seconds < 86400 else 0.0
+        if isinstance(seconds, int | float) and seconds > 0:
+            error.retry_after = float(min(seconds, LONGEST_PAUSE))
     return error
