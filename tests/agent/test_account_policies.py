@@ -174,7 +174,8 @@ class OthersPodsTests(SynchronousTestCase):
         new = pod(tolerations=[*(before or ()), *added])
         self.assertEqual(may("pods", "UPDATE", place, new=new, old=old), place in ("tenant", "offloaded"))
         longer = [*self.OFFLOADABLE, {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]
-        self.assertTrue(may("pods", "UPDATE", place, new=pod(tolerations=longer), old=pod(tolerations=self.OFFLOADABLE)))
+        before_that = pod(tolerations=self.OFFLOADABLE)
+        self.assertTrue(may("pods", "UPDATE", place, new=pod(tolerations=longer), old=before_that))
 
 
 class OthersDataTests(SynchronousTestCase):
@@ -182,7 +183,8 @@ class OthersDataTests(SynchronousTestCase):
 
     def claim(self, annotations: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
         noted = {} if annotations is None else {"annotations": annotations}
-        return {"metadata": {"name": "data", **noted, **more.pop("metadata", {})}, "spec": {"storageClassName": "a", **more}}
+        metadata = {"name": "data", **noted, **more.pop("metadata", {})}
+        return {"metadata": metadata, "spec": {"storageClassName": "a", **more}}
 
     def test_claims(self) -> None:
         """A claim that waits is led to no volume: all that is taken from it is the node that was selected."""

@@ -140,7 +140,8 @@ class ServiceContractTests(SynchronousTestCase):
 
     def test_fields_of_a_later_kubernetes(self) -> None:
         """What nobody has judged is refused, in a service and in its ports, at first and by a change."""
-        port = {"name": "a", "port": 80, "targetPort": "web", "protocol": "TCP", "nodePort": 30080, "appProtocol": "h2c"}
+        port = {"name": "a", "port": 80, "targetPort": "web", "protocol": "TCP", "nodePort": 30080}
+        port["appProtocol"] = "h2c"
         known: dict[str, Any] = {
             **dict.fromkeys(("clusterIP", "sessionAffinity", "ipFamilyPolicy", "trafficDistribution"), "a"),
             **dict.fromkeys(("clusterIPs", "ipFamilies", "loadBalancerSourceRanges"), ["a"]),
@@ -163,7 +164,6 @@ class ServiceContractTests(SynchronousTestCase):
             self.assertEqual(
                 not asked(BORROWERS[0], "services", balanced, contract=granted("internal")), name == "internal"
             )
-
 
     def test_ports_of_nodes(self) -> None:
         """Where the nodes themselves are the load balancers, as with ServiceLB of K3s, no port of theirs is taken."""

@@ -102,7 +102,11 @@ class CrowdedTests(SynchronousTestCase):
         clock.advance(1.9e9)
         issued = Issued(rfc3339(clock.wall() + datetime.timedelta(hours=1)))
         tokens = PairingTokens(
-            cast(Any, server), clock, "liqo-system", PeerTLS(generate(ROME, NOW)), is_issued=lambda n: n.endswith("0a1b")
+            cast(Any, server),
+            clock,
+            "liqo-system",
+            PeerTLS(generate(ROME, NOW)),
+            is_issued=lambda name: name.endswith("0a1b"),
         )
 
         def tried(token: str) -> str:

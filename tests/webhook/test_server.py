@@ -17,7 +17,11 @@ from liqod.webhook.bodies import FROM_ADDRESS, TOGETHER
 from liqod.webhook.review import MAX_BODY
 from liqod.webhook.server import BUSY, Mutate, site
 
-REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "operation": "CREATE"}}
+REVIEW = {
+    "apiVersion": "admission.k8s.io/v1",
+    "kind": "AdmissionReview",
+    "request": {"uid": "u", "operation": "CREATE"},
+}
 
 
 class BodiesTests(SynchronousTestCase):

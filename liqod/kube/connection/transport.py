@@ -31,7 +31,7 @@ CACHED_FOR: Final = 60
 that a request does not race with the close."""
 
 MAX_CHAIN: Final = 4
-"""Certificates between that of an API server and a CA: each costs a signature to verify, and a peer chooses the keys."""
+"""Certificates between an API server's and a CA: each costs a signature to verify, and a peer chooses the keys."""
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\s*", re.DOTALL)
 

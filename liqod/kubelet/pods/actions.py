@@ -408,7 +408,8 @@ class PodActions:
         failed = self._failed(pod, home, remote, error, creating=True)
         if failed.is_refused:
             pod.tracked.pause(self._clock.seconds() + failed.delay, digest)
-            await self._report(home, Report(failed.reason, f"the lender refuses the pod: {failed.message}"), pod.tracked)
+            report = Report(failed.reason, f"the lender refuses the pod: {failed.message}")
+            await self._report(home, report, pod.tracked)
         return failed.delay
 
     async def _not_patched(

@@ -102,10 +102,11 @@ def forge_status(
 
 def _with_names(containers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return statuses of containers whose names of images and IDs are such, or empty: tools at home go by them."""
-    odd = [
-        {key: "" for key in _NAMES if key in one and _NAME.fullmatch(str(one[key])) is None} for one in containers
-    ]
-    return [{**one, **without} if without else one for one, without in zip(containers, odd, strict=True)]
+    return [{**one, **{key: "" for key in _NAMES if key in one and not _is_name(one[key])}} for one in containers]
+
+
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
 def _ephemeral(status: dict[str, Any], home: Mapping[str, Any], spec: Mapping[str, Any]) -> None:

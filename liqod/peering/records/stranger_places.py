@@ -57,7 +57,8 @@ def _largest(counts: Mapping[str, int]) -> set[str]:
 
 def _longest_unseen(places: Mapping[ClusterID, StrangerRecord], networks: Collection[str]) -> ClusterID:
     return min(
-        (peer for peer, place in places.items() if place.network in networks), key=lambda peer: (places[peer].last, peer)
+        (peer for peer, place in places.items() if place.network in networks),
+        key=lambda peer: (places[peer].last, peer),
     )
 
 

@@ -152,7 +152,6 @@ class AgainTests(SynchronousTestCase):
             self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, forged("a"))))
             self.assertEqual(there.requests, ["delete", "create"])
 
-
     def test_a_shadowpod_that_vanishes_again_and_again(self) -> None:
         """A lender that accepts it and has it vanish does not have it created as fast as it answers."""
         clock, unused = Clock(), cast(Any, None)

@@ -105,7 +105,7 @@ class HostileStatusTests(SynchronousTestCase):
         }
         for name in ("\x1b[2J", "a b", "a\nb", "--flag", "x" * 600, "", 7, None, {}, "\u0430bc", "$(id)", "../../etc"):
             odd = dict.fromkeys(fine, name)
-            for given, shown in ((fine, fine), (odd, {**dict.fromkeys(fine, "7" if name == 7 else "")})):
+            for given, shown in ((fine, fine), (odd, dict.fromkeys(fine, ""))):
                 said = {
                     "containerStatuses": [{"name": "main", **given}],
                     "ephemeralContainerStatuses": [{"name": "debug", **given}],

@@ -19,7 +19,20 @@ from liqod.kubelet.common.views import HomePod, Shadow
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.pods.forge import forge_spec
 from liqod.kubelet.tokens.projection import TokenSource, secret_name, sources_of
-from liqod.kubelet.tokens.secret import Mint, Minted, Remove, Rest, Step, Taken, due_in, forge, is_in_use, plan, pod_of, request
+from liqod.kubelet.tokens.secret import (
+    Mint,
+    Minted,
+    Remove,
+    Rest,
+    Step,
+    Taken,
+    due_in,
+    forge,
+    is_in_use,
+    plan,
+    pod_of,
+    request,
+)
 from liqod.model.ids import ClusterID
 from liqod.model.names import HOME_POD_UID_ANNOTATION
 from liqod.model.objects.meta import Object, ObjectMeta
