@@ -46,6 +46,7 @@ from liqod.kube.connection.transport import (
 )
 from liqod.kube.connection.went_back import WentBack
 from liqod.kube.errors import (
+    LONGEST_PAUSE,
     ApiError,
     Gone,
     KubeError,
@@ -576,7 +577,7 @@ def _refusal(response: IResponse, answer: bytes) -> ApiError:
         values = response.headers.getRawHeaders(b"Retry-After", ())
         # The field may also hold a date (RFC 9110, section 10.2.3); the API server sends seconds.
         if values and values[0].isdigit():
-            error.retry_after = float(values[0][:6])
+            error.retry_after = min(float(values[0][:6]), LONGEST_PAUSE)
     return error
 
 

@@ -455,6 +455,7 @@ def _count_restarts(tracked: TrackedPod, home: HomePod | None, pod: RemotePod | 
         tracked.home_uid, tracked.tally, tracked.status_due, tracked.grace_sent_at = home.metadata.uid, None, None, None
         # What the lender refused was the other pod, and this one may ask for something else.
         tracked.reset_backoff()
+        tracked.made = 0
     if pod is None or home_uid(pod.metadata) not in ("", home.metadata.uid):
         return None
     tracked.tally = tally(tracked.tally, decoded(home.status), pod.metadata.uid, decoded(pod.status))
