@@ -24,7 +24,7 @@ from tests.project.test_architecture import python_files
 from tests.project.test_limits import COMMENT, DOCS, NUMBER, numbers, wrong
 
 OWN: Final = "liqo-system"
-ROLES: Final = (
+ROLES: Final = tuple(
     f'[kubernetes]\nnamespace = "{OWN}"\n[names]\nenabled = true\n[daemon]\nrole = "{role}"'
     for role in ("all", "control", "network", "names")
 )
