@@ -59,11 +59,7 @@ HELD_INTERVAL: Final = 30.0
 
 
 class Kubelets(Controller[Key]):
-    """The virtual kubelets of this daemon, by the key of their record.
-
-    A key without a namespace is no record's. It names a node whose record is gone, by its name, or the natting table of a
-    lender, by its cluster ID: a step looks for both.
-    """
+    """The virtual kubelets of this daemon, by the key of their record."""
 
     name = "virtual kubelets"
     workers = CONCURRENT_STARTS
@@ -82,13 +78,10 @@ class Kubelets(Controller[Key]):
         self._home = home
         self._records = records = HomeRecords.watched_by(home.informers)
         self._kubelets: dict[Key, VirtualKubelet] = {}
-        # Records that are gone, and may have left a node: of kubelets that never ran, or of an earlier process.
         self._orphans: dict[Key, VirtualNode] = {}
-        # Whose record was seen to be deleted: they may go, whatever speaks for lost state.
         self._removed: set[Key] = set()
-        # Whose node was drained: they count for the others of their lender no longer, though their kubelets still run.
-        self._left: set[Key] = set()
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
+        self._left: set[Key] = set()
         self._home_uid: Latest[str] = Latest("")
         self._add_offloading_status()
         locations = self._add_volumes(settings)

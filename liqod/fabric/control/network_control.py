@@ -220,7 +220,7 @@ class NetworkControl:
         self.exports.keep({ClusterID(config.metadata.name) for config in configs})
         for config in sorted(configs, key=_agreed_first):
             await self._negotiate(local, config, avoided, report)
-        self._complete_links(local, host.networks)
+        self._invite(local, host.networks)
         return self._desired(local, report)
 
     async def preview(self, host: HostReport, report: NetworkReport) -> DesiredNetwork:
@@ -234,7 +234,7 @@ class NetworkControl:
                 continue
             if found is not None:
                 self._accept(config, *found, report)
-        self._complete_links(local, host.networks)
+        self._invite(local, host.networks)
         return self._desired(local, report)
 
     async def record(self, desired: DesiredNetwork) -> None:
@@ -295,7 +295,7 @@ class NetworkControl:
         gateway = Gateway(address=self._gateway, vni=VNI, port=self._settings.overlay_port)
         self._agreed[peer] = AgreedPeer(remote, link, gateway)
 
-    def _complete_links(self, local: LocalNetwork, networks: Sequence[Network]) -> None:
+    def _invite(self, local: LocalNetwork, networks: Sequence[Network]) -> None:
         """Complete the links by the pods of either side in the other's cluster, and what they can call there."""
         used_here = [*local.pods, *local.externals, *local.reserved, *networks]
         is_followed = self._is_split or bool(self._networks.vteps(self._gateway))
