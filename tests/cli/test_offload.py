@@ -200,9 +200,10 @@ class FindingsTests(SynchronousTestCase):
             self.assertIn(words, answer["why"])
 
     def test_a_pod_that_is_being_deleted(self) -> None:
-        """The answer says what it waits for: finalizers, its node, the daemon, its pod at the lender, or the lender."""
+        """The answer says what it waits for: finalizers, its node, the daemon, the lender or its pod there."""
         away = {"phase": "NotReady", "reason": "PeerUnreachable", "message": "no answer"}
-        lost = attrs.evolve(MILAN_FACTS, virtual_nodes=[msgspec.structs.replace(MILAN, status=msgspec.convert(away, VirtualNodeStatus))])
+        gone = msgspec.structs.replace(MILAN, status=msgspec.convert(away, VirtualNodeStatus))
+        lost = attrs.evolve(MILAN_FACTS, virtual_nodes=[gone])
         owner = {"kind": "StatefulSet", "controller": True}
         held = {"finalizers": ["example.com/wait"]}
         ended = {**held, "deletionGracePeriodSeconds": 0}
@@ -214,7 +215,7 @@ class FindingsTests(SynchronousTestCase):
             (MILAN_FACTS, ended, {"phase": "Failed"}, ["for its finalizers (example.com/wait)", "no process"]),
             (MILAN_FACTS, ended, {"phase": "Running"}, ["pod shop-rome/web", "then for its finalizers"]),
             (silent, {}, {}, ["the daemon", "NoDaemon"]),
-            (lost, {}, {}, ["the lender, until 2026-01-01T00:01:00Z", "PeerUnreachable: no answer", "when the lender is"]),
+            (lost, {}, {}, ["the lender, until 2026-01-01T00:01:00Z", "PeerUnreachable: no answer", "is back"]),
             (lost, {"ownerReferences": [owner]}, {}, ["without limit", "kubectl delete pod web -n shop --force"]),
             (lost, held, {}, ["PeerUnreachable", "then for its finalizers (example.com/wait)"]),
         ]

@@ -186,11 +186,8 @@ class StepTests(SynchronousTestCase):
         changes: list[Fingerprint] = []
         self.rotation.own_key.subscribe(changes.append)
         renewed = certify(self.tls.keypair.key, ME, NOW + datetime.timedelta(days=1))
-        self.does(
-            self.server.patch(
-                None, "", {"metadata": {"annotations": {recorded.ORDER: None}}, "data": to_secret(renewed)}, "", view=None
-            )
-        )
+        body = {"metadata": {"annotations": {recorded.ORDER: None}}, "data": to_secret(renewed)}
+        self.does(self.server.patch(None, "", body, "", view=None))
         self.steps(1)
         self.assertEqual(self.tls.keypair, renewed)
         self.assertEqual(changes, [])

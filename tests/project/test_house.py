@@ -86,8 +86,10 @@ def attrs_fields(node: ast.ClassDef) -> int:
 
 def is_text(node: ast.expr) -> bool:
     """Return whether an expression is a text whatever its variables hold."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str)
     is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("str", "repr")
-    return is_call or isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return is_call or isinstance(node, ast.JoinedStr)
 
 
 def name(file: Path) -> str:
@@ -135,7 +137,7 @@ class HouseTests(SynchronousTestCase):
         )
 
     def test_messages_of_instances(self) -> None:
-        """What `assertIsInstance` of Twisted says besides is a text: it is concatenated, and all else hides the failure."""
+        """What Twisted's `assertIsInstance` says besides is a text: it is concatenated, all else hides the failure."""
         found = [
             f"{name(file)}:{node.lineno}"
             for file in python_files(*SOURCES, "tests", "benchmarks")

@@ -145,7 +145,8 @@ class ReasonsTests(SynchronousTestCase):
         self.assertIn("TooExpensive", given)
         self.assertEqual(given - _KNOWN, set(), f"add to _WORDS in {OTHERS[1]}")
         decided = {"Accepted", "AcceptedByUser", "RefusedByUser", "PeeringDisabled", "NotTrusted", "Withdrawn"}
-        self.assertEqual(given - decided - set(_UNDECIDED), set(), "add to _UNDECIDED in liqod/model/diagnosis/cluster.py")
+        place = "liqod/model/diagnosis/cluster.py"
+        self.assertEqual(given - decided - set(_UNDECIDED), set(), f"add to _UNDECIDED in {place}")
 
     def test_it_finds_reasons(self) -> None:
         """A reason is found as a text of its own, as a first argument and by its name."""

@@ -178,8 +178,8 @@ class WriteTests(SynchronousTestCase):
         searches: list[str] = []
         self.patch(webhook, "enqueue", searches.append)
         bundle = generate("liqod", ["192.0.2.1"], NOW)
-        for there, refuses, configured, searched in ((True, False, True, 1), (False, True, False, 1), (False, False, True, 2)):
-            server.there, server.refuses = (server.there if there else None), refuses
+        for refuses, configured, searched in ((False, True, 1), (True, False, 1), (False, True, 2)):
+            server.there, server.refuses = None, refuses
             step = Deferred.fromCoroutine(webhook._configure(bundle))
             if refuses:
                 self.failureResultOf(step, Forbidden)

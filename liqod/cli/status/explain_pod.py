@@ -272,12 +272,11 @@ def _last_holder(facts: PodFacts, node: str, record: VirtualNode | None) -> str:
     if remote is None:
         return "the daemon: the lender has no namespace for it, so that nothing is there to end"
     return (
-        f"its pod {remote}/{name} at the lender, which has until {grace_ends}; later than that its kubelet or finalizers "
-        f"there hold it: `kubectl describe pod -n {remote} {name}` there. Where its node is lost the lender's daemon "
-        f"removes it {PATIENCE:g} s after its grace, but none of a StatefulSet"
+        f"its pod {remote}/{name} at the lender, which has until {grace_ends}; later than that its kubelet or "
+        f"finalizers there hold it: `kubectl describe pod -n {remote} {name}` there. Where its node is lost the "
+        f"lender's daemon removes it {PATIENCE:g} s after its grace, but none of a StatefulSet"
         + (f" ({problem.text})" if problem is not None else "")
     )
-
 
 
 def _on_virtual(
