@@ -1,7 +1,8 @@
 """Client of one API server: verbs as coroutines over pooled connections.
 
-msgspec encodes and decodes bodies directly to and from bytes. Idempotent requests are retried up to ``TRIES`` times
-when the server is busy or the connection breaks; other failures are raised as a typed ``KubeError``.
+msgspec encodes and decodes bodies directly to and from bytes. A request is tried up to ``TRIES`` times: an idempotent
+one when the server is busy or the connection breaks, any one that was throttled (429) or never sent; other failures are
+raised as a typed ``KubeError``.
 """
 
 from __future__ import annotations

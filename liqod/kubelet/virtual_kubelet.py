@@ -20,9 +20,7 @@ from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
-from liqod.kube.resources import (
-    PODS,
-)
+from liqod.kube.resources import PODS
 from liqod.kubelet.api.nodes import NodeAccess, PodRoute, is_there
 from liqod.kubelet.common.context import ApiServer, Context
 from liqod.kubelet.common.informers import NamespacedInformers

@@ -143,7 +143,7 @@ class ShadowPods(Controller[Key]):
         self._drops_until = 0.0
 
     def sources(self) -> Iterable[Source[Key]]:
-        """ShadowPods, their pods, and freed capacity."""
+        """ShadowPods, their pods, freed capacity, and the NetworkPolicies of home that became known."""
         yield watch(self._shadows.informer, self._shadow_changed)
         yield watch(self._pods.informer, self._pod_changed)
         yield observe(self.capacity, lambda key: (key,))

@@ -247,7 +247,7 @@ class NamespaceController(Controller[str]):
         return () if is_watched and isinstance(self._selection(key.namespace), Included) else (key.namespace,)
 
     def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[str]:
-        """Enqueue every namespace with a NamespaceOffloading: its selector matches the labels of the node."""
+        """Enqueue every namespace with a NamespaceOffloading: its selector may match other labels of the node."""
         before = old.metadata.labels if old is not None else None
         if key.name != self._context.node_name or new is None or new.metadata.labels == before:
             return ()

@@ -96,7 +96,8 @@ class TrackedPod:
     unkept: int = 0
     """Patches in a row whose annotations the lender did not keep."""
     held: str | None = None
-    """The digest of the patch of the ShadowPod that the lender refused or did not keep; empty for a note."""
+    """The digest of the patch of the ShadowPod that the lender refused, failed to take (429, 5xx), did not answer or
+    did not keep; empty for a note."""
     patch_at: float = 0.0
     """Until then that patch is not sent again; another one is."""
     retry_at: float = 0.0
