@@ -144,10 +144,14 @@ class ServiceContractTests(SynchronousTestCase):
         port["appProtocol"] = "h2c"
         known: dict[str, Any] = {
             **dict.fromkeys(("clusterIP", "sessionAffinity", "ipFamilyPolicy", "trafficDistribution"), "a"),
-            **dict.fromkeys(("clusterIPs", "ipFamilies", "loadBalancerSourceRanges"), ["a"]),
+            **{key: ["a"] for key in ("clusterIPs", "ipFamilies", "loadBalancerSourceRanges")},
             **dict.fromkeys(("externalTrafficPolicy", "internalTrafficPolicy"), "Local"),
-            **{"selector": {"a": "b"}, "healthCheckNodePort": 30081, "allocateLoadBalancerNodePorts": False},
-            **{"publishNotReadyAddresses": True, "sessionAffinityConfig": {"clientIP": {}}, "ports": [port]},
+            "selector": {"a": "b"},
+            "healthCheckNodePort": 30081,
+            "allocateLoadBalancerNodePorts": False,
+            "publishNotReadyAddresses": True,
+            "sessionAffinityConfig": {"clientIP": {}},
+            "ports": [port],
         }
         for user in BORROWERS:
             self.assertEqual(asked(user, "services", service("LoadBalancer", **known)), [])

@@ -66,7 +66,7 @@ class HostileStatusTests(SynchronousTestCase):
         for container, pod in ((asked, {}), ({}, asked)):
             spec = {"containers": [{"name": "main", "resources": container}], "resources": pod}
             for lie in ("1000000", "1Ei", "9" * 30, "-5", "much", ["1"], None, 0.5):
-                many = {name: lie for name in ("cpu", "memory", "nvidia.com/gpu")}
+                many = dict.fromkeys(("cpu", "memory", "nvidia.com/gpu"), lie)
                 said = {"allocatedResources": many, "resources": {"requests": many, "limits": many}}
                 forged = self.forge({}, {"containerStatuses": [{"name": "main", **said}], **said}, spec)
                 for shown, own in ((forged["containerStatuses"][0], container), (forged, pod)):
