@@ -61,9 +61,7 @@ class Authority:
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return KeyPair(pem, builder.sign(self.key, algorithm).public_bytes(Encoding.PEM))
 
-    def delegate(
-        self, name: str, *, permitted: str = "", usages: tuple[x509.ObjectIdentifier, ...] = ()
-    ) -> Authority:
+    def delegate(self, name: str, *, permitted: str = "", usages: tuple[x509.ObjectIdentifier, ...] = ()) -> Authority:
         """Return an intermediate CA signed by this one.
 
         ``permitted``: the one DNS name that it may certify; ``usages``: what it certifies keys for, if not for all.

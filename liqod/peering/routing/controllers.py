@@ -264,9 +264,7 @@ def make_trust(
     issued = IssuedTokens(informers, context.clock, namespace, context.audit)
     kept = TrustRecords(
         Tombstones(context.client, context.clock, namespace),
-        PairingTokens(
-            context.client, context.clock, namespace, cluster.tls, context.audit, is_issued=issued.is_issued
-        ),
+        PairingTokens(context.client, context.clock, namespace, cluster.tls, context.audit, is_issued=issued.is_issued),
         Invitations(context.client, informers, namespace, cluster.tls),
     )
     rotation = KeyRotation(

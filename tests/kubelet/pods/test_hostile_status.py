@@ -66,7 +66,7 @@ class HostileStatusTests(SynchronousTestCase):
         for container, pod in ((asked, {}), ({}, asked)):
             spec = {"containers": [{"name": "main", "resources": container}], "resources": pod}
             for lie in ("1000000", "1Ei", "9" * 30, "-5", "much", ["1"], None, 0.5):
-                many = {name: lie for name in ("cpu", "memory", "nvidia.com/gpu")}
+                many = dict.fromkeys(("cpu", "memory", "nvidia.com/gpu"), lie)
                 said = {"allocatedResources": many, "resources": {"requests": many, "limits": many}}
                 forged = self.forge({}, {"containerStatuses": [{"name": "main", **said}], **said}, spec)
                 for shown, own in ((forged["containerStatuses"][0], container), (forged, pod)):
@@ -103,7 +103,21 @@ class HostileStatusTests(SynchronousTestCase):
             "imageID": "docker-pullable://registry.example:5000/a/b@sha256:0a1b",
             "containerID": "containerd://0a1b",
         }
-        for name in ("\x1b[2J", "a b", "a\nb", "--flag", "x" * 600, "", 7, None, {}, "\u0430bc", "$(id)", "../../etc"):
+        names: tuple[Any, ...] = (
+            "\x1b[2J",
+            "a b",
+            "a\nb",
+            "--flag",
+            "x" * 600,
+            "",
+            7,
+            None,
+            {},
+            "\u0430bc",
+            "$(id)",
+            "../etc",
+        )
+        for name in names:
             odd = dict.fromkeys(fine, name)
             for given, shown in ((fine, fine), (odd, dict.fromkeys(fine, ""))):
                 said = {
