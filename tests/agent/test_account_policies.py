@@ -159,7 +159,7 @@ class OthersPodsTests(SynchronousTestCase):
     @STEADILY
     def test_statuses(self, place: str, tolerations: list[dict[str, Any]] | None) -> None:
         """A pod that can be on no virtual node keeps its address and its readiness, which services go by."""
-        one = pod(**({} if tolerations is None else {"tolerations": tolerations}))
+        one = pod() if tolerations is None else pod(tolerations=tolerations)
         fine = place == "offloaded" or tolerations in (self.OFFLOADABLE, self.EVERYTHING)
         new = {**one, "status": {"podIP": "192.0.2.1"}}
         self.assertEqual(may("pods/status", "UPDATE", place, new=new, old=one), fine)
@@ -170,7 +170,7 @@ class OthersPodsTests(SynchronousTestCase):
         self, place: str, before: list[dict[str, Any]] | None, added: list[dict[str, Any]]
     ) -> None:
         """Nor is it made one that can, but in a namespace that is offloaded; one that can may tolerate more."""
-        old = pod(**({} if before is None else {"tolerations": before}))
+        old = pod() if before is None else pod(tolerations=before)
         new = pod(tolerations=[*(before or ()), *added])
         self.assertEqual(may("pods", "UPDATE", place, new=new, old=old), place in ("tenant", "offloaded"))
         longer = [*self.OFFLOADABLE, {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]

@@ -178,7 +178,7 @@ class ConfigTests(SynchronousTestCase):
     def test_a_server_shows_few_certificates(self) -> None:
         """Of a longer chain, which costs a signature each, nothing is verified; of a handshake 20 KiB are read."""
         creator: Any = tls_creator(ClientConfig("https://a"), "a")
-        self.assertEqual(creator._ctx.get_verify_depth(), MAX_CHAIN)
+        self.assertEqual(creator._createConnection.__self__.getContext().get_verify_depth(), MAX_CHAIN)
         sent = StringTransport()
 
         class Connected:

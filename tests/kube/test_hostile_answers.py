@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from twisted.internet.defer import Deferred
-from twisted.internet.testing import StringTransport
+from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web._newclient import Request
@@ -19,7 +19,9 @@ from twisted.web.http_headers import Headers
 from liqod.kube.connection.answers import MOST_PARTS, OF_A_PEER, AnswerLimits, Collect
 from liqod.kube.connection.bounded_heads import MAX_HEAD, BoundedHeads
 from liqod.kube.connection.cache_quota import Allowance
-from liqod.kube.errors import LONGEST_MESSAGE, ServerError, TooLarge, Undecodable, Unreachable, from_status
+from liqod.kube.connection.config import ClientConfig
+from liqod.kube.connection.transport import Connections
+from liqod.kube.errors import LONGEST_MESSAGE, ServerError, TooLarge, Undecodable, from_status
 from liqod.kube.resources import CONFIGMAPS
 from tests.kube.cases import config_map, memory_client
 
@@ -162,14 +164,12 @@ class HeadTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(asked).code, 200)
 
     def test_a_client(self) -> None:
-        """A server that sends them counts as one that does not answer."""
-        many = {f"X-{number}": "x" * 100 for number in range(1000)}
-        client, server = memory_client(lambda request: (200, {}, many), allowance=Allowance())
-        asked = Deferred.fromCoroutine(client.get(CONFIGMAPS, "a", "d"))
-        for _ in range(4):
-            server.flush()
-            server.clock.advance(5.0)
-        self.failureResultOf(asked, Unreachable)
+        """Its connections are all such, kept ones and those of streams."""
+        connections = Connections(ClientConfig("https://api.test"), MemoryReactorClock())
+        agents: list[Any] = [connections.agent, connections.stream_agent()[0]]
+        for agent in agents:
+            built = agent._pool._factory(lambda _: None, "").buildProtocol(None)
+            self.assertIsInstance(built, BoundedHeads)
 
 
 class AnswerTests(SynchronousTestCase):

@@ -52,7 +52,8 @@ class BodiesTests(SynchronousTestCase):
     def answers(self, host: str) -> bool:
         body = json.dumps(REVIEW).encode()
         _, transport = self.call(host, body, len(body))
-        return transport.value().startswith(b"HTTP/1.1 200")
+        answer: bytes = transport.value()
+        return answer.startswith(b"HTTP/1.1 200")
 
     def test_from_one_address(self) -> None:
         """There is room for so many of one address, and others are answered all the same."""

@@ -12,10 +12,9 @@ from twisted.internet import ssl
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import SSL4ClientEndpoint, TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
-from twisted.internet.task import Clock, deferLater
-from twisted.internet.testing import StringTransport
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
@@ -23,10 +22,9 @@ from liqod.flow.clocks import installed_reactor
 from liqod.kube.client import Client
 from liqod.kube.connection.answers import MOST_PARTS
 from liqod.kube.connection.config import from_grant
-from liqod.kubelet.api import answers, tunnel
+from liqod.kubelet.api import answers
 from liqod.kubelet.api.nodes import NodeAccess, PodRoute
 from liqod.kubelet.api.service import NodeAPI
-from liqod.kubelet.api.tunnel import StreamProxy
 from liqod.kubelet.common.views import HomePod
 from liqod.model.ids import Key
 from liqod.model.objects.meta import ObjectMeta
@@ -579,42 +577,3 @@ class NodeApiTests(TestCase):
         seen = self.lender.sent
         connection.transport.resumeProducing()
         await self._eventually(lambda: self.lender.sent > seen)
-
-
-class Side(StringTransport):
-    """One end of a tunnel."""
-
-    connected = True
-    aborting = False
-
-    def abortConnection(self) -> None:
-        self.aborting = True
-
-
-class TunnelTests(SynchronousTestCase):
-    def test_idle(self) -> None:
-        """A tunnel through which nothing passes is closed at both ends; one that is used is not."""
-        clock = Clock()
-        home, lender = Side(), Side()
-        joined = StreamProxy(home, lender, clock)
-        clock.advance(tunnel.IDLE - 1)
-        joined.from_home(b"x")
-        clock.advance(tunnel.IDLE - 1)
-        self.assertFalse(home.aborting or lender.aborting)
-        clock.advance(2)
-        self.assertTrue(home.aborting and lender.aborting)
-        self.assertEqual(clock.getDelayedCalls(), [])
-
-    def test_the_rest_is_delivered(self) -> None:
-        """A side that is left gets time for what is under way, and then no more."""
-        clock = Clock()
-        home, lender = Side(), Side()
-        joined = StreamProxy(home, lender, clock)
-        joined.from_lender(b"last words")
-        joined.lender_lost()
-        self.assertEqual(home.value(), b"last words")
-        self.assertTrue(home.disconnecting and not home.aborting)
-        clock.advance(tunnel.LINGER)
-        self.assertTrue(home.aborting)
-        joined.home_lost()
-        self.assertEqual(clock.getDelayedCalls(), [])

@@ -103,7 +103,21 @@ class HostileStatusTests(SynchronousTestCase):
             "imageID": "docker-pullable://registry.example:5000/a/b@sha256:0a1b",
             "containerID": "containerd://0a1b",
         }
-        for name in ("\x1b[2J", "a b", "a\nb", "--flag", "x" * 600, "", 7, None, {}, "\u0430bc", "$(id)", "../../etc"):
+        names: tuple[Any, ...] = (
+            "\x1b[2J",
+            "a b",
+            "a\nb",
+            "--flag",
+            "x" * 600,
+            "",
+            7,
+            None,
+            {},
+            "\u0430bc",
+            "$(id)",
+            "../etc",
+        )
+        for name in names:
             odd = dict.fromkeys(fine, name)
             for given, shown in ((fine, fine), (odd, dict.fromkeys(fine, ""))):
                 said = {
