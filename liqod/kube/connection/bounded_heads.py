@@ -35,7 +35,8 @@ class BoundedHeads(HTTP11ClientProtocol):
         self._received += len(data)
         super().dataReceived(data)
         # A whole body may have come with the head.
-        if self._received > MAX_HEAD and parser.state in (STATUS, HEADER) and parser is self._parser:
+        is_head = parser.state in (STATUS, HEADER)
+        if self._received > MAX_HEAD and is_head and self._parser is parser:
             connection: Any = self.transport
             self._giveUp(Failure(TooLarge(f"the head of an answer has more than {MAX_HEAD >> 10} KiB")))
             connection.abortConnection()
