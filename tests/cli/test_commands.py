@@ -326,7 +326,11 @@ class AgainstTests(ClusterCase):
         self.assertIn(words(KEY), output)
         self.assertEqual((await self.spec("c2"))["fingerprint"], KEY)
         self.assertIn("already trusted", await self.liqodctl("trust", "c2", "--yes"))
+        # What it shows meanwhile is not yet what was trusted: it is the pinned key that is revoked.
+        await self.client.patch(FOREIGNCLUSTERS, "c2", {"status": {"seenFingerprint": other}}, subresource="status")
         await self.liqodctl("distrust", "milan", "--yes")
+        annotations = (await self.client.get(FOREIGNCLUSTERS, "c2"))["metadata"]["annotations"]
+        self.assertEqual(annotations["discovery.liqo.io/distrusted"], KEY)
         self.assertEqual(
             await self.spec("c2"),
             {"clusterID": "c2", "fingerprint": "", "outgoingPeering": "No", "incomingPeering": "No"},

@@ -501,7 +501,7 @@ class LeftOverTests(SynchronousTestCase):
             found = origin.own(other.pid)
             self.assertTrue(origin.runs(found))
         self.assertFalse(origin.runs(found))
-        for odd in ("", "x", f"{origin.own().partition(' ')[0]} {os.getpid()} 1", "a -1 2", f"a {'9' * 400} 1"):
+        for odd in ("", "x", f"{origin.own().partition(' ')[0]} {os.getpid()} 1", "a -1 2", f"a {'9' * 5000} 1"):
             self.assertFalse(origin.runs(odd), odd)
 
 

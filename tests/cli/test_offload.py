@@ -155,6 +155,12 @@ class FindingsTests(SynchronousTestCase):
             (row,) = (row for row in rows if row["what"] == "toleration and affinity")
             self.assertEqual(row["state"], "by its RuntimeClass liqo")
 
+    def test_a_pod_of_which_nothing_is_known(self) -> None:
+        """A pod without spec and status is shown as one that has no node yet."""
+        rows = findings(PodFacts(pod={"metadata": {"name": "web", "namespace": "shop"}}, enabled=True))
+        states = {row["what"]: row["state"] for row in rows}
+        self.assertEqual((states["pod"], states["node"]), ("Unknown", "none yet"))
+
     def ask(self, body: dict[str, Any], **facts: Any) -> dict[str, str]:
         given = {"enabled": True, "records": [MILAN], "nodes": {"liqo-milan": {}}, "tables": table("Ready"), **facts}
         rows = findings(PodFacts(pod=body, **given))

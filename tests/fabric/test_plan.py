@@ -180,6 +180,10 @@ class PlanTests(SynchronousTestCase):
         self.assertEqual(plan(DESIRED, observed_after(endpoint="198.51.100.9:40000"), NOW), ())
         text = show(plan(DESIRED, observed_after(endpoint="198.51.100.9:40000", handshake=NOW - 600), NOW))
         self.assertIn("Endpoint = 192.0.2.7:5871", text)
+        more = attrs.evolve(LINK, remote=(*LINK.remote, net("10.90.0.0/16")))
+        text = show(plan(attrs.evolve(DESIRED, links=(more,)), observed_after(endpoint="198.51.100.9:40000"), NOW))
+        self.assertIn("AllowedIPs = 10.72.0.0/16, 10.73.0.0/20, 10.90.0.0/16", text)
+        self.assertNotIn("Endpoint", text)
 
     def test_a_new_peer_does_not_mention_the_others(self) -> None:
         """Only the new peer is in the words for wg; the others' flows are not touched."""

@@ -75,12 +75,16 @@ class HandshakeTests(SynchronousTestCase):
             self.assertEqual(self.made[-1].seen, ["made", "handshake"])
 
     def test_a_request_has_its_time(self) -> None:
-        """Silent before, in and after the handshake, or a byte now and then: cut; who is served stays."""
+        """Silent before, in and after the handshake, or a byte now and then: cut; who is served stays, also where more
+        bytes come meanwhile.
+        """
         silent, mute, served = self.come("10.0.0.1"), self.come("10.0.0.2"), self.come("10.0.0.3")
         assert silent and mute and served
         self.shake(*mute)
         client = self.shake(*served)
         served[0].serve()
+        client.send(b"the next request")
+        served[0].dataReceived(client.bio_read(1 << 16))
         hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(8)
         for number in range(int(REQUEST)):
             silent[0].dataReceived(hello[number : number + 1])

@@ -87,6 +87,31 @@ EQUIVALENT: Final = (
         "if any(field.encode_name == key for field in msgspec.structs.fields(kind))",
         "a key that its own section has is not unknown there, and nobody asks where it belongs",
     ),
+    Equivalent(
+        "liqod.fabric.agent.kernel.routes",
+        "wanted_routes",
+        "network: Route(desired.device, link.mtu if 0 <= link.mtu < desired.mtu else 0, "
+        'sources.get(network.version, ""))',
+        "0 is what a link without an MTU of its own has, and what is written for it",
+    ),
+    Equivalent(
+        "liqod.cli.workloads.dry_run",
+        "preview",
+        "wanted = {key: value for key, value in {**kept, **spec}.items() if True}",
+        "of an offloading's fields only those may be None that are None where there is none",
+    ),
+    Equivalent(
+        "liqod.agent.account.rights",
+        "_reflection",
+        "if not (reflection.networkpolicy.workers):",
+        "hosting, peering and home need all of these rights, whatever is reflected",
+    ),
+    Equivalent(
+        "liqod.peering.lending.cluster_info",
+        "ClusterInfo._ask",
+        "if not attempt:",
+        "the first answer is over by the second attempt, and a version that becomes known notifies by itself",
+    ),
 )
 
 

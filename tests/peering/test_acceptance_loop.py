@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, cast
 
 import attrs
@@ -167,6 +168,17 @@ class AcceptanceLoopTests(SynchronousTestCase):
         self.run_once()
         self.assertEqual(self.changed, ["peer-7 Accepted"])
         self.assertEqual(self.server.patched, [])
+
+    def test_one_that_lends_less(self) -> None:
+        """What an offer lends is read again when it moves: too much for the quota, it is accepted when it shrinks."""
+        use_rules(self.decisions, AcceptanceRules(policy="AutoAcceptAll", quota={"cpu": Fraction(5)}))
+        self.run_once()
+        self.assertEqual([reported for reported in self.changed if reported.endswith(" Accepted")], [])
+        self.changed.clear()
+        self.offers(self.ids[7], "3")
+        self.offers_changed(self.ids[7])
+        self.run_once()
+        self.assertIn("peer-7 Accepted", self.changed)
 
     def test_who_is_named_is_informed_though_nothing_is_new(self) -> None:
         """An acknowledgement or an answer through a new session may be owed; new rules concern everybody."""

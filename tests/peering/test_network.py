@@ -148,6 +148,17 @@ class Config:
         self.kept = msgspec.convert(apply_merge_patch(to_dict(self.kept), patch), NetworkConfig)
 
 
+class Session:
+    """One session with a peer, and what is sent in it."""
+
+    def __init__(self) -> None:
+        self.sent: list[object] = []
+
+    def send(self, event: object) -> bool:
+        self.sent.append(event)
+        return True
+
+
 class PaceTests(SynchronousTestCase):
     """How often a peer has its network written."""
 
@@ -168,6 +179,21 @@ class PaceTests(SynchronousTestCase):
         self.assertLessEqual(self.config.written, 7)
         self.clock.advance(PACE)
         self.assertEqual(self.config.kept.status.remote.mtu, 1281)
+
+    def test_once_in_each_session(self) -> None:
+        """What a peer has got in this session is not sent again until it changes; the next session gets all of it."""
+        spec = NetworkConfigSpec(cluster_id=self.peer.id, local=ALPHA, remap=SEEN)
+        self.config.kept = msgspec.structs.replace(self.config.kept, spec=spec)
+        sessions = [Session(), Session()]
+        for session in sessions:
+            self.peer.session = cast(Any, session)
+            for _ in range(3):
+                self.successResultOf(Deferred.fromCoroutine(self.exchange.reconcile(self.peer.id)))
+        self.assertEqual([[type(event) for event in session.sent] for session in sessions], [[Network, NetworkAck]] * 2)
+        moved = msgspec.structs.replace(spec, local=BETA)
+        self.config.kept = msgspec.structs.replace(self.config.kept, spec=moved)
+        self.successResultOf(Deferred.fromCoroutine(self.exchange.reconcile(self.peer.id)))
+        self.assertEqual([type(event) for event in sessions[1].sent[2:]], [Network])
 
     def test_a_first_exchange(self) -> None:
         """The answer to our network comes a moment after the peer's own: both are written without delay."""

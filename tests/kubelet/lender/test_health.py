@@ -134,6 +134,13 @@ class LenderHealthTests(SynchronousTestCase):
         self.assertEqual(self.health.state.value.reason, "PeerUnreachable")
         self.assertEqual(self.client.reported, ["doubtful"])
 
+    def test_what_a_refusal_says(self) -> None:
+        """Of the lender's own words as many are shown as a status has room for."""
+        self.client.answer = Unauthorized(401, "Unauthorized", "z" * 1000)
+        self.health.recheck()
+        self.clock.advance(0)
+        self.assertEqual(self.health.state.value.message.count("z"), 200)
+
     def test_phases(self) -> None:
         """A session is back when its phase leaves Suspect or Lost for one that needs a session."""
         for before, now, expected in (

@@ -21,6 +21,7 @@ from liqod.kubelet.namespaces.state import (
     NamespacePending,
     NamespaceRefused,
     NamespaceState,
+    NotOffloaded,
     Offloaded,
 )
 from liqod.kubelet.pods.actions import PodActions
@@ -105,6 +106,9 @@ class Lender:
 
     def ended(self, name: str) -> RemotePod | None:
         return None
+
+    def forget_ended(self, name: str) -> None:
+        """Nothing has ended."""
 
     async def patch(self, resource: Any, name: str, patch: Any, namespace: str, *, view: Any) -> Shadow:
         self.requests.append(patch)
@@ -212,6 +216,16 @@ class HeldUpdateTests(Case):
         self.step()
         self.assertFalse(self.is_ready())
         self.assertEqual(self.lender.requests, [])
+
+    def test_a_watch_that_is_interrupted(self) -> None:
+        """Where the lender answers and its pods are not watched just now, what they were makes no pod ready."""
+        self.begin(home(), shadow(), remote())
+        self.lender.live = False
+        self.step()
+        self.assertEqual((self.home.requests, self.is_ready()), ([], False))
+        self.lender.live = True
+        self.step()
+        self.assertTrue(self.is_ready())
 
     def test_a_lender_that_takes_the_right_back(self) -> None:
         """A pod whose ShadowPod went with the right is not ready; with a right again it is created once more."""
@@ -374,3 +388,20 @@ class RecoveryTests(Case):
             self.assertEqual((waiting, events), ([WEB], []))
             self.step()
         self.assertEqual([event["count"] for event in events], [1])
+
+
+class GonePodTests(Case):
+    """A pod that is gone at home."""
+
+    def test_nothing_is_kept_of_it(self) -> None:
+        """Where the lender has nothing of it, or its namespace is no longer offloaded, its record goes, too."""
+        for is_offloaded in (True, False):
+            self.begin(home(RUNNING), None, None)
+            self.lender.state.set(not_ready("PeerUnreachable", "no answer"))
+            self.step()
+            self.assertEqual(list(self.controller._tracked), [WEB])
+            self.home.pod = cast(Any, None)
+            if not is_offloaded:
+                self.home.state = NotOffloaded("no")
+            self.step()
+            self.assertEqual(self.controller._tracked, {})
