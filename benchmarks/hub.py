@@ -177,7 +177,10 @@ def measure(count: int, rest: float) -> Reading:
             crowd.stdin.write("go\n")
             crowd.stdin.flush()
             begin = time.monotonic()
-            until(f"{count} peers are Ready", lambda: ready_peers() >= count)
+            # Each look costs the hub its page of metrics, which is no cost of a peer.
+            until(f"{count} peers are Ready", lambda: crowd.poll() is not None or ready_peers() >= count, pause=0.25)
+            if crowd.poll() is not None:
+                raise SystemExit(f"the peers ended:\n{process.tail(directory / 'peers.log')}")
             seconds, cpu = time.monotonic() - begin, spent(daemon.pid).cpu - cpu
             idle = None
             if rest:

@@ -10,6 +10,7 @@ import gc
 import sys
 from typing import Any
 
+import attrs
 from twisted.internet import asyncioreactor
 
 asyncioreactor.install()
@@ -20,6 +21,7 @@ from twisted.internet.defer import Deferred  # noqa: E402
 from twisted.internet.stdio import StandardIO  # noqa: E402
 from twisted.protocols.basic import LineOnlyReceiver  # noqa: E402
 from twisted.python import log  # noqa: E402
+from twisted.python.failure import Failure  # noqa: E402
 
 from liqod.config.schema import (  # noqa: E402
     AcceptanceSettings,
@@ -94,14 +96,29 @@ async def prepare(count: int, hub: FakeSighting) -> None:
     print("ready", flush=True)
 
 
-def main(count: str, hub: str) -> None:
-    """Run until standard input is closed."""
+@attrs.define
+class Outcome:
+    """Whether the peers were made; without them nobody waits for anything."""
+
+    status: int = 0
+
+    def failed(self, failure: Failure) -> None:
+        """Log why, and end the process: who reads its standard output would wait for ever."""
+        log.err(failure, "the peers were not made")
+        self.status = 1
+        REACTOR.callWhenRunning(REACTOR.stop)
+
+
+def main(count: str, hub: str) -> int:
+    """Run until standard input is closed, and return 0; 1 where the peers were not made."""
     log.startLogging(sys.stderr, setStdout=False)
     host, _, port = hub.rpartition(":")
+    outcome = Outcome()
     preparing = Deferred.fromCoroutine(prepare(int(count), FakeSighting(host, int(port))))
-    preparing.addErrback(lambda failure: log.err(failure, "the peers were not made"))
+    preparing.addErrback(outcome.failed)
     REACTOR.run()
+    return outcome.status
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -79,18 +79,25 @@ class Profiles:
 
     def start(self) -> None:
         """Begin sampling."""
-        takes = [partial(self._take_server, cluster) for cluster in self._testbed.clusters]
-        takes += [
-            partial(self._take_daemon, cluster, pid) for cluster in self._testbed.clusters for pid in _daemons(cluster)
+        clusters = self._testbed.clusters
+        takes = {f"the API server of {cluster.name}": partial(self._take_server, cluster) for cluster in clusters}
+        for cluster in clusters:
+            for pid in _daemons(cluster):
+                takes[f"the daemon {pid} of {cluster.name}"] = partial(self._take_daemon, cluster, pid)
+        self._threads = [
+            threading.Thread(target=self._noting, args=(what, take), name=what, daemon=True)
+            for what, take in takes.items()
         ]
-        self._threads = [threading.Thread(target=take, daemon=True) for take in takes]
         for thread in self._threads:
             thread.start()
 
     def stacks(self) -> dict[str, flame.Stacks]:
         """Wait for the samples and return them by cluster and program; raises AssertionError where one failed."""
+        deadline = time.monotonic() + self._seconds + 120
         for thread in self._threads:
-            thread.join(self._seconds + 120)
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                self._errors.append(f"{thread.name}: no samples within {self._seconds + 120} s")
         assert not self._errors, "; ".join(self._errors)
         found = {}
         for file in sorted(self._directory.glob("*.folded")):
@@ -98,6 +105,13 @@ class Profiles:
         for file in sorted(self._directory.glob("*.traces")):
             found[file.stem.replace("-", "/", 1)] = flame.of_go(file.read_text("utf-8"))
         return found
+
+    def _noting(self, what: str, take: Callable[[], None]) -> None:
+        """Take one profile; an exception in a thread would be lost, and the profile left out without a word."""
+        try:
+            take()
+        except Exception as error:
+            self._errors.append(f"{what}: {error!r}")
 
     def _take_daemon(self, cluster: Cluster, pid: int) -> None:
         file = self._directory / f"{cluster.name}-liqod.folded"
@@ -107,8 +121,8 @@ class Profiles:
     def _take_server(self, cluster: Cluster) -> None:
         raw = self._directory / f"{cluster.name}-kube-apiserver.pprof"
         raw.write_bytes(Caller(cluster).get(f"/debug/pprof/profile?seconds={self._seconds}"))
-        traces = self._run(["go", "tool", "pprof", "-traces", str(raw)])
-        raw.with_suffix(".traces").write_text(traces, "utf-8")
+        if traces := self._run(["go", "tool", "pprof", "-traces", str(raw)]):
+            raw.with_suffix(".traces").write_text(traces, "utf-8")
 
     def _run(self, words: list[str]) -> str:
         done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -10,11 +10,13 @@ request after another (what one waits for) and 16 at a time (what they cost). Ne
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -79,16 +81,20 @@ async def measure(client: Client, reading: Reading, requests: int, pids: dict[st
     reading.count += requests // AT_ONCE * AT_ONCE
 
 
-def began(directory: Path, role: str) -> process.Process:
-    """Start one of the far processes and wait until it listens."""
+@contextlib.contextmanager
+def listening(directory: Path, role: str) -> Iterator[process.Process]:
+    """Run one of the far processes until the block ends; yields it when it listens."""
     command = [sys.executable, "-m", "benchmarks.relay_far", role, str(directory)]
     far = process.spawn(command, log=directory / f"{role}.log", env={"PYTHONPATH": str(ROOT)})
-    deadline = time.monotonic() + 60
-    while not (directory / role).exists():
-        if time.monotonic() > deadline or not far.running:
-            raise SystemExit(f"{role} does not listen:\n{far.tail()}")
-        time.sleep(0.05)
-    return far
+    try:
+        deadline = time.monotonic() + 60
+        while not (directory / role).exists():
+            if time.monotonic() > deadline or not far.running:
+                raise SystemExit(f"{role} does not listen:\n{far.tail()}")
+            time.sleep(0.05)
+        yield far
+    finally:
+        far.stop(2.0)
 
 
 async def compare(reactor: Reactor, requests: int, rounds: int) -> None:
@@ -96,9 +102,8 @@ async def compare(reactor: Reactor, requests: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         borrower, lender = keypair(directory, "borrower"), keypair(directory, "lender")
-        far = [began(directory, role) for role in ("api", "lender")]
-        try:
-            pids = {"borrower": os.getpid(), "lender": far[1].pid, "api": far[0].pid}
+        with listening(directory, "api") as api, listening(directory, "lender") as relay:
+            pids = {"borrower": os.getpid(), "lender": relay.pid, "api": api.pid}
             address = f"{HOST}:{(directory / 'lender').read_text()}"
             keys = [lender.fingerprint]
             dial = RelayEndpoint(reactor, PeerTLS(borrower), lambda: [address], lambda: keys)
@@ -125,9 +130,6 @@ async def compare(reactor: Reactor, requests: int, rounds: int) -> None:
             print(table(header, [reading.row(way) for way, reading in readings.items()]))
             for client in ways.values():
                 await client.close()
-        finally:
-            for one in far:
-                one.stop(2.0)
 
 
 def main() -> None:

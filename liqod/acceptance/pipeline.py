@@ -41,13 +41,14 @@ class Ruling:
 
 
 def judge(case: OfferCase, rules: AcceptanceRules, accepted: int, stages: Sequence[Stage] | None = None) -> Judgement:
-    """Evaluate the stages in order until one returns a verdict; the last one always does."""
+    """Evaluate the stages in order until one returns a verdict, as the last of ``ALL_STAGES`` always does."""
     trace: list[str] = []
     for stage in ALL_STAGES if stages is None else stages:
         trace.append(stage.__name__)
         verdict = stage(case, rules, accepted)
         if verdict is not None:
             return Judgement(verdict, tuple(trace))
+    # Not reached with all stages.
     return Judgement(Defer("Undecided", "no stage decided the offer"), tuple(trace))
 
 

@@ -1,4 +1,4 @@
-"""The home cluster, made ready step by step: reachable, known by ID, definitions, namespace, rights, clock, identity.
+"""The home cluster, made ready step by step: reachable, rights, known by ID, definitions, namespace, clock, identity.
 
 Every step may be repeated at any time, and by several daemons of one cluster at once. What stands in the way is raised
 as ``StartupError``.

@@ -5,7 +5,8 @@
 A failure is shown in the log, in the service's status and on ``/readyz``, and retried after a back-off; only a wrong
 configuration ends the process, before this service exists. When the lease is lost the features are stopped and the same
 process stands by again; nothing is lost, because all state is in the records. In the state directory there is only what
-tells an API server that was restored from a backup from one that was not (``agent.host.kept_versions``).
+tells an API server that was restored from a backup from one that was not (``agent.host.kept_versions``), and the name
+of this candidate for the lease (``agent.host.leader_identity``).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ namespaces, discovery feeds peering with candidates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -56,7 +56,7 @@ class ReadinessCondition:
 
     holds: bool
     otherwise: Unmet
-    when: Callable[[], Deferred[None]]
+    when: Callable[[], Awaitable[object]]
 
 
 class Features:
@@ -204,4 +204,5 @@ class Features:
             why = f": {self.webhook.trouble}" if self.webhook.trouble else ""
             sentence = f"the admission webhook is not configured{why}"
             missing = Unmet("WebhookNotConfigured", sentence)
-            yield ReadinessCondition(self.webhook.configured, missing, self.webhook.ready.wait)
+            configured = self.webhook.configured
+            yield ReadinessCondition(configured.value, missing, lambda: configured.when(bool))

@@ -156,6 +156,17 @@ class AcceptanceSettings(Section, frozen=True):
 _SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 
 
+_PORTS_OF_NODES: Final = (
+    *(22, 179, 2379, 2380, 4240),
+    *range(5871, 5877),
+    *(6443, 6444, 8472, 9345, 10248, 10249, 10250),
+    *range(10255, 10260),
+    51820,
+)
+"""Where nodes listen: ssh, BGP, etcd, Cilium, liqod, API servers (of RKE2 9345), VXLAN, kubelets and other parts of
+Kubernetes ("Ports and Protocols"), WireGuard."""
+
+
 _DEFAULT_REQUESTS: Final = {"cpu": "50m", "memory": "64Mi", "ephemeral-storage": "64Mi"}
 
 
@@ -168,8 +179,8 @@ class HostingSettings(Section, frozen=True):
 
     ``namespace_names`` are the names, with ``*`` for any text, that they may have beside ``<name>-<their ID>``. The
     lists are granted beside what every tenant may (``hosting.tenants.contract``): ``annotations`` and ``labels`` by
-    key, or by prefix with a slash or dot at its end. ``ingress_hosts`` are names, with all names under them,
-    for all tenants, or for each its own (``OF_TENANT``).
+    key, or by prefix with a slash or dot at its end. ``reserved_ports`` no load balancer of theirs has.
+    ``ingress_hosts`` are names, with all names under them, for all tenants, or for each its own (``OF_TENANT``).
     ``control_plane_nodes`` auto: only where no other node can be used; true is "yes", false is "no".
     ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster. ``quota`` soft: a ResourceQuota in
     each namespace, hard: beside that, limits for every container, and ``default_requests`` for one that names none;
@@ -195,6 +206,9 @@ class HostingSettings(Section, frozen=True):
     priority_class: str = "liqod-tenant"
     service_types: list[Literal["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"]] = msgspec.field(
         default_factory=lambda: list(_SERVICE_TYPES)
+    )
+    reserved_ports: Annotated[list[Annotated[int, Meta(ge=1, le=65535)]], Meta(max_length=128)] = msgspec.field(
+        default_factory=lambda: list(_PORTS_OF_NODES)
     )
     ingress_hosts: Granted = []
     ingress_classes: Granted = []

@@ -33,7 +33,9 @@ class Resolved:
 
 @attrs.frozen
 class Lost:
-    """An instance sent a goodbye packet (TTL 0, RFC 6762, 10.1), or expired."""
+    """An instance is shown no longer: it said goodbye (TTL 0, RFC 6762, 10.1) or expired, its records cannot be read, a
+    domain lists it no more, or the source closes.
+    """
 
     instance: str
 

@@ -142,7 +142,7 @@ class Fabric(ConvergeLoop):
             self._control.exports.user.network_changed()
             return
         host = await self._agent.inspect_host()
-        desired = await self._control.decide(host, self._agent.report())
+        desired = await self._control.negotiate(host, self._agent.report())
         report = await self._agent.converge(desired)
         await self._control.record(desired)
         if self._local is not None:

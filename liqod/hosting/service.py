@@ -38,7 +38,7 @@ from liqod.model.records.offer import AccessGrant, Refusal
 
 
 class BorrowerRole(Controller[str]):
-    """Updates the ClusterRole of borrowers for this version, once per start."""
+    """Checks once per start that the ClusterRole of borrowers, and what limits it, is as this release needs it."""
 
     name = "borrower-role"
 
@@ -51,7 +51,7 @@ class BorrowerRole(Controller[str]):
         yield always(BORROWER_ROLE)
 
     async def reconcile(self, key: str) -> After | None:
-        """Create or update the role."""
+        """Compare, and write what the account may write: mostly nothing, `liqodctl install` does it."""
         await self._access.ensure_role()
         return None
 

@@ -171,7 +171,7 @@ class PeerTLS:
                 )
             return PeerCertificate(
                 fingerprint=fingerprint_of(leaf),
-                chains_to_ca=bool(path) and serves_as(leaf, usage) and self._is_valid_now(path) and _is_named(path),
+                chains_to_ca=bool(path) and _serves_as(path, usage) and self._is_valid_now(path) and _is_named(path),
                 subject_cn=common_name(leaf),
                 not_before=leaf.not_valid_before_utc,
                 not_after=leaf.not_valid_after_utc,
@@ -211,6 +211,11 @@ class PeerTLS:
 
 class _Dialed(SSL.Connection):
     """A connection with us as the client; pyOpenSSL's Connection does not expose its role."""
+
+
+def _serves_as(path: Sequence[x509.Certificate], usage: x509.ObjectIdentifier) -> bool:
+    """Return whether all of a path but the configured CA itself allow a usage, as OpenSSL and Go have it, too."""
+    return all(serves_as(certificate, usage) for certificate in (path[0], *path[1:-1]))
 
 
 def _is_named(path: Sequence[x509.Certificate]) -> bool:

@@ -1,7 +1,8 @@
 """Client of one API server: verbs as coroutines over pooled connections.
 
-msgspec encodes and decodes bodies directly to and from bytes. Idempotent requests are retried up to ``TRIES`` times
-when the server is busy or the connection breaks; other failures are raised as a typed ``KubeError``.
+msgspec encodes and decodes bodies directly to and from bytes. A request is tried up to ``TRIES`` times: an idempotent
+one when the server is busy or the connection breaks, any one that was throttled (429) or never sent; other failures are
+raised as a typed ``KubeError``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ from liqod.kube.connection.transport import (
     unreachable,
     was_never_sent,
 )
+from liqod.kube.connection.went_back import WentBack
 from liqod.kube.errors import (
+    LONGEST_PAUSE,
     ApiError,
     Gone,
     KubeError,
@@ -115,7 +118,7 @@ class Client:
         self.timeout = timeout
         self.requests: Counter[tuple[str, str]] = Counter()
         self.path_since: Latest[float] = Latest(float("-inf"))
-        self.went_back: Latest[int] = Latest(0)
+        self.went_back = WentBack(random)
         self._connections = Connections(config, reactor)
         self._base = config.server.rstrip("/").encode("ascii")
         self._fixed = {
@@ -575,7 +578,7 @@ def _refusal(response: IResponse, answer: bytes) -> ApiError:
         values = response.headers.getRawHeaders(b"Retry-After", ())
         # The field may also hold a date (RFC 9110, section 10.2.3); the API server sends seconds.
         if values and values[0].isdigit():
-            error.retry_after = float(values[0][:6])
+            error.retry_after = min(float(values[0][:6]), LONGEST_PAUSE)
     return error
 
 

@@ -6,7 +6,7 @@ They are distinguished by HTTP code and ``reason``, never by message text. Sourc
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -97,14 +97,27 @@ class ServerError(ApiError):
     retry_after: float = 0.0
 
 
+LONGEST: Final = 64 << 10
+"""Bytes of a Status up to which its details are decoded; those of an API server have a few hundred."""
+LONGEST_PAUSE: Final = 600.0
+"""Seconds that a server can have us wait before the next attempt (``Retry-After``): one of a peer may say anything."""
+LONGEST_MESSAGE: Final = 4096
+"""Characters that are kept of a message: errors are remembered for each object, and a peer's server writes some."""
+_LONGEST_REASON: Final = 128
+
+
 class _Status(msgspec.Struct):
     code: int = 0
     reason: str = ""
     message: str = ""
+
+
+class _Detailed(_Status):
     details: dict[str, Any] | None = None
 
 
-_decoder = msgspec.json.Decoder(_Status)
+_short = msgspec.json.Decoder(_Detailed)
+_long = msgspec.json.Decoder(_Status)
 
 _BY_CODE: dict[int, type[ApiError]] = {
     400: Invalid,
@@ -120,22 +133,25 @@ _BY_CODE: dict[int, type[ApiError]] = {
 def from_status(code: int, body: bytes) -> ApiError:
     """Return the error for a response; with ``code`` 0 the Status's code is used (an ERROR event of a watch).
 
-    A body that is no Status (a proxy's error page) is quoted up to 200 bytes.
+    A body that is no Status (a proxy's error page) is quoted up to 200 bytes. Of a long Status the beginning of the
+    message is kept, and no details.
     """
     try:
-        status = _decoder.decode(body)
+        status = _short.decode(body) if len(body) <= LONGEST else _long.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         text = body[:200].decode("utf-8", "replace").strip()
         status = _Status(message=text)
     code = code or status.code or 500
-    message = status.message or f"the API server answered with HTTP {code}"
+    message = status.message[:LONGEST_MESSAGE] or f"the API server answered with HTTP {code}"
+    reason, details = status.reason[:_LONGEST_REASON], status.details if isinstance(status, _Detailed) else None
     if code == 409:
         # 409 has two meanings, which only the reason separates: a taken name, and an optimistic lock that failed.
-        known: type[ApiError] = AlreadyExists if status.reason == "AlreadyExists" else Conflict
+        known: type[ApiError] = AlreadyExists if reason == "AlreadyExists" else Conflict
     else:
         known = _BY_CODE.get(code, ServerError if code >= 500 else ApiError)
-    error = known(code, status.reason, message, status.details)
+    error = known(code, reason, message, details)
     if isinstance(error, Throttled | ServerError):
         seconds = error.details.get("retryAfterSeconds")
-        error.retry_after = float(seconds) if isinstance(seconds, int | float) and 0 <= seconds < 86400 else 0.0
+        if isinstance(seconds, int | float) and seconds > 0:
+            error.retry_after = float(min(seconds, LONGEST_PAUSE))
     return error

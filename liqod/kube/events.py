@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.clocks import WallClock, utc_now
+from liqod.flow.connections.admission import Bucket
 from liqod.flow.tasks import Tasks
 from liqod.flow.timer import Timer
 from liqod.kube.client import Client
@@ -24,9 +25,17 @@ REMEMBERED: Final = 1024
 """Maximum number of distinct events that are aggregated by count; the least recently used is dropped first."""
 PATCH_INTERVAL: Final = 10.0
 """Minimum seconds between two writes of one event's count."""
-BURST, PER_SECOND = 50, 5.0
-"""Token bucket of new events: burst and rate per second. Events above it are dropped."""
+BURST: Final = 50
+"""New events at once, and then:"""
+PER_SECOND: Final = 5.0
+"""New events about objects of all namespaces, and as many about those that are in none. Events above it are dropped."""
+SHARE: Final = 0.5
+"""The part of both that one namespace may have: tenants and lenders choose how often something happens in theirs."""
+MAX_NAMESPACES: Final = 1024
+"""Namespaces whose events are counted; those of others count for all of them."""
 IN_FLIGHT: Final = 16
+"""Requests at a time that are about objects in namespaces; those of others have as much room beside."""
+_ROUNDING: Final = 1e-6
 LONGEST_MESSAGE: Final = 1024
 """Maximum characters of a message: the limit of events.k8s.io/v1 (``NoteLengthLimit``)."""
 
@@ -80,8 +89,8 @@ class EventRecorder:
         self._source = EventSource(component, host)
         self._wall = wall
         self._series: OrderedDict[Identity, _Series] = OrderedDict()
-        self._tokens = float(BURST)
-        self._filled_at = clock.seconds()
+        self._pace = Bucket(PER_SECOND, BURST)
+        self._paces: dict[str, Bucket] = {}
         self._tasks = Tasks()
         self._trouble = ""
 
@@ -103,7 +112,7 @@ class EventRecorder:
             wait = max(0.0, series.written_at + PATCH_INTERVAL - self._clock.seconds())
             series.due.start_unless_running(wait, self._recount, identity)
             return
-        if not self._allowed():
+        if not self._allowed(about["namespace"]):
             self.dropped += 1
             return
         # An Event about an object without a namespace belongs to "default": validation takes hardly another
@@ -137,13 +146,22 @@ class EventRecorder:
         self._series.clear()
         return self._tasks.stopService()
 
-    def _allowed(self) -> bool:
+    def _allowed(self, namespace: str) -> bool:
         now = self._clock.seconds()
-        self._tokens = min(float(BURST), self._tokens + max(0.0, now - self._filled_at) * PER_SECOND)
-        self._filled_at = now
-        if self._tokens < 1 or len(self._tasks) >= IN_FLIGHT:
+        own = self._paces.get(namespace)
+        if own is None:
+            if len(self._paces) >= MAX_NAMESPACES:
+                self._paces = {known: pace for known, pace in self._paces.items() if not pace.is_idle(now)}
+            share = SHARE if namespace else 1.0
+            own = Bucket(PER_SECOND * share, int(BURST * share))
+            if len(self._paces) < MAX_NAMESPACES or not namespace:
+                self._paces[namespace] = own
+        paces = (own, self._pace) if namespace else (own,)
+        room = IN_FLIGHT if namespace else 2 * IN_FLIGHT
+        if any(pace.delay(now) > _ROUNDING for pace in paces) or len(self._tasks) >= room:
             return False
-        self._tokens -= 1
+        for pace in paces:
+            pace.take(now)
         return True
 
     def _recount(self, identity: Identity) -> None:

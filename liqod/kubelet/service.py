@@ -58,8 +58,22 @@ HELD_INTERVAL: Final = 30.0
 """Seconds between two looks whether the record of a virtual node with pods is still missing."""
 
 
-class Kubelets(Controller[Key]):
-    """The virtual kubelets of this daemon, by the key of their record."""
+@frozen
+class LenderTable:
+    """The natting table of a lender: it is removed when the lender has no virtual node and gets none."""
+
+    lender: ClusterID
+
+    def __str__(self) -> str:
+        return f"the natting table of {self.lender}"
+
+
+Subject = Key | LenderTable
+"""What is reconciled: a virtual node by the key of its record, or of its Node where that is all there is; a table."""
+
+
+class Kubelets(Controller[Subject]):
+    """The virtual kubelets of this daemon."""
 
     name = "virtual kubelets"
     workers = CONCURRENT_STARTS
@@ -258,7 +272,7 @@ class Kubelets(Controller[Key]):
 
     # The controller
 
-    def sources(self) -> Iterable[Source[Key]]:
+    def sources(self) -> Iterable[Source[Subject]]:
         records = self._records
         yield watch(records.virtual_nodes, self._record_changed)
         yield watch(records.peers, self._peer_changed)
@@ -268,7 +282,7 @@ class Kubelets(Controller[Key]):
         for informer in (records.tables, records.enabled):
             yield watch(informer, lambda key, old, new: ())
 
-    def _record_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> Iterable[Key]:
+    def _record_changed(self, key: Key, old: VirtualNode | None, new: VirtualNode | None) -> Iterable[Subject]:
         """Remember a record that goes before its kubelet was started: its node may be left of an earlier run.
 
         One without a kubelet may have been the last of its lender that kept the natting table.
@@ -286,24 +300,25 @@ class Kubelets(Controller[Key]):
         # One that waited for the name may have it now.
         rivals = (each for each in self._records.virtual_nodes.items() if each.spec.node_name in names)
         lenders = {record.spec.cluster_id for record in (old, new) if record is not None}
-        return {key, *(each.metadata.key for each in rivals), *(Key("", lender) for lender in lenders)}
+        return {key, *(each.metadata.key for each in rivals), *(LenderTable(ClusterID(one)) for one in lenders)}
 
-    def _offer_changed(self, key: Key, old: Advertisement | None, new: Advertisement | None) -> Iterable[Key]:
+    def _offer_changed(self, key: Key, old: Advertisement | None, new: Advertisement | None) -> Iterable[Subject]:
         if old is not None and new is not None and old.status.phase == new.status.phase:
             return ()
         lender = next(offer.spec.cluster_id for offer in (new, old) if offer is not None)
         return self._keys_of(lender)
 
-    def _keys_of(self, lender: str) -> list[Key]:
-        """Return the keys of a lender's records and of its natting table."""
-        return [*(record.metadata.key for record in self._records.virtual_nodes_of(lender)), Key("", lender)]
+    def _keys_of(self, lender: str) -> list[Subject]:
+        """Return the keys of a lender's records, and its natting table."""
+        records = self._records.virtual_nodes_of(lender)
+        return [*(record.metadata.key for record in records), LenderTable(ClusterID(lender))]
 
     def _node_changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[Key]:
         if old is None or new is None:
             self._note_neighbours()
         return ()
 
-    def _peer_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> Iterable[Key]:
+    def _peer_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> Iterable[Subject]:
         """Notify the kubelets of a lender whose session was resumed, so that they probe the API server at once.
 
         Virtual nodes of users come and go with the peering.
@@ -340,18 +355,19 @@ class Kubelets(Controller[Key]):
         for node in nodes.items:
             name, cluster_id = node.metadata.name, node.metadata.labels.get(REMOTE_CLUSTER_LABEL, "")
             if name not in known and is_dns_label(cluster_id):
-                key = Key("", name)
+                key = _node_key(name)
                 spec = VirtualNodeSpec(cluster_id=cluster_id, node_name=name)
                 self._orphans[key] = VirtualNode(metadata=ObjectMeta(name=name), spec=spec)
                 self.enqueue(key)
         used = {record.spec.cluster_id for record in (*self._records.virtual_nodes.items(), *self._orphans.values())}
         for table in self._records.tables.items():
             if table.metadata.name not in used:
-                self.enqueue(Key("", table.metadata.name))
+                self.enqueue(LenderTable(ClusterID(table.metadata.name)))
 
-    async def reconcile(self, key: Key) -> After | None:
-        if not key.namespace:
-            await self._remove_table(ClusterID(key.name))
+    async def reconcile(self, key: Subject) -> After | None:
+        if isinstance(key, LenderTable):
+            await self._remove_table(key.lender)
+            return None
         orphan = self._orphans.get(key)
         if orphan is not None:
             return await self._remove_orphan(key, orphan)
@@ -441,7 +457,7 @@ class Kubelets(Controller[Key]):
             if key in self._kubelets or await self._has_traces(key, orphan.spec):
                 await self._retire(key, self._kubelets.get(key) or self._start_kubelet(key, orphan))
         del self._orphans[key]
-        self.enqueue(Key("", orphan.spec.cluster_id))
+        self.enqueue(LenderTable(ClusterID(orphan.spec.cluster_id)))
         return After(0.0)  # for a record that has the key by now
 
     async def _is_held(self, key: Key, record: VirtualNode) -> bool:
@@ -477,7 +493,7 @@ class Kubelets(Controller[Key]):
     def _evidence(self, key: Key, record: VirtualNode, version: str) -> LossEvidence:
         """Return what speaks for lost state of this cluster; ``version`` is that of a list of pods made just now.
 
-        Of a node whose kubelet runs, its gate knows it, and what somebody accepted.
+        What somebody accepted for the node counts no more; of one whose kubelet runs, its gate knows all.
         """
         kubelet = self._kubelets.get(key)
         if kubelet is not None:
@@ -485,7 +501,8 @@ class Kubelets(Controller[Key]):
         table = self._records.tables.get(Key("", record.spec.cluster_id))
         client = self._home.client
         went_back = client.went_back.value or int(client.seen.is_before(PODS, version))
-        return LossEvidence(went_back, is_of_other_cluster(table, self._home_uid.value))
+        found = LossEvidence(went_back, is_of_other_cluster(table, self._home_uid.value))
+        return found.beyond(self._shared.accepted_of(key).value)
 
     async def _retire(self, key: Key, kubelet: VirtualKubelet) -> None:
         await kubelet.retire()
@@ -516,12 +533,17 @@ class Kubelets(Controller[Key]):
             # A parent that is being stopped itself does not stop a service that leaves it (MultiService.removeService).
             await maybeDeferred(kubelet.stopService)
         self._note_neighbours()
-        self.enqueue(Key("", kubelet.context.lender))
+        self.enqueue(LenderTable(kubelet.context.lender))
         for record in self._records.virtual_nodes.items():
             if record.metadata.key != key and record.spec.node_name == kubelet.context.node_name:
                 self.enqueue(record.metadata.key)
         if self.api is not None:
             await self.api.ports.release(key)
+
+
+def _node_key(name: str) -> Key:
+    """Return the key of a Node without a record; records have a namespace, so that none has the same."""
+    return Key("", name)
 
 
 @frozen

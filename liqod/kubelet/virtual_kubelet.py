@@ -20,9 +20,7 @@ from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
-from liqod.kube.resources import (
-    PODS,
-)
+from liqod.kube.resources import PODS
 from liqod.kubelet.api.nodes import NodeAccess, PodRoute, is_there
 from liqod.kubelet.common.context import ApiServer, Context
 from liqod.kubelet.common.informers import NamespacedInformers
@@ -35,8 +33,9 @@ from liqod.kubelet.lender.health import REACHABLE_REASONS, LenderHealth
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
+from liqod.kubelet.namespaces.deletion_judge import LossEvidence
 from liqod.kubelet.namespaces.ports import OtherNodes
-from liqod.kubelet.namespaces.remote_namespace import Offloaded
+from liqod.kubelet.namespaces.state import Offloaded
 from liqod.kubelet.node.capacity import limits_readiness, share_of
 from liqod.kubelet.node.controller import NodeConfig, NodeController, NodeSources
 from liqod.kubelet.node.forge import RENEWED
@@ -94,7 +93,13 @@ class Shared:
     """The addresses that a lender's pods must reach, by what all of its virtual nodes know."""
     common: dict[ClusterID, Common] = field(factory=dict)
     """One is kept for each lender that there has been."""
+    accepted: dict[Key, Latest[LossEvidence]] = field(factory=dict)
+    """What somebody confirmed that speaks for lost state of this cluster, by virtual node that there has been."""
     locations: VolumeLocations | None
+
+    def accepted_of(self, record: Key) -> Latest[LossEvidence]:
+        """Return what was confirmed for a virtual node; it outlives the kubelet, as what is counted does."""
+        return self.accepted.setdefault(record, Latest(LossEvidence()))
 
 
 @frozen
@@ -144,7 +149,7 @@ class VirtualKubelet(MultiService):
         self._common = shared.common.setdefault(lender, Common())
         services = _HomeServices(shared, self._network)
         self.context = _context(shared, record, services, self._common)
-        self._pods: Informer[HomePod] = Informer(
+        self._home_pods: Informer[HomePod] = Informer(
             home.client, PODS, HomePod, reactor, fields=f"spec.nodeName={record.spec.node_name}"
         )
         self._spec: Latest[VirtualNodeSpec] = Latest(record.spec)
@@ -161,7 +166,13 @@ class VirtualKubelet(MultiService):
         self.readiness: Latest[Readiness] = Latest(self._judge())
         held = find_condition(record.status.conditions, DELETIONS_HELD)
         shown = held.reason if held is not None and held.status == "True" else ""
-        self.gate = DeletionGate(reactor, str(lender), lambda: self.namespaces.evidence, shown=shown)
+        self.gate = DeletionGate(
+            reactor,
+            str(lender),
+            lambda: self.namespaces.evidence,
+            accepted=shared.accepted_of(record.metadata.key),
+            shown=shown,
+        )
         self.node = self._node_controller()
         self.tolerations = self._toleration_controller()
         self.namespaces = self._namespace_controller()
@@ -172,7 +183,7 @@ class VirtualKubelet(MultiService):
         self.home_api = self._home_api_access() if has_tokens(settings) else None
         self.status = self._status_controller()
         for service in (
-            self._pods,
+            self._home_pods,
             self.access,
             self.health,
             self.failover,
@@ -221,7 +232,7 @@ class VirtualKubelet(MultiService):
             shared.reactor,
             shared.home.client,
             self.node,
-            self._pods,
+            self._home_pods,
             readiness=self.readiness,
             evict_after=shared.settings.kubelet.evict_after,
             metrics=shared.home.metrics,
@@ -237,7 +248,7 @@ class VirtualKubelet(MultiService):
             offloadings=records.offloadings,
             nodes=records.nodes,
             tables=records.tables,
-            pods=self._pods,
+            pods=self._home_pods,
             grants=shared.lenders,
             others=self._others,
             gate=self.gate,
@@ -258,7 +269,7 @@ class VirtualKubelet(MultiService):
         )
         return PodController(
             shared.reactor,
-            self._pods,
+            self._home_pods,
             actions,
             context=self.context,
             namespaces=self.namespaces,
@@ -280,7 +291,7 @@ class VirtualKubelet(MultiService):
             informers=shared.informers,
             election=shared.election,
             nodes=shared.records.nodes,
-            pods=self._pods,
+            pods=self._home_pods,
             namespaces=self.namespaces,
             health=self.health,
             gate=self.gate,
@@ -351,7 +362,7 @@ class VirtualKubelet(MultiService):
             shared.reactor,
             shared.home.client,
             context=self.context,
-            pods=self._pods,
+            pods=self._home_pods,
             namespaces=self.namespaces,
             health=self.health,
             recorder=shared.home.recorder,
@@ -367,7 +378,7 @@ class VirtualKubelet(MultiService):
 
     def route(self, pod: Key) -> PodRoute | None:
         """Return the route to a pod for its log or a shell; None if it is not on this node."""
-        known = self._pods.get(pod)
+        known = self._home_pods.get(pod)
         if known is None:
             return None
         state = self.namespaces.state_of(pod.namespace)
@@ -382,7 +393,7 @@ class VirtualKubelet(MultiService):
 
     def home_pods(self) -> list[HomePod]:
         """Return the pods on the node."""
-        return self._pods.items()
+        return self._home_pods.items()
 
     def node_access(self) -> NodeAccess:
         """Return the way to the node's pods."""
@@ -484,7 +495,7 @@ class VirtualKubelet(MultiService):
             node=self.node,
             namespaces=self.namespaces,
             others=self._others,
-            pods=self._pods,
+            pods=self._home_pods,
         )
         await retirement.run()
 

@@ -1,7 +1,9 @@
 """Notifies controllers of changes of peers: ``ENQUEUED`` is the table of which controller is notified of which change.
 
 The routers call ``Changes.notify``; a controller takes its keys from ``Changes.of(queue)`` (see
-``controller.PeerController.sources``). So neither knows the other.
+``controller.PeerController.sources``). So neither knows the other. What concerns one controller alone goes past the
+table: sessions and routers enqueue a peer at its record (``records.enqueue``), and pass answers of the peer to the part
+that asked.
 """
 
 from __future__ import annotations

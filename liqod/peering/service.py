@@ -3,6 +3,7 @@
     sessions --> event router ----.
     watches  --> record router ---+--> changes --> controllers, by the table in ``changes``
     decisions -> decision router -'
+        '--------------------------------------> one controller, where a change concerns that alone
 
 Each controller reconciles one peer at a time, from its records and the state of its session.
 """
@@ -258,7 +259,7 @@ class Peering(MultiService):
         self._sessions.start()
 
     async def _load_tombstones(self) -> None:
-        """Load the tombstones, with retries without limit: until then no connection is accepted."""
+        """Load the tombstones, with retries without limit: until then connections are answered by Bye(Starting)."""
         backoff, attempt = Backoff(), 0
         while not self._stopping:
             try:

@@ -355,7 +355,7 @@ class Sessions:
             self._subscriber.session_replaced(peer, existing)
             existing.end(Bye("Duplicate", "another session between us takes its place"))
         if self._invitations.of(peer.id) is not None:
-            self._tasks.spawn(self._invitations.delete(peer.id), f"forgetting the invitation of {peer.id}")
+            self._tasks.spawn(self._invitations.delete(peer.id), f"deleting the invitation of {peer.id}")
         self._log.info("session with {peer} at {address}", peer=peer.id, address=connection.address)
         self._subscriber.session_opened(peer)
         self.records.enqueue(peer.id)
@@ -436,7 +436,7 @@ class Sessions:
         if self.records.pins.get(peer.id) != certificate.fingerprint:
             return
         if ending.reason == JOIN_REFUSED:
-            self._tasks.spawn(self._invitations.delete(peer.id), f"forgetting the invitation of {peer.id}")
+            self._tasks.spawn(self._invitations.delete(peer.id), f"deleting the invitation of {peer.id}")
         if ending.reason == "Unpeered":
             self._subscriber.peer_unpeered(peer)
         elif ending.reason == "TrustPending":

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from twisted.internet import ssl
 from twisted.internet.interfaces import IOpenSSLContextFactory, IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import Request
 from zope.interface import implementer
 
+from liqod.flow.connections.admission import source_of
 from liqod.flow.connections.factories import QuietSite
-from liqod.flow.connections.handshake import LimitedFactory, https, rest, serve
+from liqod.flow.connections.handshake import LimitedFactory, host_of, https, rest, serve
 from liqod.identity.serving import Bundle
+from liqod.webhook.bodies import Bodies
 from liqod.webhook.review import MAX_BODY, MalformedReview, Policies, answer
 
 PATH: Final = "/mutate/pod"
@@ -24,6 +28,7 @@ IDLE: Final = 90.0
 
 # Without a body, and with Connection: close, as the rest of the request is not read (RFC 9110, section 15.5.14).
 REFUSAL: Final = b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 @implementer(IOpenSSLContextFactory)
@@ -84,14 +89,23 @@ class Mutate(Resource):
 
 
 class Bounded(Request):
-    """A request with a bounded body: one above the limit is refused before it is buffered."""
+    """A request with a bounded body: one above the limit is refused before it is buffered.
+
+    ``bodies`` are those of all requests, of which there may be so much at a time.
+    """
 
     _received = 0
+    _held = 0
     _refused = False
+
+    def __init__(self, *args: Any, bodies: Bodies) -> None:
+        super().__init__(*args)
+        self._bodies = bodies
+        self._source = source_of(host_of(self.channel.getPeer()))
 
     def gotLength(self, length: int | None) -> None:
         if length is not None and length > MAX_BODY:
-            self._refuse()
+            self._refuse(REFUSAL)
         else:
             super().gotLength(length)
 
@@ -101,9 +115,16 @@ class Bounded(Request):
         if self._refused:
             return
         if self._received > MAX_BODY:
-            self._refuse()
+            self._refuse(REFUSAL)
+        elif not self._bodies.take(self._source, len(data)):
+            self._refuse(BUSY)
         else:
+            self._held += len(data)
             super().handleContentChunk(data)
+
+    def connectionLost(self, reason: Failure) -> None:
+        self._release()
+        super().connectionLost(reason)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         # Twisted's own method parses cookies and form bodies, which costs as much as the whole answer.
@@ -115,14 +136,20 @@ class Bounded(Request):
         self.args = {}
         transport = self.channel.transport
         serve(transport)
+        self._release()
         self.process()
         rest(transport)
 
-    def _refuse(self) -> None:
+    def _release(self) -> None:
+        self._bodies.release(self._source, self._held)
+        self._held = 0
+
+    def _refuse(self, answer: bytes) -> None:
         self._refused = True
+        self._release()
         transport = self.channel.transport
         if transport is not None:
-            transport.write(REFUSAL)
+            transport.write(answer)
             # The rest of the body is not read, so the connection cannot serve a further request (RFC 9112, section
             # 9.3).
             self.channel.loseConnection()
@@ -143,7 +170,10 @@ def factory(
     ``prepared`` returns whether the offloading policies are known; ``evict_after``: seconds for which pods that can
     only run on virtual nodes tolerate an unreachable one (0: forever).
     """
-    site = QuietSite(
-        Mutate(policies, prepared, evict_after, is_enabled), requestFactory=Bounded, timeout=IDLE, reactor=clock
-    )
-    return https(serving, site, clock, refused)
+    return https(serving, site(Mutate(policies, prepared, evict_after, is_enabled), clock), clock, refused)
+
+
+def site(resource: Resource, clock: IReactorTime) -> QuietSite:
+    """Return the factory behind TLS: HTTP with bounded bodies."""
+    requests: Any = partial(Bounded, bodies=Bodies())
+    return QuietSite(resource, requestFactory=requests, timeout=IDLE, reactor=clock)

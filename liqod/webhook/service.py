@@ -19,7 +19,7 @@ from liqod.flow.connections.listening import server_endpoint
 from liqod.flow.connections.refused import RefusedConnections
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
 from liqod.flow.errors import ExpectedError
-from liqod.flow.observe import Gate
+from liqod.flow.observe import Latest
 from liqod.identity.serving import Bundle, from_data, generate, is_due, to_data
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -52,9 +52,9 @@ class AdmissionWebhook(Controller[str]):
     """Serves the webhook and keeps it configured.
 
     ``url_host`` is the address that the API server reaches this daemon by, unless the settings name a URL.
-    ``configured``: whether the API server calls this daemon. ``offloadings`` has the offloading policies of namespaces
-    (None: only the label counts), ``enabled`` the labelled namespaces, whose pending pods are searched when the label
-    is added. ``wall`` is the clock of certificates.
+    ``configured``: whether the configuration at the API server was the wanted one when it was last read or written.
+    ``offloadings`` has the offloading policies of namespaces (None: only the label counts), ``enabled`` the labelled
+    namespaces, whose pending pods are searched when the label is added. ``wall`` is the clock of certificates.
     """
 
     name = "webhook"
@@ -75,8 +75,7 @@ class AdmissionWebhook(Controller[str]):
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(reactor, metrics=metrics)
-        self.ready = Gate()
-        """Opens when the webhook is configured at the API server for the first time."""
+        self.configured: Latest[bool] = Latest(False)
         self.refused = RefusedConnections(reactor, settings.webhook.listen)
         self._search_at: float | None = None
         self._reactor = reactor
@@ -100,17 +99,12 @@ class AdmissionWebhook(Controller[str]):
         self._enabled = enabled
 
     def sources(self) -> Iterable[Source[str]]:
-        """The configuration at the API server, and the offloading policies of namespaces."""
+        """The configuration at the API server, the offloading policies of namespaces, and the labelled namespaces."""
         yield always(SERVE)
         yield watch(self._found, lambda key, old, new: [SERVE])
         for informer in (self._offloadings, self._enabled):
             if informer is not None:
                 yield watch(informer, self._namespace_changed)
-
-    @property
-    def configured(self) -> bool:
-        """Whether the API server was configured to call this daemon."""
-        return self.ready.is_open
 
     @property
     def port(self) -> int:
@@ -152,7 +146,8 @@ class AdmissionWebhook(Controller[str]):
 
     def _namespace_changed(self, key: Key, old: Any, new: Any) -> Iterable[str]:
         """Search for pending pods when the offloading policy of a namespace changes."""
-        if self.configured and new is not None and (old is None or getattr(old, "spec", 0) != getattr(new, "spec", 0)):
+        is_new = new is not None and (old is None or getattr(old, "spec", 0) != getattr(new, "spec", 0))
+        if self.configured.value and is_new:
             # Its pods may have been made before this reached us, while we could not be asked.
             self._search_at = self.clock.seconds() + STORED_WITHIN
             yield SEARCH
@@ -259,11 +254,13 @@ class AdmissionWebhook(Controller[str]):
             found = await self._read()
             wanted = self._wanted(bundle, found)
             if not matches(found, wanted):
+                self.configured.set(False)
                 await self._client.apply(MUTATINGWEBHOOKS, wanted, view=None)
                 where = self._settings.webhook.service or self.url
                 self._log.info("the API server calls {address} for pods in enabled namespaces", address=where)
-        if not self.configured:
-            self.ready.open()
+        if not self.configured.value:
+            self.configured.set(True)
+            # Pods that were created meanwhile lack what it adds.
             self.enqueue(SEARCH)
 
     def _wanted(self, bundle: Bundle, found: Configuration | None) -> dict[str, Any]:

@@ -11,8 +11,8 @@ Each party goes through SILENT -> GREETED -> TRUSTING, or to GONE from anywhere:
     dialer    SILENT --Hello--> GREETED --Welcome--> TRUSTING --(anything else)--> TRUSTING   GREETED --Join--> GREETED
     listener  SILENT --Hello--> GREETED --Welcome--> TRUSTING       Bye: from any of them to GONE
 
-The listener sends its Hello after the dialer's; Welcome comes after both Hellos; everything else requires both parties
-to be TRUSTING, that is, the session to be established.
+The listener sends its Hello after the dialer's; Join and Welcome come after both Hellos; everything else, Bye excepted,
+requires both parties to be TRUSTING, that is, the session to be established.
 """
 
 from __future__ import annotations

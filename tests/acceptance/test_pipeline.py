@@ -59,7 +59,7 @@ class JudgeTests(SynchronousTestCase):
         ]
         for policy, maximum, accepted, expected in table:
             verdict = judge(ONE, AcceptanceRules(policy, maximum), accepted).verdict
-            self.assertIsInstance(verdict, expected, (policy, maximum, accepted))
+            self.assertIsInstance(verdict, expected, f"{policy}, {maximum}, {accepted}")
 
     def test_the_user_outranks_the_policy_but_not_the_checks(self) -> None:
         """Accept and Refuse by the user win over any policy; an invalid offer is refused whatever the user says."""

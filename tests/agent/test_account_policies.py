@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,8 +12,9 @@ from liqod.agent.account.admission_policies import policies as account_policies
 from liqod.config.load import parse
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.policies import policies as tenant_policies
-from liqod.kubelet.node.forge import forge_lease
-from liqod.kubelet.reflection.forge.claim import PLACEHOLDER
+from liqod.kubelet.common.readiness import READY
+from liqod.kubelet.node.forge import NodeFacts, forge_lease, forge_node
+from liqod.kubelet.reflection.forge.claim import PLACEHOLDER, SELECTED_NODE, forge_class
 from liqod.webhook.configuration import NAME
 from tests.hosting.admission import Request, refusals
 
@@ -44,6 +45,7 @@ GROUPS = {
     "ingresses": "networking.k8s.io",
     "leases": "coordination.k8s.io",
     "mutatingwebhookconfigurations": "admissionregistration.k8s.io",
+    "storageclasses": "storage.k8s.io",
     "certificatesigningrequests/approval": "certificates.k8s.io",
 }
 OPERATIONS = ("CREATE", "UPDATE", "DELETE")
@@ -133,6 +135,93 @@ class PodsTests(SynchronousTestCase):
     def test_running_pods_get_no_more_parts(self, place: str, resource: str) -> None:
         """A container put into another's pod has all that the pod has."""
         self.assertEqual(may(resource, "UPDATE", place, new=pod(), old=pod()), place == "tenant")
+
+
+class OthersPodsTests(SynchronousTestCase):
+    """What decides where traffic goes: labels and addresses of pods that are on real nodes."""
+
+    OFFLOADABLE: ClassVar = [{"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "effect": "NoExecute"}]
+    EVERYTHING: ClassVar = [{"operator": "Exists"}]
+
+    @given(places, st.sampled_from(["labels", "ownerReferences", "finalizers"]), st.booleans())
+    @STEADILY
+    def test_metadata(self, place: str, field: str, removed: bool) -> None:
+        """By a label a pod leaves its service and its policies, or joins others; annotations may change."""
+        some: dict[str, Any] = {"labels": {"app": "dns"}, "ownerReferences": [{"uid": "1"}], "finalizers": ["a/b"]}
+        before, after = pod(), pod()
+        (before if removed else after)["metadata"][field] = some[field]
+        self.assertEqual(may("pods", "UPDATE", place, new=after, old=before), place == "tenant")
+        noted = pod()
+        noted["metadata"]["annotations"] = {"liqo.io/held": "{}"}
+        self.assertTrue(may("pods", "UPDATE", place, new=noted, old=pod()))
+
+    @given(places, st.sampled_from([None, OFFLOADABLE, EVERYTHING, [{"key": "a", "operator": "Exists"}]]))
+    @STEADILY
+    def test_statuses(self, place: str, tolerations: list[dict[str, Any]] | None) -> None:
+        """A pod that can be on no virtual node keeps its address and its readiness, which services go by."""
+        one = pod() if tolerations is None else pod(tolerations=tolerations)
+        fine = place == "offloaded" or tolerations in (self.OFFLOADABLE, self.EVERYTHING)
+        new = {**one, "status": {"podIP": "192.0.2.1"}}
+        self.assertEqual(may("pods/status", "UPDATE", place, new=new, old=one), fine)
+
+    @given(places, st.sampled_from([None, [{"key": "a"}]]), st.sampled_from([OFFLOADABLE, EVERYTHING]))
+    @STEADILY
+    def test_the_way_round_by_a_toleration(
+        self, place: str, before: list[dict[str, Any]] | None, added: list[dict[str, Any]]
+    ) -> None:
+        """Nor is it made one that can, but in a namespace that is offloaded; one that can may tolerate more."""
+        old = pod() if before is None else pod(tolerations=before)
+        new = pod(tolerations=[*(before or ()), *added])
+        self.assertEqual(may("pods", "UPDATE", place, new=new, old=old), place in ("tenant", "offloaded"))
+        longer = [*self.OFFLOADABLE, {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]
+        before_that = pod(tolerations=self.OFFLOADABLE)
+        self.assertTrue(may("pods", "UPDATE", place, new=pod(tolerations=longer), old=before_that))
+
+
+class OthersDataTests(SynchronousTestCase):
+    """Where the data of others is kept."""
+
+    def claim(self, annotations: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+        noted = {} if annotations is None else {"annotations": annotations}
+        metadata = {"name": "data", **noted, **more.pop("metadata", {})}
+        return {"metadata": metadata, "spec": {"storageClassName": "a", **more}}
+
+    def test_claims(self) -> None:
+        """A claim that waits is led to no volume: all that is taken from it is the node that was selected."""
+        selected = self.claim({SELECTED_NODE: "liqo-milan", "a": "b"})
+        for place in PLACES:
+            self.assertTrue(
+                may("persistentvolumeclaims", "UPDATE", place, new=self.claim({"a": "b"}), old=selected), place
+            )
+            for old, new in (
+                (self.claim(), self.claim(volumeName="thiefs")),
+                (self.claim(volumeName="its-own"), self.claim()),
+                (self.claim(), self.claim({"volume.kubernetes.io/storage-provisioner": "x"})),
+                (self.claim({"pv.kubernetes.io/bind-completed": "yes"}), self.claim({})),
+                (self.claim({"a": "b"}), self.claim({"a": "c"})),
+                (self.claim(), self.claim(metadata={"labels": {"a": "b"}})),
+                (self.claim(metadata={"finalizers": ["kubernetes.io/pvc-protection"]}), self.claim()),
+                (self.claim(), self.claim(metadata={"ownerReferences": [{"uid": "1"}]})),
+            ):
+                self.assertFalse(may("persistentvolumeclaims", "UPDATE", place, new=new, old=old), (place, new))
+
+    def test_classes(self) -> None:
+        """It makes the class of claims that follow their pods, which is not the default one, and no other."""
+        mine = forge_class(SETTINGS.storage.virtual_class)
+        self.assertTrue(may("storageclasses", "CREATE", "other", new=mine))
+        default = {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+        for bad in (
+            {**mine, "provisioner": "nfs.csi.k8s.io", "parameters": {"server": "192.0.2.1"}},
+            {**mine, "metadata": {**mine["metadata"], "name": "standard"}},
+            {**mine, "metadata": {**mine["metadata"], **default}},
+        ):
+            self.assertFalse(may("storageclasses", "CREATE", "other", new=bad), bad)
+
+    def test_no_class(self) -> None:
+        """Where the settings name no such class it makes none."""
+        without = parse(f'[kubernetes]\nnamespace = "{OWN}"\n[storage]\nvirtual-class = ""', {})
+        asked = Request(DAEMON, "CREATE", "storageclasses", forge_class("liqo"), group="storage.k8s.io")
+        self.assertTrue(refusals(account_policies(without), asked))
 
 
 class NamespacesTests(SynchronousTestCase):
@@ -297,10 +386,33 @@ class RootTests(SynchronousTestCase):
                 self.assertFalse(may("nodes/status", "UPDATE", user=user, new=new, old=old))
             self.assertFalse(may("nodes", "CREATE", user=user, new=self.node()))
             self.assertFalse(may("nodes", "DELETE", user=user, old=self.node()))
+        made = forge_node(NodeFacts("liqo-milan", "milan", "192.0.2.9", READY, None))
+        more = {**made, "spec": {**made["spec"], "taints": [*made["spec"]["taints"], *taint["taints"]]}}
         for operation in OPERATIONS:
-            new, old = self.node(**virtual, **taint), self.node(**virtual)
-            self.assertTrue(may("nodes", operation, new=new, old=old))
+            self.assertTrue(may("nodes", operation, new=more, old=made))
+            self.assertTrue(may("nodes", operation, new=made, old=self.node(**virtual)), "the taint is put back")
         self.assertTrue(may("nodes/status", "UPDATE", new=self.node(**virtual), old=self.node(**virtual)))
+
+    def test_virtual_nodes_are_tainted(self) -> None:
+        """Pods that do not tolerate other clusters come to no virtual node, where one with the token would say how
+        they are and where.
+        """
+        virtual = {"labels": {"liqo.io/type": "virtual-node"}}
+        for taints in (None, [], [{"key": "a", "effect": "NoExecute"}]):
+            more = {} if taints is None else {"taints": taints}
+            for operation in ("CREATE", "UPDATE"):
+                new = self.node(**virtual, **more)
+                self.assertFalse(may("nodes", operation, new=new, old=self.node(**virtual)), taints)
+        weak = [{"key": "virtual-node.liqo.io/not-allowed", "effect": "PreferNoSchedule"}]
+        self.assertFalse(may("nodes", "CREATE", new=self.node(**virtual, taints=weak)))
+
+    def test_virtual_nodes_are_not_the_network_agents(self) -> None:
+        """Its credentials are on each host that has one, and virtual nodes are none of these."""
+        made = forge_node(NodeFacts("liqo-milan", "milan", "192.0.2.9", READY, None))
+        noted = {**made, "metadata": {**made["metadata"], "annotations": {"net.liqo.io/overlay": "192.0.2.1"}}}
+        for operation in OPERATIONS:
+            for resource in ("nodes", "nodes/status"):
+                self.assertFalse(may(resource, operation, user=AGENT, new=noted, old=made))
 
     def test_heartbeats(self) -> None:
         """It renews, makes and deletes Leases of virtual nodes, by their label, and no real node's."""

@@ -56,7 +56,7 @@ class BoundsTests(SynchronousTestCase):
         self.assertEqual(len(set(names)), len(names))
         for policy in policies:
             condition, *_ = policy["spec"]["matchConditions"]
-            account = "liqod-network" if "network-secrets" in policy["metadata"]["name"] else "liqod"
+            account = "liqod-network" if "network-" in policy["metadata"]["name"] else "liqod"
             self.assertIn(f"'system:serviceaccount:liqo:{account}'", condition["expression"])
             self.assertEqual(policy["spec"]["failurePolicy"], "Fail")
 
@@ -75,5 +75,7 @@ class BoundsTests(SynchronousTestCase):
         beside = {name for name, selector in selectors.items() if selector == there}
         self.assertEqual(beside, {"pods-beside-credentials"})
         self.assertIn("kube-node-lease", str(selectors["leases"]))
+        offloaded = {"matchExpressions": [{"key": "liqo.io/enabled", "operator": "NotIn", "values": ["true"]}]}
+        self.assertEqual(selectors["statuses-of-pods"], offloaded)
         everywhere = {name for name, selector in selectors.items() if not selector}
-        self.assertEqual(everywhere, set(selectors) - free - beside - {"leases"})
+        self.assertEqual(everywhere, set(selectors) - free - beside - {"leases", "statuses-of-pods"})

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import attrs
 from kubesandbox.cluster import SandboxCluster
 from twisted.application.service import IService, MultiService
 from twisted.internet import reactor
@@ -26,7 +27,7 @@ from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.flow.controller import Controller
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig
-from liqod.kube.resources import CRDS, LEASES, MUTATINGWEBHOOKS, NAMESPACES
+from liqod.kube.resources import CLUSTERROLEBINDINGS, CLUSTERROLES, CRDS, LEASES, MUTATINGWEBHOOKS, NAMESPACES
 from liqod.names.service import Names
 
 REACTOR: Any = reactor
@@ -126,6 +127,34 @@ class DaemonTests(TestCase):
             "liqod_audit_file_failing 0.0",
         ):
             self.assertIn(line, numbers)
+
+    async def test_a_webhook_that_is_no_longer_configured(self) -> None:
+        """Where its configuration was removed and may not be written, the daemon is not ready until it may be."""
+        rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]
+        reading = [
+            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
+        ]
+        group = "rbac.authorization.k8s.io"
+        await self.client.create(CLUSTERROLES, {"metadata": {"name": "daemon"}, "rules": rules})
+        binding = {
+            "metadata": {"name": "daemon"},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "daemon"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "daemon"}],
+        }
+        await self.client.create(CLUSTERROLEBINDINGS, binding)
+        leaf = self.cluster.client_certificate("daemon")
+        admin = client_config(self.cluster)
+        agent = self.start(attrs.evolve(admin, client_cert_pem=leaf.certificate_pem, client_key_pem=leaf.key_pem))
+        await agent.ready.wait()
+        await self.client.patch(CLUSTERROLES, "daemon", {"rules": reading})
+        await self.client.delete(MUTATINGWEBHOOKS, "liqod")
+        await self.until(agent.missing)
+        code, text = await self.page(agent, "/readyz")
+        self.assertEqual((code, text.split(":")[0]), (503, "WebhookNotConfigured"))
+        await self.client.patch(CLUSTERROLES, "daemon", {"rules": rules})
+        await self.until(lambda: not agent.missing())
+        self.assertEqual(await self.page(agent, "/readyz"), (200, "ok\n"))
 
     async def test_events_above_the_limit_are_counted(self) -> None:
         """Each event that the recorder drops is in the metrics."""

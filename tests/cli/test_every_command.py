@@ -33,6 +33,8 @@ from tests.cli.fork_server import ROOT
 
 KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint
 ESCAPE = "\x1b"
+HOME = "\x1b[H"
+"""What a view that is shown again begins with."""
 
 
 def leaves(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -320,6 +322,18 @@ class InterruptTests(EveryCase):
             text = "daemon" if argv[0] == "status" else "waiting for"
             out, err, status = await self.outcome(*argv, tty=80, expect=text, signal=int(signal.SIGINT))
             self.assertEqual(status, 130, (argv, out, err))
+
+    async def test_a_view_that_stays(self) -> None:
+        """What is shown again and again is replaced once it was read again: without an answer it stays."""
+        nowhere = self.kubeconfig.with_name("nowhere")
+        nowhere.write_text(re.sub(r"https?://[^\s\"',]+", "https://127.0.0.1:1", self.kubeconfig.read_text()))
+        out, err, status = await self.outcome("status", "--watch", tty=80, env={"KUBECONFIG": str(nowhere)})
+        self.assertNotEqual(status, 0, (out, err))
+        self.assertIn("127.0.0.1:1", out + err)
+        self.assertNotIn(HOME, out)
+        out, _, _ = await self.outcome("status", "--watch", tty=80, expect="daemon", signal=int(signal.SIGINT))
+        self.assertIn(HOME, out)
+        self.assertNotIn("\x1b[3J", out, "what scrolled away is the user's")
 
     async def test_pods(self) -> None:
         """Ctrl-C and SIGTERM while pods are tested remove their namespace, with 130 as the status."""

@@ -221,9 +221,19 @@ class WordsTests(SynchronousTestCase):
         session: Any = SimpleNamespace(client=Listed())
         config = msgspec.convert({"spec": {"remap": {"podCIDRs": ["10.81.0.0/16"]}}}, NetworkConfig)
         kernel: Any = Pinged()
-        self.successResultOf(Deferred.fromCoroutine(netcheck._pods(session, kernel, config, 1000)))
+        self.successResultOf(Deferred.fromCoroutine(netcheck._ping_pods(session, kernel, config, 1000)))
         (argv,) = asked
         self.assertLess(float(argv[argv.index("-c") + 1]) * float(argv[argv.index("-i") + 1]), DEADLINE)
+
+    def test_networks_that_are_not_agreed_on(self) -> None:
+        """Where a record names no external networks nothing is sent; that is said, and no defect."""
+        session: Any = SimpleNamespace(reactor=None, settings=schema.Settings())
+        (tunnel,) = tunnel_to_milan().tunnels
+        for local, remote in (("", "10.91.0.0/20"), ("10.70.0.0/20", ""), ("", "")):
+            spec = {"local": {"externalCIDR": local}, "remap": {"externalCIDR": remote}}
+            config = msgspec.convert({"spec": spec}, NetworkConfig)
+            sent = Deferred.fromCoroutine(netcheck._probe_sizes(session, config, tunnel, 1))
+            self.assertIsInstance(self.successResultOf(sent), NotObserved)
 
     def test_round_trips(self) -> None:
         """Least, mean, most and what was lost."""

@@ -21,11 +21,33 @@ from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.records.offloading import NamespaceOffloading, OffloadingPolicy
-from liqod.model.records.views import ForeignCluster, NamespaceNattingTable, VirtualNode
+from liqod.model.records.views import ForeignCluster, NamespaceNattingTable, VirtualNode, VirtualNodeStatus
 from tests.cli.cluster_case import ClusterCase
 
 TOLERATION = {"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "effect": "NoExecute"}
 MILAN = msgspec.convert({"spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}, VirtualNode)
+
+
+MILAN_FACTS = ClusterRecords(
+    leader=LeaderFacts("one", alive=True, age=1.0),
+    peers=[
+        msgspec.convert(
+            {
+                "metadata": {"name": "c2"},
+                "spec": {"fingerprint": "x"},
+                "status": {"clusterName": "milan", "phase": "Ready"},
+            },
+            ForeignCluster,
+        )
+    ],
+    virtual_nodes=[MILAN],
+    nodes=[
+        msgspec.convert(
+            {"metadata": {"name": "liqo-milan"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}, Node
+        )
+    ],
+)
+"""milan, with which all is well."""
 
 
 class OptionsTests(SynchronousTestCase):
@@ -182,6 +204,44 @@ class FindingsTests(SynchronousTestCase):
             answer = self.ask(body, **facts)
             self.assertEqual(answer["state"], state, (body, facts, answer))
             self.assertIn(words, answer["why"])
+
+    def test_a_pod_that_is_being_deleted(self) -> None:
+        """The answer says what it waits for: finalizers, its node, the daemon, the lender or its pod there."""
+        away = {"phase": "NotReady", "reason": "PeerUnreachable", "message": "no answer"}
+        gone = msgspec.structs.replace(MILAN, status=msgspec.convert(away, VirtualNodeStatus))
+        lost = attrs.evolve(MILAN_FACTS, virtual_nodes=[gone])
+        owner = {"kind": "StatefulSet", "controller": True}
+        held = {"finalizers": ["example.com/wait"]}
+        ended = {**held, "deletionGracePeriodSeconds": 0}
+        silent = attrs.evolve(MILAN_FACTS, leader=None)
+        refused = table("Refused", "NameNotYours", "no")
+        cases: list[tuple[ClusterRecords, dict[str, Any], dict[str, Any], list[str]]] = [
+            (MILAN_FACTS, {}, {}, ["pod shop-rome/web at the lender", "until 2026-01-01T00:00:30Z", "60 s after"]),
+            (MILAN_FACTS, held, {}, ["pod shop-rome/web", "then for its finalizers (example.com/wait)"]),
+            (MILAN_FACTS, ended, {"phase": "Failed"}, ["for its finalizers (example.com/wait)", "no process"]),
+            (MILAN_FACTS, ended, {"phase": "Running"}, ["pod shop-rome/web", "then for its finalizers"]),
+            (silent, {}, {}, ["the daemon", "NoDaemon"]),
+            (lost, {}, {}, ["the lender, until 2026-01-01T00:01:00Z", "PeerUnreachable: no answer", "is back"]),
+            (lost, {"ownerReferences": [owner]}, {}, ["without limit", "kubectl delete pod web -n shop --force"]),
+            (lost, held, {}, ["PeerUnreachable", "then for its finalizers (example.com/wait)"]),
+        ]
+        for known, meta, status, words in cases:
+            body = pod("liqo-milan", **status)
+            body["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:30Z", **meta}
+            facts = attrs.evolve(facts_for(known, body, enabled=True), tables=table("Ready"))
+            answer = findings(facts)[-1]
+            self.assertEqual(answer["state"], "is being deleted")
+            self.assertEqual([word for word in words if word not in answer["why"]], [], answer["why"])
+        body = pod("liqo-milan")
+        body["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:30Z", "ownerReferences": [owner]}
+        self.assertIn("NameNotYours", self.ask(body, tables=refused)["why"])
+        self.assertIn("without limit", self.ask(body, tables=refused)["why"])
+        self.assertIn("no namespace", self.ask(body, tables={})["why"])
+        self.assertIn("no VirtualNode", self.ask(body, records=[])["why"])
+        body["spec"]["nodeName"] = "here"
+        self.assertIn("the kubelet of here", self.ask(body)["why"])
+        body["spec"]["nodeName"] = ""
+        self.assertIn("waits for nothing", self.ask(body)["why"])
 
     def test_a_lender_that_is_not_ready(self) -> None:
         """Of a cluster with which something is wrong the row of its node, and the result, say what; a refusal stays."""

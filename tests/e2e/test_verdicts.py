@@ -8,6 +8,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.e2e import table
+from tests.e2e.__main__ import CONFORMANCE, kept_in
 from tests.e2e.suite import SpecResult, Verdict, read
 from tests.e2e.verdicts import HOST, LENDER, Traces, rows, traces, uses_host
 
@@ -124,3 +125,15 @@ class ReportTests(SynchronousTestCase):
         self.assertIn("| sig-node | 1 | 0 | 0 | 0 | 0 | 1 |\n", page)
         self.assertIn("| all | 1 | 0 | 0 | 0 | 1 | 2 |\n", page)
         self.assertIn("* [sig-apps] b: `no 'pod'`\n", page)
+
+
+class KeptTests(SynchronousTestCase):
+    """Where the results of a run are kept."""
+
+    def test_by_focus(self) -> None:
+        """The results of one choice of specs are not those of another, and the usual ones stay where they were."""
+        folder = Path("kept")
+        self.assertEqual(kept_in(folder, "sig-apps", CONFORMANCE), folder / "sig-apps")
+        places = {kept_in(folder, "sig-apps", focus) for focus in (CONFORMANCE, "Deployment", "StatefulSet")}
+        self.assertEqual(len(places), 3)
+        self.assertEqual(kept_in(folder, "sig-apps", "Deployment"), kept_in(folder, "sig-apps", "Deployment"))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 import msgspec
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
@@ -453,6 +454,22 @@ class LostNodeTests(ControllerCases):
         self.clock.advance(70.0)
         self.pass_time(0.1)
         self.assertEqual(self.server.deleted, [("web", 0)])
+
+    def test_a_pod_of_others(self) -> None:
+        """A pod that no ShadowPod controls is left to others, also where a ShadowPod of its name is deleted or done."""
+        record, own = shadow(), self.terminating()
+        foreign = replace(own, metadata=replace(own.metadata, labels={}))
+        self.pods.put(foreign)
+        self.start()
+        deleted = replace(record.metadata, deletion_timestamp="2030-01-01T00:00:00Z")
+        for one in (replace(record, metadata=deleted), replace(record, status=ShadowPodStatus(phase="Succeeded"))):
+            self.shadows.put(one)
+            self.controller.enqueue(KEY)
+            self.pass_time(0.1)
+            self.date = datetime(2030, 1, 1, 1, tzinfo=UTC)
+            self.clock.advance(200.0)
+            self.pass_time(0.1)
+            self.assertEqual(self.server.deleted, [])
 
     def test_the_date_is_set(self) -> None:
         """It keeps that time when the date is set forward meanwhile."""

@@ -13,6 +13,7 @@ from liqod.hosting.crash_backoff import Creations
 from liqod.hosting.shadowpods import rejections
 from liqod.hosting.shadowpods.admission import MAX_CONTAINERS, MAX_MESSAGE, Admit, Refuse, admit, sentence
 from liqod.hosting.shadowpods.decide import (
+    AwaitTermination,
     Create,
     Delete,
     FinishedPod,
@@ -168,7 +169,7 @@ class DecideTests(SynchronousTestCase):
                 (shadow(), None, Create()),
                 (shadow(), pod(), Update()),
                 (shadow(), pod(phase="Pending"), Update()),
-                (shadow(), pod(deleting=True), Nothing()),
+                (shadow(), pod(deleting=True), AwaitTermination()),
                 (None, None, Nothing()),
             ]
         )
@@ -182,8 +183,10 @@ class DecideTests(SynchronousTestCase):
                 (None, pod(managed=False), Nothing()),
                 (shadow(deleting=True), pod(), Delete("p-1", "s-1", certain=True)),
                 (shadow(deleting=True), None, Nothing()),
+                (shadow(deleting=True), pod(deleting=True), AwaitTermination()),
+                (shadow(phase="Succeeded"), pod(deleting=True), AwaitTermination()),
                 (shadow("s-2"), pod(owner="s-1"), Delete("p-1", "s-1", certain=False)),
-                (shadow("s-2"), pod(owner="s-1", deleting=True), Nothing()),
+                (shadow("s-2"), pod(owner="s-1", deleting=True), AwaitTermination()),
             ]
         )
         self.assertEqual(decide(None, pod(), deleted_uid="s-1"), Delete("p-1", "s-1", certain=True))
@@ -192,6 +195,8 @@ class DecideTests(SynchronousTestCase):
     def test_strangers_are_left_alone(self) -> None:
         """A pod that no ShadowPod controls is never touched, whatever its labels say."""
         self.assertEqual(decide(shadow(), pod(managed=False)), NameTaken())
+        for record in (None, shadow(deleting=True), shadow(phase="Succeeded")):
+            self.assertEqual(decide(record, pod(managed=False, deleting=True)), Nothing())
 
     def test_what_an_owner_left(self) -> None:
         """A pod that was made here and has no owner any more goes, also if its name is in use; confirmed first."""
@@ -227,7 +232,7 @@ class DecideTests(SynchronousTestCase):
                 low = pod(phase="Failed", reason=reason, disrupted=True, policy=policy)
                 self.assertEqual(decide(shadow(), low), again)
             drained = pod(phase="Failed", disrupted=True, policy=policy, deleting=True)
-            self.assertEqual(decide(shadow(), drained), Nothing())
+            self.assertEqual(decide(shadow(), drained), AwaitTermination())
             self.assertIsNone(result_of(drained))
         done = pod(phase="Succeeded", disrupted=True, policy="Never", deleting=True)
         self.assertEqual(decide(shadow(), done), RecordResult("Succeeded"))
@@ -273,7 +278,7 @@ class DecideTests(SynchronousTestCase):
             self.assertEqual(decide(asked(text), pod()), Update(), text)
         self.assertEqual(decide(asked("7"), ends(30)), Terminate("p-1", 7))
         for left in (7, 3, 0):
-            self.assertEqual(decide(asked("7"), ends(left)), Nothing())
+            self.assertEqual(decide(asked("7"), ends(left)), AwaitTermination())
         self.assertEqual(decide(asked("7"), None), Nothing())
         self.assertEqual(decide(asked("7"), pod(managed=False)), Nothing())
         self.assertEqual(decide(asked("7"), pod(owner="s-0")), Nothing())
@@ -284,7 +289,7 @@ class DecideTests(SynchronousTestCase):
     def test_ended_by_its_deletion_is_not_finished(self) -> None:
         """A kubelet ends a pod it is asked to delete: that says nothing about a pod that was to run for ever."""
         for phase in ("Succeeded", "Failed"):
-            self.assertEqual(decide(shadow(), pod(phase=phase, deleting=True)), Nothing())
+            self.assertEqual(decide(shadow(), pod(phase=phase, deleting=True)), AwaitTermination())
             self.assertIsNone(result_of(pod(phase=phase, deleting=True)))
             self.assertEqual(decide(shadow(), pod(phase=phase, deleting=True, policy="Never")), RecordResult(phase))
 

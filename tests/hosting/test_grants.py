@@ -47,6 +47,14 @@ class NameTests(SynchronousTestCase):
             self.assertEqual(self.refused(peer, local, remote), "")
             self.assertEqual(self.refused(peer, local, remote, ("*",), own=own), "NameReserved")
 
+    def test_names_of_add_ons(self) -> None:
+        """An add-on that is installed later would be put into the tenant's namespace, secrets and all."""
+        for remote in ("cert-manager", "ingress-nginx", "external-secrets", "rook-ceph", "local-path-storage"):
+            local, _, peer = remote.rpartition("-")
+            self.assertEqual(self.refused(peer, local, remote), "NameReserved", remote)
+            self.assertEqual(self.refused("c1", local, remote, ("*",)), "NameReserved", remote)
+            self.assertEqual(self.refused("c1", remote, f"{remote}-c1"), "")
+
     def test_an_id_that_ends_with_another(self) -> None:
         """A name goes to the trusted cluster with the longest ID that it ends with, in whatever order they ask."""
         peers = ("rome", "north-rome", "milan")

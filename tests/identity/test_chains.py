@@ -21,6 +21,8 @@ from liqod.flow.connections.admission import (
     HANDSHAKES_BURST,
     HANDSHAKES_BURST_PER_ADDRESS,
     HANDSHAKES_PER_ADDRESS,
+    KNOWN_FOR,
+    MAX_KNOWN,
     MAX_WAIT,
     Admission,
     PortLimits,
@@ -192,6 +194,15 @@ class UnreadableTests(SynchronousTestCase):
             self.assertNotIn("handshake", mine.seen)
 
 
+class Guest:
+    """A connection that may be evicted."""
+
+    evicted = False
+
+    def evict(self, reason: str, message: str) -> None:
+        self.evicted = True
+
+
 class PaceTests(SynchronousTestCase):
     """How many handshakes begin."""
 
@@ -219,6 +230,45 @@ class PaceTests(SynchronousTestCase):
         allowed = len([wait for wait in begun if wait is not None])
         self.assertLessEqual(allowed, HANDSHAKES_BURST + MAX_WAIT * HANDSHAKES + 1)
         self.assertLessEqual(len(self.admission._paces), 4096)
+
+    def test_who_had_a_session_has_a_pace_beside_all_others(self) -> None:
+        """From as many addresses as one likes nobody keeps peers from coming back."""
+        admission = Admission(
+            self.clock, PortLimits(512), lambda reason, source, message: self.refused.append(reason), remembers=True
+        )
+        peer, guest = Guest(), Guest()
+        admission.enters(peer, "192.0.2.1")
+        admission.served(peer)
+        admission.closed(peer)
+        for number in range(10_000):
+            admission.handshake(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}")
+        self.assertIsNone(admission.handshake("198.51.100.1"))
+        self.assertEqual(admission.handshake("192.0.2.1"), 0.0)
+        admission.enters(guest, "192.0.2.1")
+        for number in range(1000):
+            self.assertTrue(admission.has_room(f"10.0.{number // 256}.{number % 256}"))
+            admission.enters(Guest(), f"10.0.{number // 256}.{number % 256}")
+        self.assertFalse(guest.evicted)
+        self.clock.advance(KNOWN_FOR + 1)
+        for number in range(10_000):
+            admission.handshake(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}")
+        self.assertIsNone(admission.handshake("192.0.2.1"))
+
+    def test_peers_do_not_outpace_the_daemon(self) -> None:
+        """One with many addresses has no more than those whom nobody knows."""
+        admission = Admission(
+            self.clock, PortLimits(512), lambda reason, source, message: self.refused.append(reason), remembers=True
+        )
+        sources = [f"10.0.{number // 256}.{number % 256}" for number in range(2 * MAX_KNOWN)]
+        for source in sources:
+            peer = Guest()
+            admission.enters(peer, source)
+            admission.served(peer)
+            admission.closed(peer)
+        self.assertEqual(len(admission._known), MAX_KNOWN)
+        begun = [admission.handshake(source) for source in sources[-MAX_KNOWN:]]
+        allowed = len([wait for wait in begun if wait is not None])
+        self.assertLessEqual(allowed, HANDSHAKES_BURST + MAX_WAIT * HANDSHAKES + 1)
 
     def test_a_handshake_is_put_off_until_its_turn(self) -> None:
         """What came is kept until then, and goes on as if nothing had been."""

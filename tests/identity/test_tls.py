@@ -230,6 +230,20 @@ class AuthorityTests(SynchronousTestCase):
         self.assertFalse(vouched(BETA))
         self.assertTrue(vouched(BETA, dns=("beta",)))
 
+    def test_an_intermediate_for_other_purposes_vouches_for_nobody(self) -> None:
+        """One that is for signing code, or for servers only, says nothing of which cluster somebody is."""
+        for usages, good in (
+            ((ExtendedKeyUsageOID.CODE_SIGNING,), False),
+            ((ExtendedKeyUsageOID.SERVER_AUTH,), False),
+            ((ExtendedKeyUsageOID.CODE_SIGNING, ExtendedKeyUsageOID.CLIENT_AUTH), True),
+            ((ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE,), True),
+            ((), True),
+        ):
+            middle = self.authority.delegate("middle", usages=usages)
+            leaf = middle.issue("beta", usages=BOTH)
+            seen = self.seen(KeyPair(leaf.key_pem, leaf.certificate_pem + middle.pem))
+            self.assertEqual(seen.vouches_for(BETA), good, usages)
+
     def test_revoked_keys(self) -> None:
         """A key that is named as revoked is refused, and so is each key that a revoked one has signed."""
         middle = self.authority.delegate("middle")

@@ -61,13 +61,18 @@ class Authority:
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return KeyPair(pem, builder.sign(self.key, algorithm).public_bytes(Encoding.PEM))
 
-    def delegate(self, name: str, *, permitted: str = "") -> Authority:
-        """Return an intermediate CA signed by this one; ``permitted``: the one DNS name that it may certify."""
+    def delegate(self, name: str, *, permitted: str = "", usages: tuple[x509.ObjectIdentifier, ...] = ()) -> Authority:
+        """Return an intermediate CA signed by this one.
+
+        ``permitted``: the one DNS name that it may certify; ``usages``: what it certifies keys for, if not for all.
+        """
         child = Authority(name)
         builder = self._builder(child.name, child.key.public_key(), NOW - DAY, NOW + DAY, True)
         if permitted:
             constraints = x509.NameConstraints([x509.DNSName(permitted)], None)
             builder = builder.add_extension(constraints, critical=True)
+        if usages:
+            builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         child.certificate = builder.sign(self.key, None)
         return child
 

@@ -25,6 +25,7 @@ from liqod.kube.errors import (
     Unauthorized,
     Undecodable,
     Unreachable,
+    from_status,
 )
 from liqod.kube.resources import CONFIGMAPS, NODES, PODS, SERVICEACCOUNTS
 from tests.kube.cases import Answer, ConfigMap, MemoryServer, config_map, memory_client, status
@@ -178,6 +179,14 @@ class ClientTests(SynchronousTestCase):
         self.answers = [(429, status(429, "TooManyRequests"), {"Retry-After": "30"})]
         error = self.failureResultOf(self.call(self.client.get(NODES, "n")), Throttled).value
         self.assertEqual(error.retry_after, 30)
+
+    def test_no_server_has_us_wait_for_days(self) -> None:
+        """A Retry-After of eleven days, in the head or in the details, is one of ten minutes."""
+        self.answers = [(429, status(429, "TooManyRequests"), {"Retry-After": "999999"})]
+        error = self.failureResultOf(self.call(self.client.get(NODES, "n")), Throttled).value
+        self.assertEqual(error.retry_after, 600)
+        body = b'{"kind":"Status","code":429,"details":{"retryAfterSeconds":86399}}'
+        self.assertEqual(getattr(from_status(429, body), "retry_after", None), 600)
 
     def test_server_errors_are_retried_only_where_that_is_harmless(self) -> None:
         """A 500 repeats a GET three times in all; a POST surfaces at once."""

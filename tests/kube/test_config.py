@@ -8,14 +8,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.testing import MemoryReactorClock
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
 from liqod.kube import manifests
+from liqod.kube.connection import transport
 from liqod.kube.connection.config import ClientConfig, ConfigError, TokenFile, from_grant, load
-from liqod.kube.connection.transport import tls_creator
+from liqod.kube.connection.transport import MAX_CHAIN, tls_creator
 from liqod.kube.errors import Forbidden
 from tests.kube.cases import Answer, memory_client, status
 
@@ -172,6 +174,32 @@ class ConfigTests(SynchronousTestCase):
         ):
             error = self.assertRaises(ConfigError, tls_creator, config, "a")
             self.assertNotIn("s3cret", str(error))
+
+    def test_a_server_shows_few_certificates(self) -> None:
+        """Of a longer chain, which costs a signature each, nothing is verified; of a handshake 20 KiB are read."""
+        creator: Any = tls_creator(ClientConfig("https://a"), "a")
+        self.assertEqual(creator._createConnection.__self__.getContext().get_verify_depth(), MAX_CHAIN)
+        sent = StringTransport()
+
+        class Connected:
+            def __init__(self, *_: object, **__: object) -> None:
+                pass
+
+            def connect(self, factory: Any) -> Deferred[Any]:
+                protocol = factory.buildProtocol(None)
+                protocol.makeConnection(sent)
+                return succeed(protocol)
+
+        self.patch(transport, "HostnameEndpoint", Connected)
+        connections = transport.Connections(ClientConfig("https://a"), MemoryReactorClock())
+        protocol: Any = self.successResultOf(connections.endpoint().connect(Factory.forProtocol(Protocol)))
+        # A ServerHello of 60,000 bytes, in records of 16 KiB.
+        hello = b"\x02\x00\xea\x60" + b"\x03\x03" + bytes(60_000)
+        below: Any = protocol.transport
+        for start in range(0, 32 << 10, 1 << 14):
+            self.assertFalse(sent.disconnected)
+            below.dataReceived(b"\x16\x03\x03\x40\x00" + hello[start : start + (1 << 14)])
+        self.assertTrue(sent.disconnected)
 
     def test_a_grant_becomes_a_configuration(self) -> None:
         """URL, CA and token of a grant are what the client uses."""

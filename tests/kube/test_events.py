@@ -79,11 +79,26 @@ class EventTests(SynchronousTestCase):
     def test_a_flood_is_dropped_not_queued(self) -> None:
         """Beyond the rate new events are dropped and counted; later ones are written again."""
         for number in range(80):
-            self.emit(f"Reason{number}")
+            self.emit(f"Reason{number}", {**POD, "namespace": f"ns{number}"})
         self.assertEqual((len(self.seen), self.recorder.dropped), (50, 30))
         self.advance(2)
         self.emit("Later")
         self.assertEqual(self.seen[-1][1]["reason"], "Later")
+
+    def test_a_flood_from_one_namespace_leaves_room_for_others(self) -> None:
+        """Half of the rate is for others: who makes pods fail there hides nothing of theirs."""
+        for number in range(80):
+            self.emit(f"Reason{number}")
+        self.assertEqual((len(self.seen), self.recorder.dropped), (25, 55))
+        self.emit("Refused", {**POD, "namespace": "other"})
+        self.assertEqual(self.seen[-1][0], "POST /api/v1/namespaces/other/events")
+
+    def test_a_flood_from_all_namespaces_leaves_room_for_the_cluster(self) -> None:
+        """What is about peers and nodes is written whatever happens to pods."""
+        for number in range(80):
+            self.emit(f"Reason{number}", {**POD, "namespace": f"ns{number}"})
+        self.emit("ClusterIDRepetition", {"apiVersion": "v1", "kind": "Node", "name": "n"})
+        self.assertEqual(self.seen[-1][1]["reason"], "ClusterIDRepetition")
 
     def test_a_refused_event_is_nobody_s_trouble(self) -> None:
         """A failing API server fails nobody; the next occurrence is written again."""

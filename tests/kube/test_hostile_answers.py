@@ -9,14 +9,19 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from twisted.internet.defer import Deferred
-from twisted.internet.testing import StringTransport
+from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web._newclient import Request
 from twisted.web.client import ResponseDone
+from twisted.web.http_headers import Headers
 
 from liqod.kube.connection.answers import MOST_PARTS, OF_A_PEER, AnswerLimits, Collect
+from liqod.kube.connection.bounded_heads import MAX_HEAD, BoundedHeads
 from liqod.kube.connection.cache_quota import Allowance
-from liqod.kube.errors import TooLarge, Undecodable
+from liqod.kube.connection.config import ClientConfig
+from liqod.kube.connection.transport import Connections
+from liqod.kube.errors import LONGEST_MESSAGE, ServerError, TooLarge, Undecodable, from_status
 from liqod.kube.resources import CONFIGMAPS
 from tests.kube.cases import config_map, memory_client
 
@@ -97,6 +102,74 @@ class PageTests(SynchronousTestCase):
             server.clock.advance(1.0)  # the connection of an answer that was not read is not used again
         names = [item["metadata"]["name"] for item in self.successResultOf(listed).items]
         self.assertEqual(names, [f"a{number}" for number in range(12)])
+
+
+class RefusalTests(SynchronousTestCase):
+    """Refusals, which are remembered for each object that was refused."""
+
+    def test_long_words(self) -> None:
+        """Of a message of megabytes a part is kept, and the code and the reason; of the details nothing."""
+        body = {"code": 500, "reason": "InternalError", "message": "x" * OF_A_PEER, "details": {"kind": "pods"}}
+        error = from_status(500, json.dumps(body).encode())
+        self.assertIsInstance(error, ServerError)
+        self.assertEqual((error.reason, error.details), ("InternalError", {}))
+        self.assertLess(len(str(error)), 2 * LONGEST_MESSAGE)
+        self.assertLess(len(from_status(500, json.dumps({"reason": "y" * MIB}).encode()).reason), 1000)
+        short = from_status(404, json.dumps({"message": "no", "details": {"kind": "namespaces"}}).encode())
+        self.assertEqual((short.message, short.details), ("no", {"kind": "namespaces"}))
+
+    def test_details_of_millions(self) -> None:
+        """They cost no more than they are long."""
+        body = b'{"code":422,"details":{"causes":[' + b"[]," * (2 * MIB) + b"0]}}"
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        error = from_status(422, body)
+        _, peak = tracemalloc.get_traced_memory()
+        self.assertEqual(error.details, {})
+        self.assertLess(peak, len(body))
+
+
+class HeadTests(SynchronousTestCase):
+    """Heads of responses, which are read before anything is known of them."""
+
+    def asked(self) -> tuple[BoundedHeads, StringTransport, Deferred[Any]]:
+        """Return a connection over which a request was sent, and what comes of that."""
+        connection = BoundedHeads(lambda _: None)
+        transport = StringTransport()
+        connection.makeConnection(transport)
+        headers = Headers({b"Host": [b"api.test"]})
+        return connection, transport, connection.request(Request(b"GET", b"/", headers, None, persistent=True))
+
+    def test_headers_without_end(self) -> None:
+        """They end with the connection, whether many, of many lines, or of one interim response after another."""
+        lines = (
+            b"X: %s\r\n" % (b"x" * 1000),
+            b" %s\r\n" % (b"x" * 1000),
+            b"\r\nHTTP/1.1 103 Early Hints\r\nA: b\r\n",
+        )
+        for line in lines:
+            connection, transport, asked = self.asked()
+            connection.dataReceived(b"HTTP/1.1 103 Early Hints\r\nA: b\r\n")
+            for _ in range(2 * MAX_HEAD // len(line)):
+                connection.dataReceived(line)
+            self.failureResultOf(asked)
+            self.assertTrue(transport.disconnecting or transport.disconnected)
+
+    def test_heads_as_api_servers_send_them(self) -> None:
+        """A head of many warnings is read, and so is a body that comes with it; it is not counted."""
+        connection, _, asked = self.asked()
+        warnings = b"Warning: 299 - x\r\n" * 1000
+        body = b"x" * 2 * MAX_HEAD
+        connection.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s\r\n%s" % (len(body), warnings, body))
+        self.assertEqual(self.successResultOf(asked).code, 200)
+
+    def test_a_client(self) -> None:
+        """Its connections are all such, kept ones and those of streams."""
+        connections = Connections(ClientConfig("https://api.test"), MemoryReactorClock())
+        agents: list[Any] = [connections.agent, connections.stream_agent()[0]]
+        for agent in agents:
+            built = agent._pool._factory(lambda _: None, "").buildProtocol(None)
+            self.assertIsInstance(built, BoundedHeads)
 
 
 class AnswerTests(SynchronousTestCase):

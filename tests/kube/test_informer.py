@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.testing import MemoryReactorClock
@@ -10,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
 from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.resources import CONFIGMAPS, NODES, SECRETS
+from liqod.kube.resources import CONFIGMAPS, NODES, PODS, SECRETS, SERVICES
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object
 from tests.kube.cases import Answer, ConfigMap, config_map, memory_client, status, warnings_of
@@ -24,6 +26,7 @@ class InformerTests(SynchronousTestCase):
         self.open: list[Request] = []
         self.answers: list[Answer] = []
         self.uris: list[str] = []
+        self.write: Callable[[Request], None] = lambda request: None
         self.client, self.server = memory_client(self.answer, self.clock)
         self.informers = Informers(self.client, self.clock)
         self.reported: list[tuple[str, str | None, str | None]] = []
@@ -38,6 +41,8 @@ class InformerTests(SynchronousTestCase):
         self.open.append(request)
         # Like the real server: the head of the answer is sent before there is an event.
         request.write(b"")
+        if b"sendInitialEvents" in request.uri:
+            self.write(request)
         return None
 
     def tell(self, key: Key, old: ConfigMap | None, new: ConfigMap | None) -> None:
@@ -265,6 +270,7 @@ class InformerTests(SynchronousTestCase):
         """Where one informer sees lower versions, another whose watch goes on above them lists again too, and both
         count that once; one that is made later goes by the same count."""
         nodes = self.informers.of(NODES, Object)
+        self.client.seen.note(SECRETS, 40)
         self.start()
         self.of("nodes").write(self.lines(self.bookmark(50, end=True)))
         self.of("configmaps").write(
@@ -291,7 +297,6 @@ class InformerTests(SynchronousTestCase):
         self.clock.advance(1)
         self.server.flush()
         self.assertEqual(len(self.uris), asked + 1)
-        self.client.seen.note(SECRETS, 40)
         secrets = self.informers.of(SECRETS, Object)
         self.server.flush()
         self.of("secrets").write(self.lines(self.bookmark(13, end=True)))
@@ -300,6 +305,58 @@ class InformerTests(SynchronousTestCase):
         self.server.flush()
         self.assertEqual(len(self.uris), asked + 2)
         self.assertEqual([one.went_back for one in (nodes, self.informer, secrets)], [1, 1, 1])
+
+    def test_what_was_seen_since(self) -> None:
+        """What was seen before versions went back says nothing any more; what was seen since is compared again."""
+        self.client.seen.note(CONFIGMAPS, 40)
+        self.client.seen.note(SECRETS, 40)
+        self.start()
+        self.send(self.bookmark(20, end=True))
+        self.assertEqual(self.client.went_back.value, 1)
+        self.assertFalse(self.client.seen.is_before(SECRETS, "21"))
+        self.client.seen.note(NODES, 30)
+        nodes = self.informers.of(NODES, Object)
+        self.server.flush()
+        self.of("nodes").write(self.lines(self.bookmark(25, end=True)))
+        self.server.flush()
+        self.assertEqual((nodes.went_back, self.informer.went_back), (2, 2))
+
+    def test_versions_that_go_back_again_and_again(self) -> None:
+        """A server each of whose lists is lower than the last, and which ends each watch, is listed rarely: each
+        informer gets its turn, and a warning is logged for each time that all list, not for each list. When it has been
+        quiet for long, lower versions lead to a list at once."""
+        warnings, versions = warnings_of(self), iter(range(100_000, 0, -1))
+        expired = ("ERROR", status(410, "Expired"))
+        self.write = lambda request: request.write(self.lines(self.bookmark(next(versions), end=True), expired))
+        others: list[Any] = [self.informers.of(kind, Object) for kind in (NODES, SECRETS, PODS, SERVICES)]
+        self.start()
+        asked = self.pass_time(60)
+        kinds = Counter(uri.split("?")[0] for uri in asked)
+        self.assertEqual(len(kinds), 5)
+        self.assertGreaterEqual(min(kinds.values()), 3)
+        self.assertLessEqual(max(kinds.values()), 10)
+        went_back = [one for one in warnings if "went back" in one["log_format"]]
+        self.assertLessEqual(len(went_back), 5)
+        self.write = lambda request: request.write(self.lines(self.bookmark(next(versions), end=True)))
+        versions = iter(range(300_000, 400_000))
+        self.pass_time(900, 5.0)
+        self.assertTrue(all(one.live.value for one in (self.informer, *others)))
+        versions = iter([5, *range(10, 100)])
+        self.of("pods").write(self.lines(expired))
+        self.assertEqual(len(self.pass_time(1)), 5)
+        self.assertEqual(self.pass_time(30), [])
+
+    def lists(self) -> list[str]:
+        return [uri for uri in self.uris if "sendInitialEvents" in uri]
+
+    def pass_time(self, seconds: int, step: float = 0.1) -> list[str]:
+        """Let time pass, in which each list is answered and each watch is kept open; return the lists."""
+        before = len(self.lists())
+        for _ in range(round(seconds / step)):
+            self.server.flush()
+            self.clock.advance(step)
+        self.server.flush()
+        return self.lists()[before:]
 
     def of(self, plural: str) -> Request:
         """Return the newest request for a kind that is open."""

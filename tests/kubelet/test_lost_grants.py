@@ -8,7 +8,8 @@ from liqod.kube.errors import Forbidden
 from liqod.kube.resources import NAMESPACES, PODS, ROLEBINDINGS, SHADOWPODS
 from liqod.kubelet.common import refusals
 from liqod.kubelet.namespaces import controller
-from liqod.kubelet.namespaces.remote_namespace import Offloaded, RemoteNamespace
+from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
+from liqod.kubelet.namespaces.state import Offloaded
 from tests.kubelet import cases
 from tests.kubelet.reflection import sandboxes
 

@@ -124,6 +124,31 @@ class RestoredHomeTests(sandboxes.Sandboxes):
         await self.pause(3)
         await self.held("False")
 
+    async def test_what_was_confirmed_counts_on(self) -> None:
+        """Once somebody confirmed that versions went back, it is no evidence for that virtual node's next kubelet."""
+        snapshot = await self.offload(2)
+        lost = await self.lender.get(SHADOWPODS, "web-0", self.remote)
+        await self.stop()
+        self.seen = self.client.seen.as_dict()
+        self.clusters["home"].store.restore(snapshot)
+        await self.start()
+        await self.confirm()
+        await self.eventually(lambda: self.are_there(1))
+        await self.held("False")
+        (first,) = self.kubelets.all()
+        patch = {"spec": {"offloadingPatch": {"labelsNotReflected": ["private"]}}}
+        await self.home.patch(VIRTUALNODES, str(self.peer), patch, tenant_namespace(self.peer), view=None)
+
+        async def is_another() -> bool:
+            return first not in self.kubelets.all() and len(self.kubelets.all()) == 1
+
+        await self.eventually(is_another)
+        await self.settled()
+        meta = {key: lost["metadata"][key] for key in ("name", "labels", "annotations")}
+        await self.lender.create(SHADOWPODS, {"metadata": meta, "spec": lost["spec"]}, self.remote)
+        await self.eventually(lambda: self.are_there(1))
+        await self.held("False")
+
     async def test_a_namespace_that_home_forgot(self) -> None:
         """A namespace that is missing at home, with its pods, is not released at the lender before it is confirmed."""
         await self.offload(FEWER)

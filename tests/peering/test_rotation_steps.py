@@ -14,7 +14,7 @@ from liqod.identity.store import to_secret
 from liqod.identity.tls import PeerTLS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.meta import Condition, ObjectMeta
-from liqod.model.records import rotation as names
+from liqod.model.records import rotation as recorded
 from liqod.model.records.views import ForeignCluster, ForeignClusterSpec, ForeignClusterStatus
 from liqod.model.timestamps import rfc3339
 from liqod.peering.ports import OwnCluster
@@ -60,7 +60,7 @@ class Server:
     """The Secret with the key, as informer and as API server."""
 
     def __init__(self, data: dict[str, str]) -> None:
-        self.secret = Secret(metadata=ObjectMeta(name=names.IDENTITY_SECRET), data=data)
+        self.secret = Secret(metadata=ObjectMeta(name=recorded.IDENTITY_SECRET), data=data)
 
     def of(self, *args: object, **options: object) -> Server:
         return self
@@ -73,7 +73,7 @@ class Server:
         annotations = {**self.secret.metadata.annotations, **patch["metadata"]["annotations"]}
         self.secret = Secret(
             metadata=ObjectMeta(
-                name=names.IDENTITY_SECRET,
+                name=recorded.IDENTITY_SECRET,
                 annotations={name: text for name, text in annotations.items() if text is not None},
             ),
             data={name: text for name, text in data.items() if text is not None},
@@ -121,7 +121,7 @@ class StepTests(SynchronousTestCase):
             within=3600.0,
             in_files=False,
         )
-        self.annotate(**{names.ORDER: names.RotationOrder(3600.0).render()})
+        self.annotate(**{recorded.ORDER: recorded.RotationOrder(3600.0).render()})
 
     def annotate(self, **annotations: str | None) -> None:
         self.does(self.server.patch(None, "", {"metadata": {"annotations": annotations}}, "", view=None))
@@ -133,7 +133,7 @@ class StepTests(SynchronousTestCase):
         """Take steps, and return what the Secret says of them."""
         for _ in range(count):
             self.does(self.rotation.reconcile(""))
-        return self.server.secret.metadata.annotations.get(names.PROGRESS, "")
+        return self.server.secret.metadata.annotations.get(recorded.PROGRESS, "")
 
     def test_who_is_waited_for(self) -> None:
         """A peer that ever had a session, or says in its record that it authenticated us, may hold our key; one that
@@ -165,7 +165,7 @@ class StepTests(SynchronousTestCase):
         peers = [Known(ClusterID(f"p{minor}"), Connected(), Session(minor)) for minor in minors]
         self.begin(*peers)
         self.assertIn("waiting", self.steps())
-        self.annotate(**{names.ORDER: None})
+        self.annotate(**{recorded.ORDER: None})
         self.assertIn("taken back", self.steps(1))
         for peer, minor in zip(peers, minors, strict=True):
             assert peer.session is not None
@@ -177,7 +177,7 @@ class StepTests(SynchronousTestCase):
         """The first step sets until when peers are waited for, by the order."""
         self.begin(Known(ClusterID("rome"), Disconnected()))
         self.steps(1)
-        until = self.server.secret.metadata.annotations[names.UNTIL]
+        until = self.server.secret.metadata.annotations[recorded.UNTIL]
         self.assertEqual(until, rfc3339(self.clock.wall() + datetime.timedelta(hours=1)))
 
     def test_a_renewed_certificate_of_the_same_key(self) -> None:
@@ -186,11 +186,8 @@ class StepTests(SynchronousTestCase):
         changes: list[Fingerprint] = []
         self.rotation.own_key.subscribe(changes.append)
         renewed = certify(self.tls.keypair.key, ME, NOW + datetime.timedelta(days=1))
-        self.does(
-            self.server.patch(
-                None, "", {"metadata": {"annotations": {names.ORDER: None}}, "data": to_secret(renewed)}, "", view=None
-            )
-        )
+        body = {"metadata": {"annotations": {recorded.ORDER: None}}, "data": to_secret(renewed)}
+        self.does(self.server.patch(None, "", body, "", view=None))
         self.steps(1)
         self.assertEqual(self.tls.keypair, renewed)
         self.assertEqual(changes, [])

@@ -125,6 +125,34 @@ class PlacesTests(SynchronousTestCase):
             tied = [one for one in places.values() if networks.count(one.network) == most]
             self.assertEqual(min(one.last for one in tied), places[victim].last)
 
+    def test_many_networks_of_one_site(self) -> None:
+        """Who has a thousand networks side by side has no more places for that; a newcomer from elsewhere gets one."""
+        for crowd, newcomer, beside in (
+            ([f"2001:db8:7:{number:x}::/64" for number in range(64)], "2001:db8:8::/64", "2001:db8:7:ffff::/64"),
+            ([f"192.0.2.{number}" for number in range(64)], "198.51.100.7", "192.0.2.200"),
+        ):
+            places = {ClusterID(f"c{number}"): StrangerRecord(one, float(number)) for number, one in enumerate(crowd)}
+            self.assertEqual(evicted(places, newcomer), "c0")
+            self.assertIsNone(evicted(places, beside))
+            del places[ClusterID("c0")]
+            places[ClusterID("new")] = StrangerRecord(newcomer, 100.0)
+            self.assertNotEqual(evicted(places, beside), "new")
+
+    @given(st.lists(st.sampled_from(range(12)), min_size=4, max_size=200))
+    def test_it_comes_to_an_end(self, callers: list[int]) -> None:
+        """However the same callers come again and again, nobody is written for ever: the shares become even."""
+        networks = {number: f"2001:db8:{number % 3}:{number}::/64" for number in range(12)}
+        places = {ClusterID(f"c{number}"): StrangerRecord(networks[number % 4], float(number)) for number in range(6)}
+        turns = 0
+        for now, caller in enumerate(callers * 20):
+            if any(place.network == networks[caller] for place in places.values()):
+                continue
+            if (victim := evicted(places, networks[caller])) is not None:
+                del places[victim]
+                places[ClusterID(f"n{now}")] = StrangerRecord(networks[caller], 10.0 + now)
+                turns += 1
+        self.assertLess(turns, 20)
+
     def test_nobody_takes_the_place_of_the_named(self) -> None:
         """A stranger at an address of the configuration stays."""
         places = {ClusterID("a"): StrangerRecord(NAMED, 0.0), ClusterID("b"): StrangerRecord(NAMED, 1.0)}

@@ -93,6 +93,34 @@ class Issued:
         self.deleted.append(uid)
 
 
+class CrowdedTests(SynchronousTestCase):
+    """A token of one who was given it, while a stranger tries others without end."""
+
+    def test_it_is_not_refused_for_what_strangers_try(self) -> None:
+        """Thirty wrong ones in a minute keep nobody from pairing whose token is there."""
+        clock, server = HostClock(), Empty()
+        clock.advance(1.9e9)
+        issued = Issued(rfc3339(clock.wall() + datetime.timedelta(hours=1)))
+        tokens = PairingTokens(
+            cast(Any, server),
+            clock,
+            "liqo-system",
+            PeerTLS(generate(ROME, NOW)),
+            is_issued=lambda name: name.endswith("0a1b"),
+        )
+
+        def tried(token: str) -> str:
+            work = Deferred.fromCoroutine(tokens.redeem(Join(token, "0" * 64), b"x" * 32, KEY, ROME))
+            return cast(Refusal, self.failureResultOf(work, Refusal).value).message
+
+        for number in range(GUESSES):
+            self.assertIn("no such token", tried(f"{number:04x}"))
+        self.assertIn("too many", tried("beef"))
+        tokens._client = cast(Any, issued)
+        self.assertIn("not proven", tried("0a1b"))
+        self.assertIn("too many", tried("beef"))
+
+
 class ExpiryTests(SynchronousTestCase):
     """A token whose time is over."""
 

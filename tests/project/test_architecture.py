@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,11 @@ GIVEN: Final = re.compile(
 )
 # Places on one developer's machine; each is written in two pieces so that this file does not contain it.
 PRIVATE_PLACES: Final = tuple("/" + place for place in ("work/main", "work/shared", "home/", "Users/", "root/"))
+PURE: Final = re.compile(r"\bpure\b", re.IGNORECASE)
+PURE_ALL_THE_SAME: Final = {
+    ("liqod/agent/log/json_lines.py", "twisted"),  # types of log events, and their text
+    ("liqod/cli/setup/host/plan.py", "pathlib"),  # PurePosixPath
+}
 UNFINISHED: Final = tuple(
     first + last for first, last in (("TO", "DO"), ("FIX", "ME"), ("X", "XX"), ("NotImplemented", "Error"))
 )
@@ -60,6 +66,22 @@ def defined_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
             yield node.id, node.lineno
 
 
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the modules that a module imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def contract(name: str, field: str) -> list[str]:
+    """Return the modules in a field of a contract of ``setup.cfg``."""
+    config = ConfigParser()
+    config.read(CHECKOUT / "setup.cfg")
+    return config[f"importlinter:contract:{name}"][field].split()
+
+
 def place(file: Path, line: int) -> str:
     """Return how a finding is written."""
     return f"{file.relative_to(CHECKOUT)}:{line}"
@@ -73,6 +95,28 @@ class ImportsTests(SynchronousTestCase):
         program = Path(sys.executable).with_name("lint-imports")
         done = subprocess.run([program], cwd=CHECKOUT, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_what_calls_itself_pure(self) -> None:
+        """A module whose docstring says that it is pure imports nothing that deciding code may not import."""
+        forbidden = contract("pure", "forbidden_modules")
+        trees = {file: ast.parse(file.read_text()) for file in python_files("liqod")}
+        pure = {file: tree for file, tree in trees.items() if PURE.search(ast.get_docstring(tree) or "")}
+        self.assertGreater(len(pure), 150)
+        found = {
+            (str(file.relative_to(CHECKOUT)), name)
+            for file, tree in pure.items()
+            for name in forbidden
+            if any(f"{module}.".startswith(f"{name}.") for module in imported(tree))
+        }
+        self.assertEqual(found - PURE_ALL_THE_SAME, set())
+        self.assertEqual(PURE_ALL_THE_SAME - found, set(), "these exceptions are needed no longer")
+
+    def test_what_the_network_agent_may_not_import(self) -> None:
+        """Its contract names every package of the daemon but those that its title allows, new ones as well."""
+        packages = {f"liqod.{path.stem}" for path in (CHECKOUT / "liqod").iterdir() if path.stem[0] not in "_."}
+        allowed = {f"liqod.{name}" for name in ("config", "fabric", "flow", "kube", "model")}
+        named = contract("network-agent", "forbidden_modules")
+        self.assertEqual(packages - {"liqod.py"} - allowed, set(named))
 
 
 class FilesTests(SynchronousTestCase):

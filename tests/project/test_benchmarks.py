@@ -1,12 +1,20 @@
-"""What counts as a regression of a benchmark, and what is noise or a slower machine."""
+"""What counts as a regression of a benchmark, what is noise or a slower machine, and what ends a run."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from benchmarks import profile, relay
 from benchmarks.compare import Verdict, compare, samples
+from tests.project.test_architecture import CHECKOUT
+from tests.testbed import process
 
 STEADY = (0.97, 1.0, 1.0, 1.02, 1.03)
 NOISY = (0.7, 0.85, 1.0, 1.2, 1.5)
@@ -56,3 +64,77 @@ class CompareTests(SynchronousTestCase):
         """Requests are not divided by anything."""
         more = [{**one, "requests/pod lender": one["requests/pod lender"] + 1} for one in runs()]
         self.assertEqual(self.verdicts(runs(), more)["requests/pod lender"], Verdict.WORSE)
+
+
+class FailingPartTests(SynchronousTestCase):
+    """A part of a benchmark that fails ends it, with the reason, and leaves nothing behind."""
+
+    def test_a_profile_that_cannot_be_taken(self) -> None:
+        """What fails in the thread of a profile is raised where the profiles are read."""
+
+        def refused(*_: Any) -> None:
+            raise OSError("connection refused")
+
+        self.patch(profile, "_daemons", lambda _: [])
+        self.patch(profile.Profiles, "_take_server", refused)
+        testbed: Any = SimpleNamespace(clusters=[SimpleNamespace(name="rome")])
+        profiles = profile.Profiles(testbed, 0, Path(self.mktemp()))
+        profiles.start()
+        error = self.assertRaises(AssertionError, profiles.stacks)
+        self.assertIn("rome", str(error))
+        self.assertIn("connection refused", str(error))
+
+    def test_peers_that_cannot_be_made(self) -> None:
+        """The process of the peers ends, so that the hub does not wait for it for ever."""
+        code = (
+            "import benchmarks.hub_peers as one\n"
+            "async def prepare(*_): raise OSError('no port is free')\n"
+            "one.prepare = prepare\n"
+            "raise SystemExit(one.main('1', '127.0.0.1:1'))\n"
+        )
+        path = os.pathsep.join(map(str, (CHECKOUT, CHECKOUT / "sandbox")))
+        environ = {**os.environ, "PYTHONPATH": path}
+        with subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=CHECKOUT,
+            env=environ,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as running:
+            self.addCleanup(running.kill)
+            assert running.stderr is not None
+            try:
+                self.assertEqual(running.wait(120), 1)
+            finally:
+                running.kill()
+            self.assertIn("no port is free", running.stderr.read())
+
+    def test_a_far_process_that_does_not_listen(self) -> None:
+        """It is stopped when it is given up, and when the benchmark ends."""
+
+        class Far:
+            """A process that runs."""
+
+            running = True
+            stopped = 0
+
+            def tail(self) -> str:
+                return "nothing"
+
+            def stop(self, patience: float) -> None:
+                self.stopped += 1
+
+        far = Far()
+        passing = iter(range(0, 1000, 30))
+        self.patch(process, "spawn", lambda *_, **__: far)
+        self.patch(relay, "time", SimpleNamespace(monotonic=lambda: next(passing), sleep=lambda _: None))
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        with self.assertRaisesRegex(SystemExit, "api does not listen"), relay.listening(directory, "api"):
+            self.fail("it does not listen")
+        self.assertEqual(far.stopped, 1)
+        (directory / "lender").write_text("1")
+        with relay.listening(directory, "lender"):
+            self.assertEqual(far.stopped, 1)
+        self.assertEqual(far.stopped, 2)

@@ -84,6 +84,14 @@ def attrs_fields(node: ast.ClassDef) -> int:
     )
 
 
+def is_text(node: ast.expr) -> bool:
+    """Return whether an expression is a text whatever its variables hold."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str)
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("str", "repr")
+    return is_call or isinstance(node, ast.JoinedStr)
+
+
 def name(file: Path) -> str:
     """Return a file as it is named in the exceptions."""
     return str(file.relative_to(CHECKOUT))
@@ -127,6 +135,17 @@ class HouseTests(SynchronousTestCase):
                 and any(getattr(one, "name", "").startswith("test_") for one in node.body)
             },
         )
+
+    def test_messages_of_instances(self) -> None:
+        """What Twisted's `assertIsInstance` says besides is a text: it is concatenated, all else hides the failure."""
+        found = [
+            f"{name(file)}:{node.lineno}"
+            for file in python_files(*SOURCES, "tests", "benchmarks")
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if node.func.attr == "assertIsInstance" and len(node.args) > 2 and not is_text(node.args[2])
+        ]
+        self.assertEqual(found, [], "give an f-string, a constant or str(...)")
 
     def test_words(self) -> None:
         """Identifiers and prose are plain modern English, in the sources and in the tests."""

@@ -27,6 +27,8 @@ NUMBER = re.compile(r"(\d[\d ]*(?:\.\d+)?) ?([A-Za-z%]*) <!-- (\S+) -->")
 
 Or in a unit of systemd's: ``systemd/NAME:KEY``.
 """
+COMMENT = re.compile(r"<!-- [\w.]+:\w")
+"""What begins like a reference."""
 REFERENCE = re.compile(r"([\w.]+):(\w+)((?:\.\w+|\[[^\]]+\])*)")
 SETTING = re.compile(r"`\[([a-z]+)\] ([a-z0-9-]+)")
 UNITS = {

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube import resources
 from liqod.kube.resources import Resource
+from liqod.model.diagnosis.cluster import _UNDECIDED
 from liqod.model.records import facts
 from liqod.peering.records.phase_reasons import _KNOWN
 
@@ -124,11 +125,14 @@ class ReasonsTests(SynchronousTestCase):
             if line.startswith("| `") and not line.startswith("| `Relay")
         ]
         words = {word for row in rows for word in re.findall(r"`([A-Za-z]+)`", row)}
-        self.assertEqual(words - _KNOWN, set())
-        self.assertEqual(_KNOWN - words, {"Dialing", "Lending", "Peered", "Unpeering"})
+        listed = f"{PAGE.name} and {OTHERS[1]} differ"
+        self.assertEqual(words - _KNOWN, set(), f"add to _WORDS: {listed}")
+        self.assertEqual(_KNOWN - words, {"Dialing", "Lending", "Peered", "Unpeering"}, f"explain there: {listed}")
 
     def test_verdicts_on_offers(self) -> None:
-        """Each reason for which an offer is not accepted is shown in the metrics, and explained among the offers."""
+        """Each reason for which an offer is not accepted is shown in the metrics and explained among the offers, and a
+        problem to `status`, but where somebody decided so, the peer is not trusted, or it lends no more.
+        """
         text = (ROOT / "liqod" / "acceptance" / "stages.py").read_text()
         calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and node.args]
         given = {
@@ -139,7 +143,10 @@ class ReasonsTests(SynchronousTestCase):
             and isinstance(call.args[0], ast.Constant)
         }
         self.assertIn("TooExpensive", given)
-        self.assertEqual(given - _KNOWN, set())
+        self.assertEqual(given - _KNOWN, set(), f"add to _WORDS in {OTHERS[1]}")
+        decided = {"Accepted", "AcceptedByUser", "RefusedByUser", "PeeringDisabled", "NotTrusted", "Withdrawn"}
+        place = "liqod/model/diagnosis/cluster.py"
+        self.assertEqual(given - decided - set(_UNDECIDED), set(), f"add to _UNDECIDED in {place}")
 
     def test_it_finds_reasons(self) -> None:
         """A reason is found as a text of its own, as a first argument and by its name."""

@@ -378,6 +378,12 @@ class NamespaceTests(PairTests):
                 "hostPath": {"path": "/etc"},
             },
         }
+        default = {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": "loot", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+            "provisioner": "loot.example",
+        }
         for body, words in (
             *((token, "no tokens made for service accounts") for token in tokens),
             (unsafe, "of the Pod Security level baseline"),
@@ -388,6 +394,7 @@ class NamespaceTests(PairTests):
             (pod, "pods in namespaces of its tenants only"),
             (space, "namespaces for its tenants only"),
             (hook, "one webhook configuration"),
+            (default, "and no default one"),
         ):
             self.assertIn(words, self._as_daemon("create", "-f", "-", body=body))
         labels = '{"metadata": {"labels": {"liqo.io/remote-cluster-id": "me"}}}'
@@ -397,12 +404,17 @@ class NamespaceTests(PairTests):
         for change in ({"metadata": {"labels": {"liqo.io/type": "virtual-node"}}}, {"spec": {"unschedulable": True}}):
             self.assertIn("nothing else", self._as_daemon("patch", "node", real, "-p", json.dumps(change)))
         self.assertIn("virtual nodes only", self._as_daemon("delete", "node", real))
+        virtual = self.rome.cluster.get("nodes", "-l", "liqo.io/type=virtual-node")["items"][0]["metadata"]["name"]
+        untainted = self._as_daemon("patch", "node", virtual, "--type=merge", "-p", '{"spec": {"taints": []}}')
+        self.assertIn("have the taint", untainted)
         widened = '[{"op": "replace", "path": "/webhooks/0/namespaceSelector", "value": {}}]'
         hooked = self._as_daemon("patch", "mutatingwebhookconfiguration", "liqod", "--type=json", "-p", widened)
         self.assertIn("in offloaded namespaces only", hooked)
         (name, *_) = live_pods(self.rome.cluster, "plain")
         image = '{"spec": {"containers": [{"name": "main", "image": "localhost/evil:1"}]}}'
         self.assertIn("changes no images", self._as_daemon("patch", "pod", name, "-n", "plain", "-p", image))
+        label = '{"metadata": {"labels": {"loot": "x"}}}'
+        self.assertIn("changes no labels", self._as_daemon("patch", "pod", name, "-n", "plain", "-p", label))
         debugged = self._as_daemon("debug", name, "-n", "plain", "--image=localhost/busybox:1", "--", "true")
         self.assertIn("adds containers to running pods", debugged)
         minted = self._as_daemon("create", "token", "default", "-n", "kube-system")

@@ -16,6 +16,7 @@ from tests.variations.variation import MARK
 Judge = Callable[[Mapping[str, Any]], Iterator[str]]
 _OWN_FINALIZERS: Final = ("kubernetes.io/pvc-protection", "service.kubernetes.io/load-balancer-cleanup")
 """Finalizers that Kubernetes itself sets, and takes away."""
+_PORTS_OF_NODES: Final = (22, 6443, 10250)
 _IN_IPV6: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 """Networks of IPv6 whose last 32 bits are an address of IPv4 (RFC 6052, section 2.1; RFC 4291, section 2.5.5.1)."""
 
@@ -44,6 +45,9 @@ def service(body: Mapping[str, Any]) -> Iterator[str]:
     for field in ("externalIPs", "loadBalancerIP", "externalName", "loadBalancerClass"):
         if spec.get(field):
             yield f"{field} {spec[field]}"
+    for port in spec.get("ports") or () if spec.get("type") == "LoadBalancer" else ():
+        if port["port"] in _PORTS_OF_NODES:
+            yield f"port {port['port']} of nodes"
 
 
 def ingress(body: Mapping[str, Any]) -> Iterator[str]:

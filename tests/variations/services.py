@@ -9,6 +9,8 @@ from tests.variations.variation import MARK, ForbiddenObject
 HOSTS: Final = "apps.example"
 """The suffix of hosts that is granted to the tenant."""
 _PORTS: Final = {"ports": [{"port": 80}]}
+_WEB: Final = {"name": "a", "port": 80}
+_KUBELET: Final = {"name": "b", "port": 10250}
 _SERVICE: Final[tuple[tuple[str, dict[str, Any], dict[str, Any]], ...]] = (
     ("an address of others", {"externalIPs": ["192.0.2.1"]}, {}),
     ("the name server's address", {"externalIPs": ["10.96.0.10"]}, {}),
@@ -18,6 +20,8 @@ _SERVICE: Final[tuple[tuple[str, dict[str, Any], dict[str, Any]], ...]] = (
     ("an address of a load balancer, in IPv6", {"type": "LoadBalancer", "loadBalancerIP": "2001:db8::3"}, {}),
     ("a load balancer that is not lent", {"type": "LoadBalancer", "loadBalancerClass": "example.com/internal"}, {}),
     ("a load balancer that others own", {"type": "LoadBalancer", "loadBalancerClass": "io.cilium/node"}, {}),
+    ("ssh of the nodes", {"type": "LoadBalancer", "ports": [{"port": 22}]}, {}),
+    ("the kubelets' port, beside its own", {"type": "LoadBalancer", "ports": [_WEB, _KUBELET]}, {}),
     ("a name of this cluster", {"type": "ExternalName", "externalName": "vault.vault.svc.cluster.local"}, {}),
     ("the API server by name", {"type": "ExternalName", "externalName": "kubernetes.default.svc"}, {}),
     ("the node by name", {"type": "ExternalName", "externalName": "localhost"}, {}),

@@ -90,7 +90,7 @@ class WebhookCase(TestCase):
         self.webhook.startService()
 
         async def configured() -> bool:
-            return self.webhook.configured
+            return self.webhook.configured.value
 
         await self.eventually(configured)
 
@@ -246,7 +246,7 @@ class WebhookCase(TestCase):
         try:
 
             async def configured() -> bool:
-                return again.configured
+                return again.configured.value
 
             await self.eventually(configured)
             self.assertEqual([key for key in client.requests if key[0] not in ("get", "list", "watch")], [])

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import Settings, WebhookSettings
 from liqod.identity.serving import generate
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import Forbidden, NotFound
 from liqod.model.ids import Key
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.offloading import REMOTE, NamespaceOffloading, NamespaceOffloadingSpec, OffloadingPolicy
@@ -26,11 +26,12 @@ STRATEGIES = ("Local", "Remote")
 
 
 class Server:
-    """Has the configuration that was applied last; ``applied`` counts."""
+    """Has the configuration that was applied last; ``applied`` counts, ``refuses``: nothing may be written."""
 
     def __init__(self) -> None:
         self.there: Configuration | None = None
         self.applied = 0
+        self.refuses = False
 
     async def get(self, resource: Any, name: str, *, view: Any) -> Configuration:
         if self.there is None:
@@ -38,6 +39,8 @@ class Server:
         return self.there
 
     async def apply(self, resource: Any, body: Any, *, view: Any) -> None:
+        if self.refuses:
+            raise Forbidden(403, "Forbidden", "the account may not write it")
         self.applied += 1
         self.there = msgspec.convert(body, Configuration, strict=False)
 
@@ -102,7 +105,7 @@ class SearchTests(SynchronousTestCase):
         changes = ((None, one, 1), (one, other, 1), (one, one, 0), (one, None, 0))
         for configured in (False, True):
             if configured:
-                webhook.ready.open()
+                webhook.configured.set(True)
             for old, new, searches in changes:
                 self.assertEqual(len(list(webhook._namespace_changed(key, old, new))), searches * configured)
 
@@ -166,7 +169,23 @@ class WriteTests(SynchronousTestCase):
         for given, applied in ((bundle, 1), (bundle, 1), (other, 2), (other, 2), (bundle, 3)):
             self.successResultOf(Deferred.fromCoroutine(webhook._configure(given)))
             self.assertEqual(server.applied, applied)
-            self.assertTrue(webhook.configured)
+            self.assertTrue(webhook.configured.value)
+
+    def test_what_was_removed_is_not_configured(self) -> None:
+        """Until it is written again; then the pods that were created meanwhile are searched for."""
+        server = Server()
+        webhook = made(server)
+        searches: list[str] = []
+        self.patch(webhook, "enqueue", searches.append)
+        bundle = generate("liqod", ["192.0.2.1"], NOW)
+        for refuses, configured, searched in ((False, True, 1), (True, False, 1), (False, True, 2)):
+            server.there, server.refuses = None, refuses
+            step = Deferred.fromCoroutine(webhook._configure(bundle))
+            if refuses:
+                self.failureResultOf(step, Forbidden)
+            else:
+                self.successResultOf(step)
+            self.assertEqual((webhook.configured.value, len(searches)), (configured, searched))
 
     def test_who_is_called_is_logged(self) -> None:
         """The service of the settings, else the URL."""

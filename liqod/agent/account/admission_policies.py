@@ -23,14 +23,17 @@ from liqod.config.schema import Settings
 from liqod.fabric.agent.key import SECRET as TUNNEL_SECRET
 from liqod.hosting.tenants.policies import MAKES_A_TOKEN
 from liqod.kubelet.node.forge import LEASE_NAMESPACE
-from liqod.kubelet.reflection.forge.claim import PLACEHOLDER
+from liqod.kubelet.reflection.forge.claim import PLACEHOLDER, SELECTED_NODE
 from liqod.model.names import (
     ENABLED_LABEL,
     FIELD_MANAGER,
     MANAGED_BY_LABEL,
     OVERLAY_ANNOTATION,
     PROVIDER,
+    PROVISIONER,
     REMOTE_CLUSTER_LABEL,
+    TAINT_EFFECT,
+    TAINT_KEY,
     TENANT_NAMESPACE_LABEL,
     TYPE_LABEL,
     VIRTUAL_NODE_TYPE,
@@ -44,7 +47,9 @@ PREFIX: Final = "liqod-daemon-"
 _LABELLED: Final = "has({0}.metadata.labels) && '{1}' in {0}.metadata.labels"
 _NOT_OF_TENANTS: Final = {"matchExpressions": [{"key": REMOTE_CLUSTER_LABEL, "operator": "DoesNotExist"}]}
 _TENANT_NAMESPACES: Final = {"matchExpressions": [{"key": TENANT_NAMESPACE_LABEL, "operator": "Exists"}]}
+_NOT_OFFLOADED: Final = {"matchExpressions": [{"key": ENABLED_LABEL, "operator": "NotIn", "values": ["true"]}]}
 _REAL_NODES: Final = {"matchExpressions": [{"key": TYPE_LABEL, "operator": "NotIn", "values": [VIRTUAL_NODE_TYPE]}]}
+_VIRTUAL_NODES: Final = {"matchExpressions": [{"key": TYPE_LABEL, "operator": "In", "values": [VIRTUAL_NODE_TYPE]}]}
 # A virtual node whose label somebody took away is put right by its kubelet. An API server lets nobody change the
 # providerID of a node that has one (Kubernetes, validation of nodes).
 _WAS_VIRTUAL: Final = (
@@ -52,9 +57,18 @@ _WAS_VIRTUAL: Final = (
 )
 _SAME: Final = "has(object.{0}) == has(oldObject.{0}) && (!has(object.{0}) || object.{0} == oldObject.{0})"
 _ANNOTATIONS_WITHIN: Final = (
-    "(!has({0}.metadata.annotations) || {0}.metadata.annotations.all(k, k == '" + OVERLAY_ANNOTATION + "' || "
+    "(!has({0}.metadata.annotations) || {0}.metadata.annotations.all(k, k == '{2}' || "
     "(has({1}.metadata.annotations) && k in {1}.metadata.annotations && "
     "{1}.metadata.annotations[k] == {0}.metadata.annotations[k])))"
+)
+# Whether a pod can be on a virtual node: all have the taint, and who made the pod cannot take a toleration back.
+_OFFLOADABLE: Final = (
+    "(has({0}.spec.tolerations) && {0}.spec.tolerations.exists(t, "
+    f"!has(t.key) || t.key == '' || t.key == '{TAINT_KEY}'))"
+)
+_IS_OFFLOADED: Final = (
+    f"({_LABELLED.format('namespaceObject', ENABLED_LABEL)} && "
+    f"namespaceObject.metadata.labels['{ENABLED_LABEL}'] == 'true')"
 )
 _SAME_IMAGES: Final = "object.spec.{0}.all(c, oldObject.spec.{0}.exists(o, o.name == c.name && o.image == c.image))"
 
@@ -122,9 +136,7 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             [_rule("", ["serviceaccounts/token"], "CREATE")],
             [
                 (
-                    f"{_LABELLED.format('namespaceObject', ENABLED_LABEL)} && "
-                    f"namespaceObject.metadata.labels['{ENABLED_LABEL}'] == 'true' && "
-                    "has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Pod'",
+                    f"{_IS_OFFLOADED} && has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Pod'",
                     "liqod asks for tokens of its tenants' accounts, and for tokens bound to pods in offloaded "
                     "namespaces, only",
                 )
@@ -142,8 +154,32 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
                     f"(!has(object.spec.initContainers) || {_SAME_IMAGES.format('initContainers')}))",
                     "liqod changes no images outside of the namespaces of its tenants",
                 ),
+                # Services and policies go by labels; a pod whose owner is gone is deleted.
+                (
+                    f"request.operation != 'UPDATE' || ({_same_metadata()})",
+                    "liqod changes no labels, owners and finalizers of pods outside of the namespaces of its tenants",
+                ),
+                (
+                    f"request.operation != 'UPDATE' || {_IS_OFFLOADED} || "
+                    f"!{_OFFLOADABLE.format('object')} || {_OFFLOADABLE.format('oldObject')}",
+                    "liqod lets pods onto virtual nodes in offloaded namespaces only",
+                ),
             ],
             tenants=False,
+        ),
+        # Where the label is nothing is evaluated: it is there that statuses are written all the time.
+        _policy(
+            "statuses-of-pods",
+            namespace,
+            [_rule("", ["pods/status"], "UPDATE")],
+            [
+                (
+                    _OFFLOADABLE.format("object"),
+                    "liqod writes the status of pods that can be on virtual nodes only: services go by the addresses "
+                    f"in it (toleration of {TAINT_KEY}, or label {ENABLED_LABEL} of the namespace)",
+                )
+            ],
+            where=_NOT_OFFLOADED,
         ),
         _policy(
             "parts-of-pods",
@@ -211,17 +247,9 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
                     f"request.operation != 'UPDATE' || {_WAS_VIRTUAL} || ("
                     + " && ".join(
                         [
-                            *(
-                                f"({_SAME.format(field)})"
-                                for field in (
-                                    "spec",
-                                    "metadata.labels",
-                                    "metadata.finalizers",
-                                    "metadata.ownerReferences",
-                                )
-                            ),
-                            _ANNOTATIONS_WITHIN.format("object", "oldObject"),
-                            _ANNOTATIONS_WITHIN.format("oldObject", "object"),
+                            _same_metadata("spec"),
+                            _ANNOTATIONS_WITHIN.format("object", "oldObject", OVERLAY_ANNOTATION),
+                            _ANNOTATIONS_WITHIN.format("oldObject", "object", OVERLAY_ANNOTATION),
                         ]
                     )
                     + ")",
@@ -230,6 +258,28 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             ],
             accounts=(ACCOUNT, NETWORK_ACCOUNT),
             objects=_REAL_NODES,
+        ),
+        # Not for their status, which is written all the time.
+        _policy(
+            "virtual-nodes",
+            namespace,
+            [_rule("", ["nodes"], "CREATE", "UPDATE")],
+            [
+                (
+                    "has(object.spec.taints) && object.spec.taints.exists(t, "
+                    f"t.key == '{TAINT_KEY}' && t.effect == '{TAINT_EFFECT}')",
+                    f"virtual nodes have the taint {TAINT_KEY}: they are for pods that may be in other clusters",
+                )
+            ],
+            objects=_VIRTUAL_NODES,
+        ),
+        _policy(
+            "network-nodes",
+            namespace,
+            [_rule("", ["nodes", "nodes/status"])],
+            [("false", "liqod's network agent changes no virtual nodes: they are no hosts")],
+            accounts=(NETWORK_ACCOUNT,),
+            objects=_VIRTUAL_NODES,
         ),
         _policy(
             "leases",
@@ -271,12 +321,47 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             ],
         ),
         _policy(
+            "claims",
+            namespace,
+            [_rule("", ["persistentvolumeclaims"], "UPDATE")],
+            [
+                (
+                    " && ".join(
+                        [
+                            _same_metadata("spec"),
+                            _ANNOTATIONS_WITHIN.format("object", "oldObject", ""),
+                            _ANNOTATIONS_WITHIN.format("oldObject", "object", SELECTED_NODE),
+                        ]
+                    ),
+                    f"of claims liqod removes the annotation {SELECTED_NODE}, and changes nothing else",
+                )
+            ],
+        ),
+        _policy(
+            "classes",
+            namespace,
+            [_rule("storage.k8s.io", ["storageclasses"], "CREATE", "UPDATE")],
+            [
+                (
+                    f"object.metadata.name == {json.dumps(settings.storage.virtual_class)} && "
+                    f"object.provisioner == '{PROVISIONER}' && !has(object.metadata.annotations)",
+                    "liqod makes the storage class of claims that follow their pods only, and no default one",
+                )
+            ],
+        ),
+        _policy(
             "signing-requests",
             namespace,
             [_rule("certificates.k8s.io", ["certificatesigningrequests/approval"], "UPDATE")],
             [("object.spec.username == request.userInfo.username", "liqod approves its own signing requests only")],
         ),
     ]
+
+
+def _same_metadata(*more: str) -> str:
+    """Return the expression that an update leaves labels, finalizers and owners as they are, and ``more`` fields."""
+    fields = (*more, "metadata.labels", "metadata.finalizers", "metadata.ownerReferences")
+    return " && ".join(f"({_SAME.format(field)})" for field in fields)
 
 
 def _path_of_a_node(settings: Settings) -> str:

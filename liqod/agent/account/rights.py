@@ -188,7 +188,8 @@ def _hosting(contract: Contract) -> Iterator[Right]:
     # What changes in place in the pods of borrowers.
     for subresource in ("resize", "ephemeralcontainers"):
         yield from _verbs(kinds.PODS, "patch", subresource=subresource)
-    # Tokens of borrowers' accounts only: the right to tokens of any account is as good as all rights.
+    # Tokens of borrowers' accounts: the right to those of any account, which reflection needs, is as good as all rights
+    # where no admission policy binds it.
     yield from _verbs(kinds.SERVICEACCOUNTS, "create")
     yield from _verbs(kinds.SERVICEACCOUNTS, "get", "patch", "delete", names=[borrowers.SERVICE_ACCOUNT])
     yield from _verbs(kinds.SERVICEACCOUNTS, "create", subresource="token", names=[borrowers.SERVICE_ACCOUNT])

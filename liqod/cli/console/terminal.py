@@ -159,5 +159,5 @@ def _default_signals() -> Iterator[None]:
 
 
 def clear_screen() -> None:
-    """Clear the terminal, for a view that is shown again and again."""
-    sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")
+    """Begin again at the top of the terminal, for a view that is shown again and again; what scrolled away stays."""
+    sys.stdout.write("\x1b[H\x1b[J")

@@ -1,1 +1,1 @@
-"""Commands about the network: plan, netcheck, ping, test, bench."""
+"""Commands about the network between clusters."""

@@ -94,10 +94,10 @@ async def _examined(session: Session, facts: ClusterRecords, cluster: ForeignClu
         probes = attrs.evolve(probes, host=await _observed(session, kernel, tunnel))
         if may_send(facts, probes):
             (config,) = facts.networks
-            sizes = await _sizes(session, config, tunnel, count)
+            sizes = await _probe_sizes(session, config, tunnel, count)
             probes = attrs.evolve(probes, sizes=sizes)
             if isinstance(sizes, list):
-                probes = attrs.evolve(probes, pods=await _pods(session, kernel, config, count))
+                probes = attrs.evolve(probes, pods=await _ping_pods(session, kernel, config, count))
     return examine(Evidence(records=facts, path=probes))
 
 
@@ -127,10 +127,12 @@ def observation(observed: ObservedKernel, key: str, now: float) -> HostObservati
     )
 
 
-async def _sizes(
+async def _probe_sizes(
     session: Session, config: NetworkConfig, tunnel: TunnelEndpoint, count: int
 ) -> list[SizeProbes] | NotObserved:
-    """Send packets of several sizes to the peer's gateway."""
+    """Send packets of several sizes to the peer's gateway, and return which came back."""
+    if not config.spec.local.external_cidr or not config.spec.remap.external_cidr:
+        return NotObserved("no external networks are agreed on with the peer", "`liqodctl status` shows the exchange")
     source, target = first_of(config.spec.local.external_cidr), first_of(config.spec.remap.external_cidr)
     sizes = sorted({*SIZES, tunnel.status.path_mtu} - {0})
     port = session.settings.network.probe_port
@@ -142,7 +144,9 @@ async def _sizes(
     return [SizeProbes(one.size, one.sent, tuple(one.times)) for one in rounds]
 
 
-async def _pods(session: Session, kernel: Kernel, config: NetworkConfig, count: int) -> list[PodPings] | NotObserved:
+async def _ping_pods(
+    session: Session, kernel: Kernel, config: NetworkConfig, count: int
+) -> list[PodPings] | NotObserved:
     """Ping pods of the peer from this host, one of each IP version."""
     pods = (await session.client.list(PODS, view=Pod)).items
     found = pod_targets(pods, parse_networks(config.spec.remap.pod_cidrs), {})

@@ -1,1 +1,1 @@
-"""Commands about peers: peer, trust, token, accept, unpeer, keys."""
+"""Commands about peers: trust, offers, and what they may do here."""

@@ -174,7 +174,7 @@ def _words(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(f"{name}={amount}" for name, amount in sorted(value.items())) or "-"
     if isinstance(value, list):
-        return " ".join(value) or "-"
+        return " ".join(map(str, value)) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value) or "-"

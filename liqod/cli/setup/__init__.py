@@ -1,1 +1,1 @@
-"""Commands that install, check and remove liqod: install, uninstall, check, demo."""
+"""Commands that install, check and remove liqod, in a cluster and on a host."""

@@ -1,1 +1,1 @@
-"""Commands that show: status, discover, explain."""
+"""Commands that show what is, and why."""

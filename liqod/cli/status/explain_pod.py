@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import attrs
 import msgspec
 
 from liqod.cli.console.render import join_reason
+from liqod.hosting.shadowpods.lost_nodes import PATIENCE
+from liqod.kubelet.pods.controller import GIVE_UP_AFTER
 from liqod.model.diagnosis.cluster import ClusterRecords, problems_of_node
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.names import ENABLED_LABEL, RUNTIME_CLASS
 from liqod.model.objects.node_selector import NodeSelector, selects
+from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.records.offloading import LOCAL, NAME, REMOTE, NamespaceOffloading, policy_of
 from liqod.model.records.views import MappingStatus, NamespaceNattingTable, VirtualNode
+from liqod.model.timestamps import parse_rfc3339, rfc3339
 from liqod.webhook.placement import TooManyTerms, mutations, tolerates
 
 COLUMNS: Final = {"what": "WHAT", "state": "STATE", "why": "WHY"}
@@ -23,6 +28,15 @@ STALE: Final = (
     "created for an earlier setting of its namespace; that cannot be changed: delete it, and its owner re-creates it"
 )
 OFFLOADED: Final = "liqo.io/Offloaded"
+AWAY: Final = (
+    "CredentialMalformed",
+    "CredentialMissing",
+    "CredentialRejected",
+    "NoCommonWay",
+    "PeerNotReady",
+    "PeerUnreachable",
+)
+"""Reasons of a virtual node whose lender's API server cannot be asked for anything."""
 REFUSED: Final = "Refused"
 """The phase of a namespace that the lender refuses."""
 
@@ -192,6 +206,8 @@ def _verdict(
     facts: PodFacts, spec: Mapping[str, Any], status: Mapping[str, Any], offloaded: Mapping[str, str], node: str
 ) -> tuple[str, str]:
     record = next((one for one in facts.records if one.spec.node_name == node), None)
+    if facts.pod["metadata"].get("deletionTimestamp"):
+        return "is being deleted", _deletion(facts, status, node, record)
     if record is not None or node in facts.nodes:
         return _on_virtual(facts, status, offloaded, record)
     name = str(facts.pod["metadata"]["namespace"])
@@ -213,6 +229,54 @@ def _verdict(
     if not any(allows(facts.pod, one, labels) for one, labels in selected.items()):
         return where, STALE
     return where, _scheduler(status) or "it has not been scheduled yet"
+
+
+def _deletion(facts: PodFacts, status: Mapping[str, Any], node: str, record: VirtualNode | None) -> str:
+    """Return what a pod that is being deleted waits for, and until when (``kubelet.pods.decide``, ``_end``)."""
+    meta = facts.pod["metadata"]
+    finalizers = ", ".join(meta.get("finalizers") or ())
+    has_ended = meta.get("deletionGracePeriodSeconds") == 0 and status.get("phase") in FINISHED
+    if not node or (finalizers and has_ended):
+        hold = f"its finalizers ({finalizers}), which their owners remove" if finalizers else "nothing"
+        return f"it waits for {hold}: no process of it is left to end"
+    then = f"; then for its finalizers ({finalizers}), which their owners remove" if finalizers else ""
+    if record is None and node not in facts.nodes:
+        return f"it waits for the kubelet of {node}, which has until {meta['deletionTimestamp']}{then}"
+    return f"it waits for {_last_holder(facts, node, record)}{then}"
+
+
+def _last_holder(facts: PodFacts, node: str, record: VirtualNode | None) -> str:
+    """Return who has to end a pod on a virtual node: the daemon, its pod at the lender, or a lender that is away."""
+    meta, problem = facts.pod["metadata"], facts.problems.get(node)
+    name, namespace, grace_ends = meta["name"], meta["namespace"], str(meta["deletionTimestamp"])
+    if problem is not None and problem.kind == "daemon":
+        return f"the daemon, which alone ends pods on virtual nodes; {problem.text}"
+    if record is None:
+        return "the daemon: the virtual node has no VirtualNode record, and its log says why the node stays"
+    table = facts.tables.get(record.spec.cluster_id, NamespaceNattingTable())
+    remote, mapping = table.spec.natting_table.get(namespace), table.status.mappings.get(namespace)
+    owners = meta.get("ownerReferences") or ()
+    is_unique = any(one.get("controller") and one.get("kind") == "StatefulSet" for one in owners)
+    away = join_reason(record.status.reason, record.status.message) if record.status.reason in AWAY else ""
+    if mapping is not None and is_unique and _is_refused(remote, mapping):
+        away = away or join_reason(mapping.reason, mapping.message)
+    if away and is_unique:
+        return (
+            f"the lender, without limit: a pod of a StatefulSet may still run there ({away}). Where it certainly does "
+            f"not: `kubectl delete pod {name} -n {namespace} --force --grace-period=0`"
+        )
+    if away:
+        end = parse_rfc3339(grace_ends)
+        given_up = rfc3339(end + timedelta(seconds=GIVE_UP_AFTER)) if end is not None else grace_ends
+        return f"the lender, until {given_up} ({away}); what runs there ends when the lender is back"
+    if remote is None:
+        return "the daemon: the lender has no namespace for it, so that nothing is there to end"
+    return (
+        f"its pod {remote}/{name} at the lender, which has until {grace_ends}; later than that its kubelet or "
+        f"finalizers there hold it: `kubectl describe pod -n {remote} {name}` there. Where its node is lost the "
+        f"lender's daemon removes it {PATIENCE:g} s after its grace, but none of a StatefulSet"
+        + (f" ({problem.text})" if problem is not None else "")
+    )
 
 
 def _on_virtual(

@@ -62,18 +62,17 @@ def status(options: Options, peer: str, watch: bool) -> None:
     if watch and options.is_document:
         raise click.UsageError("--watch is for people; it goes with -o table and -o wide only")
 
-    async def show(session: Session) -> None:
-        facts = await cluster_records(session)
-        if peer:
-            _show_peer(session, facts, find(peer, facts.peers))
-        else:
-            _show_all(session, facts, await pods_by_node(session, facts))
-
     async def work(session: Session) -> None:
         while True:
+            facts = await cluster_records(session)
+            pods = {} if peer else await pods_by_node(session, facts)
+            # Only now: until then what was shown before stays.
             if watch and terminal.width() is not None:
                 terminal.clear_screen()
-            await show(session)
+            if peer:
+                _show_peer(session, facts, find(peer, facts.peers))
+            else:
+                _show_all(session, facts, pods)
             if not watch:
                 return
             await deferLater(session.reactor, WATCH_INTERVAL)

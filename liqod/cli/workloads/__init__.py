@@ -1,1 +1,1 @@
-"""Commands about namespaces and nodes: offload, unoffload, cordon, drain."""
+"""Commands about offloaded namespaces, their objects, and virtual nodes."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
-import msgspec
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -14,11 +13,19 @@ from twisted.logger import Logger
 from liqod.config.schema import Settings
 from liqod.fabric.control.agent_lease import AgentLease
 from liqod.fabric.control.agreed import AgreedPeer
-from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation, endpoint_networks
+from liqod.fabric.control.agreement.agreement import LocalNetwork, endpoint_networks
 from liqod.fabric.control.agreement.mode import decide as decide_mode
 from liqod.fabric.control.agreement.mode import refusal
 from liqod.fabric.control.cluster_networks import ClusterNetworks, NetworksUnknown
 from liqod.fabric.control.exported_addresses import ExportedAddresses
+from liqod.fabric.control.negotiation import (
+    Verdict,
+    agreed_first,
+    assigned_to_others,
+    assignment,
+    judge,
+    keys_of_others,
+)
 from liqod.fabric.control.records import NetworkRecords
 from liqod.fabric.state.guests import callable_guests
 from liqod.fabric.state.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of, probed_gateway
@@ -42,14 +49,12 @@ from liqod.model.records.network import (
     Gateway,
     Network,
     NetworkConfig,
-    Subnets,
     TunnelEndpoint,
     TunnelSide,
     exported_addresses,
     own_addresses,
     remote_addresses,
 )
-from liqod.model.records.offer import Refusal
 
 
 class NetworkControl:
@@ -172,7 +177,7 @@ class NetworkControl:
             return False, f"the gateway's host {self._gateway} is down: its network agent and its kubelet are silent"
         return None, f"the gateway's network agent does not renew its lease {NETWORK_LEASE}: what it reported is old"
 
-    # Deciding.
+    # Negotiating.
 
     async def sync_peers(self) -> None:
         """Have a NetworkConfig for every peer, and for no other cluster."""
@@ -204,8 +209,8 @@ class NetworkControl:
     def _tunnelled(self) -> list[NetworkConfig]:
         return [one for one in self._records.configs() if not self._is_without(one)]
 
-    async def decide(self, host: HostReport, report: NetworkReport) -> DesiredNetwork:
-        """Negotiate with every peer by its record, and return the network that follows from all that is agreed."""
+    async def negotiate(self, host: HostReport, report: NetworkReport) -> DesiredNetwork:
+        """Write the record of every peer, and return the network that follows from all that is agreed."""
         configs = self._tunnelled()
         try:
             local = self._local(host)
@@ -218,22 +223,19 @@ class NetworkControl:
         avoided += host.networks
         self._agreed = {}
         self.exports.keep({ClusterID(config.metadata.name) for config in configs})
-        for config in sorted(configs, key=_agreed_first):
+        for config in sorted(configs, key=agreed_first):
             await self._negotiate(local, config, avoided, report)
         self._invite(local, host.networks)
         return self._desired(local, report)
 
     async def preview(self, host: HostReport, report: NetworkReport) -> DesiredNetwork:
-        """Return what ``decide`` would return now; nothing is written."""
+        """Return what ``negotiate`` would return now; nothing is written."""
         local = self._local(host)
         self._agreed = {}
-        for config in sorted(self._tunnelled(), key=_agreed_first):
-            try:
-                found = agree(local, config, config.spec.remap, self._other_keys(config), self._others(config))
-            except Refusal:
-                continue
-            if found is not None:
-                self._accept(config, *found, report)
+        for config in sorted(self._tunnelled(), key=agreed_first):
+            verdict = self._judged(local, config)
+            if verdict.agreed is not None:
+                self._accept(config, *verdict.agreed, report)
         self._invite(local, host.networks)
         return self._desired(local, report)
 
@@ -256,29 +258,20 @@ class NetworkControl:
     async def _negotiate(
         self, local: LocalNetwork, config: NetworkConfig, avoided: list[Network], report: NetworkReport
     ) -> None:
-        """Write our parameters and assignments for one peer; creates a link when both sides are known and valid."""
-        others = self._others(config)
-        remap = allocation(local, config, others, avoided)
-        if config.status.remote.next_key in report.tunnels:
-            remap = msgspec.structs.replace(remap, known_key=config.status.remote.next_key)
+        """Write our parameters and assignments for one peer, and what came of it; accept its link if both agree."""
+        others = assigned_to_others(config, self._records.configs())
+        remap = assignment(local, config, others=others, avoided=avoided, accepted_keys=report.tunnels)
         # The record is authoritative for assignments: it is written before anything relies on them.
         config = await self._records.write_spec(config, local.side, remap, self.exports.assign(local, config))
-        try:
-            found = agree(local, config, remap, self._other_keys(config), others)
-        except Refusal as refusal:
-            await self._records.write_phase(config, "Refused", refusal.reason, refusal.message)
-            return
-        if found is None:
-            await self._records.write_phase(
-                config, "Pending", "WaitingForPeer", "the peer has not sent its network yet"
-            )
-            return
-        self._accept(config, *found, report)
-        await self._records.write_phase(config, "Agreed", "Agreed", "both clusters know how each sees the other")
+        verdict = self._judged(local, config)
+        if verdict.agreed is not None:
+            self._accept(config, *verdict.agreed, report)
+        await self._records.write_phase(config, verdict.phase, verdict.reason, verdict.message)
 
-    def _others(self, config: NetworkConfig) -> list[Subnets]:
-        """Return what the other peers are assigned."""
-        return [one.spec.remap for one in self._records.configs() if one.metadata.name != config.metadata.name]
+    def _judged(self, local: LocalNetwork, config: NetworkConfig) -> Verdict:
+        everyone = self._records.configs()
+        keys = keys_of_others(config, everyone, self._agreed, self.tunnels.items())
+        return judge(local, config, others=assigned_to_others(config, everyone), other_keys=keys)
 
     def _accept(self, config: NetworkConfig, remote: RemoteNetwork, link: Link, report: NetworkReport) -> None:
         """Take a link as agreed, with what is known here about the path and the pods."""
@@ -322,17 +315,6 @@ class NetworkControl:
             )
         self._left_out = left_out
 
-    def _other_keys(self, config: NetworkConfig) -> set[str]:
-        """Return the keys of other peers: the first one that names a key has it, and keeps it once that is on record.
-
-        Keys are no secrets: a peer that names another's would else take that tunnel down.
-        """
-        held = {one.metadata.name for one in self._records.configs() if one.status.phase == "Agreed"}
-        held.discard(config.metadata.name)
-        pairs = [(one.link.public_key, one.link.next_key) for one in self._agreed.values()]
-        pairs += [(one.spec.public_key, one.spec.next_key) for one in self.tunnels.items() if one.metadata.name in held]
-        return {key for pair in pairs for key in pair if key}
-
     def _desired(self, local: LocalNetwork, report: NetworkReport) -> DesiredNetwork:
         return DesiredNetwork(
             mtu=local.mtu,
@@ -354,8 +336,3 @@ class NetworkControl:
             for version, pod in self._networks.pod_targets(agreed.link.remote, current).items():
                 pods[str(peer), version] = pod
         return ProbeTargets(gateways, pods)
-
-
-def _agreed_first(config: NetworkConfig) -> tuple[bool, str]:
-    """Sort those with whom all was agreed first: what they are assigned is not given to others."""
-    return config.status.phase != "Agreed", config.metadata.name

@@ -23,9 +23,9 @@ class HostReport:
     """The facts about the host that control decides from.
 
     ``mtu`` is that of the tunnel's device, ``networks`` what the host itself needs: those that its routes lead to (its
-    tunnel's left out), the next hops, the name servers; ``needed`` the part of it
-    without which the host cannot work. ``address`` is the host's among the cluster's nodes; of the tunnel's keys it has
-    the public halves.
+    tunnel's left out), the next hops, the name servers. ``needed``: the next hops, the name servers and the host's own
+    addresses, without which it cannot work. ``address`` is the host's among the cluster's nodes; of the tunnel's keys
+    it has the public halves.
     """
 
     mtu: int

@@ -8,6 +8,7 @@ likely idle ones of an attacker (slowloris).
 from __future__ import annotations
 
 import ipaddress
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -36,6 +37,10 @@ MAX_WAIT: Final = 5.0
 """Maximum delay of a handshake in seconds; a longer one is refused."""
 MAX_SOURCES: Final = 4096
 """Maximum number of addresses with a rate limit of their own."""
+MAX_KNOWN: Final = 1024
+"""Maximum number of addresses that are known for what was served there; the one of longest ago is forgotten first."""
+KNOWN_FOR: Final = 86400.0
+"""Seconds for which an address is known."""
 
 
 @attrs.frozen
@@ -96,6 +101,7 @@ class Admission:
 
     Call ``has_room`` for a new connection, then ``enters``, and ``closed`` at its end; in between ``waits`` and
     ``served`` as its state changes.
+    With ``remembers``, those from addresses where one was served before go last, and have a pace of their own.
     """
 
     def __init__(
@@ -106,6 +112,7 @@ class Admission:
         *,
         full: str = "TooManyConnections",
         setting: str = "",
+        remembers: bool = False,
     ) -> None:
         self._clock = clock
         self._limits = limits
@@ -115,7 +122,9 @@ class Admission:
         self._waiting: dict[Guest, str] = {}
         self._served: dict[Guest, str] = {}
         self._sources: dict[str, dict[Guest, float]] = {}
-        self._pace = Bucket(limits.handshakes, limits.burst)
+        self._remembers = remembers
+        self._known: OrderedDict[str, float] = OrderedDict()
+        self._pace, self._known_pace = (Bucket(limits.handshakes, limits.burst) for _ in range(2))
         self._paces: dict[str, Bucket] = {}
 
     @property
@@ -140,7 +149,7 @@ class Admission:
             self._refused(self._full, host, self._most)
             return False
         if len(self._waiting) >= limits.waiting or len(self) >= limits.maximum:
-            self._evict(next(iter(self._waiting)), f"{len(self._waiting)} connections wait")
+            self._evict(self._last(), f"{len(self._waiting)} connections wait")
         return True
 
     def enters(self, guest: Guest, host: str) -> None:
@@ -152,6 +161,7 @@ class Admission:
         source = self._forget(guest)
         if source is not None:
             self._served[guest] = source
+            self._remember(source)
 
     def waits(self, guest: Guest) -> None:
         """Mark a connection as waiting for its next request, as the newest of the waiting ones."""
@@ -162,7 +172,9 @@ class Admission:
     def closed(self, guest: Guest) -> None:
         """Remove a closed connection."""
         self._forget(guest)
-        self._served.pop(guest, None)
+        source = self._served.pop(guest, None)
+        if source is not None:
+            self._remember(source)
 
     def handshake(self, host: str) -> float | None:
         """Return the seconds until a handshake may start; None, counted as refused, above ``MAX_WAIT``."""
@@ -175,13 +187,30 @@ class Admission:
             own = Bucket(self._limits.handshakes_per_address, self._limits.burst_per_address)
             if len(self._paces) < MAX_SOURCES:
                 self._paces[source] = own
-        delay = max(own.delay(now), self._pace.delay(now))
+        pace = self._known_pace if self._is_known(source) else self._pace
+        delay = max(own.delay(now), pace.delay(now))
         if delay > MAX_WAIT:
             self._refused("TooManyHandshakes", host, f"a handshake would have to wait for {delay:.0f} s")
             return None
         own.take(now)
-        self._pace.take(now)
+        pace.take(now)
         return delay
+
+    def _remember(self, source: str) -> None:
+        if self._remembers:
+            self._known[source] = self._clock.seconds()
+            self._known.move_to_end(source)
+            if len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+
+    def _is_known(self, source: str) -> bool:
+        since = self._known.get(source)
+        return since is not None and self._clock.seconds() - since < KNOWN_FOR
+
+    def _last(self) -> Guest:
+        """Return the waiting connection that goes first: the oldest, if any, of those from addresses not known."""
+        unknown = (guest for guest, source in self._waiting.items() if not self._is_known(source))
+        return next(unknown, next(iter(self._waiting)))
 
     def _wait(self, guest: Guest, source: str) -> None:
         self._waiting[guest] = source

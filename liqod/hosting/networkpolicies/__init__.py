@@ -1,4 +1,1 @@
-"""Home's NetworkPolicies as policies of a tenant's namespace here: home's verdict and this cluster's bounds. Pure.
-
-Nothing calls it yet: borrowers send no policies.
-"""
+"""Home's NetworkPolicies as policies of a tenant's namespace here: home's verdict and this cluster's bounds. Pure."""

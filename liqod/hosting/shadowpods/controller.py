@@ -19,6 +19,7 @@ from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetric
 from liqod.hosting.shadowpods import dns, forge, lost_nodes, rejections
 from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
 from liqod.hosting.shadowpods.decide import (
+    AwaitTermination,
     Create,
     Delete,
     FinishedPod,
@@ -142,7 +143,7 @@ class ShadowPods(Controller[Key]):
         self._drops_until = 0.0
 
     def sources(self) -> Iterable[Source[Key]]:
-        """ShadowPods, their pods, and freed capacity."""
+        """ShadowPods, their pods, freed capacity, and the NetworkPolicies of home that became known."""
         yield watch(self._shadows.informer, self._shadow_changed)
         yield watch(self._pods.informer, self._pod_changed)
         yield observe(self.capacity, lambda key: (key,))
@@ -196,8 +197,9 @@ class ShadowPods(Controller[Key]):
                 return await self._refuse(shadow, _name_taken(shadow.metadata.key))
             case Terminate(uid, grace):
                 return await self._delete(shadow.metadata.key, uid, grace)
-            case _:
-                return None if pod is None else await self._await_termination(pod)
+            case AwaitTermination() if pod is not None:
+                return await self._await_termination(pod)
+        return None
 
     # Creation
 

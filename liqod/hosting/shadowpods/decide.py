@@ -21,7 +21,12 @@ from liqod.model.records.views import ShadowPod
 
 @frozen
 class Nothing:
-    """The states agree, or a watch event will follow; a pod that terminates on a lost node is force-deleted."""
+    """The states agree, or a watch event will follow."""
+
+
+@frozen
+class AwaitTermination:
+    """The pod of a ShadowPod terminates and has its name until then: force-delete it if its node is lost."""
 
 
 @frozen
@@ -68,7 +73,7 @@ class Terminate:
     grace: int
 
 
-Step = Nothing | Create | Update | Delete | RecordResult | NameTaken | Terminate
+Step = Nothing | AwaitTermination | Create | Update | Delete | RecordResult | NameTaken | Terminate
 
 
 @frozen
@@ -135,12 +140,12 @@ def decide(
     """
     if shadow is None or shadow.metadata.deleting:
         if pod is None or pod.metadata.deleting or not is_managed(pod):
-            return Nothing()
+            return Nothing() if shadow is None else _rest(pod)
         owner = _owner(pod)
         known = shadow is not None and owner == shadow.metadata.uid
         return Delete(pod.metadata.uid, owner, certain=known or (owner != "" and owner == deleted_uid))
     if shadow.status.phase in FINISHED:
-        return Nothing()
+        return _rest(pod)
     if result is not None:
         return result
     if (grace := requested_grace(shadow)) is not None:
@@ -154,7 +159,7 @@ def decide(
     if _owner(pod) != shadow.metadata.uid:
         owner = _owner(pod)
         gone = owner != "" and owner == deleted_uid
-        return Nothing() if pod.metadata.deleting else Delete(pod.metadata.uid, owner, certain=gone)
+        return _rest(pod) if pod.metadata.deleting else Delete(pod.metadata.uid, owner, certain=gone)
     if pod.metadata.uid == unbounded_uid:
         return _terminate(shadow, pod, 1)
     return _own_pod(pod)
@@ -183,19 +188,24 @@ def requested_grace(shadow: ShadowPod) -> int | None:
 def _terminate(shadow: ShadowPod, pod: Pod | None, grace: int) -> Step:
     """Terminate what runs; nothing is created again, and a pod that is not of this ShadowPod is left alone."""
     if pod is None or not is_managed(pod) or _owner(pod) != shadow.metadata.uid:
-        return Nothing()
+        return _rest(pod)
     left = pod.metadata.deletion_grace_period_seconds
     # A grace period can only be shortened. Source: Kubernetes, pkg/registry/core/pod/strategy.go, CheckGracefulDelete.
     if pod.metadata.deleting and (left is None or left <= grace):
-        return Nothing()
+        return _rest(pod)
     return Terminate(pod.metadata.uid, grace)
+
+
+def _rest(pod: Pod | None) -> Step:
+    """Return the step where nothing is to be done but to free the name of a pod of ours that cannot terminate."""
+    return AwaitTermination() if pod is not None and pod.metadata.deleting and is_managed(pod) else Nothing()
 
 
 def _own_pod(pod: Pod) -> Step:
     if (result := result_of(pod)) is not None:
         return result
     if pod.metadata.deleting:
-        return Nothing()
+        return _rest(pod)
     if pod.finished:
         return Delete(pod.metadata.uid, _owner(pod), certain=True)
     return Update()

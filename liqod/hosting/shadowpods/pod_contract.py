@@ -1,7 +1,8 @@
 """Applies the contract of tenants to a ShadowPod, before a pod is forged from it. Pure.
 
-Annotations and tolerations that are not granted are dropped: without them a pod runs all the same. Everything else that
-is not on the allow list, labels among it, is refused, with the path of the field.
+Annotations and tolerations that are not granted are dropped: without them a pod runs all the same. So are labels of
+domains that Kubernetes keeps to itself, and all that are not granted of an ephemeral volume's claim. Everything else
+that is not on the allow list, other labels of the pod among it, is refused, with the path of the field.
 """
 
 from __future__ import annotations

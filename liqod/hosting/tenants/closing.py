@@ -1,30 +1,35 @@
-"""Disables services and ingresses of namespaces that are being deleted.
+"""Disables services and ingresses of namespaces that are being deleted, and ends the pods of dismissed tenants.
 
 Finalizers keep an object, and with it the namespace, as long as their owners like: those of controllers of this cluster
 that are slow or gone. What takes traffic must not do that any longer when its tenant has left; the finalizers stay,
-since somebody's resources may depend on them. A load balancer whose service needs none any more is released.
+since somebody's resources may depend on them. A load balancer whose service needs none any more is released. A pod
+whose grace period its tenant chose would run on for as long as an hour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
+from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import ApiError, NotFound
-from liqod.kube.resources import INGRESSES, SERVICES, Resource
+from liqod.kube.errors import ApiError, Conflict, NotFound
+from liqod.kube.resources import INGRESSES, PODS, SERVICEACCOUNTS, SERVICES, Resource
 from liqod.model.ids import Key
-from liqod.model.names import CLOSED_LABEL
+from liqod.model.names import CLOSED_LABEL, tenant_namespace
 from liqod.model.objects.granted_namespace import tenant_of
 from liqod.model.objects.meta import Object, View
 
 AGAIN: Final = 30.0
 """Seconds until a namespace that is still being deleted is looked at again: the objects in it are not watched."""
+LAST_GRACE: Final = 60
+"""Seconds that a pod of a dismissed tenant may take to end, from when its namespace is looked at."""
 _SELECTS_NONE: Final = {CLOSED_LABEL: "true"}
 NOWHERE: Final = "closed.invalid"
 """A host that no client asks for (RFC 6761)."""
@@ -130,16 +135,34 @@ class ClosingNamespaces(Controller[Key]):
         not keep the rest in force.
         """
         found = self._namespaces.get(key)
-        if found is None or not found.metadata.deleting or not tenant_of(found):
+        if found is None or not found.metadata.deleting or not (tenant := tenant_of(found)):
             return None
         refused: list[ApiError] = []
         for service in (await self._client.list(SERVICES, key.name, view=Service)).items:
             await self._patch(SERVICES, service, close_service(service), refused)
         for ingress in (await self._client.list(INGRESSES, key.name, view=Ingress)).items:
             await self._patch(INGRESSES, ingress, close_ingress(ingress), refused)
+        if await self._is_dismissed(tenant):
+            await self._end_pods(key.name)
         if refused:
             raise refused[0]
         return After(AGAIN)
+
+    async def _is_dismissed(self, tenant: str) -> bool:
+        """Return whether a tenant has no account any more; one that gives a namespace back has."""
+        try:
+            await self._client.get(SERVICEACCOUNTS, SERVICE_ACCOUNT, tenant_namespace(tenant), view=Object)
+        except NotFound:
+            return True
+        return False
+
+    async def _end_pods(self, namespace: str) -> None:
+        """Shorten the grace period of pods that are being deleted; it can only be shortened (CheckGracefulDelete)."""
+        for pod in (await self._client.list(PODS, namespace, view=Object)).items:
+            meta = pod.metadata
+            if meta.deleting and (meta.deletion_grace_period_seconds or 0) > LAST_GRACE:
+                with suppress(Conflict):  # 409: the precondition on the UID failed, it is another pod
+                    await self._client.delete(PODS, meta.name, namespace, uid=meta.uid, grace=LAST_GRACE)
 
     def _changed(self, key: Key, old: Object | None, new: Object | None) -> Iterable[Key]:
         begins = new is not None and new.metadata.deleting and (old is None or not old.metadata.deleting)

@@ -31,6 +31,43 @@ _OWN: Final = frozenset({"default", SYSTEM_NAMESPACE, KubernetesSettings().names
 _TOP_LEVEL: Final = "xn--"
 # Add-ons' namespaces are named so, such as istio-system: a cluster chooses its ID, and all of them end with this one.
 _RESERVED_ID: Final = "system"
+_ADD_ONS: Final = frozenset(
+    {
+        "argo-events",
+        "argo-rollouts",
+        "calico-apiserver",
+        "cert-manager",
+        "cilium-secrets",
+        "cilium-spire",
+        "container-registry",
+        "external-dns",
+        "external-secrets",
+        "gmp-public",
+        "gpu-operator",
+        "haproxy-controller",
+        "ingress-nginx",
+        "istio-cni",
+        "istio-egress",
+        "istio-ingress",
+        "knative-eventing",
+        "knative-serving",
+        "kubernetes-dashboard",
+        "linkerd-cni",
+        "linkerd-jaeger",
+        "linkerd-viz",
+        "local-path-storage",
+        "nginx-gateway",
+        "nginx-ingress",
+        "node-feature-discovery",
+        "rook-ceph",
+        "sealed-secrets",
+        "secrets-store-csi-driver",
+        "tigera-operator",
+        "vault-secrets-operator",
+    }
+)
+"""Other namespaces that the manifests of add-ons use: one that is installed later finds the namespace there, and is the
+tenant's."""
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 ENFORCE_VERSION: Final = f"{ENFORCE}-version"
 
@@ -57,7 +94,7 @@ def check_name(
         raise Refusal("NameReserved", f"{remote}: names that begin with {', '.join(_RESERVED)} belong to this cluster")
     if remote.startswith(_TOP_LEVEL):
         raise Refusal("NameReserved", f"{remote}: names that begin with {_TOP_LEVEL} are those of top-level domains")
-    if remote in _OWN or remote in own or (peer == _RESERVED_ID and remote.endswith(f"-{peer}")):
+    if remote in _OWN or remote in _ADD_ONS or remote in own or (peer == _RESERVED_ID and remote.endswith(f"-{peer}")):
         raise Refusal("NameReserved", f"{remote} belongs to this cluster")
     longer = next((other for other in peers if len(other) > len(peer) and remote.endswith(f"-{other}")), None)
     if longer is not None:

@@ -60,6 +60,43 @@ _IS_CLAIM_CONTROLLER: Final = (
     "'system:kube-controller-manager'] && has(object.metadata.ownerReferences) && "
     "object.metadata.ownerReferences.exists(o, o.kind == 'Pod') && oldObject == null"
 )
+# The fields of Kubernetes 1.36 (api/core/v1/types.go, api/networking/v1/types.go); each that is not named in a rule is
+# harmless. An object is a map in an expression, whatever its type: what is not set is not in it.
+_FIELDS_OF_SERVICES: Final = (
+    "allocateLoadBalancerNodePorts",
+    "clusterIP",
+    "clusterIPs",
+    "externalIPs",
+    "externalName",
+    "externalTrafficPolicy",
+    "healthCheckNodePort",
+    "internalTrafficPolicy",
+    "ipFamilies",
+    "ipFamilyPolicy",
+    "loadBalancerClass",
+    "loadBalancerIP",
+    "loadBalancerSourceRanges",
+    "ports",
+    "publishNotReadyAddresses",
+    "selector",
+    "sessionAffinity",
+    "sessionAffinityConfig",
+    "trafficDistribution",
+    "type",
+)
+_FIELDS_OF_PORTS: Final = ("appProtocol", "name", "nodePort", "port", "protocol", "targetPort")
+_FIELDS_OF_INGRESSES: Final = ("defaultBackend", "ingressClassName", "rules", "tls")
+_FIELDS_OF_CLAIMS: Final = (
+    "accessModes",
+    "dataSource",
+    "dataSourceRef",
+    "resources",
+    "selector",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+    "volumeName",
+)
 MAX_PORTS: Final = 64
 """Ports of a borrower's service."""
 MAX_DESTINATIONS: Final = 10_000
@@ -290,6 +327,11 @@ def _no_longer(field: str) -> str:
 def _service_rules(contract: Contract) -> list[tuple[str, str]]:
     types, classes = contract.granted.service_types, contract.load_balancer_classes
     return [
+        _only_fields("service", "object.spec", _FIELDS_OF_SERVICES),
+        (
+            f"!has(object.spec.ports) || object.spec.ports.all(p, {_only('p', _FIELDS_OF_PORTS)})",
+            "a port of a borrower's service has a field that this release of liqod does not know",
+        ),
         (
             "!has(object.spec.externalIPs) || object.spec.externalIPs.size() == 0",
             "a borrower's service may not have externalIPs: they would take traffic meant for others",
@@ -320,6 +362,14 @@ def _service_rules(contract: Contract) -> list[tuple[str, str]]:
             "a borrower's service may name only a load balancer class that is offered ([sharing] "
             "load-balancer-classes)",
         ),
+        # ServiceLB of K3s and its like give a load balancer the addresses of nodes, and its ports are led away there
+        # before a process of the node sees a packet.
+        (
+            "!has(object.spec.type) || object.spec.type != 'LoadBalancer' || !has(object.spec.ports) || "
+            f"object.spec.ports.all(p, !(p.port in {json.dumps(contract.granted.reserved_ports)}))",
+            "a borrower's load balancer may not have a port that nodes use themselves, such as 22, 6443 and 10250 "
+            "([hosting] reserved-ports)",
+        ),
     ]
 
 
@@ -330,6 +380,12 @@ def _ingress_rules(contract: Contract) -> list[tuple[str, str]]:
     granted = f"[{', '.join(map(_host, hosts))}].exists(s, h == s || h.endsWith('.' + s))"
     hosts_shown = ", ".join(hosts)
     rules = [
+        _only_fields("ingress", "object.spec", _FIELDS_OF_INGRESSES),
+        (
+            f"!has(object.spec.rules) || object.spec.rules.all(r, {_only('r', ('host', 'http'))} && (!has(r.http) || "
+            f"({_only('r.http', ('paths',))} && r.http.paths.all(p, {_only('p', ('backend', 'path', 'pathType'))}))))",
+            "a rule of a borrower's ingress has a field that this release of liqod does not know",
+        ),
         # Ingress controllers merge the hosts of all namespaces: another's host would take its traffic.
         (
             f"!has(object.spec.rules) || object.spec.rules.all(r, has(r.host) && [r.host].exists(h, {granted}))",
@@ -345,7 +401,7 @@ def _ingress_rules(contract: Contract) -> list[tuple[str, str]]:
         ),
         (
             "!has(object.spec.rules) || object.spec.rules.all(r, !has(r.http) || "
-            "r.http.paths.all(p, !has(p.backend.resource)))",
+            f"r.http.paths.all(p, {_only('p.backend', ('service',))}))",
             "a borrower's ingress leads to services only, not to other resources",
         ),
         (
@@ -377,6 +433,7 @@ def _host(granted: str) -> str:
 def _claim_rules(contract: Contract) -> list[tuple[str, str]]:
     classes = contract.granted.storage_classes
     rules = [
+        _only_fields("claim", "object.spec", _FIELDS_OF_CLAIMS),
         (
             "oldObject != null || !has(object.spec.volumeName) || object.spec.volumeName == ''",
             "a borrower may not choose the volume of a claim: it may hold the data of others",
@@ -428,6 +485,18 @@ def _claim_rules(contract: Contract) -> list[tuple[str, str]]:
             )
         )
     return rules
+
+
+def _only_fields(kind: str, path: str, known: Sequence[str]) -> tuple[str, str]:
+    """Return the rule that an object has no field that is not known: what it does there nobody has judged."""
+    message = f"a borrower's {kind} has a field in its spec that this release of liqod does not know"
+    return _only(path, known), message
+
+
+def _only(path: str, known: Sequence[str]) -> str:
+    """Return the expression that a part of an object has fields of a list only."""
+    # With ``dyn`` the API server's check of types, whose result is a warning, lets an object be gone through.
+    return f"dyn({path}).all(f, f in {_list(known)})"
 
 
 def _only_keys(field: str, allowed: Sequence[str]) -> tuple[str, str]:

@@ -46,7 +46,7 @@ class Informer(Service, Generic[V]):
     Subscribers are called with ``(key, old, new)``; reads are local. ``error`` is the message of the last failure,
     empty when live; ``stale_since`` is the clock's time since which the cache may be behind, None when live. ``live``
     is True while the watch follows the server. When the network path recovers, the watch restarts at once. When an
-    informer of the same client sees lower versions than before, all list again.
+    informer of the same client sees lower versions than before, all list again, at most once in some seconds.
     If the objects exceed the client's quota, the cache keeps its last state, is not live, and lists again after a
     back-off. With ``sizes`` the cache notes how large each object is as the server sends it.
     """
@@ -81,6 +81,7 @@ class Informer(Service, Generic[V]):
         self._delivery = Timer(clock)
         self._run: Deferred[None] | None = None
         self._request: Deferred[Command] | None = None
+        self._command: Command | None = None
         self._unsubscribes: tuple[Callable[[], None], ...] = ()
         self.live: Latest[bool] = Latest(False)
         self._in_trouble = False
@@ -178,10 +179,9 @@ class Informer(Service, Generic[V]):
     def startService(self) -> None:
         super().startService()
         if self._client.went_back.value > self._machine.went_back:
-            self._machine.lowered(self._client.went_back.value)
-        elif not self._client.went_back.value:
-            # Before anything is asked for: what a list shows then is never older.
-            self._machine.newest = max(self._machine.newest, self._client.seen.newest(self.resource))
+            self._machine.lowered(self._client.went_back.value, self._clock.seconds())
+        # Before anything is asked for: what a list shows then is never older.
+        self._machine.newest = max(self._machine.newest, self._client.seen.newest(self.resource))
         if self._client.allowance is not None:
             self._held = CacheUsage(self._client.allowance)
             self._decoder.most_parts = MOST_PARTS
@@ -216,15 +216,22 @@ class Informer(Service, Generic[V]):
 
     def _compare_versions(self) -> None:
         """Notify the other informers of the client when this one has seen lower versions."""
-        if self._machine.went_back > self._client.went_back.value:
+        counted = self._client.went_back
+        if self._machine.went_back <= counted.value:
+            return
+        self._client.seen.forget()
+        if counted.observed(self._machine.went_back, self._clock.seconds()):
             self._log.warn(
                 "the resource versions of {kind} went back: everything is listed again", kind=str(self.resource)
             )
-            self._client.went_back.set(self._machine.went_back)
 
     def _versions_went_back(self, count: int) -> None:
-        if count > self._machine.went_back:
-            self._machine.lowered(count)
+        if count <= self._machine.went_back:
+            return
+        # One that waits to list is not put off again, or a server could keep it from ever listing.
+        waits_to_list = isinstance(self._command, Wait) and not self._machine.resource_version
+        self._machine.lowered(count, self._client.went_back.list_at)
+        if not waits_to_list:
             self._renew()
 
     def _renew(self) -> None:
@@ -236,6 +243,7 @@ class Informer(Service, Generic[V]):
         command = self._machine.start(self._clock.seconds())
         # A subscriber may stop this service from inside this loop: cancelling a coroutine that runs now has no effect.
         while self.running:
+            self._command = command
             request = self._request = Deferred.fromCoroutine(self._step(command))
             try:
                 command = await request

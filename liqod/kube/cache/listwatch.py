@@ -96,6 +96,8 @@ class ListWatch(Generic[V]):
         self._incoming: dict[Key, V] = {}
         self._unread: set[Key] = set()
         self._attempts = 0
+        self._lowered = False
+        self._list_from = 0.0
         self._connected_at: float | None = None
         self._listed_at: float | None = None
         self._last_activity = 0.0
@@ -194,18 +196,22 @@ class ListWatch(Generic[V]):
         return self._wait(error.retry_after if isinstance(error, Throttled | ServerError) else 0.0)
 
     def renewed(self, now: float) -> Command:
-        """Return the command after the current request was cancelled because the network path recovered."""
+        """Return the command after the current request was cancelled: the path recovered, or ``lowered`` was called."""
         self._reset_stream()
-        self._attempts = 0
+        if not self._lowered:
+            self._attempts = 0
+        self._lowered = False
         self.stale_since = now if self.stale_since is None else self.stale_since
-        return Wait(SPREAD * self._random())
+        return Wait(max(0.0, self._list_from - now) + SPREAD * self._random())
 
-    def lowered(self, went_back: int) -> None:
+    def lowered(self, went_back: int, list_from: float) -> None:
         """Note that another list-watch of the server saw lower versions: what ``renewed`` returns leads to a list.
 
-        A watch from a version that the server has reached again goes on, and does not say what the restore removed.
+        It begins at ``list_from`` (time) at the earliest. A watch from a version that the server has reached again goes
+        on, and does not say what the restore removed.
         """
         self.went_back, self.newest, self.resource_version = went_back, 0, ""
+        self._lowered, self._list_from = True, list_from
 
     def _list(self) -> Command:
         if not self._stream:
@@ -241,6 +247,7 @@ class ListWatch(Generic[V]):
             self.went_back, self.newest = self.went_back + 1, 0
         self.newest = max(self.newest, version)
         self._listed_at = now
+        self._lowered = False
         self.synced = True
 
     def _stale(self, error: str, now: float) -> None:

@@ -33,6 +33,10 @@ class SeenVersions:
         if version > 0:
             self._newest[str(resource)] = version if went_back else max(version, self.newest(resource))
 
+    def forget(self) -> None:
+        """Drop all that was seen: the server's state went back, so that versions of before say nothing any more."""
+        self._newest.clear()
+
     def as_dict(self) -> dict[str, int]:
         """Return what to keep for the next process."""
         return dict(self._newest)

@@ -9,13 +9,15 @@ from weakref import WeakKeyDictionary
 
 from twisted.internet import ssl
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.error import ConnectError, ConnectionClosed, ConnectionRefusedError, DNSLookupError, TimeoutError
 from twisted.internet.interfaces import IConsumer, IOpenSSLClientConnectionCreator, IReactorTime, IStreamClientEndpoint
 from twisted.web.client import URI, Agent, HTTPConnectionPool
 from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer
 from zope.interface import implementer
 
+from liqod.flow.connections.handshake import BoundedClient
+from liqod.kube.connection.bounded_heads import BoundedPool
 from liqod.kube.connection.config import ClientConfig, ConfigError
 from liqod.kube.errors import Unreachable
 
@@ -28,6 +30,9 @@ CACHED_FOR: Final = 60
 """Seconds an idle connection is kept: less than the 90 s after which kube-apiserver closes it (``IdleTimeout``), so
 that a request does not race with the close."""
 
+MAX_CHAIN: Final = 4
+"""Certificates between an API server's and a CA: each costs a signature to verify, and a peer chooses the keys."""
+
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\s*", re.DOTALL)
 
 
@@ -37,7 +42,7 @@ def tls_creator(config: ClientConfig, host: str) -> IOpenSSLClientConnectionCrea
     The server's certificate must chain to the CA and name ``host`` (DNS name or IP address) or ``tls_server_name``.
     Raises ConfigError for certificates or keys that cannot be read.
     """
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = {"verifyDepth": MAX_CHAIN}
     try:
         own = None
         if config.client_cert_pem and config.client_key_pem:
@@ -130,7 +135,7 @@ class Connections:
 
     def _begin(self) -> None:
         """Start with an empty pool."""
-        self._pool = HTTPConnectionPool(self._reactor, persistent=True)
+        self._pool = BoundedPool(self._reactor, persistent=True)
         self._pool.maxPersistentPerHost = IN_FLIGHT
         self._pool.cachedConnectionTimeout = CACHED_FOR
         # Retries are the client's decision: only it knows whether a verb is idempotent (a create is not).
@@ -152,7 +157,8 @@ class Connections:
             self._reactor, self.uri.host.decode("ascii"), self.uri.port, timeout=CONNECT_TIMEOUT
         )
         if self._creator is not None:
-            wrapped = wrapClientTLS(self._creator, wrapped)
+            # Not wrapClientTLS: the server may be a peer's, and its certificates as many and as large as OpenSSL reads.
+            wrapped = BoundedClient(self._creator, wrapped)
         return wrapped
 
     def stream_agent(self) -> tuple[IAgent, Callable[[], None]]:
@@ -164,7 +170,7 @@ class Connections:
                 # Not loseConnection(): over a dead path its TLS close would wait for an answer that never comes.
                 endpoint.connection.abortConnection()
 
-        pool = HTTPConnectionPool(self._reactor, persistent=False)
+        pool = BoundedPool(self._reactor, persistent=False)
         return Agent.usingEndpointFactory(self._reactor, _Fixed(endpoint), pool), abort
 
     def drop(self, before: float, *, idle: bool) -> None:

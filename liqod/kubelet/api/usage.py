@@ -3,11 +3,14 @@
 The pod metrics of each remote namespace are requested from its lender (metrics.k8s.io). Those are rates, while readers
 of a kubelet's endpoints expect counters, so CPU is integrated here over the time between two requests. Pods of a lender
 without metrics, or one that denies them to borrowers, are left out.
+
+A lender is asked about the pods on its own nodes, and about containers that these have: what it says of others would
+scale what runs elsewhere, and each name that it invents would be a time series at home.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
@@ -17,11 +20,13 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.clocks import wall_clock
-from liqod.kube.client import Client
+from liqod.kube.connection.answers import MOST_PARTS
 from liqod.kube.errors import KubeError
+from liqod.kube.nesting import count_parts
 from liqod.kube.paths import collection
 from liqod.kube.resources import Resource
-from liqod.kubelet.api.nodes import Nodes
+from liqod.kubelet.api.nodes import NodeAccess, Nodes
+from liqod.kubelet.common.views import HomePod
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, View
 from liqod.model.objects.quantity import parse
@@ -34,7 +39,6 @@ REQUEST_TIMEOUT: Final = 5.0
 """Seconds until a request to a lender times out: the caller waits for the slowest lender."""
 LONGEST_GAP: Final = 120.0
 """Maximum seconds between two requests over which a rate is assumed to be constant."""
-MAX_CONTAINERS: Final = 64
 
 
 class ContainerMetrics(View, frozen=True):
@@ -52,6 +56,16 @@ class PodMetrics(Object, frozen=True):
 
 class _List(View, frozen=True):
     items: list[PodMetrics] = []
+
+
+class _Named(View, frozen=True):
+    name: str = ""
+
+
+class _Containers(View, frozen=True):
+    containers: list[_Named] = []
+    init_containers: list[_Named] = []
+    ephemeral_containers: list[_Named] = []
 
 
 @frozen
@@ -88,41 +102,46 @@ class Usage:
         if self._clock.seconds() - self._requested_at < FRESH:
             return self._samples
         counted: dict[tuple[str, str], Sample] = {}
-        for metrics, local in await self._ask():
-            # Several virtual nodes of one lender ask about the same remote namespace: each container counts once.
-            counted |= {(each.uid, each.container): each for each in self._count(metrics, local, counted)}
+        answers = await self._ask()
+        pods = {node: {pod.metadata.key: pod for pod in self._nodes.pods(node)} for node, _, _ in answers}
+        for node, local, answer in answers:
+            for metrics in answer:
+                # A lender may name a pod as often as it likes; it counts once.
+                if (pod := pods[node].pop(Key(local, metrics.metadata.name), None)) is not None:
+                    counted |= {(each.uid, each.container): each for each in self._count(metrics, pod, node)}
         found = list(counted.values())
         self._requested_at = self._clock.seconds()
         self._samples = found
-        known = {(sample.uid, sample.container) for sample in found}
-        self._counters = {key: counter for key, counter in self._counters.items() if key in known}
+        self._counters = {key: counter for key, counter in self._counters.items() if key in counted}
         return found
 
-    async def _ask(self) -> list[tuple[PodMetrics, str]]:
+    async def _ask(self) -> list[tuple[str, str, list[PodMetrics]]]:
+        """Return what was answered about each node and local namespace."""
         asking = [
-            Deferred.fromCoroutine(_ask_about(node.client, local, remote)).addTimeout(REQUEST_TIMEOUT, self._clock)
-            for node in self._nodes.accesses()
-            if node.client is not None
-            for local, remote in node.namespaces.items()
+            Deferred.fromCoroutine(_ask_about(access, local)).addTimeout(REQUEST_TIMEOUT, self._clock)
+            for access in self._nodes.accesses()
+            for local in access.namespaces
         ]
         answers = await DeferredList(asking, consumeErrors=True)
-        return [found for succeeded, answer in answers if succeeded for found in answer]
+        return [answer for succeeded, answer in answers if succeeded]
 
-    def _count(self, metrics: PodMetrics, local: str, known: Container[tuple[str, str]]) -> Iterable[Sample]:
-        key = Key(local, metrics.metadata.name)
+    def _count(self, metrics: PodMetrics, pod: HomePod, node: str) -> Iterable[Sample]:
+        key = pod.metadata.key
         route = self._nodes.route(key)
         if route is None or route.there is False:
             return
         now = self._clock.seconds()
-        for container in metrics.containers[:MAX_CONTAINERS]:
-            if (route.uid, container.name) in known:
+        own = _containers_of(pod)
+        for container in metrics.containers:
+            if container.name not in own:
                 continue
+            own.remove(container.name)
             cores, memory = _amount(container.usage, "cpu"), _amount(container.usage, "memory")
             counter = self._counters.setdefault((route.uid, container.name), _Counter(0.0, now))
             counter.seconds += float(cores) * min(now - counter.at, LONGEST_GAP)
             counter.at = now
             yield Sample(
-                node=route.node,
+                node=node,
                 pod=key,
                 uid=route.uid,
                 container=container.name,
@@ -169,12 +188,22 @@ def _of_node(samples: list[Sample], node: str) -> list[Sample]:
     return [sample for sample in samples if not node or sample.node == node]
 
 
-async def _ask_about(client: Client, local: str, remote: str) -> list[tuple[PodMetrics, str]]:
+async def _ask_about(access: NodeAccess, local: str) -> tuple[str, str, list[PodMetrics]]:
+    if access.client is None:
+        return access.node, local, []
     try:
-        answer = await client.raw("GET", collection(POD_METRICS, remote))
-        return [(metrics, local) for metrics in msgspec.json.decode(answer, type=_List).items]
+        answer = await access.client.raw("GET", collection(POD_METRICS, access.namespaces[local]))
+        # One that is small in JSON and huge once decoded is none.
+        found = msgspec.json.decode(answer, type=_List).items if count_parts(answer) <= MOST_PARTS else []
     except (KubeError, msgspec.MsgspecError):
-        return []
+        found = []
+    return access.node, local, found
+
+
+def _containers_of(pod: HomePod) -> set[str]:
+    """Return the names of a pod's own containers."""
+    spec = msgspec.json.decode(pod.spec, type=_Containers)
+    return {one.name for one in (*spec.containers, *spec.init_containers, *spec.ephemeral_containers)}
 
 
 def _family(name: str, kind: str, groups: list[tuple[str, list[Sample]]], value: Any) -> list[str]:
@@ -184,13 +213,8 @@ def _family(name: str, kind: str, groups: list[tuple[str, list[Sample]]], value:
 
 def _labels(pod: Key, **more: str) -> str:
     labels = {**more, "namespace": pod.namespace, "pod": pod.name}
-    # Kubernetes names need no escaping, but the lender's container names were not validated here.
-    return "{" + ",".join(f'{key}="{_escaped(text)}"' for key, text in sorted(labels.items())) + "}"
-
-
-def _escaped(text: str) -> str:
-    # The escapes of a label's value in the text format of Prometheus; names of Kubernetes have at most 253 characters.
-    return text[:253].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    # All are names of Kubernetes, from objects of home: none needs to be escaped.
+    return "{" + ",".join(f'{key}="{text}"' for key, text in sorted(labels.items())) + "}"
 
 
 def _stats(samples: list[Sample], now: str) -> dict[str, Any]:

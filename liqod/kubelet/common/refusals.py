@@ -1,4 +1,4 @@
-"""Classifies failed writes at the lender: one policy for ShadowPods, reflected objects and tokens (pure).
+"""Classifies failed writes at the lender: one policy for ShadowPods, reflected objects and tokens.
 
 Built on the classes of ``kube.writing.refusals``. A lender adds two cases: it may not answer at all, and a namespace
 that it granted a moment ago may not be usable yet, because the RBAC authorizer reads RoleBindings from a watch cache
@@ -40,7 +40,7 @@ class Meaning(enum.Enum):
 
     A write that creates and whose name is taken (409 AlreadyExists) reads the object first: its own is used, another's
     is tried again after ``NAME_TAKEN_RETRY``. Before all of these the client has repeated what may be repeated
-    (``kube.client``), up to three times.
+    (``kube.client``): it was tried three times at most.
     """
 
     NO_ANSWER = "no answer"

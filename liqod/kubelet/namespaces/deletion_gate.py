@@ -45,14 +45,21 @@ class DeletionGate:
 
     ``state`` has the present hold. Controllers ask ``may_delete`` in each step and are called with the key once the
     answer changed; they call ``forget`` for an object that need not be deleted, or is gone. ``evidence`` returns what
-    speaks for lost state, ``shown`` is the reason of the hold that an earlier process showed: that versions went back
+    speaks for lost state, ``accepted`` what of it somebody confirmed for this virtual node, also at an earlier gate of
+    it: caches count it on. ``shown`` is the reason of the hold that an earlier process showed: that versions went back
     is seen once only, so it counts until somebody confirms.
     """
 
     _log = Logger()
 
     def __init__(
-        self, clock: IReactorTime, lender: str, evidence: Callable[[], LossEvidence], *, shown: str = ""
+        self,
+        clock: IReactorTime,
+        lender: str,
+        evidence: Callable[[], LossEvidence],
+        *,
+        accepted: Latest[LossEvidence] | None = None,
+        shown: str = "",
     ) -> None:
         self.state: Latest[HeldDeletions | None] = Latest(None)
         self._clock = clock
@@ -64,7 +71,7 @@ class DeletionGate:
         self._allowed: set[Item] = set()
         self._recent: deque[tuple[float, Counter[str]]] = deque()
         self._confirmed = ""
-        self._accepted = LossEvidence()
+        self._accepted = Latest(LossEvidence()) if accepted is None else accepted
         self._went_back_before = shown == WENT_BACK
         self._timer = Timer(clock)
         self._since: float | None = None
@@ -120,7 +127,8 @@ class DeletionGate:
         held = self.state.value
         if held is not None and observation == held.observation:
             self._log.info("deletions at {peer} are confirmed: {detail}", peer=self._lender, detail=held.message)
-            self._accepted, self._went_back_before = self._home_evidence(), False
+            self._accepted.set(self._home_evidence())
+            self._went_back_before = False
             self._open()
 
     def _withdraw(self, item: Item) -> None:
@@ -152,7 +160,7 @@ class DeletionGate:
 
     def evidence(self) -> LossEvidence:
         """Return what speaks for lost state of the home cluster, without what somebody accepted."""
-        found = self._home_evidence().beyond(self._accepted)
+        found = self._home_evidence().beyond(self._accepted.value)
         return evolve(found, went_back=max(found.went_back, 1)) if self._went_back_before else found
 
     def _surges(self) -> dict[str, Surge]:

@@ -1,10 +1,9 @@
-"""Watches one remote namespace: our ShadowPods and the lender's pods for them; defines the states of a namespace."""
+"""Watches one remote namespace: our ShadowPods and the lender's pods for them."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from attrs import Factory, define, frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import DeferredList
 from twisted.internet.interfaces import IReactorTime
@@ -15,10 +14,9 @@ from liqod.kube.resources import PODS, SHADOWPODS
 from liqod.kube.writing.mutation_cache import Mutations
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership
-from liqod.kubelet.common.refusals import Attempts
-from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded, is_started
+from liqod.kubelet.common.views import RemotePod, Shadow, decoded
 from liqod.model.ids import Key
-from liqod.model.objects.meta import is_of_daemon_set, label_selector
+from liqod.model.objects.meta import label_selector
 from liqod.model.objects.pod_completion import FINISHED
 
 
@@ -154,71 +152,3 @@ class RemoteNamespace(MultiService):
         for name in self.names():
             self._listener.pod_changed(name)
         self._listener.synced()
-
-
-@frozen
-class NotOffloaded:
-    """Pods of the namespace are not offloaded through this node, for the reason in ``message``."""
-
-    message: str
-
-
-@frozen
-class NamespacePending:
-    """The namespace must be offloaded but cannot be used yet; ``asked``: it may have been requested already."""
-
-    asked: bool
-
-
-@frozen
-class NamespaceRefused:
-    """The lender refuses the namespace at present."""
-
-    reason: str
-    message: str
-
-
-@frozen
-class Offloaded:
-    """Pods of the namespace are offloaded to ``remote``; while ``draining`` no new ones are."""
-
-    remote: RemoteNamespace
-    draining: bool
-
-
-NamespaceState = NotOffloaded | NamespacePending | NamespaceRefused | Offloaded
-
-
-def is_left_alone(pod: HomePod, state: NamespaceState) -> bool:
-    """Return whether a pod is not evicted from a namespace that is no longer offloaded, and may be there without it.
-
-    Such are the pods of DaemonSets that have nothing at the lender: for each that is evicted there is another one.
-    """
-    if is_started(pod) or not is_of_daemon_set(pod):
-        return False
-    match state:
-        case NotOffloaded():
-            return True
-        case Offloaded(remote, draining):
-            return draining and remote.synced and remote.shadow(pod.metadata.name) is None
-    return False
-
-
-@define
-class TrackedNamespace:
-    """The record of a namespace between reconciles; after a restart it is rebuilt from the natting table."""
-
-    remote: RemoteNamespace | None = None
-    """The watched remote namespace."""
-    request_again: bool = False
-    """The lender refused a write in it: its grant must be requested again."""
-    drained: bool = False
-    """Its pods were evicted since it was last offloaded."""
-    left: bool = False
-    """Not used by this virtual node any more, but by others of the lender."""
-    unanswered: int = 0
-    """Requests for it since the last usable answer."""
-    attempts: Attempts = Factory(Attempts)
-    """Consecutive refusals of the lender."""
-    release_at: float = 0.0
-    """Until then the lender, which failed to release it, is not asked for that again (reactor's clock)."""

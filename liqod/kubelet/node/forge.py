@@ -37,10 +37,9 @@ APPLIED_TAINTS: Final = "offloading.liqo.io/applied-taints"
 PLATFORM: Final = frozenset(("kubernetes.io/arch", "kubernetes.io/os"))
 """Labels with a default that a lender may offer otherwise: the architecture and the system of its nodes."""
 LEASE_NAMESPACE: Final = "kube-node-lease"
-# As kubelets: nodeLeaseRenewIntervalFraction (pkg/kubelet/kubelet.go).
 RENEWED: Final = 1 / 4
 """Fraction of the lease duration after which the lease is renewed and a silent lender is probed. Source: kubelet
-(nodeLeaseRenewIntervalFraction = 0.25)."""
+(nodeLeaseRenewIntervalFraction = 0.25, pkg/kubelet/kubelet.go)."""
 _OWN_TAINT: Final = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": TAINT_EFFECT}
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
@@ -166,7 +165,7 @@ def taints_of(node: Node, facts: NodeFacts) -> list[dict[str, Any]] | None:
 
 
 def node_patch(node: Node, facts: NodeFacts) -> dict[str, Any]:
-    """Return the merge patch for labels and taint of an existing node; empty if nothing differs."""
+    """Return the merge patch for labels, taints, providerID and our annotations of an existing node; empty if none."""
     patch: dict[str, Any] = {}
     labels: dict[str, str | None] = {}
     extra = dict(extra_labels(facts)) if facts.offer is not None else _applied(node)

@@ -1,7 +1,8 @@
 """Extends the tolerations of offloaded pods while their node is unreachable, so that they are not evicted.
 
 Nothing is read or written while the node is Ready. Once the node lifecycle controller has tainted it, each pod that
-runs at the lender is patched once, in time, and at most ``WRITES_PER_SECOND`` of them a second.
+runs at the lender is patched in time, and once more where it is to be evicted after all (``evict-after``); at most
+``WRITES_PER_SECOND`` of them a second.
 """
 
 from __future__ import annotations

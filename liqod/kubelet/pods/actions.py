@@ -49,6 +49,10 @@ FLOOD_INTERVAL: Final = 60.0
 AGAIN_AFTER: Final = 1.0
 """Seconds between the deletion of a ShadowPod for its patch and the next one of that pod. A lender that does not keep
 its annotation would otherwise have it deleted and created as fast as it answers."""
+MADE_AGAIN: Final = Backoff(initial=AGAIN_AFTER, factor=2.0, cap=60.0, jitter=0.0)
+"""Back-off of a pod whose ShadowPod does not stay at the lender, though it was accepted there."""
+STAYED: Final = 600.0
+"""Seconds after which a ShadowPod counts as one that stayed."""
 NOT_KEPT: Final = "the lender drops annotations of liqod from the ShadowPod, so that its changes cannot be followed"
 UPDATE_REFUSED: Final = "UpdateRefused"
 """The reason that a lender's daemon gives as well, for a change that its pod cannot take."""
@@ -92,7 +96,8 @@ class TrackedPod:
     unkept: int = 0
     """Patches in a row whose annotations the lender did not keep."""
     held: str | None = None
-    """The digest of the patch of the ShadowPod that the lender refused or did not keep; empty for a note."""
+    """The digest of the patch of the ShadowPod that the lender refused, failed to take (429, 5xx), did not answer or
+    did not keep; empty for a note."""
     patch_at: float = 0.0
     """Until then that patch is not sent again; another one is."""
     retry_at: float = 0.0
@@ -101,6 +106,10 @@ class TrackedPod:
     """The digest of the ShadowPod whose creation the lender refused; another, as home changed it, is tried at once."""
     claim_checks: int = 0
     """How often in a row a claim of it was taken at the lender."""
+    made: int = 0
+    """ShadowPods that were created in a row, none of which stayed but maybe the last."""
+    made_at: float = 0.0
+    """When the last of them was."""
     shadow_deletion: Deletion | None = None
     home_deletion: Deletion | None = None
 
@@ -114,6 +123,13 @@ class TrackedPod:
     def pause(self, until: float, refused: str = "") -> None:
         """Create no ShadowPod before a time; where one was refused, by its digest, only that one waits."""
         self.retry_at, self.refused = until, refused
+
+    def created(self, now: float) -> None:
+        """Note a ShadowPod that the lender accepted: the next one waits, in case this one vanishes."""
+        self.reset_backoff()
+        self.made = self.made + 1 if now - self.made_at < STAYED else 1
+        self.made_at = now
+        self.pause(now + MADE_AGAIN.delay(self.made - 1))
 
     def hold(self, patch: dict[str, Any], until: float) -> None:
         """Do not send this patch again before a time."""
@@ -201,7 +217,7 @@ class PodActions:
             delay = CLAIM_RETRY.delay(tracked.claim_checks)
             tracked.claim_checks += 1
             tracked.pause(self._clock.seconds() + delay)
-            await self._report(home, Report(CLAIM_TAKEN, why))
+            await self._report(home, Report(CLAIM_TAKEN, why), tracked)
             return delay
         try:
             created = await remote.client.create(SHADOWPODS, body, remote.namespace, view=Shadow)
@@ -210,7 +226,7 @@ class PodActions:
         except (ApiError, Unreachable) as error:
             return await self._not_created(pod, home, remote, error, digest_in(body))
         self._health.request_succeeded()
-        tracked.reset_backoff()
+        tracked.created(self._clock.seconds())
         remote.mutations.wrote(name, None, created)
         return None
 
@@ -383,7 +399,7 @@ class PodActions:
         """Report as condition and event that another object has the name; retry after ``NAME_TAKEN_RETRY``."""
         if home is None:
             return None
-        await self._report(home, report)
+        await self._report(home, report, None)
         return NAME_TAKEN_RETRY
 
     async def _not_created(
@@ -393,7 +409,8 @@ class PodActions:
         failed = self._failed(pod, home, remote, error, creating=True)
         if failed.is_refused:
             pod.tracked.pause(self._clock.seconds() + failed.delay, digest)
-            await self._report(home, Report(failed.reason, f"the lender refuses the pod: {failed.message}"))
+            report = Report(failed.reason, f"the lender refuses the pod: {failed.message}")
+            await self._report(home, report, pod.tracked)
         return failed.delay
 
     async def _not_patched(
@@ -439,8 +456,16 @@ class PodActions:
             self._grants.request_again(home.metadata.namespace)
         return failed
 
-    async def _report(self, home: HomePod, report: Report) -> None:
-        """Write a report to the home pod as condition and event, unless the pod has it already."""
+    async def _report(self, home: HomePod, report: Report, tracked: TrackedPod | None) -> None:
+        """Write a report to the home pod as condition and event, unless the pod has it already.
+
+        ``tracked`` is given where the lender chooses the words, so that they may change all the time: it is then
+        written at the pace of all statuses, or with the next attempt.
+        """
+        now = self._clock.seconds()
         decision = decide_refused(home, report.reason, report.message, rfc3339(wall_clock(self._clock)()))
-        if isinstance(decision, WriteStatus):
-            await self.write_status(home, decision)
+        if not isinstance(decision, WriteStatus) or (tracked is not None and tracked.pace.wait(now, urgent=False) > 0):
+            return
+        if tracked is not None:
+            tracked.pace = tracked.pace.written(now, urgent=False)
+        await self.write_status(home, decision)

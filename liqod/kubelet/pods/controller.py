@@ -1,13 +1,12 @@
 """Offloads the pods of one virtual node and writes their status back.
 
-Each step observes a pod at home and at the lender, decides (``decide``) and applies the decision (``actions``). An
+Each step observes a pod at home and at the lender, decides (``step``) and applies the decision (``actions``). An
 ordinary pod costs one POST at the lender and one status patch at home.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from datetime import datetime
 from typing import Final
 
 from attrs import define, frozen
@@ -22,17 +21,12 @@ from liqod.kube.resources import SHADOWPODS
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import home_uid
 from liqod.kubelet.common.readiness import CREDENTIAL_REJECTED, Readiness
-from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded, is_started, is_waiting
+from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded, is_waiting
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
-from liqod.kubelet.namespaces.remote_namespace import (
-    NamespacePending,
-    NamespaceRefused,
-    NotOffloaded,
-    Offloaded,
-    RemoteNamespace,
-)
+from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
+from liqod.kubelet.namespaces.state import NamespaceState, NotOffloaded, Offloaded
 from liqod.kubelet.pods.actions import ObservedPod, PodActions, Postponed, TrackedPod
 from liqod.kubelet.pods.decide import (
     GRACE_DEADLINE,
@@ -44,20 +38,13 @@ from liqod.kubelet.pods.decide import (
     Patch,
     Skip,
     WriteStatus,
-    decide,
-    decide_network_down,
-    decide_not_offloaded,
-    decide_refused,
-    decide_unreachable,
-    delete_home,
     is_held,
 )
-from liqod.kubelet.pods.forge import digest_in
 from liqod.kubelet.pods.restarts import Tally, tally
 from liqod.kubelet.pods.status_pace import StatusBudget, is_urgent, size_of
+from liqod.kubelet.pods.step import AtLender, LenderState, Observation, is_of_stateful_set, next_step
 from liqod.model.ids import Key
 from liqod.model.names import DELETION_GRACE_ANNOTATION
-from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.timestamps import rfc3339
 
 GIVE_UP_AFTER: Final = 30.0
@@ -257,7 +244,11 @@ class PodController(Controller[Key]):
     async def _step_of(self, key: Key) -> After | None:
         home = self._actions.mutations.newest(key, self._pods.get(key))
         tracked = self._tracked.setdefault(key, TrackedPod())
-        decision, remote = self._decide(key, home, tracked)
+        observed = self._observe(key, home, tracked)
+        step = next_step(observed)
+        decision, remote = step.decision, _remote_of(observed.namespace)
+        if step.postponed:
+            tracked.postponed = True
         if home is None:
             tracked = self._forget_home(key, tracked, remote)
         pod = ObservedPod(key, home, remote, tracked)
@@ -320,71 +311,44 @@ class PodController(Controller[Key]):
                 seconds=self.clock.seconds() - self._outage.since,
             )
 
-    def _decide(self, key: Key, home: HomePod | None, tracked: TrackedPod) -> tuple[Decision, RemoteNamespace | None]:
-        date = wall_clock(self.clock)()
-        decision, remote = self._decide_by_namespace(key, home, tracked, date)
-        if home is not None and remote is not None:
-            if not (self._health.ok and remote.live):
-                rejected, silent = self._is_rejected, self._is_lender_lost
-                decision = decide_unreachable(home, decision, rfc3339(date), silent=silent, rejected=rejected)
-                tracked.postponed = True
-            elif not self._network_usable.value:
-                decision = decide_network_down(home, decision, rfc3339(date))
-        return decision, remote
+    def _observe(self, key: Key, home: HomePod | None, tracked: TrackedPod) -> Observation:
+        state = self._namespaces.state_of(key.namespace)
+        remote = _remote_of(state)
+        return Observation(
+            home=home,
+            namespace=state,
+            there=self._observe_remote(home, remote, key.name, tracked),
+            lender=LenderState(
+                ok=self._health.ok,
+                live=remote is not None and remote.live,
+                silent=self._is_lender_lost,
+                rejected=self._is_rejected,
+                usable=self._network_usable.value,
+            ),
+            context=self._context,
+            given_up=home is not None and self._is_given_up(home),
+            name_refused=self._namespaces.is_name_refused(key.namespace),
+            prepared=self._is_prepared(key.namespace),
+            now=rfc3339(wall_clock(self.clock)()),
+        )
 
-    def _decide_by_namespace(
-        self, key: Key, home: HomePod | None, tracked: TrackedPod, date: datetime
-    ) -> tuple[Decision, RemoteNamespace | None]:
-        match self._namespaces.state_of(key.namespace):
-            case NotOffloaded(message):
-                return decide_not_offloaded(home, message, rfc3339(date)), None
-            case NamespaceRefused(reason, message):
-                if home is not None and self._may_still_run(home):
-                    return Keep("the lender may have granted the namespace before, and run the pod still"), None
-                return decide_refused(home, reason, message, rfc3339(date)), None
-            case NamespacePending(asked):
-                if home is not None and home.metadata.deleting and (not asked or self._is_given_up(home)):
-                    return delete_home(home, rfc3339(date)), None
-                return Keep("the namespace is not ready at the lender yet"), None
-            case Offloaded(remote, draining):
-                if not remote.synced:
-                    if home is not None and self._is_given_up(home):
-                        return delete_home(home, rfc3339(date)), remote
-                    return Keep("what the lender has of this namespace is not known yet"), remote
-                decision = self._decide_offloaded(home, remote, key.name, tracked, date=date)
-                if draining and isinstance(decision, Create):
-                    return Keep("the namespace is no longer offloaded: the pod is about to leave"), remote
-                return decision, remote
-
-    def _decide_offloaded(
-        self, home: HomePod | None, remote: RemoteNamespace, name: str, tracked: TrackedPod, *, date: datetime
-    ) -> Decision:
+    def _observe_remote(
+        self, home: HomePod | None, remote: RemoteNamespace | None, name: str, tracked: TrackedPod
+    ) -> AtLender | None:
+        if remote is None or not remote.synced:
+            return None
         pod, ended, shadow = remote.pod(name), remote.ended(name), remote.shadow(name)
+        # First of all: what is remembered of another pod of that name is dropped by it.
         counted = _count_restarts(tracked, home, pod or ended)
-
-        def ask(held: str | None) -> Decision:
-            return decide(
-                home,
-                shadow,
-                pod,
-                context=self._context,
-                namespace=remote.namespace,
-                tally=counted,
-                now=rfc3339(date),
-                lender_lost=home is not None and self._is_given_up(home),
-                ended=ended,
-                grace_ignored=self._is_grace_ignored(tracked, shadow),
-                held=held,
-            )
-
-        decision = ask(tracked.held if tracked.held_for(self.clock.seconds()) else None)
-        if not isinstance(decision, Patch) or home is None or not (update := digest_in(decision.patch)):
-            return decision
-        if self._health.ok and self._is_prepared(home.metadata.namespace):
-            return decision
-        # The update waits; what the lender says of the pod, or its silence, does not.
-        tracked.postponed = True
-        return ask(update)
+        return AtLender(
+            namespace=remote.namespace,
+            shadow=shadow,
+            pod=pod,
+            ended=ended,
+            tally=counted,
+            grace_ignored=self._is_grace_ignored(tracked, shadow),
+            held=tracked.held if tracked.held_for(self.clock.seconds()) else None,
+        )
 
     def _is_grace_ignored(self, tracked: TrackedPod, shadow: Shadow | None) -> bool:
         """Return whether the lender has known the grace period for ``GRACE_DEADLINE`` and has not deleted the pod.
@@ -473,26 +437,13 @@ class PodController(Controller[Key]):
         grace_ends = self._grace_ends.at(home.metadata.key, home.metadata.deletion_timestamp)
         if not home.metadata.deleting or self._health.ok:
             return None
-        if _is_of_stateful_set(home):
+        if is_of_stateful_set(home):
             return None
         return grace_ends
 
-    def _may_still_run(self, home: HomePod) -> bool:
-        """Return whether a deleted pod of a StatefulSet may run in a namespace that the lender refuses now.
 
-        It refuses, or does not answer, for what it granted before as well, but for a name that it never gives.
-        """
-        return (
-            home.metadata.deleting
-            and _is_of_stateful_set(home)
-            and is_started(home)
-            and decoded(home.status).get("phase") not in FINISHED
-            and not self._namespaces.is_name_refused(home.metadata.namespace)
-        )
-
-
-def _is_of_stateful_set(home: HomePod) -> bool:
-    return any(owner.controller and owner.kind == "StatefulSet" for owner in home.metadata.owner_references)
+def _remote_of(state: NamespaceState) -> RemoteNamespace | None:
+    return state.remote if isinstance(state, Offloaded) else None
 
 
 def _count_restarts(tracked: TrackedPod, home: HomePod | None, pod: RemotePod | None) -> Tally | None:
@@ -504,6 +455,7 @@ def _count_restarts(tracked: TrackedPod, home: HomePod | None, pod: RemotePod | 
         tracked.home_uid, tracked.tally, tracked.status_due, tracked.grace_sent_at = home.metadata.uid, None, None, None
         # What the lender refused was the other pod, and this one may ask for something else.
         tracked.reset_backoff()
+        tracked.made = 0
     if pod is None or home_uid(pod.metadata) not in ("", home.metadata.uid):
         return None
     tracked.tally = tally(tracked.tally, decoded(home.status), pod.metadata.uid, decoded(pod.status))

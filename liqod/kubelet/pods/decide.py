@@ -1,8 +1,8 @@
 """Decides the next step for one pod: a pure function of the observed state at home and at the lender.
 
 One step is decided at a time. Applying it changes the observed state, which enqueues the pod again until nothing is
-left to do. Decide only after the caches of home pods, ShadowPods and
-remote pods have synced: before, a missing object may exist.
+left to do. Decide only after the caches of home pods, ShadowPods and remote pods have synced: before, a missing object
+may exist.
 """
 
 from __future__ import annotations

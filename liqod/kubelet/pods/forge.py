@@ -181,7 +181,8 @@ def digest_of_spec(meta: ObjectMeta, spec: Mapping[str, Any]) -> str:
 def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, context: Context) -> dict[str, Any]:
     """Return the merge patch that updates an existing ShadowPod; its UID is the precondition.
 
-    Only fields that Kubernetes lets change in an existing pod are sent.
+    Sent are the fields that Kubernetes lets change in an existing pod, within whole containers, and what these need
+    beside them should the lender create the pod once more.
     """
     labels, annotations = _metadata(meta, spec, context)
     if PATCHED_ANNOTATION in shadow.annotations:
@@ -193,7 +194,7 @@ def forge_patch(meta: ObjectMeta, spec: Mapping[str, Any], shadow: ObjectMeta, c
     pod["activeDeadlineSeconds"] = whole.get("activeDeadlineSeconds")
     if whole.get("resources"):
         pod["resources"] = whole["resources"]
-    # The containers' environment and these belong together, should the lender create the pod once more.
+    # The containers' environment and these belong together.
     pod["hostAliases"] = whole.get("hostAliases")
     return {
         "metadata": {

@@ -5,11 +5,12 @@ Each function returns the whole desired status; the status writer sends only the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.pods import status_times
+from liqod.kubelet.pods import status_resources, status_times
 from liqod.kubelet.pods.generations import FIELD, UNKNOWN, Generations
 from liqod.kubelet.pods.restarts import Tally
 
@@ -45,6 +46,9 @@ _NODE_OWNED: Final = frozenset(
 )
 _GATES_CLOSED: Final = "ReadinessGatesNotReady"
 _SPECS: Final = {"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
+_NAMES: Final = ("image", "imageID", "containerID")
+# Names of images, and IDs of containers with a runtime in front (CRI, distribution/reference); none has a space.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}")
 _CONTAINER_KINDS: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 
 
@@ -73,11 +77,12 @@ def forge_status(
     _addresses(status, remote, context)
     for kind in _CONTAINER_KINDS:
         if status.get(kind):
-            status[kind] = status_times.of_containers(status[kind], home.get(kind) or [], now)
+            status[kind] = _with_names(status_times.of_containers(status[kind], home.get(kind) or [], now))
     for kind in ("initContainerStatuses", "containerStatuses"):
         if status.get(kind):
             status[kind] = _containers(home.get(kind) or [], status[kind], kind, tally, spec)
     _ephemeral(status, home, spec)
+    status = status_resources.within(status, spec.get("resources") or {}, home)
     gates = [gate.get("conditionType") for gate in spec.get("readinessGates") or []]
     # The condition of a readiness gate is owned by its controller in the home cluster.
     reported = [
@@ -93,6 +98,15 @@ def forge_status(
     else:
         status.pop("conditions", None)
     return status
+
+
+def _with_names(containers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return statuses of containers whose names of images and IDs are such, or empty: tools at home go by them."""
+    return [{**one, **{key: "" for key in _NAMES if key in one and not _is_name(one[key])}} for one in containers]
+
+
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
 def _ephemeral(status: dict[str, Any], home: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
@@ -262,33 +276,9 @@ def _containers(
             continue
         count = tally.count(str(container.get("name", "")), int(container.get("restartCount") or 0))
         own = resources.get(container.get("name"))
-        forged.append({**(container if own is None else _with_own(container, own)), "restartCount": count})
+        held = container if own is None else status_resources.within(container, own, old or {})
+        forged.append({**held, "restartCount": count})
     return forged
-
-
-def _with_own(container: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a container's status with those resources only that the home pod's container names.
-
-    A lender may hold containers that name none within defaults of its own; the home pod does not have these.
-    """
-    found = dict(container)
-    requests, limits = own.get("requests") or {}, own.get("limits") or {}
-    if "allocatedResources" in found:
-        found["allocatedResources"] = _of(found["allocatedResources"], requests)
-    if isinstance(found.get("resources"), Mapping):
-        parts = {"requests": requests, "limits": limits}
-        found["resources"] = {
-            key: kept
-            for key, value in found["resources"].items()
-            if (kept := _of(value, parts[key]) if key in parts else value)
-        }
-    if not found.get("allocatedResources", True):
-        del found["allocatedResources"]
-    return found
-
-
-def _of(resources: Mapping[str, Any] | None, own: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: quantity for name, quantity in (resources or {}).items() if name in own}
 
 
 def _may_not_run_again(old: Mapping[str, Any], kind: str, spec: Mapping[str, Any]) -> bool:

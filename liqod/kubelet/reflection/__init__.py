@@ -1,1 +1,1 @@
-"""Reflection of what offloaded pods need: services, configuration, ingresses, claims, events."""
+"""Reflection of what offloaded pods need: the kinds in ``kinds.KINDS``, home's NetworkPolicies; events come back."""

@@ -43,6 +43,10 @@ RENEWED_AT: Final = 0.8
 OLDEST: Final = 24 * 3600.0
 """Seconds after which any token is renewed, as by a kubelet (pkg/kubelet/token, maxTTL)."""
 
+EXTENDED: Final = 3607
+"""The lifetime in seconds with which an API server makes a token for a whole year, for programs that never read theirs
+again; it is that of each pod's own volume (Kubernetes, ``--service-account-extend-token-expiration``)."""
+
 SPREAD: Final = 0.05
 """Fraction of a token's lifetime over which the renewals of pods that started together are spread."""
 
@@ -155,9 +159,12 @@ def renewed_after(uid: str, life: float) -> float:
 
 
 def request(source: TokenSource, pod: ObjectMeta) -> dict[str, Any]:
-    """Return the TokenRequest for one token bound to a pod (authentication.k8s.io/v1, BoundObjectReference)."""
+    """Return the TokenRequest for one token bound to a pod (authentication.k8s.io/v1, BoundObjectReference).
+
+    It is never for a year: a lender that is not trusted any more could use it while the pod exists at home.
+    """
     spec: dict[str, Any] = {
-        "expirationSeconds": source.seconds,
+        "expirationSeconds": DEFAULT_SECONDS if source.seconds == EXTENDED else source.seconds,
         "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid},
     }
     if source.audience:

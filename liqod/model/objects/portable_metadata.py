@@ -41,15 +41,19 @@ ANNOTATION_DOMAINS: Final = (
 """Annotations that tools at home write for themselves."""
 ACTED_ON: Final = (
     "aadpodidbinding",
+    "cortex_alerts",
+    "cortex_rules",
     "grafana_alert",
     "grafana_contact_point",
     "grafana_dashboard",
     "grafana_datasource",
     "grafana_notifier",
     "grafana_plugin",
+    "loki_rule",
 )
 """Plain keys that a controller acts on: AAD Pod Identity gives a pod with this label an identity of Azure, the sidecars
-of Grafana's chart take what config maps and secrets with these labels hold, in all namespaces."""
+of the charts of Grafana, Loki and Cortex take what config maps and secrets with these labels hold, in all
+namespaces."""
 CLUSTER_DOMAINS: Final = ("kubernetes.io", "k8s.io")
 """Domains reserved for Kubernetes ("Well-Known Labels, Annotations and Taints"): what is not listed above describes the
 cluster that an object is in, as ``topology.kubernetes.io/zone`` does on pods since 1.35 (PodTopologyLabels)."""

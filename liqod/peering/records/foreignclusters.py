@@ -335,7 +335,6 @@ class ForeignClusters(PeerController):
         view = assess_liveness(
             now,
             connected=connected,
-            missed=0,
             broken_since=-1e12 if suspect else peer.broken_at,
             interval=self._interval,
             expires=now if offer is not None and offer.status.phase == "Expired" else None,

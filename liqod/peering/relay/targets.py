@@ -1,4 +1,4 @@
-"""Parses the path of a request into an ``RequestAttributes``; only the forms that a borrower needs are accepted. Pure.
+"""Parses the path of a request into a ``RequestAttributes``; only the forms that a borrower needs are accepted. Pure.
 
 A rejection here is never "not found", which would reveal whether an object exists.
 

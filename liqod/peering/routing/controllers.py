@@ -261,9 +261,10 @@ def make_trust(
 ) -> TrustControllers:
     """Return the parts that decide who is trusted."""
     namespace = settings.kubernetes.namespace
+    issued = IssuedTokens(informers, context.clock, namespace, context.audit)
     kept = TrustRecords(
         Tombstones(context.client, context.clock, namespace),
-        PairingTokens(context.client, context.clock, namespace, cluster.tls, context.audit),
+        PairingTokens(context.client, context.clock, namespace, cluster.tls, context.audit, is_issued=issued.is_issued),
         Invitations(context.client, informers, namespace, cluster.tls),
     )
     rotation = KeyRotation(
@@ -278,7 +279,7 @@ def make_trust(
     return TrustControllers(
         records=kept,
         distrust=DistrustRecorder(context, records, kept),
-        issued_tokens=IssuedTokens(informers, context.clock, namespace, context.audit),
+        issued_tokens=issued,
         invitation_expiry=InvitationExpiry(context, kept.invitations.informer),
         rotation=rotation,
         next_keys=NextKeys(context, cluster.tls, records),

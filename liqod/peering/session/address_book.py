@@ -123,6 +123,7 @@ class AddressBook:
         if unnamed is not None and connection.role == "dialer" and unnamed.cluster_id != claimed:
             unnamed.cluster_id = claimed
             unnamed.dialer.link.connected()
+            # Set here, ``assign_sightings`` finds no change, and wakes no dialer: this connection is under way.
             endpoints = (*self._dialers.peer(claimed).sightings, unnamed.endpoint)
             self._dialers.peer(claimed).sightings = tuple(dict.fromkeys(endpoints))
             self.assign_sightings()

@@ -22,7 +22,12 @@ class ConnectionLimits(admission.Admission):
         clock: IReactorTime,
     ) -> None:
         super().__init__(
-            clock, admission.PortLimits(maximum), refused, full="TooManySessions", setting="peering.max-sessions"
+            clock,
+            admission.PortLimits(maximum),
+            refused,
+            full="TooManySessions",
+            setting="peering.max-sessions",
+            remembers=True,
         )
         self._make = make
 

@@ -38,11 +38,6 @@ class Heartbeat:
         """Whether nothing was received for ``MISSES`` beats: the session must be closed."""
         return self.missed >= MISSES
 
-    @property
-    def quiet(self) -> bool:
-        """Whether nothing was received since the last beat: a Ping is due."""
-        return not self.active
-
 
 class Liveness(Enum):
     """The liveness of a peer that was authenticated before."""
@@ -61,7 +56,7 @@ class Assessment:
 
 
 def assess_liveness(
-    now: float, *, connected: bool, missed: int, broken_since: float, interval: float, expires: float | None
+    now: float, *, connected: bool, broken_since: float, interval: float, expires: float | None
 ) -> Assessment:
     """Return the liveness of a peer.
 
@@ -69,7 +64,7 @@ def assess_liveness(
     offer ends, None without an offer (then it is never Lost, only Suspect). No state leads to a deletion by itself.
     """
     if connected:
-        return Assessment(Liveness.SUSPECT if missed >= MISSES else Liveness.ALIVE, None)
+        return Assessment(Liveness.ALIVE, None)
     suspect_at = broken_since + GRACE * interval
     if expires is not None and now >= expires:
         return Assessment(Liveness.LOST, None)

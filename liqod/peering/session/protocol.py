@@ -1,4 +1,4 @@
-"""The Twisted protocol of one connection with a peer: bytes <-> ``wire.Session``, time-outs, and flow control.
+"""The Twisted protocol of one connection with a peer: bytes <-> ``SessionProtocol``, time-outs, and flow control.
 
 Nothing is sent before the TLS handshake is complete and the peer's certificate was read; only Hello, Join and Bye are
 exchanged before the owner authenticated the peer's key. A connection ends in exactly one ``closed`` call to its owner.

@@ -22,8 +22,13 @@ class IssuedTokens:
     def __init__(self, informers: Informers, clock: IReactorTime, namespace: str, audit: Audit) -> None:
         self.informer = informers.of(SECRETS, Secret, namespace=namespace, labels=f"{TOKEN_LABEL}=true")
         self._clock = clock
+        self._namespace = namespace
         self._audit = audit
         self._started = False
+
+    def is_issued(self, name: str) -> bool:
+        """Return whether a token is known to be there, by the name of its Secret; one that is new may not be yet."""
+        return self.informer.get(Key(self._namespace, name)) is not None
 
     def start(self) -> Callable[[], None]:
         """Record the tokens there are, and every later change; returns what ends that."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -48,7 +48,7 @@ from liqod.wire.events import Join
 
 JOIN_REFUSED: Final = "TokenRefused"
 GUESSES: Final = 30
-"""Joins per minute with an unknown token; beyond that they are refused without a request to the API server."""
+"""Joins per minute with an unknown token; beyond that such are refused without a request to the API server."""
 RACES: Final = 4
 _TOKEN_ID: Final = re.compile(r"[0-9a-f]{1,16}")
 
@@ -63,16 +63,24 @@ class Secret(Object, frozen=True):
 
 
 class PairingTokens:
-    """The issuer's side."""
+    """The issuer's side. ``is_issued``: whether a token is known to be there, by the name of its Secret."""
 
     _log = Logger()
 
     def __init__(
-        self, client: Client, clock: IReactorTime, namespace: str, tls: PeerTLS, audit: Audit = NO_AUDIT
+        self,
+        client: Client,
+        clock: IReactorTime,
+        namespace: str,
+        tls: PeerTLS,
+        audit: Audit = NO_AUDIT,
+        *,
+        is_issued: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._client = client
         self._clock = clock
         self._audit = audit
+        self._is_issued = is_issued
         self._namespace = namespace
         self._tls = tls
         self._minute = 0
@@ -82,9 +90,9 @@ class PairingTokens:
         """Redeem a token for a key.
 
         Raises Refusal when it is unknown, expired, dead, used by another key, tried by others or not proven, and while
-        too many unknown ones were tried.
+        too many unknown ones were tried: by anybody, so that one that is known to be there is not refused for that.
         """
-        if self._is_guessing():
+        if self._is_guessing() and not self._is_issued(token_name(join.token)):
             raise Refusal(JOIN_REFUSED, "too many unknown tokens were tried here; wait a minute")
         for _ in range(RACES):
             try:

@@ -36,7 +36,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.errors import Conflict, NotFound
 from liqod.kube.resources import SECRETS
 from liqod.model.ids import ClusterID, Key
-from liqod.model.records import rotation as names
+from liqod.model.records import rotation as recorded
 from liqod.model.timestamps import from_epoch, parse_rfc3339, rfc3339
 from liqod.peering.changes import Queue, mapped
 from liqod.peering.controller import PeeringContext
@@ -80,12 +80,12 @@ class KeyRotation(Controller[str]):
         self.own_key = Latest(cluster.tls.keypair.fingerprint)
         """The fingerprint of the key in use."""
         self.informer = informers.of(
-            SECRETS, Secret, namespace=namespace, fields=f"metadata.name={names.IDENTITY_SECRET}"
+            SECRETS, Secret, namespace=namespace, fields=f"metadata.name={recorded.IDENTITY_SECRET}"
         )
         self._client = context.client
         self._clock = context.clock
         self._changes = context.changes
-        self._key = Key(namespace, names.IDENTITY_SECRET)
+        self._key = Key(namespace, recorded.IDENTITY_SECRET)
         self._audit = context.audit
         self._me = cluster.id
         self._tls = cluster.tls
@@ -125,18 +125,18 @@ class KeyRotation(Controller[str]):
         secret = self.informer.get(self._key)
         if secret is None:
             return None
-        order = names.order_of(secret.metadata.annotations)
+        order = recorded.order_of(secret.metadata.annotations)
         if self._in_files:
             if order is not None:
                 sentence = (
                     "the key is in files named under [identity]: replace these; every peer must trust the new one"
                 )
-                await self._write(secret, {}, {names.ORDER: None, names.PROGRESS: sentence})
+                await self._write(secret, {}, {recorded.ORDER: None, recorded.PROGRESS: sentence})
             return None
         if not self._use_key(secret):
             return None
         self._next_key = following = _next_of(secret)
-        until = parse_rfc3339(secret.metadata.annotations.get(names.UNTIL))
+        until = parse_rfc3339(secret.metadata.annotations.get(recorded.UNTIL))
         # Wall-clock time: the request and its deadline are in the Secret, and another daemon may take the next step.
         now = wall_clock(self._clock)().timestamp()
         kept = Kept(
@@ -149,14 +149,14 @@ class KeyRotation(Controller[str]):
             case Rest():
                 return None
             case Make():
-                return await self._make(secret, order or names.RotationOrder(), now)
+                return await self._make(secret, order or recorded.RotationOrder(), now)
             case Drop():
                 return await self._drop(secret)
             case Wait(missing, wake):
                 self._announce()
                 progress = f"waiting until {rfc3339(from_epoch(wake))} for {_named(missing)} to note the next key"
-                if secret.metadata.annotations.get(names.PROGRESS) != progress:
-                    return await self._write(secret, {}, {names.PROGRESS: progress}) or After(max(0.1, wake - now))
+                if secret.metadata.annotations.get(recorded.PROGRESS) != progress:
+                    return await self._write(secret, {}, {recorded.PROGRESS: progress}) or After(max(0.1, wake - now))
                 return After(max(0.1, wake - now))
             case Promote(left_behind):
                 return await self._promote(secret, left_behind)
@@ -216,15 +216,15 @@ class KeyRotation(Controller[str]):
             if session.send(NewKey(public_key, proof)):
                 self._announced[peer.id] = (session, following.fingerprint)
 
-    async def _make(self, secret: Secret, order: names.RotationOrder, now: float) -> After | None:
+    async def _make(self, secret: Secret, order: recorded.RotationOrder, now: float) -> After | None:
         made = generate(self._me, from_epoch(now))
         data = to_secret(made)
         within = order.within if order.within is not None else self._within
         self._log.info("made the cluster's next key {words}", words=words(made.fingerprint))
         return await self._write(
             secret,
-            {names.NEXT_KEY: data[names.KEY], names.NEXT_CERTIFICATE: data[names.CERTIFICATE]},
-            {names.UNTIL: rfc3339(from_epoch(now + within)), names.PROGRESS: "the next key is made"},
+            {recorded.NEXT_KEY: data[recorded.KEY], recorded.NEXT_CERTIFICATE: data[recorded.CERTIFICATE]},
+            {recorded.UNTIL: rfc3339(from_epoch(now + within)), recorded.PROGRESS: "the next key is made"},
         )
 
     async def _drop(self, secret: Secret) -> After | None:
@@ -237,8 +237,8 @@ class KeyRotation(Controller[str]):
         self._log.info("the rotation of the cluster's key was taken back")
         return await self._write(
             secret,
-            {names.NEXT_KEY: None, names.NEXT_CERTIFICATE: None},
-            {names.UNTIL: None, names.PROGRESS: "taken back: the key stays"},
+            {recorded.NEXT_KEY: None, recorded.NEXT_CERTIFICATE: None},
+            {recorded.UNTIL: None, recorded.PROGRESS: "taken back: the key stays"},
         )
 
     async def _promote(self, secret: Secret, left_behind: tuple[str, ...]) -> After | None:
@@ -251,8 +251,8 @@ class KeyRotation(Controller[str]):
         data = to_secret(following)
         return await self._write(
             secret,
-            {**data, names.NEXT_KEY: None, names.NEXT_CERTIFICATE: None},
-            {names.ORDER: None, names.UNTIL: None, names.PROGRESS: progress},
+            {**data, recorded.NEXT_KEY: None, recorded.NEXT_CERTIFICATE: None},
+            {recorded.ORDER: None, recorded.UNTIL: None, recorded.PROGRESS: progress},
         )
 
     async def _write(
@@ -273,11 +273,11 @@ class KeyRotation(Controller[str]):
 
 def _next_of(secret: Secret) -> KeyPair | None:
     data = secret.data
-    if names.NEXT_KEY not in data:
+    if recorded.NEXT_KEY not in data:
         return None
     pair = {
-        names.KEY: data[names.NEXT_KEY],
-        names.CERTIFICATE: data.get(names.NEXT_CERTIFICATE, base64.b64encode(b"").decode()),
+        recorded.KEY: data[recorded.NEXT_KEY],
+        recorded.CERTIFICATE: data.get(recorded.NEXT_CERTIFICATE, base64.b64encode(b"").decode()),
     }
     try:
         return from_secret(pair)

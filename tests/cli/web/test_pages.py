@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.cli.web import pages
 from liqod.cli.web.cluster_map import SHOWN
 from liqod.cli.web.markup import join, tag
 from liqod.cli.web.pages import error_page, overview_page, peer_html
@@ -206,3 +209,16 @@ def _page(known: Snapshot, name: str) -> Any:
     page = peer_page(known, name)
     assert page is not None
     return page
+
+
+class LiveTests(SynchronousTestCase):
+    """The script that asks for the page again."""
+
+    def test_no_request_waits_for_ever(self) -> None:
+        """Each request has a time-out: one without an answer would end the questions, and nobody would see it."""
+        text = (Path(pages.__file__).parent / "files/live.js").read_text()
+        asked = re.findall(r"fetch\((.*)\);", text)
+        self.assertEqual(len(asked), text.count("fetch("))
+        for one in asked:
+            self.assertIn("signal", one)
+        self.assertIn("AbortSignal.timeout(PATIENCE)", text)

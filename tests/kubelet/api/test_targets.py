@@ -160,7 +160,7 @@ class AnswerTests(SynchronousTestCase):
             b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
             b"x" * (tunnel.LIMITS.head + 1),
         ):
-            self.assertIsInstance(self.error(data), BadAnswer, data)
+            self.assertIsInstance(self.error(data), BadAnswer, f"{data!r}")
             self.assertFalse(self.wire.connected)
 
     @given(st.binary(max_size=200))
@@ -223,4 +223,4 @@ class AnswerTests(SynchronousTestCase):
         """Chunk sizes are hex digits and nothing else; a refusal whose body is not clear is none that is quoted."""
         chunked = b"HTTP/1.1 403 x\r\nTransfer-Encoding: chunked\r\n\r\n"
         for data in (b"zz\r\n", b"0x1\r\na\r\n", b"1_0\r\n", b"+1\r\na\r\n", b"1;x=y\r\nc\r\n"):
-            self.assertIsInstance(self.error(chunked + data), BadAnswer, data)
+            self.assertIsInstance(self.error(chunked + data), BadAnswer, f"{data!r}")

@@ -6,6 +6,7 @@ from unittest import TestCase
 
 from twisted.internet.task import Clock
 
+from liqod.flow.observe import Latest
 from liqod.kubelet.namespaces.deletion_gate import LONGEST, RECENT, SETTLE, DeletionGate
 from liqod.kubelet.namespaces.deletion_judge import MISSING, WENT_BACK, LossEvidence
 from liqod.model.ids import Key
@@ -128,6 +129,19 @@ class GateTests(TestCase):
         self.clock.advance(SETTLE)
         self.assertEqual(self.ask(range(2, 3)), 0)
         self.assertTrue(self.observation())
+
+    def test_what_was_accepted_outlives_the_gate(self) -> None:
+        """A later gate of the same virtual node takes what was confirmed as that; that of another does not."""
+        accepted = Latest(LossEvidence())
+        self.evidence = LossEvidence(went_back=1)
+        for count, shared, is_held in ((0, accepted, True), (1, accepted, False), (2, None, True)):
+            self.gate = DeletionGate(self.clock, "milan", lambda: self.evidence, accepted=shared)
+            self.gate.register(PODS, lambda: 200, self.enqueued.append)
+            self.ask(range(count, count + 1))
+            self.clock.advance(SETTLE)
+            self.assertEqual(self.gate.state.value is not None, is_held, count)
+            if count == 0:
+                self.gate.confirm(self.observation())
 
     def test_a_hold_of_an_earlier_process(self) -> None:
         """That versions went back, as the record says, holds until it is confirmed; another reason is judged again."""

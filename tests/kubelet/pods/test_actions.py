@@ -23,8 +23,17 @@ from liqod.kube.errors import (
 from liqod.kube.resources import PODS
 from liqod.kubelet.common.meta import FORGED_ANNOTATION
 from liqod.kubelet.common.views import HomePod, Shadow
-from liqod.kubelet.pods.actions import AGAIN_AFTER, DELETION_TIMEOUT, ObservedPod, PodActions, Postponed, TrackedPod
+from liqod.kubelet.pods.actions import (
+    AGAIN_AFTER,
+    DELETION_TIMEOUT,
+    STAYED,
+    ObservedPod,
+    PodActions,
+    Postponed,
+    TrackedPod,
+)
 from liqod.kubelet.pods.controller import _count_restarts
+from liqod.kubelet.pods.decide import WriteStatus
 from liqod.model.ids import Key
 from liqod.model.names import DELETION_GRACE_ANNOTATION, HOME_POD_UID_ANNOTATION
 from liqod.model.objects.meta import ObjectMeta
@@ -142,6 +151,70 @@ class AgainTests(SynchronousTestCase):
                 clock.advance(pause)
             self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, forged("a"))))
             self.assertEqual(there.requests, ["delete", "create"])
+
+    def test_a_shadowpod_that_vanishes_again_and_again(self) -> None:
+        """A lender that accepts it and has it vanish does not have it created as fast as it answers."""
+        clock, unused = Clock(), cast(Any, None)
+        there: Any = Lender(None)
+        actions = PodActions(clock, unused, context=unused, grants=unused, health=there, recorder=unused)
+        home = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1"))
+        seen = ObservedPod(WEB, home, there, TrackedPod())
+
+        def in_an_hour() -> int:
+            before, end = len(there.requests), clock.seconds() + 3600
+            while clock.seconds() < end:
+                there.has = None
+                left = self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, forged("a"))))
+                clock.advance(left or 0.01)
+            return len(there.requests) - before
+
+        self.assertLess(in_an_hour(), 70)
+        clock.advance(STAYED)
+        there.has = None
+        self.assertIsNone(self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, forged("a")))))
+        left = self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, forged("b"))))
+        self.assertEqual(left, AGAIN_AFTER)
+
+
+@attrs.define
+class Fickle(Lender):
+    """A remote namespace that refuses and accepts ShadowPods in turns, each time in other words."""
+
+    since: float = -1000.0
+
+    async def create(self, resource: Any, body: Any, namespace: str, *, view: Any) -> Shadow:
+        self.requests.append("create")
+        if len(self.requests) % 2:
+            raise Invalid(422, "Invalid", f"no, for the reason {len(self.requests)}")
+        return Shadow()
+
+
+class Counting(PodActions):
+    """Counts the statuses that would be written."""
+
+    written = 0
+
+    async def write_status(self, home: HomePod, decision: WriteStatus) -> None:
+        self.written += 1
+
+
+class FickleTests(SynchronousTestCase):
+    def test_refusals_in_other_words(self) -> None:
+        """Each is a status that home's database keeps: they are written at the pace of all statuses."""
+        clock, unused = HostClock(), cast(Any, None)
+        there: Any = Fickle(None)
+        actions = Counting(clock, unused, context=unused, grants=unused, health=there, recorder=unused)
+        home = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="u1"))
+        seen = ObservedPod(WEB, home, there, TrackedPod())
+        while clock.seconds() < 3600:
+            there.has = None
+            # Only the refusals are of interest here, and not how long a ShadowPod waits that vanished.
+            seen.tracked.made = 0
+            left = self.successResultOf(Deferred.fromCoroutine(actions.create(seen, home, there, forged("a"))))
+            clock.advance(left or 0.01)
+        self.assertGreater(there.requests.count("create"), 500)
+        self.assertLess(actions.written, there.requests.count("create") // 4)
+        self.assertGreater(actions.written, 10)
 
 
 @attrs.define

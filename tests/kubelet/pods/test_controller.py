@@ -17,7 +17,7 @@ from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.readiness import Readiness, not_ready
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.lender.health import ANSWERS
-from liqod.kubelet.namespaces.remote_namespace import (
+from liqod.kubelet.namespaces.state import (
     NamespacePending,
     NamespaceRefused,
     NamespaceState,

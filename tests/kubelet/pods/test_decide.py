@@ -125,7 +125,7 @@ class DecideTests(SynchronousTestCase):
             ("deleted, held by finalizers", home({"phase": "Failed"}, **held), None, None, Keep),
         ]
         for what, pod, there, runs, expected in table:
-            self.assertIsInstance(ask(pod, there, runs), expected, what)
+            self.assertIsInstance(ask(pod, there, runs), expected, f"{what}")
 
     def test_an_update_that_must_wait(self) -> None:
         """An update that is held back holds nothing else back: statuses, ends and other updates go on."""
@@ -145,7 +145,7 @@ class DecideTests(SynchronousTestCase):
             ("it is deleted", home(RUNNING, **changed, **DELETING), remote(), held, DeleteShadow),
         ]
         for what, pod, runs, digest, expected in table:
-            self.assertIsInstance(ask(pod, shadow(), runs, held=digest), expected, what)
+            self.assertIsInstance(ask(pod, shadow(), runs, held=digest), expected, f"{what}")
 
     def test_grace(self) -> None:
         """A grace that home gave instead of the pod's own is reported first; the ShadowPod goes when it is heeded."""
@@ -181,7 +181,7 @@ class DecideTests(SynchronousTestCase):
             meta = {"name": "web", "namespace": "shop", "uid": "u1", **DELETING, "deletionGracePeriodSeconds": grace}
             encoded = msgspec.json.encode({"metadata": meta, "spec": body, "status": PENDING})
             decision = ask(msgspec.json.decode(encoded, type=HomePod), shadow(), remote())
-            self.assertIsInstance(decision, Patch if reported else DeleteShadow, (own, grace))
+            self.assertIsInstance(decision, Patch if reported else DeleteShadow, f"{own}, {grace}")
 
     def test_a_refused_address(self) -> None:
         """It is reported with the write of the status, and in no other."""
@@ -261,7 +261,7 @@ class DecideTests(SynchronousTestCase):
                 if lost or expected is not None:
                     self.assertEqual(found, gone if lost else expected, (what, lost))
                 else:
-                    self.assertIsInstance(found, Keep, what)
+                    self.assertIsInstance(found, Keep, f"{what}")
 
     def test_preconditions(self) -> None:
         """Deletions name the object they mean."""

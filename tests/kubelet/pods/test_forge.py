@@ -292,7 +292,7 @@ class StatusTests(SynchronousTestCase):
             (
                 {"requests": requests, "limits": {"memory": "1Gi"}},
                 requests,
-                {"requests": requests, "limits": {"memory": "24Gi"}, "claims": [1]},
+                {"requests": requests, "limits": {"memory": "1Gi"}, "claims": [1]},
             ),
         ):
             remote = {**remote_status(), "containerStatuses": [{"name": "main", "restartCount": 0, **given}]}

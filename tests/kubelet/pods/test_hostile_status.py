@@ -10,6 +10,7 @@ from liqod.kubelet.common.context import Context
 from liqod.kubelet.pods.restarts import tally
 from liqod.kubelet.pods.status import forge_status
 from liqod.model.ids import ClusterID
+from liqod.model.objects.quantity import parse
 
 CONTEXT = Context(home=ClusterID("rome"), lender=ClusterID("milan"), node_name="liqo-milan", node_address="10.0.0.9")
 NOW = "2026-01-01T00:00:00Z"
@@ -58,6 +59,75 @@ class HostileStatusTests(SynchronousTestCase):
         forged = self.forge({}, reported, spec)
         self.assertEqual(forged["containerStatuses"], [{"name": "main", "restartCount": 0}])
         self.assertEqual([one["name"] for one in forged["initContainerStatuses"]], ["first"])
+
+    def test_resources_beyond_the_pods_own(self) -> None:
+        """The quotas of home count what a status says that a container, or the pod, was given: at most what it asks."""
+        asked = {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "1"}}
+        for container, pod in ((asked, {}), ({}, asked)):
+            spec = {"containers": [{"name": "main", "resources": container}], "resources": pod}
+            for lie in ("1000000", "1Ei", "9" * 30, "-5", "much", ["1"], None, 0.5):
+                many = dict.fromkeys(("cpu", "memory", "nvidia.com/gpu"), lie)
+                said = {"allocatedResources": many, "resources": {"requests": many, "limits": many}}
+                forged = self.forge({}, {"containerStatuses": [{"name": "main", **said}], **said}, spec)
+                for shown, own in ((forged["containerStatuses"][0], container), (forged, pod)):
+                    given = shown.get("resources") or {}
+                    if not own:
+                        self.assertEqual((given, shown.get("allocatedResources")), ({}, None))
+                        continue
+                    for found, most in (
+                        (shown["allocatedResources"], asked["requests"]),
+                        (given["requests"], asked["requests"]),
+                        (given["limits"], asked["limits"]),
+                    ):
+                        self.assertEqual(found.keys(), most.keys())
+                        for name, amount in found.items():
+                            self.assertTrue(0 <= parse(str(amount)) <= parse(most[name]), (lie, name, amount))
+
+    def test_resources_of_a_pod_that_is_made_smaller(self) -> None:
+        """Until its node has taken the difference back it has the old amounts, and then never more than the new."""
+        spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "500m"}}}]}
+
+        def shown(before: str, said: str) -> str:
+            home = {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": before}}]}
+            remote = {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": said}}]}
+            return str(self.forge(home, remote, spec)["containerStatuses"][0]["allocatedResources"]["cpu"])
+
+        self.assertEqual((shown("1", "1"), shown("1", "2"), shown("500m", "1")), ("1", "1", "500m"))
+        self.assertEqual((shown("1", "250m"), shown("250m", "500m")), ("250m", "500m"))
+
+    def test_names_that_are_none(self) -> None:
+        """What is no name of an image and no ID of a container is not shown: terminals and scanners at home read it."""
+        spec = {"containers": [{"name": "main"}], "ephemeralContainers": [{"name": "debug"}]}
+        fine = {
+            "image": "registry.example:5000/a/b:1.2_3",
+            "imageID": "docker-pullable://registry.example:5000/a/b@sha256:0a1b",
+            "containerID": "containerd://0a1b",
+        }
+        names: tuple[Any, ...] = (
+            "\x1b[2J",
+            "a b",
+            "a\nb",
+            "--flag",
+            "x" * 600,
+            "",
+            7,
+            None,
+            {},
+            "\u0430bc",
+            "$(id)",
+            "../etc",
+        )
+        for name in names:
+            odd = dict.fromkeys(fine, name)
+            for given, shown in ((fine, fine), (odd, dict.fromkeys(fine, ""))):
+                said = {
+                    "containerStatuses": [{"name": "main", **given}],
+                    "ephemeralContainerStatuses": [{"name": "debug", **given}],
+                }
+                forged = self.forge({}, said, spec)
+                for kind in said:
+                    found = {key: str(forged[kind][0][key]) for key in fine}
+                    self.assertEqual(found, shown, (name, kind))
 
     def test_restarts_that_cannot_be(self) -> None:
         """A count that no API server takes is shown as the largest or the least that it does."""

@@ -87,9 +87,9 @@ class DecideTests(SynchronousTestCase):
                 assert isinstance(found, WriteStatus), (what, found)
                 self.assertEqual(found.status["phase"], expected, what)
                 after = ask(home(found.status, **meta), there, runs, ended=ended)
-                self.assertIsInstance(after, Keep if there.metadata.deleting else DeleteShadow, what)
+                self.assertIsInstance(after, Keep if there.metadata.deleting else DeleteShadow, f"{what}")
             else:
-                self.assertIsInstance(found, expected, what)
+                self.assertIsInstance(found, expected, f"{what}")
 
     def test_its_shadow_pod_is_gone(self) -> None:
         """A pod whose ShadowPod goes before its end is written has ended all the same, and is not run again; one that

@@ -297,7 +297,7 @@ class ConvergenceTests(SynchronousTestCase):
         there = made(SERVICE, step(SERVICE, desired, None))
         for families, wanted in ((["IPv6", "IPv4"], Keep), (["IPv6"], Keep), (["IPv4", "IPv6"], Delete)):
             there["spec"]["ipFamilies"] = families
-            self.assertIsInstance(step(SERVICE, desired, thing(SERVICE.there_view, there)), wanted, families)
+            self.assertIsInstance(step(SERVICE, desired, thing(SERVICE.there_view, there)), wanted, f"{families}")
         unknown = goal_of(SERVICE, home(SERVICE, spec=spec))
         self.assertIsInstance(step(SERVICE, unknown, thing(SERVICE.there_view, there)), Keep)
 

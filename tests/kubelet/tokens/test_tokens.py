@@ -19,7 +19,20 @@ from liqod.kubelet.common.views import HomePod, Shadow
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.pods.forge import forge_spec
 from liqod.kubelet.tokens.projection import TokenSource, secret_name, sources_of
-from liqod.kubelet.tokens.secret import Mint, Minted, Remove, Rest, Step, Taken, due_in, forge, is_in_use, plan, pod_of
+from liqod.kubelet.tokens.secret import (
+    Mint,
+    Minted,
+    Remove,
+    Rest,
+    Step,
+    Taken,
+    due_in,
+    forge,
+    is_in_use,
+    plan,
+    pod_of,
+    request,
+)
 from liqod.model.ids import ClusterID
 from liqod.model.names import HOME_POD_UID_ANNOTATION
 from liqod.model.objects.meta import Object, ObjectMeta
@@ -59,6 +72,18 @@ def secret(home: HomePod, expires: float = NOW + 3607, **changes: Any) -> Object
     body = forge(home.metadata, "builder", Minted({"k": "t"}, from_epoch(expires)), CONTEXT)
     body["metadata"] |= {"uid": "s1", **changes}
     return msgspec.convert(body, Object)
+
+
+class RequestTests(SynchronousTestCase):
+    """What is asked of the API server at home."""
+
+    def test_no_token_of_a_year(self) -> None:
+        """With the lifetime of a pod's own volume an API server makes a token that is good for a year."""
+        (own,) = sources_of(spec())
+        self.assertEqual(own.seconds, 3607)
+        for source, seconds in ((own, 3600), (TokenSource("k", "vault", 600), 600), (TokenSource("k", "", 7200), 7200)):
+            asked = request(source, pod().metadata)["spec"]
+            self.assertEqual((asked["expirationSeconds"], asked["boundObjectRef"]["uid"]), (seconds, "u1"))
 
 
 class SpecTests(SynchronousTestCase):

@@ -3,6 +3,8 @@
 (() => {
   const PACE = 2000;
   const SLOWEST = 30000;
+  // A connection that is lost, behind a tunnel or while the machine slept, may never end by itself.
+  const PATIENCE = 60000;
   let tag = null;
   let failures = 0;
   let since = new Date();
@@ -48,7 +50,8 @@
     if (!document.hidden) {
       try {
         const headers = tag ? { "If-None-Match": tag } : {};
-        const answer = await fetch(location.href.split("#")[0], { headers, cache: "no-store", redirect: "error" });
+        const signal = AbortSignal.timeout(PATIENCE);
+        const answer = await fetch(location.href.split("#")[0], { headers, cache: "no-store", redirect: "error", signal });
         failures = 0;
         if (answer.status !== 304) {
           const text = await answer.text();
