@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.shadowpods import forge
 from liqod.hosting.shadowpods.admission import MAX_TOLERATIONS, read_spec
-from liqod.hosting.shadowpods.pod_update import patches
+from liqod.hosting.shadowpods.pod_update import patches, sizes
 from liqod.hosting.views import FORGED_ANNOTATION, Pod, is_managed
 from liqod.model.names import HOME_SPEC_ANNOTATION
 from liqod.model.records.views import MAX_POD_BYTES, ShadowPod
@@ -271,9 +271,9 @@ class ChangesTests(SynchronousTestCase):
         before = {"containers": CONTAINERS, "resources": {"requests": {"cpu": "1"}}}
         after = {"containers": CONTAINERS, "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}}
         pod = running(forge.pod(shadow(before)))
-        self.assertEqual(patches.resize(shadow(before), pod), [])
+        self.assertEqual(sizes.resize(shadow(before), pod), [])
         self.assertEqual(
-            patches.resize(shadow(after), pod)[1:],
+            sizes.resize(shadow(after), pod)[1:],
             [
                 {"op": "add", "path": "/spec/resources/requests/cpu", "value": "2"},
                 {"op": "add", "path": "/spec/resources/limits", "value": {"cpu": "2"}},
@@ -296,17 +296,17 @@ class ChangesTests(SynchronousTestCase):
             "initContainers": [{"name": "once", "image": "o:1"}, sidecar],
         }
         pod = forge.pod(shadow(before))
-        self.assertEqual(patches.resize(shadow(before), running(pod)), [])
+        self.assertEqual(sizes.resize(shadow(before), running(pod)), [])
         pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "2"
         pod["spec"]["containers"][0]["resources"]["requests"]["memory"] = "128Mi"
-        self.assertEqual(patches.resize(shadow(before), running(pod)), [])
+        self.assertEqual(sizes.resize(shadow(before), running(pod)), [])
         after = json.loads(json.dumps(before))
         after["containers"][0]["resources"]["requests"] = {"cpu": "0.2", "memory": "0.125Gi"}
         after["containers"][1]["resources"] = {"requests": {"cpu": "1"}}
         after["initContainers"][0]["resources"] = {"requests": {"example.com/gpu": "1"}}
         after["initContainers"][1]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}
         self.assertEqual(
-            patches.resize(shadow(after), running(pod)),
+            sizes.resize(shadow(after), running(pod)),
             [
                 {"op": "test", "path": "/metadata/uid", "value": "p-1"},
                 {"op": "add", "path": "/spec/containers/0/resources/requests/cpu", "value": "0.2"},

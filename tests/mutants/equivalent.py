@@ -112,6 +112,12 @@ EQUIVALENT: Final = (
         "if not attempt:",
         "the first answer is over by the second attempt, and a version that becomes known notifies by itself",
     ),
+    Equivalent(
+        "liqod.hosting.tenants.policies",
+        "_ingress_rules",
+        'f"!has(object.spec.rules) || object.spec.rules.all(r, has(r.host) && [r.host].all(h, {granted}))",',
+        "of a list of one, all and some are the same",
+    ),
 )
 
 

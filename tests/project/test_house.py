@@ -19,6 +19,8 @@ SOURCES: Final = ("liqod", "sandbox/kubesandbox")
 EXCEPTIONS: Final = Path(__file__).with_name("house_exceptions.txt")
 ROOMS: Final = 14
 """Modules and sub-packages that a package may have."""
+FEWEST_ROOMS: Final = 3
+"""Those that a package has at least: fewer are no place to look for something."""
 POSITIONAL: Final = 5
 """Parameters that a function or constructor takes by position, besides ``self``."""
 WORDS: Final = re.compile(
@@ -109,6 +111,10 @@ class HouseTests(SynchronousTestCase):
     def test_rooms(self) -> None:
         """No package has more than 14 rooms at one level."""
         self.assert_exceptions("rooms", {name(one) for one in packages() if rooms(one) > ROOMS})
+
+    def test_fewest_rooms(self) -> None:
+        """No package has fewer than three."""
+        self.assertEqual([name(one) for one in packages() if rooms(one) < FEWEST_ROOMS], [])
 
     def test_positional_parameters(self) -> None:
         """No function or constructor takes more than five parameters by position."""

@@ -12,18 +12,18 @@ from typing import Any, Final
 
 import attrs
 import msgspec
-from twisted.internet.defer import DeferredLock, DeferredSemaphore
+from twisted.internet.defer import DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThread
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.flow.observe import Subscribers
-from liqod.hosting.isolation.views import NetworkPolicy, digest_of, in_turn, is_of_home, is_ours, spec_of
+from liqod.hosting.isolation.views import NetworkPolicy, digest_of, is_of_home, is_ours
+from liqod.hosting.isolation.writing import NamespaceIsolation, PolicyWriter
 from liqod.hosting.networkpolicies.compiler import CLOSED, Compiled, compiled
 from liqod.hosting.networkpolicies.enforcement import enforcement
 from liqod.hosting.networkpolicies.facts import Bounds, HomeFacts
 from liqod.hosting.networkpolicies.record import UNREADABLE, TenantContext, read
-from liqod.hosting.shadowpods.isolation import widened
 from liqod.hosting.tenants import bounds
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
@@ -31,8 +31,8 @@ from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.hosting.views import Pod
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
-from liqod.kube.errors import AlreadyExists, Conflict, NotFound, Undecodable
-from liqod.kube.resources import NETWORKPOLICIES, PODS, SHADOWNETWORKPOLICYSETS
+from liqod.kube.errors import NotFound, Undecodable
+from liqod.kube.resources import SHADOWNETWORKPOLICYSETS
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.digests import long_digest
 from liqod.model.ids import Key
@@ -56,26 +56,6 @@ LONGEST_PAUSE: Final = 60.0
 EACH: Final = 0.02
 """Seconds for each write that its tenant waits for the next compilation, of small records too: one change of a record
 may be a hundred labels and policies, and others need the API server as well."""
-
-
-@attrs.define(kw_only=True)
-class _Namespace:
-    """The pods and policies in one namespace, and what is known of home's; ``current`` None: nothing yet.
-
-    ``record`` is the digest of the record that it is from, ``cause`` that of everything, ``wanted`` are the digests of
-    the policies by name. ``settled``: they are written, and pods may be created. ``lock`` is held by one step;
-    ``writes`` counts labels and policies that were written.
-    """
-
-    pods: set[Key] = attrs.Factory(set)
-    policies: set[Key] = attrs.Factory(set)
-    lock: DeferredLock = attrs.Factory(DeferredLock)
-    current: Compiled | None = None
-    record: str = ""
-    cause: str = ""
-    wanted: dict[str, str] = attrs.Factory(dict)
-    settled: bool = False
-    writes: int = 0
 
 
 class NetworkPolicies(Controller[Key]):
@@ -110,9 +90,10 @@ class NetworkPolicies(Controller[Key]):
         self._pods = MutationCache(pods, clock)
         self._facts = facts
         self._networks = networks
+        self._writer = PolicyWriter(client, self._policies, self._pods, networks)
         self._contract = contract
         self._name_servers = name_servers
-        self._known: dict[str, _Namespace] = {}
+        self._known: dict[str, NamespaceIsolation] = {}
         self._thread = DeferredSemaphore(1)
         self._due: dict[str, float] = {}
         self._subscribers: Subscribers[Callable[[str], None]] = Subscribers()
@@ -159,13 +140,15 @@ class NetworkPolicies(Controller[Key]):
         if found is None or not tenant_of(found):  # just created: the watch has not shown it
             policy = bounds.network_policy(tenant, namespace, self._contract, self._around(tenant))
             try:
-                await self._write(self._of(namespace), [policy] if policy is not None else [])
+                await self._writer.write(self._of(namespace), [policy] if policy is not None else [])
             finally:
                 self._drop_empty(namespace)
             return
         await self._alone(namespace, lambda known: self._bring(tenant, found, known))
 
-    async def _alone(self, namespace: str, step: Callable[[_Namespace], Awaitable[After | None]]) -> After | None:
+    async def _alone(
+        self, namespace: str, step: Callable[[NamespaceIsolation], Awaitable[After | None]]
+    ) -> After | None:
         """Take a step in a namespace, none other at the same time."""
         known = self._of(namespace)
         await known.lock.acquire()
@@ -174,14 +157,14 @@ class NetworkPolicies(Controller[Key]):
         finally:
             known.lock.release()
 
-    def _of(self, namespace: str) -> _Namespace:
-        return self._known.setdefault(namespace, _Namespace())
+    def _of(self, namespace: str) -> NamespaceIsolation:
+        return self._known.setdefault(namespace, NamespaceIsolation())
 
     def _drop(self, namespace: str) -> None:
         """Drop what is known of a namespace that is no tenant's, but for what is still in it."""
         known = self._known.pop(namespace, None)
         if known is not None and (known.pods or known.policies):
-            self._known[namespace] = _Namespace(pods=known.pods, policies=known.policies)
+            self._known[namespace] = NamespaceIsolation(pods=known.pods, policies=known.policies)
 
     def _drop_empty(self, namespace: str) -> None:
         """Drop a namespace that is gone, with the last object in it."""
@@ -220,7 +203,7 @@ class NetworkPolicies(Controller[Key]):
 
     # One namespace
 
-    async def _bring(self, tenant: str, namespace: Object, known: _Namespace) -> After | None:
+    async def _bring(self, tenant: str, namespace: Object, known: NamespaceIsolation) -> After | None:
         """Write what differs in a namespace; its tenant waits the longer for what comes next, the more that is."""
         before = known.writes
         try:
@@ -229,7 +212,7 @@ class NetworkPolicies(Controller[Key]):
             if made := known.writes - before:
                 self._pause(tenant, EACH * made)
 
-    async def _follow_record(self, tenant: str, namespace: Object, known: _Namespace) -> After | None:
+    async def _follow_record(self, tenant: str, namespace: Object, known: NamespaceIsolation) -> After | None:
         name, record = namespace.metadata.name, self._records.get(Key(namespace.metadata.name, NAME))
         egress = bounds.network_policy(tenant, name, self._contract, self._around(tenant))
         limits = Bounds(tenant=tenant, namespace=name, egress=egress, labels=self._contract.labels)
@@ -237,7 +220,7 @@ class NetworkPolicies(Controller[Key]):
             return await self._without_record(name, known, limits)
         seen = self._seen(tenant, namespace)
         cause = _digest(record.digest, egress, seen)
-        if cause != known.cause or not self._is_written(known):
+        if cause != known.cause or not self._writer.is_written(known):
             if (wait := self._due.pop(tenant, 0.0) - self.clock.seconds()) > 0:
                 self._due[tenant] = self.clock.seconds() + wait
                 return After(wait)
@@ -249,31 +232,31 @@ class NetworkPolicies(Controller[Key]):
             except Undecodable:
                 text = b""
             made = await self._compiled(tenant, text, seen, limits)
-            await self._follow(known, made)
+            await self._writer.follow(known, made)
             # What was read may be newer: then the watch has yet to show it, and it is compiled once more.
             known.record, known.cause, known.settled = record.digest, cause, True
             for subscriber in self._subscribers:
                 subscriber(name)
-        await self._label(known, widen=False)
+        await self._writer.label(known, widen=False)
         return After(AGAIN)
 
-    async def _without_record(self, namespace: str, known: _Namespace, limits: Bounds) -> After:
+    async def _without_record(self, namespace: str, known: NamespaceIsolation, limits: Bounds) -> After:
         """Keep to the bounds of a namespace of which home says nothing. Unknown is not empty: its policies stay.
 
         Where bounds changed since these were compiled, nobody knows what is left of them: every pod is isolated.
         """
         nothing = HomeFacts(namespace="")
         if not self._has_home_policies(namespace) and (known.current is None or not known.current.home):
-            await self._write(known, compiled({}, nothing, limits).policies)
+            await self._writer.write(known, compiled({}, nothing, limits).policies)
             return After(AGAIN)
         closed = compiled({UNREADABLE: None}, nothing, limits)
         for one in closed.policies:
             name = one["metadata"]["name"]
             present = self._policies.get(Key(namespace, name))
             if name != CLOSED and (present is None or present.digest != digest_of(one["spec"])):
-                await self._follow(known, closed)
+                await self._writer.follow(known, closed)
                 known.record, known.cause, known.settled = "", "", True
-                await self._label(known, widen=False)
+                await self._writer.label(known, widen=False)
                 break
         return After(AGAIN)
 
@@ -300,83 +283,6 @@ class NetworkPolicies(Controller[Key]):
         now = self.clock.seconds()
         self._due = {other: due for other, due in self._due.items() if due > now}
         self._due[tenant] = max(self._due.get(tenant, 0.0), now + min(LONGEST_PAUSE, seconds))
-
-    async def _follow(self, known: _Namespace, made: Compiled) -> None:
-        """Write labels and policies, in the order in which no pod is open further than before or after."""
-        known.settled = False
-        known.wanted = {str(one["metadata"]["name"]): digest_of(one["spec"]) for one in made.policies}
-        known.current = attrs.evolve(made, policies=())
-        await self._label(known, widen=True)
-        await self._write(known, made.policies)
-
-    async def _label(self, known: _Namespace, *, widen: bool) -> None:
-        """Set the label of the pods of a namespace; with ``widen`` none loses what it is isolated by now."""
-        for key in sorted(known.pods):
-            pod = self._pods.get(key)
-            if pod is None or pod.finished or known.current is None:
-                continue
-            before, wanted = pod.metadata.labels.get(ISOLATED_LABEL, ""), known.current.isolated(pod.metadata.labels)
-            if widen:
-                wanted = widened(before, wanted)
-            if wanted == before:
-                continue
-            patch = {"metadata": {"uid": pod.metadata.uid, "labels": {ISOLATED_LABEL: wanted or None}}}
-            known.writes += 1
-            try:
-                written = await self._client.patch(PODS, key.name, patch, key.namespace, view=Pod)
-            except (NotFound, Conflict):
-                continue  # gone, or another one by now, which was created with its label
-            self._pods.wrote(key, pod, written)
-
-    async def _write(self, known: _Namespace, wanted: Sequence[Mapping[str, Any]]) -> None:
-        """Create or update policies in their order, and remove all others of ours in the reverse one."""
-        for body in wanted:
-            await self._ensure(known, body)
-        names = {str(one["metadata"]["name"]) for one in wanted}
-        for key in sorted(known.policies, key=lambda one: in_turn(one.name), reverse=True):
-            if is_ours(key.name) and key.name not in names and self._policies.get(key) is not None:
-                known.writes += 1
-                await self._client.delete(NETWORKPOLICIES, key.name, key.namespace)
-                self._policies.forget(key)
-
-    async def _ensure(self, known: _Namespace, body: Mapping[str, Any]) -> None:
-        meta, spec = body["metadata"], spec_of(body)
-        key = Key(meta["namespace"], meta["name"])
-        present = self._policies.get(key)
-        if present is not None and present.digest == digest_of(spec):
-            return
-        if present is not None and self._networks.is_awaited and not is_of_home(key.name):
-            return  # it stays while the networks of this cluster are not known yet; one that is made is narrow
-        known.writes += 1
-        if present is None:
-            try:
-                made = await self._client.create(
-                    NETWORKPOLICIES, {**body, "spec": spec}, key.namespace, view=NetworkPolicy
-                )
-            except AlreadyExists:
-                pass  # without our label, or the watch is behind
-            else:
-                known.policies.add(key)
-                self._policies.wrote(key, None, made)
-                return
-        # Not a merge patch: it would leave in a selector what the wanted one does not name (RFC 7396).
-        patch = [
-            {"op": "add", "path": "/metadata/labels", "value": meta["labels"]},
-            {"op": "replace", "path": "/spec", "value": spec},
-        ]
-        written = await self._client.patch(
-            NETWORKPOLICIES, key.name, patch, key.namespace, kind="json", view=NetworkPolicy
-        )
-        known.policies.add(key)
-        self._policies.wrote(key, present, written)
-
-    def _is_written(self, known: _Namespace) -> bool:
-        present = {
-            key.name: found.digest
-            for key in known.policies
-            if is_ours(key.name) and (found := self._policies.get(key)) is not None
-        }
-        return known.settled and present == known.wanted
 
     def _has_home_policies(self, namespace: str) -> bool:
         known = self._known.get(namespace)

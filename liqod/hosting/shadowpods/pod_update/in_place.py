@@ -13,7 +13,7 @@ from liqod.hosting.shadowpods.admission import Refuse, admit, read_spec
 from liqod.hosting.shadowpods.decide import Tracked
 from liqod.hosting.shadowpods.isolation import PodIsolation
 from liqod.hosting.shadowpods.pod_contract import restrict
-from liqod.hosting.shadowpods.pod_update import patches
+from liqod.hosting.shadowpods.pod_update import patches, sizes
 from liqod.hosting.shadowpods.quota import resource_requests
 from liqod.hosting.shadowpods.quota.capacity import TenantCapacity
 from liqod.hosting.shadowpods.quota.ledger import WaitingShadowPod
@@ -87,7 +87,7 @@ class InPlaceUpdate:
         uid = pod.metadata.uid
         try:
             shadow = restrict(shadow, self._contract)
-            if tracked.refused_size is not None and not patches.resize(shadow, pod):
+            if tracked.refused_size is not None and not sizes.resize(shadow, pod):
                 tracked.refused_size = None
                 self._capacity.stop_waiting(shadow.metadata.key)
             patch = patches.changes(shadow, pod)
@@ -96,7 +96,7 @@ class InPlaceUpdate:
                 return None
             if tracked.applied == (uid, digest := forge.digest_of(shadow)):
                 return None
-            resize, debug = patches.resize(shadow, pod), patches.debugging(shadow, pod)
+            resize, debug = sizes.resize(shadow, pod), patches.debugging(shadow, pod)
         except ValueError as error:
             self._refused(pod, str(error))
             return None
@@ -146,7 +146,7 @@ class InPlaceUpdate:
             self._capacity.wait(tenant, WaitingShadowPod(created, key, wanted, offered))
             why = verdict.message
         else:
-            if not (patch := patches.resize(shadow, pod, self._limited(shadow, tenant, offered))):
+            if not (patch := sizes.resize(shadow, pod, self._limited(shadow, tenant, offered))):
                 return self._settled(key, tracked)  # it has all that it may have
             # What the pod gives back is not free before the API server, and then its node, has shown that.
             most = resource_requests.largest((self._capacity.charged(key), verdict.asked))

@@ -21,9 +21,8 @@ from liqod.hosting.shadowpods.forge import (
     labels_of,
     record_of,
 )
-from liqod.hosting.views import FORGED_ANNOTATION, Container, Pod, PodSpec, QuantityText, Requirements
+from liqod.hosting.views import FORGED_ANNOTATION, Container, Pod, PodSpec
 from liqod.model.names import HOME_SPEC_ANNOTATION, ORIGIN_LABEL
-from liqod.model.objects.quantity import parse
 from liqod.model.objects.tolerations import bare
 from liqod.model.records.views import MAX_POD_BYTES, ShadowPod
 
@@ -32,7 +31,7 @@ def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool
     """Return the JSON patch that brings a pod to its ShadowPod, empty when it is there already.
 
     Labels and annotations follow the ShadowPod; of the spec what ValidatePodUpdate of Kubernetes lets change: images,
-    added tolerations and their seconds, the active deadline (``resize`` and ``debugging`` are for the rest). With
+    added tolerations and their seconds, the active deadline (``sizes.resize`` and ``debugging`` are for the rest). With
     ``spec=False`` only the metadata follows (for a pod whose spec change was refused); with ``resized=False`` the pod
     keeps the record of its old size, so that the new one stays wanted. In both cases it keeps the digest of the spec
     that it has, by which the borrower knows. Raises ValueError like ``pod``, and where tolerations that are
@@ -44,7 +43,7 @@ def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool
     if before.digest == decode_record(record).digest:
         return []
     metadata = running.metadata
-    patch = [_same_pod(running)]
+    patch = [same_pod(running)]
     # The tenant was determined at the creation; a changed label must not charge the pod to another one.
     origin = {key: value for key, value in metadata.labels.items() if key == ORIGIN_LABEL}
     patch += _map_changes("/metadata/labels", metadata.labels, {**labels_of(shadow), **origin}, before.labels)
@@ -55,24 +54,6 @@ def changes(shadow: ShadowPod, running: Pod, *, spec: bool = True, resized: bool
             annotations[HOME_SPEC_ANNOTATION] = known
     patch += _map_changes("/metadata/annotations", metadata.annotations, annotations, before.annotations)
     return patch + (_spec_changes(wanted, running.spec) if spec else [])
-
-
-def resize(shadow: ShadowPod, running: Pod, limited: PodSpec | None = None) -> list[dict[str, Any]]:
-    """Return the JSON patch for the pod's ``resize`` subresource; empty when the ShadowPod wants what the pod was
-    forged from.
-
-    Only CPU and memory can be resized in place, of containers, sidecars (KEP-1287) and the pod (KEP-5419). What this
-    cluster's admission changed in them stays as long as the borrower does not change them. ``limited`` is the spec with
-    the limits that the pod may have, should those be others than the borrower wants. Raises ValueError like ``pod``.
-    """
-    wanted = read_spec(shadow)
-    if forged_from(running).resources == decode_record(record_of(shadow, wanted)).resources:
-        return []
-    wanted = limited or wanted
-    patch = _resource_changes("/spec/containers", wanted.containers, running.spec.containers)
-    patch += _resource_changes("/spec/initContainers", wanted.init_containers, running.spec.init_containers)
-    patch += _requirement_changes("/spec/resources", wanted.resources, running.spec.resources)
-    return [_same_pod(running), *patch] if patch else []
 
 
 def debugging(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
@@ -90,11 +71,11 @@ def debugging(shadow: ShadowPod, running: Pod) -> list[dict[str, Any]]:
     _check_size(running.spec, added)
     path = "/spec/ephemeralContainers"
     if not running.spec.ephemeral_containers:
-        return [_same_pod(running), {"op": "add", "path": path, "value": added}]
-    return [_same_pod(running), *({"op": "add", "path": f"{path}/-", "value": one} for one in added)]
+        return [same_pod(running), {"op": "add", "path": path, "value": added}]
+    return [same_pod(running), *({"op": "add", "path": f"{path}/-", "value": one} for one in added)]
 
 
-def _same_pod(running: Pod) -> dict[str, Any]:
+def same_pod(running: Pod) -> dict[str, Any]:
     """Return the operation that fails the whole patch, with 422, for another pod of the same name."""
     return {"op": "test", "path": "/metadata/uid", "value": running.metadata.uid}
 
@@ -153,55 +134,6 @@ def _image_changes(path: str, wanted: list[Container] | None, present: list[Cont
         for position, container in enumerate(present or ())
         if (image := images.get(container.name)) and image != container.image
     ]
-
-
-def _resource_changes(
-    path: str, wanted: list[Container] | None, present: list[Container] | None
-) -> list[dict[str, Any]]:
-    by_name = {container.name: container for container in wanted or ()}
-    patch: list[dict[str, Any]] = []
-    for position, container in enumerate(present or ()):
-        if (asked := by_name.get(container.name)) is not None:
-            patch += _requirement_changes(f"{path}/{position}/resources", asked.resources, container.resources)
-    return patch
-
-
-def _requirement_changes(path: str, wanted: Requirements | None, present: Requirements | None) -> list[dict[str, Any]]:
-    if wanted is None:
-        return []
-    before = present or Requirements()
-    parts = [("requests", wanted.requests, before.requests), ("limits", wanted.limits, before.limits)]
-    changed = {name: _changed(old or {}, new or {}) for name, new, old in parts}
-    if not any(changed.values()):
-        return []
-    patch: list[dict[str, Any]] = []
-    if present is None:
-        patch.append({"op": "add", "path": path, "value": {}})
-    for name, _, old in parts:
-        if not changed[name]:
-            continue
-        at = f"{path}/{name}"
-        if old:
-            patch += [{"op": "add", "path": f"{at}/{key}", "value": value} for key, value in changed[name].items()]
-        else:
-            patch.append({"op": "add", "path": at, "value": changed[name]})
-    return patch
-
-
-def _changed(old: Mapping[str, QuantityText], new: Mapping[str, QuantityText]) -> dict[str, QuantityText]:
-    """Return the CPU and memory quantities that differ from the old ones."""
-    return {
-        key: new[key]
-        for key in ("cpu", "memory")
-        if key in new and (key not in old or _amount(old[key]) != _amount(new[key]))
-    }
-
-
-def _amount(text: QuantityText) -> object:
-    try:
-        return parse(str(text))
-    except ValueError:
-        return text
 
 
 def _escape(key: str) -> str:
