@@ -144,7 +144,7 @@ class Way:
         self.what = what
         self.kind = kind
         self.took: list[float] = []
-        self._poster, self._seen = Caller(made[0]), Sightings(seen[0], kind, seen[1])
+        self._poster, self._seen = Caller(made[0].kubeconfig), Sightings(seen[0], kind, seen[1])
         self._path = f"/api/v1/namespaces/{made[1]}/{kind}"
 
     def sample(self) -> None:
