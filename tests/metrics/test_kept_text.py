@@ -90,7 +90,7 @@ class KeptTextTests(SynchronousTestCase):
 
     @settings(deadline=None)
     @given(st.lists(STEPS, max_size=20))
-    def test_as_if_written_anew(self, steps: list[tuple[object, ...]]) -> None:
+    def test_as_if_never_asked(self, steps: list[tuple[object, ...]]) -> None:
         """Whatever changed, came, went, failed or recovered, and whenever the page was asked for in between."""
         daemon = Daemon()
         for step in steps:
