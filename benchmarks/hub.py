@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import json
 import re
 import signal
 import socket
@@ -26,7 +27,9 @@ from typing import Final
 import attrs
 
 from benchmarks.codec import codec
+from benchmarks.latency import Caller
 from benchmarks.measure import spent, table
+from liqod.kube.resources import FOREIGNCLUSTERS
 from tests.testbed import process
 from tests.testbed.process import Process
 
@@ -92,21 +95,20 @@ def resident(pid: int) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
-def page(path: str) -> tuple[int, str]:
-    """Return status and text of one of the hub's pages."""
+def ready() -> bool:
+    """Return whether the hub's daemon says that it does its work."""
     connection = http.client.HTTPConnection("127.0.0.1", PORTS["metrics"], timeout=10)
     try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
     finally:
         connection.close()
 
 
-def ready_peers() -> int:
-    """Return how many peers the hub shows as Ready."""
-    found = re.search(r'^liqod_peers\{phase="Ready"\} (\d+)', page("/metrics")[1], re.MULTILINE)
-    return int(found[1]) if found else 0
+def ready_peers(api: Caller) -> int:
+    """Return how many peers are Ready by the hub's records: asking its API server costs the hub's daemon nothing."""
+    records = json.loads(api.get(f"/apis/{FOREIGNCLUSTERS.api_version}/{FOREIGNCLUSTERS.plural}"))["items"]
+    return sum(one.get("status", {}).get("phase") == "Ready" for one in records)
 
 
 def until(what: str, check: Callable[[], object], pause: float = 0.02) -> None:
@@ -142,7 +144,7 @@ def hub(directory: Path) -> Iterator[Process]:
         ]
         daemon = process.spawn([str(Path(sys.executable).with_name("twistd")), *words], log=directory / "hub.log")
         stack.callback(daemon.stop, 5.0)
-        until("the hub's daemon is ready", lambda: not daemon.running or page("/readyz")[0] == 200)
+        until("the hub's daemon is ready", lambda: not daemon.running or ready())
         if not daemon.running:
             raise SystemExit(f"the hub's daemon ended:\n{daemon.tail()}")
         yield daemon
@@ -171,14 +173,14 @@ def measure(count: int, rest: float) -> Reading:
     with tempfile.TemporaryDirectory(prefix="liqod-hub-") as place:
         directory = Path(place) / "hub"
         with hub(directory) as daemon, peers(count, directory) as crowd:
+            api = Caller(directory / "kubeconfig")
             time.sleep(2.0)
             before, cpu = resident(daemon.pid), spent(daemon.pid).cpu
             assert crowd.stdin is not None
             crowd.stdin.write("go\n")
             crowd.stdin.flush()
             begin = time.monotonic()
-            # Each look costs the hub its page of metrics, which is no cost of a peer.
-            until(f"{count} peers are Ready", lambda: crowd.poll() is not None or ready_peers() >= count, pause=0.25)
+            until(f"{count} peers are Ready", lambda: crowd.poll() is not None or ready_peers(api) >= count, pause=0.1)
             if crowd.poll() is not None:
                 raise SystemExit(f"the peers ended:\n{process.tail(directory / 'peers.log')}")
             seconds, cpu = time.monotonic() - begin, spent(daemon.pid).cpu - cpu

@@ -51,10 +51,10 @@ _numbers = itertools.count()
 
 
 class Caller:
-    """One connection to an API server, kept open."""
+    """One connection to the API server of a kubeconfig, kept open."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        config = load(str(cluster.kubeconfig))
+    def __init__(self, kubeconfig: Path) -> None:
+        config = load(str(kubeconfig))
         context = ssl.create_default_context(cadata=(config.ca_pem or b"").decode())
         if config.client_cert_pem and config.client_key_pem:
             with tempfile.NamedTemporaryFile() as file:
@@ -94,7 +94,7 @@ class Sightings:
     """When objects of one kind were first seen in a namespace, by a thread that follows a watch."""
 
     def __init__(self, cluster: Cluster, kind: str, namespace: str) -> None:
-        self._caller = Caller(cluster)
+        self._caller = Caller(cluster.kubeconfig)
         self._path = f"/api/v1/namespaces/{namespace}/{kind}?watch=true"
         self._seen: dict[str, float] = {}
         self._news = threading.Condition()
@@ -123,7 +123,7 @@ class Forwarder:
     """Makes at the lender what is made in a namespace at home: the least that anything between the two can do."""
 
     def __init__(self, home: Cluster, lender: Cluster, kind: str) -> None:
-        self._watcher, self._poster, self._kind = Caller(home), Caller(lender), kind
+        self._watcher, self._poster, self._kind = Caller(home.kubeconfig), Caller(lender.kubeconfig), kind
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
@@ -144,7 +144,7 @@ class Way:
         self.what = what
         self.kind = kind
         self.took: list[float] = []
-        self._poster, self._seen = Caller(made[0]), Sightings(seen[0], kind, seen[1])
+        self._poster, self._seen = Caller(made[0].kubeconfig), Sightings(seen[0], kind, seen[1])
         self._path = f"/api/v1/namespaces/{made[1]}/{kind}"
 
     def sample(self) -> None:

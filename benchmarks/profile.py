@@ -120,7 +120,7 @@ class Profiles:
 
     def _take_server(self, cluster: Cluster) -> None:
         raw = self._directory / f"{cluster.name}-kube-apiserver.pprof"
-        raw.write_bytes(Caller(cluster).get(f"/debug/pprof/profile?seconds={self._seconds}"))
+        raw.write_bytes(Caller(cluster.kubeconfig).get(f"/debug/pprof/profile?seconds={self._seconds}"))
         if traces := self._run(["go", "tool", "pprof", "-traces", str(raw)]):
             raw.with_suffix(".traces").write_text(traces, "utf-8")
 

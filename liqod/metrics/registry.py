@@ -2,6 +2,8 @@
 
 Other packages do not import this one: they keep plain counters and lengths, and the composition root registers
 functions that read them. A function that raises is logged and its metric omitted; the others are still served.
+
+Reading the numbers is cheap, writing them as text is not: the text of each metric is kept until its numbers change.
 """
 
 from __future__ import annotations
@@ -51,6 +53,9 @@ class Registry:
         )
 
         self._of_controllers: dict[tuple[str, Outcome], tuple[Counter, Histogram]] = {}
+        self._numbers: list[_Numbers] = []
+        # What was written, empty once it no longer holds.
+        self._lag_text = self._reconciles_text = b""
 
     def reconciled(self, controller: str, outcome: Outcome, seconds: float) -> None:
         """Count and time one step of a controller (``flow.controller.ReconcileMetrics``)."""
@@ -62,22 +67,32 @@ class Registry:
         count, duration = known
         count.inc()
         duration.observe(seconds)
+        self._reconciles_text = b""
 
     def observe_lag(self, seconds: float) -> None:
         """Count one measurement of the reactor's lag."""
         self._lag.observe(seconds)
+        self._lag_text = b""
 
     def gauge(self, name: str, text: str, labels: Sequence[str], read: Callable[[], Samples]) -> None:
         """Serve what ``read`` returns as values that go up and down."""
-        self._registry.register(_Numbers("gauge", name, text, labels, read))
+        self._serve(_Numbers("gauge", name, text, labels, read))
 
     def counter(self, name: str, text: str, labels: Sequence[str], read: Callable[[], Samples]) -> None:
         """Serve what ``read`` returns as counts that only grow; the name is served with ``_total``."""
-        self._registry.register(_Numbers("counter", name, text, labels, read))
+        self._serve(_Numbers("counter", name, text, labels, read))
 
     def text(self) -> bytes:
-        """Return all numbers in Prometheus' text format."""
-        return generate_latest(self._registry)
+        """Return all numbers in Prometheus' text format; only what changed since the last time is written again."""
+        self._lag_text = self._lag_text or generate_latest(self._lag)
+        self._reconciles_text = self._reconciles_text or b"".join(
+            map(generate_latest, (self._reconciles, self._reconcile_seconds))
+        )
+        return b"".join((self._lag_text, self._reconciles_text, *(numbers.written() for numbers in self._numbers)))
+
+    def _serve(self, numbers: _Numbers) -> None:
+        self._registry.register(numbers)  # refuses a name that is taken
+        self._numbers.append(numbers)
 
 
 class _Numbers(Collector):
@@ -96,18 +111,32 @@ class _Numbers(Collector):
         self._text = text
         self._labels = tuple(labels)
         self._read = read
+        self._values: list[tuple[tuple[str, ...], float]] | None = None
+        self._written = "", b""
 
     def describe(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
         return [self._family()]
 
-    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
-        family = self._family()
+    def written(self) -> bytes:
+        """Read the numbers and return their text: the last one if it still holds, none if they cannot be read."""
         try:
-            for labels, value in self._read():
-                family.add_metric(tuple(labels), value)
+            self._values = [(tuple(labels), value) for labels, value in self._read()]
         except Exception:
             self._log.failure("the numbers of {name} cannot be read", name=self._name)
+            self._values = None
+        # Compared as text, since equal numbers are not always written the same: 0.0 and -0.0.
+        state = repr(self._values)
+        if state != self._written[0]:
+            self._written = state, generate_latest(self)
+        return self._written[1]
+
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        """Return what was read last."""
+        if self._values is None:
             return []
+        family = self._family()
+        for labels, value in self._values:
+            family.add_metric(labels, value)
         return [family]
 
     def _family(self) -> GaugeMetricFamily | CounterMetricFamily:

@@ -11,7 +11,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks import profile, relay
+from benchmarks import hub, profile, relay
 from benchmarks.compare import Verdict, compare, samples
 from tests.project.test_architecture import CHECKOUT
 from tests.testbed import process
@@ -64,6 +64,16 @@ class CompareTests(SynchronousTestCase):
         """Requests are not divided by anything."""
         more = [{**one, "requests/pod lender": one["requests/pod lender"] + 1} for one in runs()]
         self.assertEqual(self.verdicts(runs(), more)["requests/pod lender"], Verdict.WORSE)
+
+
+class HubTests(SynchronousTestCase):
+    """What a hub is measured by."""
+
+    def test_ready_peers(self) -> None:
+        """Records that are Ready count; one without a status is not there yet."""
+        records = b'{"items": [{"status": {"phase": "Ready"}}, {"status": {"phase": "Joining"}}, {}]}'
+        api: Any = SimpleNamespace(get={"/apis/discovery.liqo.io/v1alpha1/foreignclusters": records}.__getitem__)
+        self.assertEqual(hub.ready_peers(api), 1)
 
 
 class FailingPartTests(SynchronousTestCase):
