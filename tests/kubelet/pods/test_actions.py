@@ -22,7 +22,7 @@ from liqod.kube.errors import (
 )
 from liqod.kube.resources import PODS
 from liqod.kubelet.common.meta import FORGED_ANNOTATION
-from liqod.kubelet.common.views import HomePod, Shadow
+from liqod.kubelet.common.views import HomePod, RemotePod, Shadow
 from liqod.kubelet.pods.actions import (
     AGAIN_AFTER,
     DELETION_TIMEOUT,
@@ -453,3 +453,12 @@ class TrackedPodTests(SynchronousTestCase):
             _count_restarts(tracked, HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid=uid)), None)
             self.assertEqual(tracked.retry_at, expected)
             tracked.retry_at = 300.0
+
+    def test_restarts_of_an_earlier_pod_of_the_name_do_not_count(self) -> None:
+        """The remote pod of another pod of the same name says nothing about this one; one without a mark may be its."""
+        home = HomePod(metadata=ObjectMeta(name="web", namespace="shop", uid="new"))
+        for of, counted in (("old", False), ("new", True), ("", True)):
+            marks = {HOME_POD_UID_ANNOTATION: of} if of else {}
+            pod = RemotePod(metadata=ObjectMeta(name="web", namespace="shop-rome", uid="r", annotations=marks))
+            found = _count_restarts(TrackedPod(), home, pod)
+            self.assertEqual(found is not None, counted, of)
