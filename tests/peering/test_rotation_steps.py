@@ -173,6 +173,16 @@ class StepTests(SynchronousTestCase):
             self.assertEqual(sent, [] if minor < SINCE_MINOR else [True, False], minor)
         self.assertEqual(self.steps(1), "taken back: the key stays")
 
+    def test_a_peer_that_came_back_with_an_older_release_is_not_sent_that_the_key_was_taken_back(self) -> None:
+        """What counts is the protocol of the present session, not of the one in which the key was sent."""
+        peer = Known(ClusterID("rome"), Connected(), Session(SINCE_MINOR))
+        self.begin(peer)
+        self.assertIn("waiting", self.steps())
+        peer.session = older = Session(SINCE_MINOR - 1)
+        self.annotate(**{recorded.ORDER: None})
+        self.assertIn("taken back", self.steps(1))
+        self.assertEqual(older.sent, [])
+
     def test_the_time_to_wait_is_on_record(self) -> None:
         """The first step sets until when peers are waited for, by the order."""
         self.begin(Known(ClusterID("rome"), Disconnected()))
