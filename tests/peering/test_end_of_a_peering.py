@@ -145,7 +145,7 @@ class EndCases(SynchronousTestCase):
 
     def put_record(self, *finalizers: str, order: str = "", key: str = "key", **fields: Any) -> None:
         """Have the record be one that is being deleted."""
-        meta = {"name": ROME, "uid": "f1", "finalizers": list(finalizers or (FINALIZER,))}
+        meta: dict[str, Any] = {"name": ROME, "uid": "f1", "finalizers": list(finalizers or (FINALIZER,))}
         meta["annotations"] = {**({ORDER: order} if order else {}), **fields.pop("annotations", {})}
         if fields.pop("deleting", True):
             meta["deletionTimestamp"] = "2030-01-01T00:00:00Z"
@@ -347,11 +347,11 @@ class LastStepTests(EndCases):
     def test_who_ended_it_is_noted_where_settings_would_trust_again(self) -> None:
         """Whoever ended it; and nowhere else once the peer knows."""
         for order, by in (("", "us"), ("dead", "us"), ("by-peer", "peer"), ("ended", "peer")):
-            for annotations in ({}, {PINNED_BY_SETTINGS: "true"}):
+            for by_settings in (False, True):
                 self.setUp()
-                self.put_record(order=order, annotations=annotations)
-                self.assertEqual(self.step()[1], ["note it", *LAST] if annotations else LAST)
-                if annotations:
+                self.put_record(order=order, annotations={PINNED_BY_SETTINGS: "true"} if by_settings else {})
+                self.assertEqual(self.step()[1], ["note it", *LAST] if by_settings else LAST)
+                if by_settings:
                     assert self.around.tombstone is not None
                     kept = self.around.tombstone
                     self.assertEqual((kept.by, kept.by_settings, kept.fingerprint), (by, True, "key"))
