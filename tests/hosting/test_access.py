@@ -7,16 +7,17 @@ from typing import Any, cast
 
 import msgspec
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.config.schema import HostingSettings
 from liqod.hosting.tenants import rights
-from liqod.hosting.tenants.access import Access, ApiAccess
+from liqod.hosting.tenants.access import Access, ApiAccess, ensure_borrower_role, tenant_objects
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.quota import levels
 from liqod.kube.errors import Conflict, NotFound, from_status
 from liqod.kube.resources import (
     NAMESPACES,
-    PRIORITYCLASSES,
     ROLEBINDINGS,
     ROLES,
     SECRETS,
@@ -222,11 +223,17 @@ class AdmissionTests(AccessCases):
         (role,) = (body for (kind, _, _), body in self.server.held.items() if kind.plural == "clusterroles")
         return role["rules"]
 
-    def test_the_priority_class(self) -> None:
-        """It is made exactly where pods of tenants have the class of liqod."""
-        self.admit()
-        made = self.server.has(PRIORITYCLASSES, rights.priority_class()["metadata"]["name"])
-        self.assertEqual(made, Contract().makes_priority_class)
+    def test_what_an_installation_writes(self) -> None:
+        """It is what the daemon would: with the priority class exactly where pods of tenants have that of liqod."""
+        for own in ("", "theirs"):
+            self.setUp()
+            contract = Contract(HostingSettings(priority_class=own) if own else HostingSettings())
+            self.successResultOf(Deferred.fromCoroutine(ensure_borrower_role(cast(Any, self.server), contract)))
+            written = sorted((body["kind"], name) for (_, _, name), body in self.server.held.items())
+            self.assertEqual(
+                sorted((body["kind"], body["metadata"]["name"]) for body in tenant_objects(contract)), written
+            )
+            self.assertEqual("PriorityClass" in dict(written), not own)
 
 
 class DismissalTests(AccessCases):
@@ -262,6 +269,29 @@ class DismissalTests(AccessCases):
         before = dict(self.server.held)
         self.assertFalse(self.dismiss())
         self.assertEqual(self.server.held, before)
+
+    def test_a_namespace_of_the_peers_with_another_name(self) -> None:
+        """It is not the tenant namespace, whatever its labels say: it stays, and the account goes all the same."""
+        self.server.put(NAMESPACES, {"metadata": {"name": "copied", "labels": rights.tenant_labels(PEER)}})
+        self.admit()
+        self.assertTrue(self.dismiss())
+        self.assertTrue(self.server.has(NAMESPACES, "copied"))
+        self.assertEqual([name for _, space, name in self.server.held if space == TENANT], [])
+        self.assertFalse(self.server.has(NAMESPACES, TENANT))
+
+    def test_what_is_logged(self) -> None:
+        """A dismissal is logged, with the number of namespaces, exactly where there was something to end."""
+        for account, namespaces in ((False, 0), (True, 0), (False, 1), (True, 2)):
+            self.setUp()
+            if account:
+                self.admit()
+            for number in range(namespaces):
+                self.put_granted(f"shop{number}-rome")
+            with capturedLogs() as events:
+                was_there = self.dismiss()
+            said = [(event["peer"], event["count"]) for event in events if "count" in event]
+            self.assertEqual(said, [(PEER, namespaces)] if was_there else [])
+            self.assertEqual(was_there, account or bool(namespaces))
 
     def test_while_this_cluster_borrows(self) -> None:
         """A virtual node or a credential keeps the namespace, but no right of the peer."""
