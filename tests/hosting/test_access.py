@@ -94,7 +94,10 @@ class Server:
     async def delete(
         self, resource: Resource, name: str, namespace: str = "", *, uid: str = "", missing_ok: bool = True
     ) -> None:
-        if self.replaces and uid:
+        held = self.held.get((resource, namespace, name))
+        if self.replaces and held is not None:
+            held["metadata"]["uid"] = "another"
+        if uid and held is not None and held["metadata"]["uid"] != uid:
             raise cast(Conflict, from_status(409, b'{"reason": "Conflict", "message": "another UID"}'))
         if self.held.pop((resource, namespace, name), None) is None and not missing_ok:
             raise cast(NotFound, from_status(404, b'{"message": "no such object"}'))
