@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
@@ -32,8 +32,8 @@ class NameTests(ControllerCases):
     def made(self, servers: Servers | None, **fields: Any) -> tuple[dict[str, Any], list[str]]:
         """Return the spec with which a pod is created, and the reasons of the events about it."""
         self.shadows.put(shadow(**fields))
+        self.name_servers = servers
         self.start()
-        self.controller._name_servers = cast(Any, servers)
         self.pass_time(1.0)
         (body,) = self.server.bodies
         return body["spec"], self.events.reasons
@@ -59,8 +59,8 @@ class NameTests(ControllerCases):
     def _name(self, known: Object | None) -> tuple[bool, dict[str, Any]]:
         if known is not None:
             self.namespaces.held[known.metadata.key] = known
+        self.name_servers = Servers(SERVER)
         self.start()
-        self.controller._name_servers = cast(Any, Servers(SERVER))
         body: dict[str, Any] = {"spec": {"containers": []}}
         return self.controller._name(body, shadow(), "borrower"), body["spec"]
 

@@ -36,6 +36,8 @@ class Around:
     def __init__(self) -> None:
         self.done: list[str] = []
         self.record: ForeignCluster | None = None
+        self.is_gone = False
+        """Whether the record is gone already although the watch shows it."""
         self.namespace: dict[str, Any] | None = None
         self.left: list[str] = []
         self.settled = True
@@ -45,7 +47,7 @@ class Around:
     # Of the API server
 
     async def patch(self, resource: Resource, name: str, body: Any, **options: Any) -> None:
-        if self.record is None:
+        if self.is_gone:
             raise cast(NotFound, from_status(404, b'{"message": "no such object"}'))
         assert (resource, name) == (FOREIGNCLUSTERS, ROME)
         self.done.append(f"order {body['metadata']['annotations'][ORDER]}")
@@ -181,7 +183,7 @@ class WhoseEndTests(EndCases):
         self.assertEqual(self.step(), (None, []))
 
     def test_beside_a_finalizer_of_somebody_else(self) -> None:
-        """What is to be done is done, whoever else holds the record."""
+        """What is to be done is done, although somebody else holds the record as well."""
         self.put_record("example.com/other", FINALIZER, order="by-peer")
         self.put_state(finished=True)
         self.assertEqual(self.step(), (None, LAST))
@@ -207,10 +209,12 @@ class WhoseEndTests(EndCases):
         self.assertEqual(self.step(), (None, []))
 
     def test_the_peer_ended_it(self) -> None:
-        """The order is written before the record is deleted, and only that very record; no record is no failure."""
+        """The order is written before the record is deleted, and only that very record; one that is gone is no failure."""
         self.put_record(deleting=False)
         self.put_state(Unpeered("ended"))
         self.assertEqual(self.step(), (None, ["order ended", "delete the record f1"]))
+        self.around.is_gone = True
+        self.assertEqual(self.step(), (None, []))
 
 
 class WaitingTests(EndCases):
@@ -345,7 +349,7 @@ class LastStepTests(EndCases):
         self.assertEqual([type(event) for event in self.session.sent], [Bye])
 
     def test_who_ended_it_is_noted_where_settings_would_trust_again(self) -> None:
-        """Whoever ended it; and nowhere else once the peer knows."""
+        """By either side; and nowhere else once the peer knows."""
         for order, by in (("", "us"), ("dead", "us"), ("by-peer", "peer"), ("ended", "peer")):
             for by_settings in (False, True):
                 self.setUp()
