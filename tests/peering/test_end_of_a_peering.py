@@ -209,7 +209,7 @@ class WhoseEndTests(EndCases):
         self.assertEqual(self.step(), (None, []))
 
     def test_the_peer_ended_it(self) -> None:
-        """The order is written before the record is deleted, and only that very record; one that is gone is no failure."""
+        """The order is written first, then that very record is deleted; one that is gone is no failure."""
         self.put_record(deleting=False)
         self.put_state(Unpeered("ended"))
         self.assertEqual(self.step(), (None, ["order ended", "delete the record f1"]))
@@ -222,7 +222,6 @@ class WaitingTests(EndCases):
 
     def test_what_this_cluster_has_to_do(self) -> None:
         """It is waited for without limit, also after a peer that is dead; each thing is named."""
-        self.put_record(order="dead")
         for left, said in (
             (lambda: self.around.left.append("node liqo-rome"), "node liqo-rome"),
             (lambda: setattr(self.peer, "credential", True), "the credential"),
