@@ -179,6 +179,7 @@ class ControllerCases(SynchronousTestCase):
 
     workers = 1
     audit: Audit = NO_AUDIT
+    name_servers: Any = None
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -202,6 +203,7 @@ class ControllerCases(SynchronousTestCase):
             offers=TenantOffers(caches[3]),
             recorder=self.events,
             workers=self.workers,
+            name_servers=self.name_servers,
             wall=lambda: self.date,
             audit=self.audit,
         )

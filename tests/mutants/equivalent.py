@@ -34,6 +34,18 @@ EQUIVALENT: Final = (
         "only a dialer's greeting announces a token",
     ),
     Equivalent(
+        "liqod.peering.unpeering",
+        "UnpeeringController.reconcile",
+        "if not peer_informed and rest > 0:",
+        "a peer that has finished relies on nothing, so that it counts as informed",
+    ),
+    Equivalent(
+        "liqod.peering.unpeering",
+        "UnpeeringController._wait",
+        "if peer.state.waiting_for != sentence:",
+        "only the end of a peering waits; the check of the state is for the type checker",
+    ),
+    Equivalent(
         "liqod.peering.records.tombstones",
         "Tombstones._is_over",
         "notified = parse_rfc3339(tombstone.notified) if not stays else None",
