@@ -83,7 +83,7 @@ class ConvergeLoopTests(TestCase):
 
 
 class Passes(ConvergeLoop):
-    """A host that notes of each pass when it was, and whether it was prompted; one that is disturbed prompts the next."""
+    """A host that notes of each pass when it was, and whether it was prompted; a disturbed one prompts another."""
 
     name = "testing"
 
