@@ -151,9 +151,10 @@ class Fabric(ConvergeLoop):
 
     async def _leave_host(self) -> None:
         # A host may be without tunnels because it has nothing to make one with; then nothing of ours is there either.
-        if self._is_auto and self._local is not None and not self._local.is_equipped():
-            return
-        await self._agent.clear()
+        if self._local is None:
+            await self._agent.clear()
+        elif not self._is_auto or self._local.is_equipped():
+            await self._local.keep_clear(prompted=self.is_prompted)
 
     async def cleanup(self) -> None:
         # A pass in progress may have opened sockets. They would be held until the process exits, and the next leader on

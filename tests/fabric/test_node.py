@@ -122,3 +122,16 @@ class NodeFabricTests(TestCase):
         # Any change has everything looked at.
         await self.tunnel("turin", "10.80.0.0/16")
         await self.becomes(lambda: "10.72.0.0/16" in self.kernel.routes["4"] and bool(self.kernel.tables))
+
+    async def test_without_tunnels(self) -> None:
+        """A host that has nothing, and needs nothing, is not searched in each pass; with a tunnel it is, at once."""
+        fabric = await self.furnish()
+        await self.becomes(lambda: fabric.converged)
+        await fabric.converge()
+        self.kernel.commands.clear()
+        await fabric.converge()
+        self.assertNotIn("nft", {command[0] for command in self.kernel.commands})
+        await self.tunnel("milan", "10.72.0.0/16")
+        await self.becomes(lambda: "10.72.0.0/16" in self.kernel.routes["4"])
+        await self.client.delete(TUNNELENDPOINTS, "milan")
+        await self.becomes(lambda: self.kernel.state() == self.before)

@@ -159,6 +159,28 @@ class SplitTests(ClusterCase):
         while control.status(MILAN)[0] is not True:
             await deferLater(REACTOR, 0.02)
 
+    async def test_a_peer_that_comes_and_goes(self) -> None:
+        """A host that was found clear is left alone; a peer has its tunnel at once, and nothing stays of it."""
+        for split in (False, True):
+            client, kernel = await self.cluster(), FakeKernel()
+            before = kernel.state()
+            for kind in (FOREIGNCLUSTERS, NETWORKCONFIGS):
+                await client.delete(kind, MILAN)
+            agent = self.run_one(RecordedFabric, client, "network", kernel) if split else None
+            fabric = self.run_one(Fabric, client, "control" if split else "all", None if split else kernel)
+            while not any(command[0] == "nft" for command in kernel.commands):
+                await deferLater(REACTOR, 0.02)
+            await deferLater(REACTOR, 0.3)
+            await (agent or fabric).converge()
+            kernel.commands.clear()
+            await (agent or fabric).converge()
+            self.assertNotIn("nft", {command[0] for command in kernel.commands})
+            await self.peer(client, MILAN, publicKey=KEY)
+            await self.until_peer(kernel)
+            await client.delete(FOREIGNCLUSTERS, MILAN)
+            while kernel.state() != before:
+                await deferLater(REACTOR, 0.02)
+
     async def test_a_host_of_the_other_ip_version(self) -> None:
         """A node that says its address on the overlay is of IPv6 is left out where the gateway's is of IPv4."""
         for split in (False, True):

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
-from liqod.fabric.agent.converge import HOST, FabricHost
+from liqod.fabric.agent.converge import HOST, Clearness, FabricHost
 from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.address_watch import AddressWatch
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, apply, checked, has_six, observe
@@ -68,6 +68,7 @@ class GatewayAgent(MultiService):
         self._addresses: frozenset[str] = frozenset()
         self._converged_at: frozenset[str] = frozenset()
         self._observed = ObservedKernel()
+        self._clearness = Clearness(reactor)
         self.last_plan: tuple[HostCommand, ...] = ()
 
     def sources(self) -> Iterable[Source[str]]:
@@ -84,6 +85,7 @@ class GatewayAgent(MultiService):
 
     def close(self) -> None:
         """Close the probes' sockets; another daemon that leads here needs the same ports."""
+        self._clearness.forget()
         self._prober.close()
         self._pinger.close()
 
@@ -158,6 +160,7 @@ class GatewayAgent(MultiService):
 
     async def converge(self, desired: DesiredNetwork) -> NetworkReport:
         """Apply the desired network to the host and return the report after that; raises KernelError."""
+        self._clearness.forget()
         desired = self._feasible(desired)
         wanted = self._kernel_state(desired, (await self._keys.rotated()).current)
         await self._observe()
@@ -179,8 +182,19 @@ class GatewayAgent(MultiService):
         self._prober.set_targets({}, 0)
         self._pinger.set_targets({})
         self.close()
+        begun = self._reactor.seconds()
         await self._apply(await self.preview_removal(), "there is no peer: removing the network")
+        if not self.last_plan:
+            # What was removed only now is looked for once more, in the next pass.
+            self._clearness.note(begun)
         await self._keys.keys()
+
+    async def keep_clear(self, *, prompted: bool) -> None:
+        """Do as ``clear``, in a pass of the converge loop: a host that was found clear is not observed each time."""
+        if self._clearness.is_observation_due(prompted=prompted):
+            await self.clear()
+        else:
+            await self._keys.keys()
 
     async def preview_removal(self) -> tuple[HostCommand, ...]:
         """Return what ``clear`` would do now; nothing is changed."""

@@ -13,7 +13,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
-from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
+from liqod.fabric.agent.converge import HOST, Clearness, ConvergeLoop, FabricHost
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, apply, checked, has_six, observe_node
 from liqod.fabric.agent.kernel.host_facts import uplink_mtu
 from liqod.fabric.agent.kernel.model import DesiredNodeKernel, HostCommand
@@ -51,6 +51,7 @@ class NodeFabric(ConvergeLoop):
         self.ready = Gate()
         """Opens when the kernel was configured by the records for the first time."""
         self.last_plan: tuple[HostCommand, ...] = ()
+        self._clearness = Clearness(host.reactor)
 
     @property
     def converged(self) -> bool:
@@ -68,7 +69,7 @@ class NodeFabric(ConvergeLoop):
 
     async def preview(self) -> tuple[HostCommand, ...]:
         """Return what a pass would change on this host now; nothing is changed."""
-        return (await self._plan())[1]
+        return await self._plan(await self._desired())
 
     async def remove_all(self) -> None:
         """Remove all that is ours from this host, and the announcement from its Node."""
@@ -77,7 +78,12 @@ class NodeFabric(ConvergeLoop):
         await self._announce(own_node(listed.items, self._settings.node, self._address), listed.items, "")
 
     async def converge(self) -> None:
-        desired, self.last_plan = await self._plan()
+        begun = self.clock.seconds()
+        desired = await self._desired()
+        is_observed = desired is not None or self._clearness.is_observation_due(prompted=self.is_prompted)
+        if is_observed:
+            self._clearness.forget()
+            self.last_plan = await self._plan(desired)
         if self.last_plan:
             self._log.info("changing the network of this node: {count} steps", count=len(self.last_plan))
             self._log.debug("the network's plan:\n{plan}", plan=show(self.last_plan))
@@ -92,13 +98,19 @@ class NodeFabric(ConvergeLoop):
         # Last: after the announcement the gateway sends packets for this host's pods over the overlay.
         await self._announce(name, self._nodes.items(), self._address)
         self._summarize(desired)
+        if is_observed and desired is None and not self.last_plan:
+            self._clearness.note(begun)
         self.ready.open()
 
-    async def _plan(self) -> tuple[DesiredNodeKernel | None, tuple[HostCommand, ...]]:
+    async def cleanup(self) -> None:
+        # Until this agent is started again another one may work on this host.
+        self._clearness.forget()
+
+    async def _desired(self) -> DesiredNodeKernel | None:
         shown = await checked(self._kernel, ("ip", "-j", "addr", "show"))
         uplink = uplink_mtu(shown.out, self._address)
         network, records = self._settings, self._tunnels.items()
-        desired = node_desired(
+        return node_desired(
             network.device,
             self._address,
             uplink,
@@ -106,8 +118,10 @@ class NodeFabric(ConvergeLoop):
             priority=network.rule_priority,
             has_six=await has_six(self._kernel),
         )
+
+    async def _plan(self, desired: DesiredNodeKernel | None) -> tuple[HostCommand, ...]:
         observed = await observe_node(self._kernel, self._device)
-        return desired, node_plan(desired, observed) if desired is not None else node_removal(self._device, observed)
+        return node_plan(desired, observed) if desired is not None else node_removal(self._device, observed)
 
     async def _announce(self, name: str, nodes: list[Node], value: str) -> None:
         for node in nodes:

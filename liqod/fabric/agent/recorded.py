@@ -129,7 +129,7 @@ class RecordedFabric(ConvergeLoop):
         await self._write_host(host)
         records = self._tunnels.items()
         if not records:
-            await self._agent.clear()
+            await self._agent.keep_clear(prompted=self.is_prompted)
             self._refused = {}
             self._summarize("network: there is no peer")
             return
