@@ -116,7 +116,7 @@ class UnpeeringController(PeerController):
             return self._wait(peer, f"waiting for {', '.join(left)}", _poll(passed))
         peer_informed = not self._peer_relies_on_us(peer, peer.state, record)
         rest = order.wait(connected=peer.session is not None) - passed
-        if not peer_informed and not peer.state.finished and rest > 0:
+        if not peer_informed and rest > 0:
             return self._wait(peer, "waiting for the peer to hand back what it uses", min(rest, 5.0))
         if not peer_informed and order.kind in ("asked", "dead"):
             await self._write_tombstone(peer_id, record, "us")

@@ -35,12 +35,6 @@ EQUIVALENT: Final = (
     ),
     Equivalent(
         "liqod.peering.unpeering",
-        "UnpeeringController.reconcile",
-        "if not peer_informed and rest > 0:",
-        "a peer that has finished relies on nothing, so that it counts as informed",
-    ),
-    Equivalent(
-        "liqod.peering.unpeering",
         "UnpeeringController._wait",
         "if peer.state.waiting_for != sentence:",
         "only the end of a peering waits; the check of the state is for the type checker",
