@@ -3,7 +3,7 @@
 One pass of the converge loop is always the same, whatever it was that changed::
 
     sync records of peers -> settle who has a tunnel (where nobody has, the host is cleared) -> inspect the host
-    -> decide (what is assigned is written before it is used)
+    -> negotiate (what is assigned is written before it is used)
     -> the agent converges: observe, plan, apply, probe -> record its report
 
 Between the two halves there is nothing but ``DesiredNetwork`` one way, ``HostReport`` and ``NetworkReport`` the other

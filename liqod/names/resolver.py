@@ -65,27 +65,27 @@ class Resolver:
         if isinstance(asked, RejectedQuestion):
             self.counts.rejected += 1
             if asked.reply:
-                reply(asked.reply)
+                self._send(reply, asked.reply)
             return
         view = self._view
         todo = plan(asked.name, asked.kind, view)
         if isinstance(todo, Empty):
             self.counts.answered += 1
-            reply(answers.empty(asked, view, exists=todo.exists))
+            self._send(reply, answers.empty(asked, view, exists=todo.exists))
             return
         most = asked.by_udp if way == "udp" else answers.MAX_WIRE
         kept = None if isinstance(todo, Forward) else self._cache.get(_key(asked), self._clock.seconds())
         if kept is not None:
             self.counts.from_cache += 1
-            reply(answers.fitting(asked.id.to_bytes(2, "big") + kept, asked, most))
+            self._send(reply, answers.fitting(asked.id.to_bytes(2, "big") + kept, asked, most))
         elif self._in_flight >= IN_FLIGHT:
             self.counts.failed += 1
-            reply(asked.answer(SERVFAIL))
+            self._send(reply, asked.answer(SERVFAIL))
         else:
             self._in_flight += 1
             asking = Deferred.fromCoroutine(self._answer(asked, todo, view, way))
             asking.addErrback(partial(self._failed, asked))
-            asking.addCallback(lambda answer: reply(answers.fitting(answer, asked, most)))
+            asking.addCallback(lambda answer: self._send(reply, answers.fitting(answer, asked, most)))
             asking.addErrback(lambda failure: self._log.failure("an answer could not be sent", failure))
             asking.addBoth(self._done)
 
@@ -116,6 +116,13 @@ class Resolver:
         if failure.check(Unanswered) is None:
             self._log.failure("a question failed", failure)
         return asked.answer(SERVFAIL)
+
+    def _send(self, reply: Callable[[bytes], None], answer: bytes) -> None:
+        # A firewall of this host, or no route to the pod: EPERM, ENETUNREACH. The client asks again.
+        try:
+            reply(answer)
+        except OSError:
+            self.counts.failed += 1
 
     def _done(self, _: object) -> None:
         self._in_flight -= 1

@@ -59,9 +59,12 @@ class _Socket(DatagramProtocol):
         self._reactor = reactor
         self._server = server
         self._waiting: dict[int, _Waiting] = {}
+        self._is_connected = False
 
     def startProtocol(self) -> None:
-        self.transport.connect(*self._server)
+        with suppress(OSError):  # there is no route to the server, say
+            self.transport.connect(*self._server)
+            self._is_connected = True
 
     def ask(self, make: Callable[[int], bytes], question: bytes) -> Deferred[bytes]:
         number = _chance.randrange(1 << 16)
@@ -70,7 +73,10 @@ class _Socket(DatagramProtocol):
         answer: Deferred[bytes] = Deferred()
         timer = self._reactor.callLater(SILENCE, self._fail, number)
         self._waiting[number] = _Waiting(question, answer, timer)
-        self.transport.write(make(number))
+        try:
+            self.transport.write(make(number))
+        except OSError:  # no route, or a firewall of this host: the next server is asked at once
+            self._fail(number)
         return answer
 
     def datagramReceived(self, datagram: bytes, addr: object) -> None:
@@ -84,6 +90,16 @@ class _Socket(DatagramProtocol):
         """Nobody listens there (ICMP): what waits is asked of the next server at once."""
         for number in list(self._waiting):
             self._fail(number)
+
+    def stopProtocol(self) -> None:
+        """The socket is closed: by ``close``, or by Twisted, where reading failed (an ICMP error: EHOSTUNREACH)."""
+        for number in list(self._waiting):
+            self._fail(number)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether questions can be asked by it."""
+        return self.transport is not None and self._is_connected
 
     def close(self) -> None:
         for number in list(self._waiting):
@@ -191,19 +207,20 @@ class UpstreamServers:
             connecting.cancel()
 
     def _socket(self, server: Address) -> _Socket:
-        sockets = self._sockets.get(server)
-        if sockets is None:
-            sockets = self._sockets[server] = []
-            for _ in range(SOCKETS):
-                one = _Socket(self._reactor, server)
-                try:
-                    self._reactor.listenUDP(
-                        0, one, interface="::" if ":" in server[0] else "", maxPacketSize=LARGEST + 1
-                    )
-                except CannotListenError:
-                    break
-                sockets.append(one)
+        """Return one of a server's sockets, all of which are opened first, again where one was lost."""
+        sockets = [one for one in self._sockets.get(server, ()) if one.is_open]
+        while len(sockets) < SOCKETS:
+            one = _Socket(self._reactor, server)
+            try:
+                self._reactor.listenUDP(0, one, interface="::" if ":" in server[0] else "", maxPacketSize=LARGEST + 1)
+            except CannotListenError:
+                break
+            if not one.is_open:
+                one.close()
+                break
+            sockets.append(one)
         if not sockets:
-            del self._sockets[server]
+            self._sockets.pop(server, None)
             raise Unanswered
+        self._sockets[server] = sockets
         return _chance.choice(sockets)

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.network import netcheck
 from liqod.cli.network.preflight import objection
 from liqod.cli.setup import doctor
+from liqod.cli.status.explain import KINDS, read
 from liqod.cli.status.explain_other import explain_node, explain_peer
 from liqod.cli.status.facts import advice_of
 from liqod.cli.status.reasons import command_codes, parse, reasons
@@ -266,3 +267,14 @@ class ReasonsTests(SynchronousTestCase):
         facts = ClusterRecords(leader=LEADS, peers=[waiting], offers=[offer])
         self.assertEqual([one.code for one in diagnose(facts)], ["DecisionPending"])
         self.assertIn("liqodctl accept milan", explain_peer(facts, waiting)[-1]["why"])
+
+
+class WordTests(SynchronousTestCase):
+    """What `explain` takes for a kind."""
+
+    def test_every_kind_and_its_plural(self) -> None:
+        """Each word is the kind that its singular is, with a blank or a slash before the name."""
+        for word, kind in KINDS.items():
+            for written in (word, f"{word}s", word.upper()):
+                self.assertEqual(read((written, "one")), (kind, "one"), written)
+                self.assertEqual(read((f"{written}/one",)), (kind, "one"), written)

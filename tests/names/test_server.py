@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -21,7 +22,7 @@ from liqod.names import server as server_module
 from liqod.names.resolver import IN_FLIGHT, Resolver
 from liqod.names.server import CONNECTIONS, PIPELINED, Server
 from liqod.names.translation import TenantView
-from liqod.names.upstream import UpstreamServers
+from liqod.names.upstream import SILENCE, UpstreamServers
 from tests.names.cases import VIEW, Authority, address, answer_to, contents, decoded, query
 
 reactor: Any = _reactor
@@ -235,6 +236,45 @@ class ServerTests(TestCase):
         self.assertEqual((await pod.ask(query(f"cache.{SHOP}"))).rCode, dns.ESERVER)
         self.dns({f"cache.{HERE}": [address(f"cache.{HERE}", "10.96.0.7")]})
         self.assertEqual(contents(await pod.ask(query(f"cache.{SHOP}"))), [(f"cache.{SHOP}", "10.96.0.7")])
+
+    async def test_a_server_without_a_way_to_it(self) -> None:
+        """Where the kernel refuses to send to a server, or to connect to it (broadcast: EACCES), the next one is asked
+        at once."""
+        first = self.upstream.servers
+        pod = self.pod(self.server())
+        for servers in ((("255.255.255.255", 53), *first), (*first, *first)):
+            self.upstream.use(servers)
+            begun = reactor.seconds()
+            self.assertEqual((await pod.ask(query(f"cache.{SHOP}"))).rCode, dns.OK)
+            self.assertLess(reactor.seconds() - begun, SILENCE)
+
+    async def test_a_send_that_fails(self) -> None:
+        """EPERM of a firewall of this host, say: the next server is asked at once, and nobody waits for an answer."""
+        pod = self.pod(self.server())
+        reachable = self.upstream.servers[0]
+        closed = (LOCAL, 9)
+        self.upstream.use([closed, reachable])
+        self.upstream._socket(closed)
+
+        def fail(*given: object) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+        for one in self.upstream._sockets[closed]:
+            self.patch(one.transport, "write", fail)
+        begun = reactor.seconds()
+        self.assertEqual((await pod.ask(query(f"cache.{SHOP}"))).rCode, dns.OK)
+        self.assertLess(reactor.seconds() - begun, SILENCE)
+
+    async def test_sockets_that_are_lost(self) -> None:
+        """Twisted closes a socket on which reading fails (a firewall answers by ICMP): others take their place."""
+        pod = self.pod(self.server())
+        await pod.ask(query(f"cache.{SHOP}"))
+        for one in self.upstream._sockets[self.upstream.servers[0]]:
+            transport = one.transport
+            transport.stopReading()
+            transport.connectionLost(None)
+        for name in (f"cache.{SHOP}", f"other.{SHOP}"):
+            self.assertIn((await pod.ask(query(name))).rCode, (dns.OK, dns.ENAME))
 
     async def test_forged_answers(self) -> None:
         """An answer counts under the ID and with the question that were sent only; what cannot be read is a failure."""

@@ -18,7 +18,7 @@ from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import to_dict
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import Advertisement
-from liqod.peering.borrowing.advertisements import AGAIN, WITHDRAWN, Advertisements
+from liqod.peering.borrowing.advertisements import AGAIN, PROBLEM, WITHDRAWN, Advertisements, is_sound
 from liqod.peering.controller import PACE
 from liqod.peering.session.peer import Received
 from liqod.wire.events import Advertise
@@ -183,6 +183,19 @@ class PaceTests(SynchronousTestCase):
         self.assertLessEqual(len(self.record.written), 7)
         assert self.record.kept is not None
         self.assertEqual(self.record.kept.metadata.annotations.get(WITHDRAWN), "Tired")
+
+    def test_a_withdrawal_before_an_invalid_offer(self) -> None:
+        """The invalid one replaces none, but what was withdrawn before it does not stay in force."""
+        self.offer(1)
+        self.clock.advance(0)
+        self.intake.offer_withdrawn(cast(Any, self.lender), "Tired")
+        self.seq += 1
+        invalid = Advertise(EPOCH, self.seq, 1800, Offer(resources={"cpu": "a lot"}))
+        self.intake.offer_received(cast(Any, self.lender), invalid)
+        self.clock.pump([PACE] * 4)
+        assert self.record.kept is not None
+        self.assertFalse(is_sound(self.record.kept))
+        self.assertIn(PROBLEM, self.record.kept.metadata.annotations)
 
     def test_an_ordinary_change(self) -> None:
         """It is written at once, also after another one a second before, and after a conflict."""

@@ -23,7 +23,7 @@ from liqod.cli.status.peers import label
 from liqod.cli.status.whoami import own_cluster
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pairing import MAX_LENGTH, PREFIX, BadToken, Token, read_token
-from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.errors import AlreadyExists, Conflict, NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
 from liqod.model.host_port import join_address, split_address
 from liqod.model.ids import ClusterID, Key, is_dns_label
@@ -32,6 +32,8 @@ from liqod.model.records.invitations import INVITATION, INVITATION_LABEL, invita
 from liqod.model.records.unpeering import DISTRUSTED
 from liqod.model.records.views import ForeignCluster
 
+_TRIES = 5
+"""How often a record is read and written, where others change it in between."""
 _REFUSALS = ("TokenRefused", "UnexpectedKey", "ClusterIDRepetition", "KeyInUse")
 
 
@@ -156,6 +158,15 @@ async def _invite(session: Session, token: Token) -> None:
 
 async def _record(session: Session, peer: ClusterID, addresses: list[str], more: dict[str, Any]) -> None:
     """Create or extend the peer's ForeignCluster. Raises CliError rather than replace a pinned key."""
+    for _ in range(_TRIES - 1):
+        with suppress(Conflict):
+            await _extend(session, peer, addresses, more)
+            return
+    await _extend(session, peer, addresses, more)
+
+
+async def _extend(session: Session, peer: ClusterID, addresses: list[str], more: dict[str, Any]) -> None:
+    """Take one try; raises Conflict where the record changed after it was read, since a key may be pinned now."""
     try:
         before = await session.client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
     except NotFound:
@@ -175,7 +186,8 @@ async def _record(session: Session, peer: ClusterID, addresses: list[str], more:
     spec = {"clusterID": peer, "endpoints": endpoints[:32], **more}
     if before.spec.outgoing_peering == before.spec.incoming_peering == "No" and wanted:
         spec |= {"outgoingPeering": "Auto", "incomingPeering": "Auto"}
-    await session.client.patch(FOREIGNCLUSTERS, peer, {"spec": spec}, view=None)
+    seen = {"resourceVersion": before.metadata.resource_version}
+    await session.client.patch(FOREIGNCLUSTERS, peer, {"metadata": seen, "spec": spec}, view=None)
 
 
 def refuse_key(before: ForeignCluster, wanted: str) -> None:

@@ -72,14 +72,21 @@ def read(words: tuple[str, ...]) -> tuple[str, str]:
     if len(parts) == 1:
         return ("code", parts[0]) if CODE.fullmatch(parts[0]) else ("pod", parts[0])
     known = list(dict.fromkeys(KINDS.values()))
-    if len(parts) != 2 or parts[0].lower().removesuffix("s") not in KINDS:
+    kind = _kind(parts[0])
+    if len(parts) != 2 or kind is None:
         raise CliError(
             errors.REFUSED,
             f"{parts[0]} cannot be explained{did_you_mean(parts[0], known)}",
             f"the kinds are {', '.join(known)}; a pod of a deployment is explained by the pod's name",
             errors.USAGE,
         )
-    return KINDS[parts[0].lower().removesuffix("s")], parts[1]
+    return kind, parts[1]
+
+
+def _kind(word: str) -> str | None:
+    """Return the kind that a word names, also in the plural."""
+    lowered = word.lower()
+    return KINDS.get(lowered) or KINDS.get(lowered.removesuffix("s"))
 
 
 def _explain_code(options: Options, code: str) -> None:

@@ -115,10 +115,15 @@ class TrackedPod:
 
     def reset_backoff(self) -> None:
         """Let the next write at the lender be tried at once: it accepted one, or this is another pod."""
+        self.patched()
+        self.retry_at, self.refused = 0.0, ""
+        self.claim_checks = 0
+
+    def patched(self) -> None:
+        """Note a patch that the lender accepted and kept; what waits until it is created again goes on waiting."""
         self.attempts = Attempts()
-        self.retry_at = self.patch_at = 0.0
-        self.held, self.refused = None, ""
-        self.unkept = self.claim_checks = 0
+        self.held, self.patch_at = None, 0.0
+        self.unkept = 0
 
     def pause(self, until: float, refused: str = "") -> None:
         """Create no ShadowPod before a time; where one was refused, by its digest, only that one waits."""
@@ -301,7 +306,7 @@ class PodActions:
         self._health.request_succeeded()
         remote.mutations.wrote(name, before, patched)
         if _is_kept(patch, patched):
-            tracked.reset_backoff()
+            tracked.patched()
             return 0.0
         if home.metadata.deleting:
             return await self.delete_shadow(pod, remote, patched.metadata.uid)

@@ -96,7 +96,9 @@ class Advertisements(PeerController):
             problem, ttl = refusal.message, 0
             self._refusals.record(refusal.reason, peer.id, refusal.message)
         tracked = self._of(peer.id)
-        tracked.withdrawn = tracked.sent = None  # every offer is answered, also a renewed one
+        tracked.sent = None  # every offer is answered, also a renewed one
+        if not problem:  # an invalid one replaces none, so that a withdrawal which is not written yet holds
+            tracked.withdrawn = None
         peer.received = Received(
             epoch=event.epoch,
             seq=event.seq,
@@ -160,6 +162,8 @@ class Advertisements(PeerController):
                 await self._annotate(record, {WITHDRAWN: withdrawn, PROBLEM: None})
         if withdrawn is not None:
             tracked.withdrawn = None
+            if received is not None:
+                self.enqueue(peer_id)  # the invalid offer that came after it
         self._changes.notify(Change.OFFER_RECEIVED, peer_id)
         self.send_verdict(peer)
         return None

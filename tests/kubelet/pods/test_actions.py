@@ -446,6 +446,19 @@ class TrackedPodTests(SynchronousTestCase):
         tracked.pause(60.0)
         self.assertEqual((tracked.retry_at, tracked.refused), (60.0, ""))
 
+    def test_a_patch_does_not_end_the_pause_of_a_creation(self) -> None:
+        """A lender that has each ShadowPod patched before it vanishes gets the next one no sooner."""
+        tracked = TrackedPod()
+        for _ in range(3):
+            tracked.created(0.0)
+        waits_until = tracked.retry_at
+        self.assertGreater(waits_until, 0.0)
+        tracked.hold({"metadata": {"annotations": {}}}, 100.0)
+        tracked.unkept = 2
+        tracked.patched()
+        self.assertEqual(tracked.retry_at, waits_until)
+        self.assertEqual((tracked.held_for(0.0), tracked.unkept), (0.0, 0))
+
     def test_a_refusal_is_of_one_pod(self) -> None:
         """A pod that takes the name of a refused one is not kept waiting for that one's refusal."""
         tracked = TrackedPod()
