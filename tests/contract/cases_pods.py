@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liqod.kube.errors import ApiError
 from tests.contract.base import JSON_PATCH, MERGE, Body, ContractCase, pod_spec
 
 
@@ -276,6 +277,16 @@ class PodSecurityCase(ContractCase):
     async def enforce(self, level: str) -> None:
         labels = {"pod-security.kubernetes.io/enforce": level}
         await self.call("PATCH", self.space, {"metadata": {"labels": labels}}, kind=MERGE)
+        # The admission plugin reads namespaces from a cache of its own.
+        await self.eventually(self._is_enforced, f"the level {level} is enforced")
+
+    async def _is_enforced(self) -> bool:
+        body = {"metadata": {"name": "p"}, "spec": pod_spec() | {"hostNetwork": True}}
+        try:
+            await self.call("POST", f"{self.space}/pods", body, dryRun="All")
+        except ApiError as error:
+            return error.code == 403
+        return False
 
     async def denied(self, spec: Body) -> str:
         body = {"metadata": {"name": "p"}, "spec": spec}

@@ -6,9 +6,10 @@ import base64
 import json
 import os
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
@@ -174,6 +175,15 @@ class ConfigTests(SynchronousTestCase):
         ):
             error = self.assertRaises(ConfigError, tls_creator, config, "a")
             self.assertNotIn("s3cret", str(error))
+
+    def test_closing_that_is_cancelled(self) -> None:
+        """It is a cancellation for who waits, not a failure of one of the connections."""
+        connections = transport.Connections(ClientConfig("https://a"), MemoryReactorClock())
+        idle = cast(Any, SimpleNamespace(abort=Deferred))
+        connections._pool._connections = {"key": [idle]}
+        closed = connections.close()
+        closed.cancel()
+        self.failureResultOf(closed, CancelledError)
 
     def test_a_server_shows_few_certificates(self) -> None:
         """Of a longer chain, which costs a signature each, nothing is verified; of a handshake 20 KiB are read."""

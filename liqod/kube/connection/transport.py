@@ -196,7 +196,9 @@ class Connections:
     def close(self) -> Deferred[None]:
         """Close idle connections now, and those in use when they return to the pool."""
         self._pool.cachedConnectionTimeout = 0
-        closed: Deferred[None] = self._pool.closeCachedConnections()
+        # Not the pool's own Deferred: to cancel that fails the one of each connection, which nobody waits for.
+        closed: Deferred[None] = Deferred()
+        self._pool.closeCachedConnections().addBoth(lambda _: None if closed.called else closed.callback(None))
         return closed
 
 
