@@ -6,6 +6,7 @@ These are listed first; until then nothing is created, counted or deleted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from twisted.application.service import MultiService
@@ -21,6 +22,7 @@ from liqod.hosting.endpointslices import ShadowEndpointSlices
 from liqod.hosting.home_paths import HomePaths
 from liqod.hosting.isolation.controller import NetworkPolicies
 from liqod.hosting.namespace_limits import NamespaceLimits
+from liqod.hosting.reclaim import Reclaims
 from liqod.hosting.shadowpods.controller import ShadowPods
 from liqod.hosting.tenants import authorizer
 from liqod.hosting.tenants.access import Access, ApiAccess
@@ -78,6 +80,9 @@ class Hosting(MultiService):
         audit: Audit = NO_AUDIT,
     ) -> None:
         super().__init__()
+        # What is read and written here is for borrowers: it is counted by their namespaces.
+        self._client = client = client.counting_writes()
+        self._written: Counter[ClusterID] = Counter()
         self._cluster_id = cluster_id
         caches = Caches.watched_by(informers, contents=bool(settings.hosting.tenant_contents))
         grants = Grants.of(settings, informers, caches.namespaces)
@@ -111,6 +116,7 @@ class Hosting(MultiService):
             ClosingNamespaces(client, clock, caches.namespaces, metrics=metrics),
             self._shadowpods,
             _endpointslices(context, self._namespaces, paths),
+            _reclaims(context, self._namespaces),
         ):
             controller.setServiceParent(self)
 
@@ -163,6 +169,15 @@ class Hosting(MultiService):
         """Return what the unfinished pods of a borrower request (``pods`` is their number), as far as is known."""
         return dict(self._shadowpods.capacity.used(peer))
 
+    def written_for(self) -> Mapping[ClusterID, int]:
+        """Return the bytes of requests that wrote something here, by the borrower that led to them."""
+        writes = self._client.written or Counter()
+        for namespace, size in writes.items():
+            if tenant := self._namespaces.known_tenant(namespace):
+                self._written[ClusterID(tenant)] += size
+        writes.clear()
+        return self._written
+
     def _check(self, peer: str) -> None:
         try:
             parse_cluster_id(peer)
@@ -201,6 +216,20 @@ def _paths(context: HostingContext, namespaces: Namespaces) -> HomePaths:
         foreign=context.grants.offers.informer,
         namespaces=namespaces,
         networks=context.networks,
+        metrics=context.metrics,
+    )
+
+
+def _reclaims(context: HostingContext, namespaces: Namespaces) -> Reclaims:
+    return Reclaims(
+        context.client,
+        context.clock,
+        foreign=context.grants.offers.informer,
+        shadows=context.caches.shadowpods,
+        pods=context.caches.pods,
+        namespaces=namespaces,
+        recorder=context.recorder,
+        wall=context.wall,
         metrics=context.metrics,
     )
 

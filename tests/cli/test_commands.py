@@ -219,6 +219,19 @@ class AgainstTests(ClusterCase):
         self.assertIn(f"{name}: taken over", await self.liqodctl("install", "--adopt"))
         self.assertNotIn("taken over", await self.liqodctl("install"))
 
+    async def test_install_of_an_earlier_release(self) -> None:
+        """What a far later release wrote is left as it is, and nothing else is written either."""
+        await manifests.ensure(self.client)
+        name = manifests.definitions()[0]["metadata"]["name"]
+        later = {"labels": {"app.kubernetes.io/version": "999.0.0"}}
+        await self.client.patch(CRDS, name, {"metadata": later, "spec": {"names": {"shortNames": []}}})
+        before = (await self.client.list(CRDS)).items
+        refused = (await self.liqodctl("install", status=1)).replace("\n  ", " ")
+        self.assertIn(f"LQ4001: the definition {name} was written by liqod 999.0.0", refused)
+        self.assertEqual((await self.client.list(CRDS)).items, before)
+        with self.assertRaises(NotFound):
+            await self.client.get(NAMESPACES, "liqo-system")
+
     async def test_install_where_liqo_is(self) -> None:
         """While Liqo runs it is refused; what it left behind, unmarked, is liqod's with --adopt, and goes with it."""
         await self.client.create(CRDS, liqo_definition("tenants", "authentication.liqo.io", "Tenant"))

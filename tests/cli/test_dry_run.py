@@ -238,6 +238,14 @@ class CommandTests(TestCase):
         out, _ = await self.liqodctl("refuse", "milan", "--dry-run", "-o", "yaml")
         self.assertEqual(yaml.safe_load(out)["spec"], {"decision": "Refuse"})
 
+    async def test_reclaim(self) -> None:
+        """A moment, which is ten minutes from now unless said otherwise; its end."""
+        out, _ = await self.liqodctl("reclaim", "milan", "--wait", "--dry-run", "-o", "yaml")
+        by = datetime.fromisoformat(yaml.safe_load(out)["spec"]["reclaim"]["by"])
+        self.assertAlmostEqual((by - datetime.now(UTC)).total_seconds(), 600, delta=60)
+        out, _ = await self.liqodctl("reclaim", "milan", "--end", "--dry-run", "-o", "yaml")
+        self.assertIsNone(yaml.safe_load(out)["spec"].get("reclaim", "left out"))
+
     async def test_nodes(self) -> None:
         """Nodes made schedulable and not."""
         await self.check("uncordon", "milan")

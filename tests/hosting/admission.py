@@ -36,6 +36,8 @@ class Request:
     """What the user has the right to, across the cluster: ``verb resource.group``."""
     options: Mapping[str, Any] | None = field(default=None, kw_only=True)
     """Those of the operation, such as DeleteOptions; an API server has null where there are none."""
+    name: str = field(default="", kw_only=True)
+    """The object's; an API server has none where the object is yet to be created."""
 
 
 def refusals(policies: Iterable[Mapping[str, Any]], request: Request) -> list[str]:
@@ -99,6 +101,7 @@ def _holds(expression: str, request: Request) -> bool:
         "request": {
             "operation": request.operation,
             "namespace": request.namespace,
+            "name": request.name,
             "userInfo": {"username": request.user},
             "resource": {"group": request.group, "resource": request.resource.partition("/")[0]},
             "options": request.options,

@@ -25,7 +25,8 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def pod(spec: dict[str, Any], contract: Contract | None = None, **metadata: dict[str, str]) -> dict[str, Any]:
     """Return the pod that is created for a ShadowPod."""
     made = shadow({"containers": [MAIN], **spec}, **metadata)
-    return forge.pod(restrict(made, contract or Contract()))
+    terms = contract or Contract()
+    return forge.pod(restrict(made, terms), accounts=terms.granted.service_accounts)
 
 
 def granted(**settings: Any) -> Contract:
@@ -255,6 +256,41 @@ class GrantedTests(SynchronousTestCase):
         contract = granted(runtime_classes=["gvisor"], volumes=["nfs"])
         made = pod({"runtimeClassName": "gvisor", "volumes": [{"name": "v", "nfs": {"server": "a"}}]}, contract)["spec"]
         self.assertEqual((made["runtimeClassName"], made["volumes"][0]["nfs"]), ("gvisor", {"server": "a"}))
+
+    def test_service_accounts(self) -> None:
+        """A token is for pods that ask for one of a granted account; others are refused, and a mere name is dropped."""
+        contract = granted(service_accounts=["default", "reader"])
+        source = {"serviceAccountToken": {"path": "t", "audience": "vault"}}
+        token = {"name": "t", "projected": {"sources": [source]}}
+        ways: tuple[tuple[dict[str, Any], str], ...] = (
+            ({}, "default"),
+            ({"serviceAccountName": "reader"}, "reader"),
+            ({"serviceAccount": "reader"}, "reader"),
+        )
+        for asked, name in ways:
+            spec = {**asked, "automountServiceAccountToken": True, "volumes": [token]}
+            made = pod(spec, contract)["spec"]
+            self.assertEqual((made["serviceAccountName"], made["automountServiceAccountToken"]), (name, True))
+            self.assertEqual(made["volumes"], [token])
+            self.assertNotIn("serviceAccount", made)
+            with self.assertRaises(ValueError) as caught:
+                pod(spec)
+            said = f"service account {name}, which is not granted here ([hosting] service-accounts"
+            self.assertIn(said, str(caught.exception))
+            plain = pod(asked, contract)["spec"]
+            self.assertIs(plain["automountServiceAccountToken"], False)
+            self.assertNotIn("serviceAccountName", plain)
+        certified = {"name": "c", "projected": {"sources": [{"podCertificate": {"signerName": "x/y"}}]}}
+        wanted: tuple[dict[str, Any], ...] = (
+            {"automountServiceAccountToken": True, "serviceAccountName": "admin"},
+            {"automountServiceAccountToken": True, "serviceAccountName": ["reader"]},
+            {"automountServiceAccountToken": True, "volumes": [certified]},
+            {"volumes": [token]},
+            {"automountServiceAccountToken": 1, "volumes": [token]},
+        )
+        for spec in wanted:
+            with self.assertRaises(ValueError, msg=repr(spec)):
+                pod(spec, contract)
 
     def test_an_ordinary_pod(self) -> None:
         """A pod as the API server stores it arrives whole, but for the pull policy."""

@@ -364,7 +364,7 @@ class SettlingTests(ControllerCases):
         self.start()
         self.pass_time(REQUEST + REQUEST / 2)
         self.assertEqual(len(self.server.created), 1)
-        self.assertEqual(self.events.reasons, [], "it is created as it was asked for")
+        self.assertEqual(self.events.reasons, ["CreatedPod"], "it is created as it was asked for")
 
     def test_a_pod_that_no_watch_shows(self) -> None:
         """A pod that was created counts as there for half a minute; lost without a trace it is created again."""

@@ -3,7 +3,8 @@
 Tenants' namespaces come and go, so the account's rights in them are cluster-wide. These policies bind what it writes to
 the namespaces that were made for peers and to its own: a thief of its token cannot run a pod in ``kube-system``,
 have a token made for another account, or turn a namespace of the cluster's into a tenant's. The account of a network
-agent, whose token is on many hosts, writes one Secret: RBAC knows no names for ``create``.
+agent, whose token is on many hosts, writes one Secret and Leases of its own: RBAC knows no names for ``create``, and no
+beginnings of names.
 
 What is dangerous in a tenant's namespace is up to its Pod Security level, which is bound for everybody
 (``hosting.tenants.namespace_admission``). What may be done there anyhow is not looked at at all
@@ -18,12 +19,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from liqod.agent.account.names import ACCOUNT, NETWORK_ACCOUNT
+from liqod.agent.account.names import ACCOUNT, ACCOUNTS, NETWORK_ACCOUNT, bound_secret_of
 from liqod.config.schema import Settings
 from liqod.fabric.agent.key import SECRET as TUNNEL_SECRET
 from liqod.hosting.tenants.policies import MAKES_A_TOKEN
 from liqod.kubelet.node.forge import LEASE_NAMESPACE
 from liqod.kubelet.reflection.forge.claim import PLACEHOLDER, SELECTED_NODE
+from liqod.model.diagnosis.processes import PREFIX as PROCESS_LEASES
 from liqod.model.names import (
     ENABLED_LABEL,
     FIELD_MANAGER,
@@ -39,6 +41,7 @@ from liqod.model.names import (
     VIRTUAL_NODE_TYPE,
 )
 from liqod.model.records.invitations import INVITATION_LABEL, TOKEN_LABEL
+from liqod.model.records.network import NETWORK_LEASE
 from liqod.webhook.configuration import NAME as WEBHOOK
 
 _API: Final = "admissionregistration.k8s.io/v1"
@@ -75,7 +78,7 @@ _SAME_IMAGES: Final = "object.spec.{0}.all(c, oldObject.spec.{0}.exists(o, o.nam
 
 def policies(settings: Settings) -> list[dict[str, Any]]:
     """Return the policies for the accounts of a configuration; each is bound by a binding of its name."""
-    namespace = settings.kubernetes.namespace
+    namespace, lifetime = settings.kubernetes.namespace, settings.kubernetes.token_lifetime
     return [
         _policy(
             "objects",
@@ -136,12 +139,37 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             [_rule("", ["serviceaccounts/token"], "CREATE")],
             [
                 (
-                    f"{_IS_OFFLOADED} && has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Pod'",
-                    "liqod asks for tokens of its tenants' accounts, and for tokens bound to pods in offloaded "
-                    "namespaces, only",
+                    f"(request.namespace == '{namespace}' && request.name == '{ACCOUNT}') || ({_IS_OFFLOADED} && "
+                    "has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Pod')",
+                    "liqod asks for tokens of its tenants' accounts, for tokens bound to pods in offloaded namespaces, "
+                    "and for its own, only",
                 )
             ],
             tenants=False,
+        ),
+        _policy(
+            "own-tokens",
+            namespace,
+            [_rule("", ["serviceaccounts/token"], "CREATE")],
+            [
+                (
+                    f"request.userInfo.username == 'system:serviceaccount:{namespace}:' + request.name",
+                    "each account of liqod has tokens made for itself only",
+                ),
+                (
+                    f"has(object.spec.expirationSeconds) && object.spec.expirationSeconds <= {lifetime}",
+                    f"tokens of liqod's accounts hold for {lifetime} seconds at most (token-lifetime under "
+                    "[kubernetes], and `liqodctl install` after a change)",
+                ),
+                # Who deletes it ends every token of the account, also one that a thief had renewed.
+                (
+                    "has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Secret' && "
+                    f"object.spec.boundObjectRef.name == request.name + '{bound_secret_of('')}'",
+                    "tokens of liqod's accounts end with a Secret",
+                ),
+            ],
+            only=[("for-itself", f"request.namespace == '{namespace}' && request.name in {list(ACCOUNTS)}")],
+            accounts=ACCOUNTS,
         ),
         _policy(
             "pods",
@@ -298,6 +326,21 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
                 ]
             },
             objects=_REAL_NODES,
+        ),
+        _policy(
+            "network-leases",
+            namespace,
+            [_rule("coordination.k8s.io", ["leases"], "CREATE", "UPDATE")],
+            [
+                (
+                    f"object.metadata.name == '{NETWORK_LEASE}' || "
+                    + " || ".join(
+                        f"object.metadata.name.startsWith('{PROCESS_LEASES}{role}-')" for role in ("network", "node")
+                    ),
+                    f"liqod's network agents write the Lease {NETWORK_LEASE} and those of their own processes only",
+                )
+            ],
+            accounts=(NETWORK_ACCOUNT,),
         ),
         _policy(
             "volumes",

@@ -22,7 +22,7 @@ from liqod.fabric.agent.kernel.model import HostCommand
 from liqod.fabric.agent.tunnel_status import TunnelDevice
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.state.network import DesiredNetwork, parse_networks
-from liqod.fabric.state.report import HostReport
+from liqod.fabric.state.report import HostReport, NetworkReport
 from liqod.flow.controller import Source, always, watch
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate
@@ -86,6 +86,14 @@ class RecordedFabric(ConvergeLoop):
         if new is None:
             self._tunnels.forget(key)
         return (HOST,) if _spec(old) != _spec(new) else ()
+
+    def report(self) -> NetworkReport:
+        """Return what was observed on this host last."""
+        return self._agent.report()
+
+    def tunnels(self) -> list[TunnelEndpoint]:
+        """Return the records of all tunnels."""
+        return self._tunnels.items()
 
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when the records are known."""

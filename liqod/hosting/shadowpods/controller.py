@@ -244,6 +244,7 @@ class ShadowPods(Controller[Key]):
             self._drops_until = self.clock.seconds() + RETRY_ADMISSION
             return After(0.0)
         tracked.followed = compared(shadow, pod)
+        self._reports.record_created(shadow, self.clock.seconds())
         for reason, message in events:
             self._reports.record_event(shadow, reason, message)
         # Should the watch never show the pod, it is created again when the mutation cache has dropped it.
@@ -257,7 +258,8 @@ class ShadowPods(Controller[Key]):
         try:
             avoided = self._tenant_nodes.avoids_control_plane(self._nodes.items())
             restricted = restrict(shadow, self._contract, off_control_plane=avoided)
-            body = forge.pod(restricted, self._contract.granted.priority_class)
+            granted = self._contract.granted
+            body = forge.pod(restricted, granted.priority_class, granted.service_accounts)
             if terms.granted.quota == "hard":
                 body["spec"] = with_limits(body["spec"], offered, default_requests(terms, offered))
             is_named = self._name(body, shadow, tenant)

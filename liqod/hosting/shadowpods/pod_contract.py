@@ -14,7 +14,7 @@ import msgspec
 
 from liqod.hosting.shadowpods import pod_restrictions
 from liqod.hosting.shadowpods.admission import raw_spec
-from liqod.hosting.shadowpods.forge import DROPPED
+from liqod.hosting.shadowpods.forge import DROPPED, account_of
 from liqod.hosting.shadowpods.validation import items_in, mapping_in
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.objects.portable_metadata import is_allowed, is_of_cluster, portable
@@ -124,7 +124,7 @@ _SOURCES: Final = {
     "configMap": {"name": None, "items": [_ITEM], "optional": None},
     "secret": {"name": None, "items": [_ITEM], "optional": None},
     "downwardAPI": {"items": [_FILE]},
-    # Refused by pod_restrictions, in a sentence that says what to do.
+    # Judged by pod_restrictions, in a sentence that says what to do.
     "serviceAccountToken": None,
     "podCertificate": None,
 }
@@ -238,6 +238,11 @@ def restrict_spec(wanted: Mapping[str, Any], contract: Contract, *, off_control_
         raise ValueError(
             f"spec.runtimeClassName {_shown(runtime_class)} is not granted here ([hosting] runtime-classes of the "
             "lender)"
+        )
+    if (account := account_of(spec)) and account not in contract.granted.service_accounts:
+        raise ValueError(
+            f"it asks for a token of this cluster's service account {_shown(account)}, which is not granted here "
+            "([hosting] service-accounts of the lender)"
         )
     if "volumes" in spec:
         spec["volumes"] = [_volume(one, contract) for one in items_in(spec["volumes"], "spec.volumes")]

@@ -44,10 +44,14 @@ class _Owner:
 
 
 class NodePorts(MultiService):
-    """The port of ``listen`` and those of further virtual nodes, all served by one factory."""
+    """The port of ``listen`` and those of further virtual nodes, all served by one factory.
 
-    def __init__(self, reactor: Reactor, listen: str, factory: IProtocolFactory) -> None:
+    With ``stands_by`` they are those of the daemon that leads: a node has the recorded one and no other.
+    """
+
+    def __init__(self, reactor: Reactor, listen: str, factory: IProtocolFactory, *, stands_by: bool = False) -> None:
         super().__init__()
+        self._stands_by = stands_by
         self._reactor = reactor
         self._listen = listen
         self._configured = port_of(listen)
@@ -70,10 +74,11 @@ class NodePorts(MultiService):
         keeps_own = configured and ports and ports[0] == recorded
         if is_free and not keeps_own and (not configured or configured not in taken):
             listener = self._main
-        elif not ports:
+        elif not ports or (self._stands_by and not keeps_own):
             return self._main.bound
         else:
-            listener = self._listener([with_port(self._listen, port) for port in ports])
+            wanted = ports[:1] if self._stands_by else ports
+            listener = self._listener([with_port(self._listen, port) for port in wanted])
         self._owners[key] = _Owner(node, listener)
         return listener.bound
 
@@ -84,6 +89,7 @@ class NodePorts(MultiService):
             self._factory,
             service="the API of virtual nodes",
             setting="kubelet.listen",
+            stands_by=self._stands_by,
         )
         listener.setServiceParent(self)
         return listener

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.error import CannotListenError
+from twisted.internet.protocol import Factory
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.api.ports import PORTS, own_ports
+from liqod.flow.connections.port_listener import RETRY_STANDBY
+from liqod.kubelet.api.ports import PORTS, NodePorts, own_ports
+from liqod.model.ids import Key
+from tests.kube.cases import warnings_of
 
 
 class OwnPortsTests(SynchronousTestCase):
@@ -31,3 +39,50 @@ class OwnPortsTests(SynchronousTestCase):
         self.assertEqual(len(ports), len(set(ports)))
         self.assertFalse(taken & set(ports))
         self.assertTrue(all(configured < port < min(configured + PORTS, 65536) for port in ports))
+
+
+LISTEN = "tcp:5875:interface=127.0.0.1"
+
+
+class Host(MemoryReactorClock):
+    """A host on which another program has some ports."""
+
+    def __init__(self, *taken: int) -> None:
+        super().__init__()
+        self.taken = set(taken)
+
+    def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:
+        if port in self.taken:
+            raise CannotListenError(interface, port, OSError("address already in use"))
+        return super().listenTCP(port, factory, backlog, interface)
+
+
+class StandbyPortsTests(SynchronousTestCase):
+    """The ports of a daemon that stands by on the host of the one that leads."""
+
+    def test_those_of_the_leader(self) -> None:
+        """Each node gets the one that is recorded for it, when the leader has it no longer; nobody is warned before."""
+        warnings, host = warnings_of(self), Host(5875, 5880)
+        ports = NodePorts(cast(Any, host), LISTEN, Factory(), stands_by=True)
+        one = ports.acquire(Key("a", "one"), "one", recorded=5875, taken={5880})
+        two = ports.acquire(Key("b", "two"), "two", recorded=5880, taken={5875})
+        ports.startService()
+        host.advance(10 * RETRY_STANDBY)
+        self.assertEqual((one.value, two.value, host.tcpServers), (0, 0, []))
+        host.taken.clear()
+        host.advance(RETRY_STANDBY)
+        self.assertEqual((one.value, two.value), (5875, 5880))
+        self.assertEqual([ports.node_at(port) for port in (5875, 5880)], ["one", "two"])
+        self.assertEqual(warnings, [])
+        self.successResultOf(ports.stopService())
+
+    def test_no_other(self) -> None:
+        """A node whose port another one has gets none of its own: the leader chooses ports."""
+        host = Host()
+        ports = NodePorts(cast(Any, host), LISTEN, Factory(), stands_by=True)
+        ports.acquire(Key("a", "one"), "one", recorded=5875, taken={5880})
+        ports.acquire(Key("c", "three"), "three", recorded=5880, taken={5875, 5880})
+        ports.startService()
+        self.assertEqual([server[0] for server in host.tcpServers], [5875])
+        self.assertEqual(ports.node_at(5875), "one")
+        self.successResultOf(ports.stopService())

@@ -229,6 +229,9 @@ async def observe_overlay(kernel: Kernel, device: str) -> ObservedOverlay | None
         (await kernel.run(("ip", f"-{version}", "-j", "neigh", "show", "dev", device))).out for version in (4, 6)
     ]
     rp_filter = await kernel.run(("sysctl", "-n", f"net.ipv4.conf.{device}.rp_filter"))
+    if rp_filter.out.strip() == "0":
+        # The kernel takes the larger value of `all` and the device.
+        rp_filter = await kernel.run(("sysctl", "-n", "net.ipv4.conf.all.rp_filter"))
     return vxlan.parse_overlay(shown.out, hosts.out, neighbours, rp_filter.out)
 
 
