@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.agent.account.rights import Right, required
-from liqod.agent.host.leader_services import LedService, LedServiceSpec, LeaderServices, body_of, slice_of
+from liqod.agent.host.leader_services import LeaderServices, LedService, LedServiceSpec, body_of, slice_of
 from liqod.config.load import parse
 from liqod.demo.access import client_config
 from liqod.kube.cache.shared_informers import Informers

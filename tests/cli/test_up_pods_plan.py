@@ -48,9 +48,7 @@ def pod(*, waiting: dict[str, str] | None = None, ready: bool = False, **status:
 class StepTests(SynchronousTestCase):
     def test_bare(self) -> None:
         """In a bare cluster records and rights come before pods, and nothing is of the host."""
-        self.assertEqual(
-            states(BARE), {"check": "done", "cluster": "needed", "pods": "needed", "ready": "needed"}
-        )
+        self.assertEqual(states(BARE), {"check": "done", "cluster": "needed", "pods": "needed", "ready": "needed"})
         self.assertIn("1 Deployment, 1 Service", plan(BARE)[2].why)
 
     def test_complete(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -172,8 +173,8 @@ class ReclaimTests(SynchronousTestCase):
         self.assertEqual(self.names(), ["a", "b", "c"])
         times = [at for _, at in self.server.evicted]
         self.assertGreaterEqual(times[0], 60)
-        self.assertEqual([later - sooner for sooner, later in zip(times, times[1:], strict=False)], [PACE, PACE])
-        for key in self.shadows.keys():
+        self.assertEqual([later - sooner for sooner, later in itertools.pairwise(times)], [PACE, PACE])
+        for key in self.shadows:
             expected = ("Failed", RECLAIMED) if key.namespace == "shop" else ("", "")
             status = self.shadows.get(key).status
             self.assertEqual((status.phase, status.reason), expected, key)

@@ -46,4 +46,3 @@ class Scraper:
         agent = Agent.usingEndpointFactory(REACTOR, _ToPort(self.port, options), pool)
         response = await agent.request(b"GET", f"https://pages{path}".encode(), Headers(sent))
         return response.code, (await readBody(response)).decode()
-

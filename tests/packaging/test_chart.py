@@ -100,7 +100,7 @@ class LanguageTests(TestCase):
             ("a\n  {{- .a.b -}}  \n b", "axb"),
             ("{{- /* nothing */}}x", "x"),
             ("{{ .n }} {{ .off }}", "3 false"),
-            ('{{ if .off }}1{{ else if eq .n 3 }}2{{ else }}3{{ end }}', "2"),
+            ("{{ if .off }}1{{ else if eq .n 3 }}2{{ else }}3{{ end }}", "2"),
             ("{{ if .empty }}1{{ else }}2{{ end }}", "2"),
             ("{{ with .a }}{{ .b }}{{ $.n }}{{ end }}", "x3"),
             ("{{ range $key, $value := .map }}{{ $key }}={{ $value }};{{ end }}", "k=2;z=1;"),

@@ -32,7 +32,18 @@ MOST = {
     "liqod-tunnel@.service": 2.0,
 }
 """The exposure that each unit stays below: 1.5 without rights over the network, 2.0 with them."""
-BOUNDS = "Ambient Capability NoNew Protect Private Device Restrict Lock SystemCall RemoveIPC".split()
+BOUNDS = [
+    "Ambient",
+    "Capability",
+    "NoNew",
+    "Protect",
+    "Private",
+    "Device",
+    "Restrict",
+    "Lock",
+    "SystemCall",
+    "RemoveIPC",
+]
 """How the settings begin that bound what a unit can do to its host."""
 
 

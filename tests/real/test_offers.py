@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import time
 from functools import partial
@@ -44,7 +45,7 @@ class OfferTests(Steps):
         while len(dates) <= RECEIPTS:
             latest = eventually("the offer is renewed", lambda: max(self.received() - dates[-1], 0.0), TTL + 15)
             dates.append(dates[-1] + latest)
-        steps = [later - sooner for sooner, later in zip(dates, dates[1:], strict=False)]
+        steps = [later - sooner for sooner, later in itertools.pairwise(dates)]
         self.assertLess(max(steps), TTL, "before it expires")
         after = self.offer()
         self.assertEqual(after["spec"], before["spec"])

@@ -48,6 +48,7 @@ class Door(WebResource):
 
     ``asked_by`` counts the same by the address of the machine; there a watch that begins with all objects is a list.
     """
+
     isLeaf = True
 
     def __init__(self, behind: WebResource) -> None:

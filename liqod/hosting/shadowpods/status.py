@@ -18,7 +18,6 @@ from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, reference_to
 from liqod.model.records.views import ShadowPod, ShadowPodStatus
 
-
 CREATED_PER_SECOND: Final = 1.0
 """Events of created pods, far below what may be recorded in all, so that they displace no warning; and at once:"""
 CREATED_BURST: Final = 10

@@ -48,9 +48,7 @@ def _pod_options(command: Any) -> Any:
     """Add the options of pods; they arrive as one argument ``wishes``."""
 
     @functools.wraps(command)
-    def gather(
-        *, image: str, local_image: bool, name: str, gateway: str | None, userspace: bool, **others: Any
-    ) -> Any:
+    def gather(*, image: str, local_image: bool, name: str, gateway: str | None, userspace: bool, **others: Any) -> Any:
         wishes = Wishes(image=image, local_image=local_image, name=name, gateway=gateway, userspace=userspace)
         if wishes != Wishes() and not others["in_cluster"]:
             raise click.UsageError("--image, --local-image, --name, --gateway and --userspace need --in-cluster.")
