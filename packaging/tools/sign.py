@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,7 +51,7 @@ def sign(directory: Path, key: str) -> list[str]:
     sums.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     # It asks before it overwrites a signature.
     sums.with_name(f"{SUMS}.sig").unlink(missing_ok=True)
-    subprocess.run(["ssh-keygen", "-Y", "sign", "-q", "-f", key, "-n", PURPOSE, str(sums)], check=True)
+    subprocess.run([_ssh_keygen(), "-Y", "sign", "-q", "-f", key, "-n", PURPOSE, str(sums)], check=True)
     return lines
 
 
@@ -60,12 +61,12 @@ def check(directory: Path, signers: Path = SIGNERS) -> list[str]:
     for file in (sums, signature):
         if not file.is_file():
             raise NotVerified(f"there is no {file}")
-    found = _ssh_keygen("find-principals", "-s", str(signature), "-f", str(signers))
+    found = _asked("find-principals", "-s", str(signature), "-f", str(signers))
     if found.returncode:
         raise NotVerified(f"nobody in {signers.name} has signed {SUMS}")
     signer = found.stdout.splitlines()[0]
     options = ("-f", str(signers), "-I", signer, "-n", PURPOSE, "-s", str(signature))
-    verified = _ssh_keygen("verify", *options, content=sums.read_text(encoding="utf-8"))
+    verified = _asked("verify", *options, content=sums.read_text(encoding="utf-8"))
     if verified.returncode:
         raise NotVerified(" ".join((verified.stdout + verified.stderr).split()))
     signed, present = sums.read_text(encoding="utf-8").splitlines(), digests(directory)
@@ -81,8 +82,15 @@ def digests(directory: Path) -> list[str]:
     return [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in files]
 
 
-def _ssh_keygen(*words: str, content: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["ssh-keygen", "-Y", *words], input=content, capture_output=True, text=True, check=False)
+def _ssh_keygen() -> str:
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise NotVerified("ssh-keygen is not installed: it comes with the client of OpenSSH")
+    return program
+
+
+def _asked(*words: str, content: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([_ssh_keygen(), "-Y", *words], input=content, capture_output=True, text=True, check=False)
 
 
 if __name__ == "__main__":

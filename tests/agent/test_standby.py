@@ -30,9 +30,9 @@ class StandbyTests(DaemonCase):
 
     async def two(self, **environ: str) -> tuple[Agent, Agent]:
         """Return one that leads, and one that stands by and has complete caches."""
-        first = self.start(**environ)
+        first = self.start(None, **environ)
         await first.ready.wait()
-        second = self.start(**environ)
+        second = self.start(None, **environ)
         await self.until(lambda: isinstance(second.state.value, StandingBy))
         await self.until(lambda: all(informer.synced for informer in second.caches))
         return first, second

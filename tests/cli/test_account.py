@@ -88,7 +88,7 @@ class FilesTests(SynchronousTestCase):
             (state,) = re.findall(r"^StateDirectory=(\S+)$", unit, re.M)
             kept = Path(path).parent / token_file(path)
             self.assertEqual(os.path.normpath(kept), f"/var/lib/{state}/{token_renewal._FILE}")
-        self.assertEqual(token_file("/root/liqod.yaml"), "liqod.yaml.token")
+        self.assertEqual(token_file("/srv/liqod.yaml"), "liqod.yaml.token")
 
 
 class AccountTests(TestCase):
@@ -139,9 +139,9 @@ class AccountTests(TestCase):
         await daemon.create(SERVICEACCOUNTS, own, "liqo-system", name="liqod", subresource="token")
 
         # Offloaded pods need tokens of accounts that nobody knows beforehand; where they get none, it gets none.
-        config = self.folder / "liqod.toml"
-        config.write_text("[kubelet]\nenable-apiserver-support = false\n")
-        await self.install(f"--config={config}")
+        file = self.folder / "liqod.toml"
+        file.write_text("[kubelet]\nenable-apiserver-support = false\n")
+        await self.install(f"--config={file}")
         request = {"spec": {"expirationSeconds": 3600}}
         with self.assertRaises(Forbidden):
             await daemon.create(SERVICEACCOUNTS, request, "kube-system", name="default", subresource="token")

@@ -135,8 +135,8 @@ class JudgeTests(SynchronousTestCase):
             self.assertEqual(found.verdict, "good" if level == "privileged" else "warning")
             self.assertEqual("enforce=privileged" in found.hint, level != "privileged")
         self.assertIsNone(judge_pod_security("liqo-system", ""))
-        for level, count in ((None, 1), ("", 1), ("baseline", 2)):
-            self.assertEqual(len(judge(Surroundings(facts=facts(), level=level), Settings())), count, level)
+        for seen, count in ((None, 1), ("", 1), ("baseline", 2)):
+            self.assertEqual(len(judge(Surroundings(facts=facts(), level=seen), Settings())), count, seen)
 
 
 class CheckTests(ClusterCase):

@@ -32,7 +32,8 @@ class EgressTests(SynchronousTestCase):
     """Rules for what may leave this cluster."""
 
     def problems(self, text: str) -> list[str]:
-        return self.assertRaises(SettingsError, parse, text, {}).problems
+        found: list[str] = self.assertRaises(SettingsError, parse, text, {}).problems
+        return found
 
     def test_rules(self) -> None:
         """They are read as they are written, in their order."""

@@ -74,11 +74,15 @@ class AccessCase(SynchronousTestCase):
 
     def outcome(self, call: Deferred[None]) -> int:
         """Return the code that a caller gets: 200 for one that is admitted."""
-        result = self.successResultOf(call.addErrback(lambda failure: failure.trap(Denied) and failure.value))
-        if result is None:
-            return 200
-        self.assertIsInstance(result, Denied)
-        return int(result.code)
+        denied: list[Denied] = []
+
+        def refused(failure: Failure) -> None:
+            failure.trap(Denied)
+            assert isinstance(failure.value, Denied)
+            denied.append(failure.value)
+
+        self.assertIsNone(self.successResultOf(call.addErrback(refused)))
+        return denied[0].code if denied else 200
 
 
 class ClusterAccessTests(AccessCase):

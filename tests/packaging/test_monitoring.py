@@ -13,6 +13,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.agent.metrics.daemon import register
+from liqod.kube.cache.informer import Informer
 from liqod.metrics.registry import Registry
 from liqod.webhook.configuration import WEBHOOK_NAME
 
@@ -27,6 +28,7 @@ SUFFIXES: Final = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucke
 class StandingBy:
     """A daemon that does nothing."""
 
+    caches: list[Informer[Any]] = []
     client = None
     home = None
     features = None

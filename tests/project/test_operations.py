@@ -64,7 +64,7 @@ _OF_OURS = """
     AllowList AppVersion AutoAcceptAll AutoAcceptMax CRDs CSafeLoader ClusterID DefaultName DenyList EndOfMessage
     EnforceSameName FallbackNTP HomeAPI HomeServices
     IPPool IPv4 IPv6 InformationalResponse LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL
-    OutOf RemoteClusterHasNo SelectedName
+    OutOf RemoteClusterHasNo SelectedName WithinLimits
 """
 """Values of settings, parts of words, names of fields."""
 

@@ -25,13 +25,14 @@ PROCESSES = ("liqod", "liqod-control", "liqod-network", "liqod-names")
 OPERATIONS = ROOT / "docs" / "operations.md"
 MOST = {
     "liqod.service": 2.0,
-    "liqod.service with liqod-no-network.conf": 1.5,
-    "liqod-control.service": 1.5,
-    "liqod-network.service": 2.0,
-    "liqod-names.service": 1.5,
-    "liqod-tunnel@.service": 2.0,
+    "liqod.service with liqod-no-network.conf": 1.4,
+    "liqod-control.service": 1.4,
+    "liqod-network.service": 1.9,
+    "liqod-names.service": 1.4,
+    "liqod-tunnel@.service": 1.9,
 }
-"""The exposure that each unit stays below: 1.5 without rights over the network, 2.0 with them."""
+"""The exposure that each unit has at most: less than 1.5 without rights over the network, less than 2.0 with them; one
+tenth more has the one that also reads homes, where its environment may be."""
 BOUNDS = [
     "Ambient",
     "Capability",
@@ -205,7 +206,7 @@ class ExposureTests(SynchronousTestCase):
         self.assertEqual(listed.keys(), MOST.keys())
         for name, most in MOST.items():
             found, why = exposure(name, Path(self.mktemp()))
-            self.assertLess(found, most, why)
+            self.assertLessEqual(found, most, why)
             # Releases of systemd know more or fewer settings.
             self.assertAlmostEqual(found, listed[name], delta=0.21, msg=f"{name}: {why}")
 

@@ -175,7 +175,8 @@ def token_file(path: str) -> str:
 
     The units may write in their state directory, and not beside their kubeconfig.
     """
-    return TOKEN_FILES.get(path, f"{Path(path).name}.token")
+    file = Path(path).expanduser()
+    return TOKEN_FILES.get(str(file), f"{file.name}.token")
 
 
 def kubeconfig(config: ClientConfig, token: str, kept: str) -> str:

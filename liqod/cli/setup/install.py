@@ -155,7 +155,7 @@ def install(
         async for line in ensure_objects(session):
             changed(line)
         if daemon_kubeconfig:
-            kept = token_file(str(Path(daemon_kubeconfig).expanduser()))
+            kept = token_file(daemon_kubeconfig)
             write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session), kept))
             who = f"{settings.kubernetes.namespace}/{account_of(settings.daemon.role)}"
             changed(f"{daemon_kubeconfig}: written; the daemon's kubeconfig, account {who}")

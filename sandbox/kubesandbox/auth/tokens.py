@@ -84,10 +84,10 @@ def read(secret: bytes, token: str, now: float) -> User | None:
             return None
         claims: dict[str, Any] = msgspec.json.decode(_decode(parts[1]))
         own = claims["kubernetes.io"]
-        account, secret = own["serviceaccount"], own.get("secret")
+        account, bearer = own["serviceaccount"], own.get("secret")
         if claims["exp"] <= now or ISSUER not in claims["aud"]:
             return None
-        bound = (secret["name"], secret["uid"]) if secret else None
+        bound = (bearer["name"], bearer["uid"]) if bearer else None
         return account_user(own["namespace"], account["name"], account["uid"], bound)
     except (ValueError, KeyError, TypeError):
         return None

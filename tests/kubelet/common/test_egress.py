@@ -81,9 +81,10 @@ class EgressTests(SynchronousTestCase):
         self.assertIn("rule 2 ", found.objection("secret", "shop", {}))
 
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(rules, verdicts, st.sampled_from(KINDS), names, labels, labels)
+    @given(found=rules, default=verdicts, kind=st.sampled_from(KINDS), namespace=names, own=labels, of_peer=labels)
     def test_as_one_reads_them(
         self,
+        *,
         found: list[EgressRule],
         default: Verdict,
         kind: str,

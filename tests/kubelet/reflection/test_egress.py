@@ -159,7 +159,12 @@ class NamedTests(SynchronousTestCase):
 
     def test_a_pod_that_says_little(self) -> None:
         """Fields that are absent or null name nothing."""
-        for spec in ({}, {"containers": None, "volumes": None}, {"containers": [{"env": None, "envFrom": [{}]}]}):
+        specs: list[dict[str, Any]] = [
+            {},
+            {"containers": None, "volumes": None},
+            {"containers": [{"env": None, "envFrom": [{}]}]},
+        ]
+        for spec in specs:
             self.assertEqual(references(spec), frozenset())
 
     def test_as_long_as_one_does(self) -> None:
@@ -214,7 +219,7 @@ class NamedTests(SynchronousTestCase):
             inputs = ForgeInputs(context(), named=_answering(answer))
             for kind in (SECRET, CONFIGMAP):
                 desired = desired_of(kind, thing(kind), inputs)
-                self.assertIsInstance(desired, expected, answer)
+                self.assertIsInstance(desired, expected, str(answer))
                 if answer is not True:
                     self.assertIsInstance(step(kind, desired, None), Keep)
                     self.assertIsInstance(step(kind, desired, there(kind)), Delete if answer is False else Keep)

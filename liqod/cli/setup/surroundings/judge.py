@@ -59,7 +59,7 @@ class Surroundings:
     """
 
     facts: Sequence[Fact]
-    seen: ObservedCluster = ObservedCluster()
+    seen: ObservedCluster = attrs.field(factory=ObservedCluster)
     level: str | None = None
     is_open: bool | None = None
 

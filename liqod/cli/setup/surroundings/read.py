@@ -14,8 +14,7 @@ from liqod.facts.observed import ObservedCluster
 from liqod.facts.reading import read_places
 from liqod.facts.software import real_nodes
 from liqod.kube.errors import ApiError, Forbidden, NotFound
-from liqod.kube.resources import NAMESPACES, NODES
-from liqod.kubelet.api.callers import ACCESS_REVIEWS
+from liqod.kube.resources import ACCESS_REVIEWS, NAMESPACES, NODES
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 

@@ -97,7 +97,7 @@ def _identity_of(workload: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def _identity(metadata: Mapping[str, Any], pod: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return what tells the pods of one spec from those of an earlier one: configuration and image."""
-    container = next(iter((pod.get("spec") or {}).get("containers") or ()), {})
+    container: Mapping[str, Any] = next(iter((pod.get("spec") or {}).get("containers") or ()), {})
     return (metadata.get("annotations") or {}).get(CONFIGURED), container.get("image")
 
 
@@ -152,7 +152,8 @@ def _phase(pod: Mapping[str, Any]) -> str:
     status: Mapping[str, Any] = pod.get("status") or {}
     if reason := _waiting(pod).get("reason"):
         return str(reason)
-    scheduled = next((one for one in status.get("conditions") or [] if one.get("type") == "PodScheduled"), {})
+    conditions: Sequence[Mapping[str, Any]] = status.get("conditions") or []
+    scheduled = next((one for one in conditions if one.get("type") == "PodScheduled"), {})
     if scheduled.get("status") == "False":
         return f"not scheduled: {scheduled.get('message') or scheduled.get('reason')}"
     return "starting" if status.get("phase") == "Running" else str(status.get("phase") or "Pending").lower()
