@@ -174,10 +174,9 @@ class ReclaimTests(SynchronousTestCase):
         times = [at for _, at in self.server.evicted]
         self.assertGreaterEqual(times[0], 60)
         self.assertEqual([later - sooner for sooner, later in itertools.pairwise(times)], [PACE, PACE])
-        for key in self.shadows:
-            expected = ("Failed", RECLAIMED) if key.namespace == "shop" else ("", "")
-            status = self.shadows.get(key).status
-            self.assertEqual((status.phase, status.reason), expected, key)
+        for one in self.shadows.items():
+            expected = ("Failed", RECLAIMED) if one.metadata.namespace == "shop" else ("", "")
+            self.assertEqual((one.status.phase, one.status.reason), expected, one.metadata.key)
         self.assertEqual(len([what for what, _ in self.events.seen if RECLAIMED in what]), 3)
 
     def test_a_budget(self) -> None:
