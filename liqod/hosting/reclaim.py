@@ -14,11 +14,11 @@ from typing import Any, Final, Literal
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from liqod.flow.clocks import LearnedDates, WallClock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.hosting.shadowpods.decide import requested_grace
 from liqod.hosting.shadowpods.status import ShadowPodReports
 from liqod.hosting.tenants.namespaces import Namespaces
+from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
 from liqod.hosting.views import Pod, is_managed
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -69,43 +69,37 @@ class Reclaims(Controller[str]):
         client: Client,
         clock: IReactorTime,
         *,
-        foreign: Informer[ForeignCluster],
+        orders: ReclaimOrders,
         shadows: Informer[ShadowPod],
         pods: Informer[Pod],
         namespaces: Namespaces,
         recorder: Recorder,
-        wall: WallClock | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, metrics=metrics)
         self._client = client
-        self._foreign = foreign
+        self._orders = orders
         self._shadows = MutationCache(shadows, clock)
         self._pods = pods
         self._namespaces = namespaces
         self._reports = ShadowPodReports(client, recorder, self._shadows)
-        self._due: LearnedDates[str] = LearnedDates(clock, wall)
         self._passed_over: dict[str, float] = {}
         """Until when ShadowPods are passed over, by UID, in seconds of the reactor's clock."""
 
     def sources(self) -> Iterable[Source[str]]:
         """The orders; of pods and ShadowPods only that they are known."""
-        yield watch(self._foreign, _orders)
+        yield watch(self._orders.informer, _orders)
         known: tuple[Informer[Any], ...] = (self._shadows.informer, self._pods, self._namespaces.informer)
         for informer in known:
             yield watch(informer, lambda key, old, new: ())
 
     async def reconcile(self, key: str) -> After | None:
         """Evict one pod of a tenant, if it is time; returns when to look again, None without an order."""
-        record, now = self._foreign.get(Key("", key)), self.clock.seconds()
-        # A peering that ends takes all pods with it.
-        order = None if record is None or record.metadata.deleting else record.spec.reclaim
-        due = None if order is None else self._due.at(key, order.by)
+        due, now = self._orders.due_in(key), self.clock.seconds()
         if due is None:
-            self._due.forget(key)
             return None
-        if due > now:
-            return After(due - now)
+        if due > 0:
+            return After(due)
         self._passed_over = {uid: end for uid, end in self._passed_over.items() if end > now}
         for shadow in self._shadows.items():
             meta = shadow.metadata

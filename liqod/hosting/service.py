@@ -29,6 +29,7 @@ from liqod.hosting.tenants.access import Access, ApiAccess
 from liqod.hosting.tenants.closing import ClosingNamespaces
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import TenantNetworks
+from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
 from liqod.hosting.tenants.rights import BORROWER_ROLE
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -94,6 +95,7 @@ class Hosting(MultiService):
             caches=caches,
             grants=grants,
             networks=self.networks,
+            orders=ReclaimOrders(grants.offers.informer, clock, wall),
             name_servers=name_servers_of(settings, informers),
             recorder=recorder,
             workers=settings.hosting.workers,
@@ -197,6 +199,7 @@ def _shadowpods(context: HostingContext, namespaces: Namespaces, policies: Netwo
         nodes=context.networks.nodes,
         namespaces=namespaces,
         offers=grants.offers,
+        orders=context.orders,
         recorder=context.recorder,
         workers=context.workers,
         contract=grants.contract,
@@ -224,12 +227,11 @@ def _reclaims(context: HostingContext, namespaces: Namespaces) -> Reclaims:
     return Reclaims(
         context.client,
         context.clock,
-        foreign=context.grants.offers.informer,
+        orders=context.orders,
         shadows=context.caches.shadowpods,
         pods=context.caches.pods,
         namespaces=namespaces,
         recorder=context.recorder,
-        wall=context.wall,
         metrics=context.metrics,
     )
 

@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.reclaim import LOOK, PACE, PASSED_OVER, Reclaims, next_step
+from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
 from liqod.hosting.views import Pod
 from liqod.kube.errors import from_status
 from liqod.kube.resources import PODS, SHADOWPODS, Resource
@@ -140,12 +141,13 @@ class ReclaimTests(SynchronousTestCase):
         reclaims = Reclaims(
             cast(Any, self.server),
             self.clock,
-            foreign=cast(Any, self.foreign),
+            orders=ReclaimOrders(
+                cast(Any, self.foreign), self.clock, lambda: START + timedelta(seconds=self.clock.seconds())
+            ),
             shadows=cast(Any, self.shadows),
             pods=cast(Any, self.pods),
             namespaces=cast(Any, Granted()),
             recorder=self.events,
-            wall=lambda: START + timedelta(seconds=self.clock.seconds()),
         )
         reclaims.startService()
         self.addCleanup(reclaims.stopService)

@@ -55,9 +55,8 @@ class LanesTests(SynchronousTestCase):
         self.clock = HostClock()
         self.pods = Pods()
         health = SimpleNamespace(ok=True, state=Latest(ANSWERS))
-        fakes: Any = SimpleNamespace(
-            pods=self.pods, namespaces=Namespaces(), health=health, other=SimpleNamespace(register=nothing)
-        )
+        other = SimpleNamespace(register=nothing, observe_deletion=nothing, mutations=SimpleNamespace(forget=nothing))
+        fakes: Any = SimpleNamespace(pods=self.pods, namespaces=Namespaces(), health=health, other=other)
         self.controllers: list[Controller[Key]] = [
             PodController(
                 self.clock,

@@ -24,6 +24,7 @@ from liqod.peering.session.dialer import NO_ADDRESS, Dialer
 from liqod.peering.session.liveness import Heartbeat
 from liqod.peering.session.peer import ConnectionProblem, Peer
 from liqod.peering.session.protocol import JOINING
+from liqod.peering.session.usage import PeerUsage
 from liqod.peering.sessions import Sessions
 from liqod.peering.trust.records import TrustRecords
 from liqod.wire.events import Bye, Hello, Join
@@ -55,6 +56,7 @@ class Connection:
     heartbeat: Heartbeat = attrs.field(factory=Heartbeat)
     ended_by_peer: bool = False
     ending: Bye | None = None
+    usage: PeerUsage | None = None
     said: Bye | None = None
     probed: int = 0
 

@@ -127,6 +127,7 @@ class ChannelCase(SynchronousTestCase):
             answered=lambda channel, call, code: None,
             release=lambda upstream: None,
             rejected=lambda channel, rejected: None,
+            channel_lost=lambda channel: None,
         )
         self.channel = RelayChannel(cast(Any, gate), ClusterID("rome"), "", "192.0.2.1", self.usage)
         self.channel.makeConnection(cast(Any, self.transport))

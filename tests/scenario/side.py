@@ -46,7 +46,8 @@ class Fault:
 class Door(WebResource):
     """Stands before an API server: writes down who asks for what, and answers with a fault while there is one.
 
-    ``asked_by`` counts the same by the address of the machine; there a watch that begins with all objects is a list.
+    ``asked_by`` counts the same by the address of the machine; there a watch that begins with all objects is a list,
+    and a list of a few of them, by a selector, is a "selected list".
     """
 
     isLeaf = True
@@ -63,7 +64,9 @@ class Door(WebResource):
         verb, what = asked(request)
         self.requests[agent, verb, what] += 1
         is_list = request.args.get(b"sendInitialEvents", [b""])[0] == b"true"
-        self.asked_by[request.getClientAddress().host, "list" if is_list else verb, what] += 1
+        is_selected = any(request.args.get(name, [b""])[0] for name in (b"fieldSelector", b"labelSelector"))
+        way = "list" if is_list else "selected list" if verb == "list" and is_selected else verb
+        self.asked_by[request.getClientAddress().host, way, what] += 1
         fault = self.fault
         if fault is not None and agent != "admin" and (verb == "watch" or not fault.only_watches):
             body = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":"%s","message":"no"}'

@@ -46,6 +46,7 @@ from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import TenantOffers
+from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
 from liqod.hosting.views import FORGED_ANNOTATION, Pod, is_managed, order_of_creation
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -65,6 +66,8 @@ from liqod.model.records.views import ShadowPod, ShadowPodStatus
 
 RETRY_ADMISSION: Final = 300.0
 """Seconds after which a refused ShadowPod is judged again, should nothing have led to that before."""
+RETRY_RECLAIMED: Final = 5.0
+"""Seconds after which a ShadowPod is looked at again whose tenant's notice has ended: an order can be taken back."""
 COLLECTED: Final = 5.0
 """Seconds that the cluster's garbage collector has for the pod of a deleted ShadowPod before it is deleted from here:
 where the collector works, a second deletion of every pod would only cost the API server a request."""
@@ -99,6 +102,7 @@ class ShadowPods(Controller[Key]):
         nodes: Informer[Node],
         namespaces: Namespaces,
         offers: TenantOffers,
+        orders: ReclaimOrders,
         recorder: Recorder,
         workers: int,
         contract: Contract = _DEFAULT,
@@ -119,6 +123,7 @@ class ShadowPods(Controller[Key]):
         self._nodes = nodes
         self._namespaces = namespaces
         self._offers = offers
+        self._orders = orders
         self._contract = contract
         self._contracts = contracts or Contracts(contract, namespaces.informer)
         self._tenant_nodes = contract.nodes
@@ -205,13 +210,15 @@ class ShadowPods(Controller[Key]):
 
     async def _create(self, shadow: ShadowPod, tracked: Tracked) -> After | None:
         key, now = shadow.metadata.key, self.clock.seconds()
-        settled = 0.0 if tracked.appeared is None else tracked.appeared + SETTLING - now
-        if (wait := max(settled, tracked.creations.wait(now))) > 0:
+        if (wait := tracked.creation_in(now, SETTLING)) > 0:
             return After(wait)
         # Namespace lifecycle admission answers 403 for everything that is created in a terminating namespace.
         if self._namespaces.is_terminating(key.namespace):
             return None
         tenant = await self._namespaces.tenant_of(key.namespace)
+        # Between the eviction of a pod and the end of its ShadowPod it would be created again.
+        if self._orders.is_due(tenant):
+            return After(RETRY_RECLAIMED)
         offered = self.capacity.offered(tenant)
         # From here to the charge nothing is awaited: no two workers can admit pods for the same capacity.
         defaults = default_requests(self._contracts.of(tenant), offered)
