@@ -191,6 +191,9 @@ class ShadowPods(Controller[Key]):
 
     async def _take(self, step: Step, shadow: ShadowPod, pod: Pod | None, tracked: Tracked) -> After | None:
         match step:
+            # Between the eviction of a pod and the end of its ShadowPod it would be created again.
+            case Create() if self._orders.is_due(self._namespaces.known_tenant(shadow.metadata.namespace) or ""):
+                return After(RETRY_RECLAIMED)
             case Create():
                 return await self._create(shadow, tracked)
             case Update() if pod is not None:
@@ -216,9 +219,6 @@ class ShadowPods(Controller[Key]):
         if self._namespaces.is_terminating(key.namespace):
             return None
         tenant = await self._namespaces.tenant_of(key.namespace)
-        # Between the eviction of a pod and the end of its ShadowPod it would be created again.
-        if self._orders.is_due(tenant):
-            return After(RETRY_RECLAIMED)
         offered = self.capacity.offered(tenant)
         # From here to the charge nothing is awaited: no two workers can admit pods for the same capacity.
         defaults = default_requests(self._contracts.of(tenant), offered)
