@@ -1,7 +1,8 @@
 """The pages for machines: ``/metrics``, ``/healthz`` (is the process sound?), ``/readyz`` (does it do its work?).
 
 With an ``Access``, ``/metrics`` is for those whom it admits, and so are the sentences of ``/readyz``: everybody gets
-the two codes, as probes need them.
+the two codes, as probes need them. Both need the right to ``/metrics``, as every cluster lets everybody get ``/readyz``
+(the ClusterRole ``system:public-info-viewer``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from liqod.metrics.access import Access, Denied
 from liqod.metrics.registry import CONTENT_TYPE, Registry
 
 TEXT: Final = "text/plain; charset=utf-8"
+GUARDED: Final = "/metrics"
+"""The path that a caller has to be allowed to get."""
 # Without a body, and with Connection: close, as the rest of the request is not read (RFC 9110, section 15.5.14).
 WITH_BODY: Final = b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
@@ -37,9 +40,9 @@ def pages(
     root = Resource()
     root.putChild(b"", _Index())
     numbers, ready = _Numbers(registry), _Check(readiness)
-    root.putChild(b"metrics", numbers if access is None else _Guarded(numbers, "/metrics", access, refused))
+    root.putChild(b"metrics", numbers if access is None else _Guarded(numbers, access, refused))
     root.putChild(b"healthz", _Check(health))
-    root.putChild(b"readyz", ready if access is None else _Guarded(ready, "/readyz", access, refused, ready.brief))
+    root.putChild(b"readyz", ready if access is None else _Guarded(ready, access, refused, ready.brief))
     return root
 
 
@@ -84,9 +87,9 @@ class _Check(Resource):
 
 
 class _Guarded(Resource):
-    """A page for those whom ``access`` lets get ``path``; without a token others get ``brief``, where there is one.
+    """A page for those whom ``access`` lets get the metrics; without a token others get ``brief``, where there is one.
 
-    The path is that of the page, whatever a request has behind it: a right to something below is none to this page.
+    The path that is asked for is ``GUARDED``, whatever a request has: a right to something below is none to this page.
     """
 
     isLeaf = True
@@ -95,14 +98,12 @@ class _Guarded(Resource):
     def __init__(
         self,
         page: _Numbers | _Check,
-        path: str,
         access: Access,
         refused: Refused,
         brief: Callable[[Request], bytes] | None = None,
     ) -> None:
         super().__init__()
         self._page = page
-        self._path = path
         self._access = access
         self._refused = refused
         self._brief = brief
@@ -119,7 +120,7 @@ class _Guarded(Resource):
     async def _answer(self, request: Request, token: bytes) -> None:
         source, transport = host_of(request.getClientAddress()), _transport_of(request)
         try:
-            await self._access.admit(token, self._path, source)
+            await self._access.admit(token, GUARDED, source)
             # From here on the connection is one that is served, and is not cut for a newer one.
             serve(transport)
             body = self._page.render_GET(request)
@@ -133,7 +134,7 @@ class _Guarded(Resource):
                 request.setHeader("www-authenticate", 'Bearer realm="liqod"')
             body = f"{denied.message}\n".encode()
         except Exception:
-            self._log.failure("answering {path} failed", path=self._path)
+            self._log.failure("answering {path} failed", path=f"/{request.prepath[0].decode()}")
             request.setResponseCode(500)
             body = b"the page failed; the log of liqod says why\n"
         request.setHeader("content-length", str(len(body)))

@@ -68,7 +68,7 @@ class PrometheusTests(SynchronousTestCase):
         self.assertEqual(job["tls_config"]["server_name"], name_in("liqo-system"))
         self.assertNotIn("insecure_skip_verify", job["tls_config"])
         self.assertTrue(any('job="liqod"' in rule["expr"] for rule in rules()))
-        self.assertEqual(granted("liqod-scrape"), {"get /metrics", "get /readyz"})
+        self.assertEqual(granted("liqod-scrape"), {"get /metrics"})
 
     def test_ports_of_pods(self) -> None:
         """The annotated port replaces the one that was found, of addresses of both IP versions."""
