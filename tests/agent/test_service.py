@@ -384,7 +384,7 @@ class DaemonTests(DaemonCase):
         found = process_of(lease, utc_now())
         assert found is not None and found.skew is not None
         self.assertEqual((found.state, [one.code for one in found.unmet]), ("waits", ["ClockSkew"]))
-        self.assertAlmostEqual(found.skew, 3600, delta=5)
+        self.assertApproximates(found.skew, 3600, 5)
 
     async def test_waits_for_the_api(self) -> None:
         """It says that the API server cannot be reached, and goes on by itself when it can."""

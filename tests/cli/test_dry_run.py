@@ -242,9 +242,9 @@ class CommandTests(TestCase):
         """A moment, which is ten minutes from now unless said otherwise; its end."""
         out, _ = await self.liqodctl("reclaim", "milan", "--wait", "--dry-run", "-o", "yaml")
         by = datetime.fromisoformat(yaml.safe_load(out)["spec"]["reclaim"]["by"])
-        self.assertAlmostEqual((by - datetime.now(UTC)).total_seconds(), 600, delta=60)
+        self.assertApproximates((by - datetime.now(UTC)).total_seconds(), 600, 60)
         out, _ = await self.liqodctl("reclaim", "milan", "--end", "--dry-run", "-o", "yaml")
-        self.assertIsNone(yaml.safe_load(out)["spec"].get("reclaim", "left out"))
+        self.assertNotIn("reclaim", yaml.safe_load(out).get("spec", {}))
 
     async def test_nodes(self) -> None:
         """Nodes made schedulable and not."""

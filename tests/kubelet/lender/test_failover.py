@@ -321,7 +321,8 @@ class CredentialTests(SynchronousTestCase):
     def test_when_it_ends(self) -> None:
         """The end is known as long as the credential is there; one that is not said, or is no date, is none."""
         clock: Any = Clock()
-        access = LenderAccess(clock, cast(Any, None), ClusterID("milan"), setting="auto", relays=NoRelays())
+        home: Any = SimpleNamespace(kept=KeptCaches())
+        access = LenderAccess(clock, home, ClusterID("milan"), setting="auto", relays=NoRelays())
         key = Key(tenant_namespace(ClusterID("milan")), "liqo-credential")
         self.assertIsNone(access.expires)
         grant = {"api_url": "https://lender:6443", "token": "t"}
