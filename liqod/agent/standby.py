@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
 from liqod.agent.account.names import LEASE
@@ -20,6 +21,7 @@ from liqod.agent.home import Home
 from liqod.agent.making import DaemonContext
 from liqod.agent.wiring import Features
 from liqod.flow.clocks import Reactor
+from liqod.flow.observe import Gate
 from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
@@ -48,6 +50,9 @@ class Standby:
         self._informers: Informers | None = None
         self._services: MultiService | None = None
         self._forgetting = Timer(reactor)
+        self._ended = Gate()
+        """Open when the latest services that were stopped have ended."""
+        self._ended.open()
 
     @property
     def informers(self) -> list[Informer[Any]]:
@@ -112,6 +117,8 @@ class Standby:
         services = self._taken()
         if services is not None:
             await self._stopped(services)
+        else:
+            await self._wait_for_end()
         self._forgetting.cancel()
         self._client.kept.clear()
 
@@ -130,9 +137,15 @@ class Standby:
             self._forgetting.start(KEPT_FOR, kept.clear)
 
     async def _stopped(self, services: MultiService) -> None:
+        # Whoever waits may be cancelled, and this may not: a port would stay open that is to be closed.
+        ended = self._ended = Gate()
         stopping: Deferred[Any] = maybeDeferred(services.stopService)
-        stopping.addTimeout(STOP_DEADLINE, self._reactor)
+        stopping.addErrback(lambda failure: self._log.failure("the watches of a standby did not end", failure))
+        stopping.addCallback(lambda _: ended.open())
+        await self._wait_for_end()
+
+    async def _wait_for_end(self) -> None:
         try:
-            await stopping
-        except Exception:
-            self._log.failure("the watches of a standby did not end in time")
+            await self._ended.wait().addTimeout(STOP_DEADLINE, self._reactor)
+        except DeferredTimeout:
+            self._log.warn("the watches of a standby did not end within {seconds} s", seconds=STOP_DEADLINE)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
-from twisted.internet.task import deferLater
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock, deferLater
 
 from liqod.agent import service, standby
 from liqod.agent.metrics.daemon import Numbers
 from liqod.agent.service import Agent
+from liqod.agent.standby import Standby
 from liqod.agent.state import StandingBy
+from liqod.kube.connection.kept_caches import KeptCaches
 from liqod.kube.resources import LEASES, NAMESPACES
 from tests.agent.test_service import REACTOR, DaemonCase
 from tests.kubelet.test_standby import READS, Recording
@@ -111,6 +114,31 @@ class StandbyTests(DaemonCase):
         self.assertEqual(second.caches, [])
         await first.stopService()
         await second.ready.wait()
+
+    async def test_a_stop_while_it_takes_over(self) -> None:
+        """What it served while it stood by ends all the same, and is waited for."""
+        clock, ending = Clock(), Deferred[None]()
+        client: Any = SimpleNamespace(kept=KeptCaches())
+        one = Standby(client, cast(Any, clock), cast(Any, None))
+        one._services = cast(Any, SimpleNamespace(stopService=lambda: ending))
+        taking = Deferred.fromCoroutine(one.hand_over())
+        taking.cancel()
+        self.failureResultOf(taking, CancelledError)
+        closing = Deferred.fromCoroutine(one.close())
+        self.assertNoResult(closing)
+        ending.callback(None)
+        self.successResultOf(closing)
+
+    async def test_an_end_that_takes_long(self) -> None:
+        """The lead begins without it, and it is not broken off."""
+        clock, ending = Clock(), Deferred[None]()
+        client: Any = SimpleNamespace(kept=KeptCaches())
+        one = Standby(client, cast(Any, clock), cast(Any, None))
+        one._services = cast(Any, SimpleNamespace(stopService=lambda: ending))
+        taking = Deferred.fromCoroutine(one.hand_over())
+        clock.advance(standby.STOP_DEADLINE + 0.1)
+        self.successResultOf(taking)
+        self.assertFalse(ending.called)
 
     async def test_what_is_kept_is_kept_for_a_while(self) -> None:
         """When all caches have begun nothing is held a second time."""
