@@ -18,7 +18,7 @@ from functools import partial
 
 import attrs
 from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -29,7 +29,7 @@ from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, ReconcileMetrics
 from liqod.flow.observe import Gate, Latest
-from liqod.flow.tasks import Tasks
+from liqod.flow.tasks import Tasks, together
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
@@ -247,7 +247,7 @@ class Peering(MultiService):
     async def _begin(self) -> None:
         watches, trust, lending = self._watches, self._controllers.trust, self._controllers.lending
         invitations, issued = trust.records.invitations.informer, trust.issued_tokens
-        await gatherResults([informer.when_synced() for informer in watches.all()], consumeErrors=True)
+        await together(informer.when_synced() for informer in watches.all())
         await invitations.when_synced()
         await issued.informer.when_synced()
         await trust.rotation.load()

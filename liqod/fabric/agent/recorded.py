@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
@@ -26,6 +26,7 @@ from liqod.fabric.state.report import HostReport, NetworkReport
 from liqod.flow.controller import Source, always, watch
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate
+from liqod.flow.tasks import together
 from liqod.kube.errors import AlreadyExists
 from liqod.kube.resources import NETWORKGATEWAYS, TUNNELENDPOINTS
 from liqod.kube.writing.mutation_cache import MutationCache
@@ -98,7 +99,7 @@ class RecordedFabric(ConvergeLoop):
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when the records are known."""
         parts = (self._gateways.informer, self._tunnels.informer, self._agent)
-        return gatherResults([part.when_synced() for part in parts], consumeErrors=True)
+        return Deferred.fromCoroutine(together(part.when_synced() for part in parts))
 
     async def preview(self) -> tuple[HostCommand, ...]:
         """Return what a pass would change on this host now; nothing is changed."""

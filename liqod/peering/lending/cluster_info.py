@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import attrs
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
-from liqod.flow.tasks import Tasks
+from liqod.flow.tasks import Tasks, together
 from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
@@ -96,9 +96,7 @@ class ClusterInfo:
             self._ingress.subscribe(self._update),
             self._version.known.subscribe(self._update),
         ]
-        both: Deferred[list[None]] = gatherResults(
-            [self._storage.when_synced(), self._ingress.when_synced()], consumeErrors=True
-        )
+        both = Deferred.fromCoroutine(together([self._storage.when_synced(), self._ingress.when_synced()]))
         both.addCallbacks(self._update, lambda _: None)
         self._tasks.spawn(self._ask(), "asking for the version of this cluster")
 
