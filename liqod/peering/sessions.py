@@ -30,7 +30,7 @@ from liqod.peering.session.peer import ConnectionProblem, Peer, addresses
 from liqod.peering.session.protocol import JOINING, RELAY, PeerConnection
 from liqod.peering.session.tiebreak import OpenedSession, newcomer_stays
 from liqod.peering.trust.authenticator import Authenticator, KeySubscriber
-from liqod.peering.trust.pairing import JOIN_REFUSED
+from liqod.peering.trust.pairing import JOIN_REFUSED, token_object
 from liqod.peering.trust.records import TrustRecords
 from liqod.wire.events import Bye, Event, Hello, Join
 
@@ -453,7 +453,8 @@ class Sessions:
         if self.records.pins.get(peer.id) != certificate.fingerprint:
             return
         if ending.reason == JOIN_REFUSED:
-            self._tasks.spawn(self._invitations.delete(peer.id), f"deleting the invitation of {peer.id}")
+            deleting = self._invitations.delete(peer.id, connection.token_id)
+            self._tasks.spawn(deleting, f"deleting the invitation of {peer.id}")
         if ending.reason == "Unpeered":
             self._subscriber.peer_unpeered(peer)
         elif ending.reason == "TrustPending":
@@ -464,7 +465,10 @@ class Sessions:
             self.set_problem(peer, ConnectionProblem("WaitingForPeerTrust", sentence, about_key=True))
         elif ending.reason not in ("Duplicate", "Starting", "Stopping", KEY_ROTATED.reason):
             about_key = ending.reason in ("ClusterIDRepetition", JOIN_REFUSED)
-            self.set_problem(peer, ConnectionProblem(ending.reason, f"the peer says: {ending.message}", about_key))
+            # The token is named: who waits for the outcome of a newer one knows that this is not it.
+            is_of_token = ending.reason == JOIN_REFUSED and connection.token_id
+            who = f"the peer refuses {token_object(connection.token_id)}" if is_of_token else "the peer says"
+            self.set_problem(peer, ConnectionProblem(ending.reason, f"{who}: {ending.message}", about_key))
 
     def _session_lost(self, peer: Peer, connection: PeerConnection, ending: Bye) -> None:
         peer.session = None

@@ -232,6 +232,12 @@ class CommandTests(TestCase):
         await self.check("trust", "milan", "--yes")
         self.assertEqual((await self.everything())["ForeignCluster", "", "c2"]["spec"]["sharing"], {"percentage": 40})
 
+    async def test_nobody_is_asked(self) -> None:
+        """What changes nothing needs no confirmation: there is no terminal here."""
+        for argv in (("trust", "milan"), ("distrust", "milan"), ("unpeer", "milan")):
+            out, _ = await self.liqodctl(*argv, "--dry-run")
+            self.assertIn("would change", out, argv)
+
     async def test_offers(self) -> None:
         """A decision, without the offer, which is the daemon's."""
         await self.check("accept", "milan")

@@ -61,6 +61,15 @@ DISCOVER_WIDE = {
 
 WELL = ("Ready", "Accepted", "Authenticated")
 """Phases with a session, of which the phase alone says nothing bad."""
+_WITH_SESSION = (*WELL, "Offered", "Refused")
+
+
+def is_connected(cluster: ForeignCluster) -> bool:
+    """Return whether there is a session with a trusted peer; one that is away is trusted nevertheless.
+
+    The phase ``Refused`` is that of an offer in a session, or of a key that is not the peer's: then trust is False.
+    """
+    return cluster.status.phase in _WITH_SESSION and is_true(cluster.status.conditions, "Authenticated")
 
 
 def find(wanted: str, clusters: Iterable[ForeignCluster]) -> ForeignCluster:

@@ -110,6 +110,8 @@ class PeerConnection(TwistedProtocol):
         self.ended_by_peer = False
         self.established_at: float | None = None
         self.heartbeat = Heartbeat()
+        self.token_id = ""
+        """Which pairing token of the peer's was sent over it; empty: none."""
         self.usage: PeerUsage | None = None
         """What the peer of an established session takes: of one that had its share nothing is read for a while."""
         self.writable = True
@@ -332,6 +334,7 @@ class PeerConnection(TwistedProtocol):
             if introduction is None:
                 self.end(Bye("Duplicate", "the invitation was used meanwhile"))
                 return
+            self.token_id = introduction.token
             self._write(self._session.send(introduction))
         self._write(self._session.send(self._session.welcome()))
         if self.established and self.established_at is None:

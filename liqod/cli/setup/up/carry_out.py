@@ -58,8 +58,8 @@ class Up:
                 case "ready" if services and service:
                     await self._ready(services, service.unit)
                 case "peering" if self.token:
-                    await join(self.session, self.token)
-                    await joined(self.session, self.token, self.timeout)
+                    before = await join(self.session, self.token)
+                    await joined(self.session, self.token, self.timeout, before)
 
     def _host(self) -> None:
         root = self.place.root

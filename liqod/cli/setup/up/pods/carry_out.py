@@ -47,8 +47,8 @@ class UpInCluster:
                 case "ready":
                     await self._ready()
                 case "peering" if self.token:
-                    await join(self.session, self.token)
-                    await joined(self.session, self.token, self.timeout)
+                    before = await join(self.session, self.token)
+                    await joined(self.session, self.token, self.timeout, before)
 
     async def _ready(self) -> None:
         """Wait until the pods are ready and the daemon has begun its work, and show how far they are meanwhile."""
