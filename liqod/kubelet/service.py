@@ -156,8 +156,7 @@ class Kubelets(Controller[Subject]):
         if not settings.kubelet.listen:
             return None
         address = settings.kubelet.node_address or self._home.node_address
-        listen, signer = settings.kubelet.listen, settings.kubelet.signer
-        api = NodeAPI(self._reactor, self._home.client, self, listen=listen, address=address, signer=signer)
+        api = NodeAPI(self._reactor, self._home.client, self, settings=settings, address=address)
         api.setServiceParent(self)
         return api
 

@@ -173,9 +173,8 @@ class StandbyKubelets(MultiService):
                 reactor,
                 home,
                 self,
-                listen=kubelet.listen,
+                settings=settings,
                 address=kubelet.node_address or address,
-                signer=kubelet.signer,
                 stands_by=True,
             )
             self.api.setServiceParent(self)

@@ -15,8 +15,9 @@ from liqod.cli.setup.up.chart.evaluate import Evaluation
 from liqod.cli.setup.up.chart.render import Release, default_values, is_hook, merged, notes, render
 from liqod.cli.setup.up.chart.syntax import TemplateError, parse
 from liqod.cli.setup.up.pods.wanted import Choices, Present, choose, objects, settings_of, split_image
-from liqod.config.endpoints import is_loopback
+from liqod.config.endpoints import is_loopback, port_of
 from liqod.config.schema import Settings
+from liqod.kubelet.api.ports import METRICS_OF_OTHERS
 from liqod.metrics.certificate import SECRET as METRICS
 from liqod.metrics.certificate import name_in
 from liqod.webhook.configuration import service_of
@@ -325,6 +326,8 @@ class SettingTests(TestCase):
             self.assertEqual(is_loopback(settings.metrics.listen), not is_open, role)
             if is_open:
                 self.assertEqual((settings.metrics.tls, settings.metrics.authentication), ("own", "kubernetes"))
+            else:
+                self.assertIn(port_of(settings.metrics.listen), METRICS_OF_OTHERS, role)
         for name, spec in pod_specs(ALL):
             for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
                 asked = spec["containers"][0].get(probe, {})

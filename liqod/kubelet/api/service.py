@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, utc_now
 from liqod.flow.connections.handshake import https
 from liqod.flow.connections.refused import RefusedConnections
@@ -25,7 +26,7 @@ from liqod.kubelet.api.answers import Answers
 from liqod.kubelet.api.callers import Callers
 from liqod.kubelet.api.certificate import Certificate, Shown, self_signed
 from liqod.kubelet.api.nodes import Nodes
-from liqod.kubelet.api.ports import NodePorts
+from liqod.kubelet.api.ports import NodePorts, used_ports
 from liqod.kubelet.api.server import Channels
 from liqod.kubelet.api.tls import ServingTls
 from liqod.kubelet.api.usage import Usage
@@ -44,9 +45,9 @@ class ClientCA(Object, frozen=True):
 
 
 class NodeAPI(MultiService):
-    """Serves the API of virtual nodes on ``listen`` (an endpoint string).
+    """Serves the API of virtual nodes on ``kubelet.listen`` of the settings.
 
-    ``address`` is the InternalIP of the nodes, ``signer`` the name of the signer of certificates for it. One that
+    ``address`` is the InternalIP of the nodes, for which the signer of the settings signs certificates. One that
     ``stands_by`` asks for none, and another daemon may have the ports.
     """
 
@@ -58,12 +59,12 @@ class NodeAPI(MultiService):
         client: Client,
         nodes: Nodes,
         *,
-        listen: str,
+        settings: Settings,
         address: str,
-        signer: str,
         stands_by: bool = False,
     ) -> None:
         super().__init__()
+        listen, signer = settings.kubelet.listen, settings.kubelet.signer
         self._reactor = reactor
         self.refused = RefusedConnections(reactor, listen)
         self._answers = Answers(reactor, nodes, Callers(client, reactor), Usage(reactor, nodes))
@@ -74,7 +75,7 @@ class NodeAPI(MultiService):
         self._certificate: Certificate | None = None
         if address and not stands_by:
             self._certificate = Certificate(reactor, client, address, self._show, signer=signer)
-        self.ports = NodePorts(reactor, listen, self._listener, stands_by=stands_by)
+        self.ports = NodePorts(reactor, listen, self._listener, used=used_ports(settings), stands_by=stands_by)
         self.ports.setServiceParent(self)
         self._answers.ports = self.ports
         self._tasks = Tasks()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any, cast
 
 from hypothesis import given
@@ -11,10 +13,13 @@ from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.config.schema import PeeringSettings, Settings, WebhookSettings
 from liqod.flow.connections.port_listener import RETRY_STANDBY
-from liqod.kubelet.api.ports import PORTS, NodePorts, own_ports
+from liqod.kubelet.api.ports import METRICS_OF_OTHERS, PORTS, NodePorts, own_ports, used_ports
 from liqod.model.ids import Key
 from tests.kube.cases import warnings_of
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class OwnPortsTests(SynchronousTestCase):
@@ -31,6 +36,25 @@ class OwnPortsTests(SynchronousTestCase):
         ):
             self.assertEqual(own_ports(configured, recorded, taken)[0], first, (configured, recorded, taken))
         self.assertEqual(own_ports(65535, 0, ()), [])
+
+    def test_what_liqod_uses_itself(self) -> None:
+        """A further node gets no port of another listener, nor keeps one; it does not wait until that is refused."""
+        settings = Settings(peering=PeeringSettings(listen="tcp:5876"), webhook=WebhookSettings(listen="unix:/run/x"))
+        used = used_ports(settings)
+        self.assertEqual(used, {5874, 5876, 5877, 5878})
+        for recorded in (0, 5877):
+            host = Host()
+            ports = NodePorts(cast(Any, host), LISTEN, Factory(), used=used)
+            ports.startService()
+            ports.acquire(Key("a", "one"), "one", recorded=0, taken=())
+            self.assertEqual(ports.acquire(Key("b", "two"), "two", recorded=recorded, taken={5875}).value, 5879)
+            self.successResultOf(ports.stopService())
+
+    def test_the_other_processes(self) -> None:
+        """Their units name the ports at which they have their metrics."""
+        units = [(ROOT / "systemd" / f"liqod-{name}.service").read_text() for name in ("network", "names")]
+        named = [int(port) for unit in units for port in re.findall(r"METRICS__LISTEN=tcp:([0-9]+)", unit)]
+        self.assertEqual(sorted(named), sorted(METRICS_OF_OTHERS))
 
     @given(st.integers(1, 65535), st.integers(0, 65535), st.sets(st.integers(0, 65535), max_size=300))
     def test_no_port_of_another(self, configured: int, recorded: int, taken: set[int]) -> None:

@@ -17,6 +17,7 @@ from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from liqod.config.schema import KubeletSettings, Settings
 from liqod.flow.clocks import installed_reactor
 from liqod.kube.client import Client
 from liqod.kube.connection.answers import MOST_PARTS
@@ -118,10 +119,9 @@ class NodeApiTests(TestCase):
         self.lender_client = Client(from_grant(f"http://{HERE}:{lender_port}/prefix", None, lambda: "granted"), reactor)
         self.nodes = SomeNodes(self.lender_client)
         bound: Deferred[None] = Deferred()
-        listen = f"tcp:0:interface={HERE}"
-        self.api = NodeAPI(
-            installed_reactor(), self.home_client, self.nodes, listen=listen, address=HERE, signer="example.com/signer"
-        )
+        kubelet = KubeletSettings(listen=f"tcp:0:interface={HERE}", signer="example.com/signer")
+        settings = Settings(kubelet=kubelet)
+        self.api = NodeAPI(installed_reactor(), self.home_client, self.nodes, settings=settings, address=HERE)
         port = self.api.ports.acquire(Key("tenant", "milan"), "liqo-milan", recorded=0, taken=())
         self.api.ports.bound.subscribe(lambda number: bound.callback(None) if number else None)
         self.api.startService()
