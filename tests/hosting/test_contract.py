@@ -147,23 +147,27 @@ class RefusedTests(SynchronousTestCase):
         self.assertEqual(made["metadata"]["labels"]["aadpodidbinding"], "own")
 
     def test_wrong_shapes(self) -> None:
-        """A value of the wrong type is a value error, never anything else."""
-        shapes: tuple[dict[str, Any], ...] = (
-            {"containers": 3},
-            {"containers": [3]},
-            {"containers": [{**MAIN, "env": {"A": "b"}}]},
-            {"volumes": [3]},
-            {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": 3}}]},
-            {"volumes": [{"name": "v", "image": "x"}]},
-            {"tolerations": "all"},
-            {"terminationGracePeriodSeconds": [99999]},
-            {"tolerations": [{"key": ["a"]}]},
-            {"tolerations": [{"key": []}]},
-            {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": []}}}}]},
-            {"affinity": {"nodeAffinity": {REQUIRED: 3}}},
+        """A value of the wrong type is a value error that names the field, never anything else."""
+        template = "volumes[v].ephemeral.volumeClaimTemplate"
+        shapes: tuple[tuple[dict[str, Any], str], ...] = (
+            ({"containers": 3}, "containers"),
+            ({"containers": [3]}, "containers[0]"),
+            ({"containers": [{**MAIN, "env": {"A": "b"}}]}, "containers[0].env"),
+            ({"volumes": [3]}, "volumes"),
+            ({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": 3}}]}, template),
+            ({"volumes": [{"name": "v", "image": "x"}]}, "volumes[v].image"),
+            ({"tolerations": "all"}, "tolerations"),
+            ({"terminationGracePeriodSeconds": [99999]}, "terminationGracePeriodSeconds"),
+            ({"tolerations": [{"key": ["a"]}]}, "tolerations has a key that"),
+            ({"tolerations": [{"key": []}]}, "tolerations has a key that"),
+            (
+                {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": []}}}}]},
+                f"{template}.spec.storageClassName",
+            ),
+            ({"affinity": {"nodeAffinity": {REQUIRED: 3}}}, f"affinity.nodeAffinity.{REQUIRED}"),
         )
-        for spec in shapes:
-            self.refused(spec, "is not a")
+        for spec, field in shapes:
+            self.refused(spec, f"spec.{field} is not a")
 
 
 class WithoutTests(SynchronousTestCase):

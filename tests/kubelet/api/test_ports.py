@@ -50,6 +50,15 @@ class OwnPortsTests(SynchronousTestCase):
             self.assertEqual(ports.acquire(Key("b", "two"), "two", recorded=recorded, taken={5875}).value, 5879)
             self.successResultOf(ports.stopService())
 
+    def test_more_nodes_than_ports(self) -> None:
+        """What is left over is served at the first port, which is known as another node's."""
+        ports = NodePorts(cast(Any, Host()), LISTEN, Factory())
+        ports.startService()
+        ports.acquire(Key("a", "one"), "one", recorded=0, taken=())
+        last = ports.acquire(Key("b", "last"), "last", recorded=0, taken=range(5875, 5875 + PORTS))
+        self.assertEqual((last.value, ports.node_at(last.value)), (5875, "one"))
+        self.successResultOf(ports.stopService())
+
     def test_the_other_processes(self) -> None:
         """Their units name the ports at which they have their metrics."""
         units = [(ROOT / "systemd" / f"liqod-{name}.service").read_text() for name in ("network", "names")]
