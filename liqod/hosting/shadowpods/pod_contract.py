@@ -284,6 +284,7 @@ def _volume(volume: Mapping[str, Any], contract: Contract) -> dict[str, Any]:
 def _ephemeral(ephemeral: Any, contract: Contract, where: str) -> dict[str, Any]:
     """Return an ephemeral volume: the controller manager, not the borrower, creates its claim from the template."""
     template = mapping_in(mapping_in(ephemeral, where).get("volumeClaimTemplate"), where)
+    where += ".volumeClaimTemplate"
     spec = mapping_in(template.get("spec"), where)
     classes = contract.granted.storage_classes
     name = spec.get("storageClassName")
