@@ -79,6 +79,7 @@ _SAME_IMAGES: Final = "object.spec.{0}.all(c, oldObject.spec.{0}.exists(o, o.nam
 def policies(settings: Settings) -> list[dict[str, Any]]:
     """Return the policies for the accounts of a configuration; each is bound by a binding of its name."""
     namespace, lifetime = settings.kubernetes.namespace, settings.kubernetes.token_lifetime
+    by_agent = _by(namespace, NETWORK_ACCOUNT)
     return [
         _policy(
             "objects",
@@ -104,34 +105,30 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             [("false", "liqod gives rights in namespaces of its tenants only")],
             tenants=False,
         ),
+        # One policy for both accounts: each that is evaluated costs every secret of the cluster a conversion.
         _policy(
             "secrets",
             namespace,
             [_rule("", ["secrets"], "CREATE", "UPDATE")],
-            [("false", "liqod has no tokens made for service accounts by secrets")],
-            # As a condition: for every other secret nothing more is evaluated.
-            only=[MAKES_A_TOKEN],
-        ),
-        _policy(
-            "network-secrets",
-            namespace,
-            [_rule("", ["secrets"], "CREATE", "UPDATE")],
             [
+                (by_agent, "liqod has no tokens made for service accounts by secrets"),
                 (
-                    f"request.namespace == '{namespace}' && object.metadata.name == '{TUNNEL_SECRET}' && "
-                    "has(object.type) && object.type == 'Opaque'",
+                    f"!({by_agent}) || (request.namespace == '{namespace}' && "
+                    f"object.metadata.name == '{TUNNEL_SECRET}' && has(object.type) && object.type == 'Opaque')",
                     f"liqod's network agent writes the Secret {TUNNEL_SECRET}, and no other one",
                 ),
                 # What has such a label is a token that another cluster pairs by, whatever its name is.
                 *(
                     (
-                        f"!({_LABELLED.format('object', label)})",
+                        f"!({by_agent}) || !({_LABELLED.format('object', label)})",
                         f"liqod's network agent makes no tokens for pairing (label {label})",
                     )
                     for label in (TOKEN_LABEL, INVITATION_LABEL)
                 ),
             ],
-            accounts=(NETWORK_ACCOUNT,),
+            # As a condition: for every other secret of the daemon's nothing more is evaluated.
+            only=[("makes-a-token-or-is-an-agents", f"{by_agent} || ({MAKES_A_TOKEN[1]})")],
+            accounts=(ACCOUNT, NETWORK_ACCOUNT),
         ),
         _policy(
             "tokens",
@@ -461,9 +458,7 @@ def _policy(
     ``where`` and ``objects`` select namespaces and objects instead. ``only`` are further conditions, by name, without
     which there is nothing to validate.
     """
-    users = [f"system:serviceaccount:{namespace}:{account}" for account in accounts]
-    by = " || ".join(f"request.userInfo.username == '{user}'" for user in users)
-    conditions = [("by-the-daemon", by), *only]
+    conditions = [("by-the-daemon", _by(namespace, *accounts)), *only]
     selected = where if where is not None else {} if tenants else _NOT_OF_TENANTS
     return {
         "apiVersion": _API,
@@ -483,3 +478,8 @@ def _policy(
             ],
         },
     }
+
+
+def _by(namespace: str, *accounts: str) -> str:
+    users = [f"system:serviceaccount:{namespace}:{account}" for account in accounts]
+    return " || ".join(f"request.userInfo.username == '{user}'" for user in users)
