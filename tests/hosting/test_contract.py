@@ -131,6 +131,21 @@ class RefusedTests(SynchronousTestCase):
         ):
             self.refused({"volumes": [{"name": "v", **volume}]}, word)
 
+    def test_levels(self) -> None:
+        """Counted are levels with something in them, of mappings and lists alike."""
+        for opening, closing in (("[", "]"), ('{"a":', "}")):
+            for leaf, most in (("1", 31), ("[]", 31), ("{}", 31), ("[1]", 30)):
+                for depth in (most - 1, most, most + 1):
+                    inner = opening * (depth - 1) + leaf + closing * (depth - 1)
+                    text = f'{{"containers":[{{}}],"topologySpreadConstraints":[{inner}]}}'.encode()
+                    made = msgspec.structs.replace(shadow({}), spec=ShadowPodSpec(pod=msgspec.Raw(text)))
+                    found = None
+                    try:
+                        restrict(made, Contract())
+                    except ValueError as error:
+                        found = str(error)
+                    self.assertEqual(found is not None, depth >= most, (opening, leaf, depth, found))
+
     def test_depth(self) -> None:
         """A spec that could be decoded and not be encoded is refused before, however deep exactly it is."""
         for depth in (40, 500, *range(900, 1000, 7)):

@@ -203,6 +203,7 @@ _POD: Final = {
 }
 MAX_DEPTH: Final = 32
 """Levels of a pod's spec: in Kubernetes a selector of a preferred affinity is the deepest, with eleven."""
+_NESTED: Final = (dict, list)
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _OFF_CONTROL_PLANE: Final = [{"key": key, "operator": "DoesNotExist"} for key in CONTROL_PLANE]
 
@@ -322,10 +323,15 @@ def _labels(labels: Mapping[str, str], contract: Contract) -> dict[str, str]:
 
 def _check_depth(value: Any) -> None:
     """Raise ValueError for what could be decoded here, but not be encoded where the stack is higher."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
-        level = [one for several in inner for one in several]
+    # Of each level only what has a next one: nearly all of a spec are texts and numbers.
+    level = [value] if isinstance(value, _NESTED) else []
+    for _ in range(MAX_DEPTH - 1):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, _NESTED) and inner
+        ]
         if not level:
             return
     raise ValueError(f"it is nested in more than {MAX_DEPTH} levels")
@@ -341,11 +347,16 @@ def _check(value: Any, shape: Any, where: str) -> None:
         for position, item in enumerate(value):
             _check(item, shape[0], f"{where}[{position}]")
         return
-    unknown: Iterable[str] = mapping_in(value, where).keys() - shape.keys()
-    if found := sorted(name for name in unknown if value[name] is not None):
-        raise ValueError(f"{where}.{_shown(found[0])} is not among the fields that borrowers may use here")
-    for name, content in value.items():
-        _check(content, shape.get(name), f"{where}.{name}")
+    fields = mapping_in(value, where)
+    if not fields.keys() <= shape.keys():
+        unknown: Iterable[str] = fields.keys() - shape.keys()
+        if found := sorted(name for name in unknown if value[name] is not None):
+            raise ValueError(f"{where}.{_shown(found[0])} is not among the fields that borrowers may use here")
+    for name, content in fields.items():
+        # Most have no shape: what they are called is put together for the others only.
+        inner = shape.get(name)
+        if inner is not None and content is not None:
+            _check(content, inner, f"{where}.{name}")
 
 
 def _shown(text: Any) -> str:
