@@ -137,7 +137,7 @@ class Standby:
             self._forgetting.start(KEPT_FOR, kept.clear)
 
     async def _stopped(self, services: MultiService) -> None:
-        # Whoever waits may be cancelled, and this may not: a port would stay open that is to be closed.
+        # What waits may be cancelled, and this may not: a port that is to be closed would stay open.
         ended = self._ended = Gate()
         stopping: Deferred[Any] = maybeDeferred(services.stopService)
         stopping.addErrback(lambda failure: self._log.failure("the watches of a standby did not end", failure))

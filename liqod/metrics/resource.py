@@ -40,9 +40,9 @@ def pages(
     root = Resource()
     root.putChild(b"", _Index())
     numbers, ready = _Numbers(registry), _Check(readiness)
-    root.putChild(b"metrics", numbers if access is None else _Guarded(numbers, access, refused))
+    root.putChild(b"metrics", numbers if access is None else _Guarded(numbers, "/metrics", access, refused))
     root.putChild(b"healthz", _Check(health))
-    root.putChild(b"readyz", ready if access is None else _Guarded(ready, access, refused, ready.brief))
+    root.putChild(b"readyz", ready if access is None else _Guarded(ready, "/readyz", access, refused, ready.brief))
     return root
 
 
@@ -89,7 +89,8 @@ class _Check(Resource):
 class _Guarded(Resource):
     """A page for those whom ``access`` lets get the metrics; without a token others get ``brief``, where there is one.
 
-    The path that is asked for is ``GUARDED``, whatever a request has: a right to something below is none to this page.
+    The right that is asked for is that to ``GUARDED``, whatever a request has: one to something below is none to this
+    page. ``path`` is the page's, for the log.
     """
 
     isLeaf = True
@@ -98,12 +99,14 @@ class _Guarded(Resource):
     def __init__(
         self,
         page: _Numbers | _Check,
+        path: str,
         access: Access,
         refused: Refused,
         brief: Callable[[Request], bytes] | None = None,
     ) -> None:
         super().__init__()
         self._page = page
+        self._path = path
         self._access = access
         self._refused = refused
         self._brief = brief
@@ -134,7 +137,7 @@ class _Guarded(Resource):
                 request.setHeader("www-authenticate", 'Bearer realm="liqod"')
             body = f"{denied.message}\n".encode()
         except Exception:
-            self._log.failure("answering {path} failed", path=f"/{request.prepath[0].decode()}")
+            self._log.failure("answering {path} failed", path=self._path)
             request.setResponseCode(500)
             body = b"the page failed; the log of liqod says why\n"
         request.setHeader("content-length", str(len(body)))
