@@ -24,13 +24,12 @@ from liqod.hosting.isolation.controller import NetworkPolicies
 from liqod.hosting.namespace_limits import NamespaceLimits
 from liqod.hosting.reclaim import Reclaims
 from liqod.hosting.shadowpods.controller import ShadowPods
-from liqod.hosting.tenants import authorizer
+from liqod.hosting.tenants import rights
 from liqod.hosting.tenants.access import Access, ApiAccess
 from liqod.hosting.tenants.closing import ClosingNamespaces
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
-from liqod.hosting.tenants.rights import BORROWER_ROLE
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
@@ -51,7 +50,7 @@ class BorrowerRole(Controller[str]):
 
     def sources(self) -> Iterable[Source[str]]:
         """The one role."""
-        yield always(BORROWER_ROLE)
+        yield always(rights.BORROWER_ROLE)
 
     async def reconcile(self, key: str) -> After | None:
         """Compare, and write what the account may write: mostly nothing, `liqodctl install` does it."""
@@ -161,11 +160,11 @@ class Hosting(MultiService):
 
     def permits(self, peer: ClusterID, ask: RequestAttributes) -> bool:
         """Return whether a borrower may send a request to the API server, as far as is known; RBAC decides again."""
-        return authorizer.permits(peer, ask, self._namespaces.known_tenant(ask.namespace) or "")
+        return rights.permits(peer, ask, self._namespaces.known_tenant(ask.namespace) or "")
 
     def account_of(self, peer: ClusterID) -> str:
         """Return the API server's user name for a borrower."""
-        return authorizer.user_of(peer)
+        return rights.user_of(peer)
 
     def used_by(self, peer: ClusterID) -> Resources:
         """Return what the unfinished pods of a borrower request (``pods`` is their number), as far as is known."""

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.policies import policies
+from liqod.hosting.tenants.rights import user_of
 from liqod.model.ids import ClusterID
 from liqod.model.names import ORIGIN_LABEL
 from tests.hosting.admission import Request, refusals
