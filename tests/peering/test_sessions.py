@@ -57,6 +57,7 @@ class Connection:
     ended_by_peer: bool = False
     ending: Bye | None = None
     usage: PeerUsage | None = None
+    token_id: str = ""
     said: Bye | None = None
     probed: int = 0
 
@@ -110,7 +111,7 @@ class Around:
     def join(self, issuer: ClusterID, binding: bytes) -> Join | None:
         return Join(self.invitation.id, "proof") if self.invitation is not None and issuer == ROME else None
 
-    async def delete(self, issuer: ClusterID) -> None:
+    async def delete(self, issuer: ClusterID, token_id: str = "") -> None:
         self.trace.append(f"forgot the invitation of {issuer}")
 
     def spawn(self, work: Coroutine[Any, Any, Any], what: str) -> None:
