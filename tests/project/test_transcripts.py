@@ -67,6 +67,11 @@ class TableTests(SynchronousTestCase):
         text = "PEER   FOUND BY  PODS\nmilan  mdns      2\n\nnothing is wrong"
         self.assertEqual(normalized(text, Names()), text)
 
+    def test_beneath(self) -> None:
+        """Lines beneath a row stay there, and the rows after them are in the columns of those before."""
+        text = "WHAT                 STATE\npod                  Running\n    a reason\nlabels and affinity  set"
+        self.assertEqual(normalized(text, Names()), text)
+
 
 class PageTests(SynchronousTestCase):
     """The page."""

@@ -25,7 +25,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.records.rotation import IDENTITY_SECRET
 from tests.real.base import require_clusters
 from tests.real.daemons import HostDaemon
-from tests.real.path import condition, eventually, is_running, live_pods, node_ready, offloaded, peer_of
+from tests.real.path import eventually, is_running, live_pods, node_ready, offloaded, peer_of
 from tests.real.terminal import on_terminal, plain
 from tests.real.transcripts import Names, Step, page
 from tests.testbed import process, versions
@@ -165,13 +165,13 @@ class TranscriptTests(SynchronousTestCase):
         self.show(MILAN, "liqodctl discover")
         yes = [("[y/N]", "y\n")]
         self.show(ROME, "liqodctl trust milan", "They are the same. Each trusts the other:", answers=yes)
-        self.show(MILAN, "liqodctl trust rome", answers=yes)
+        self.show(MILAN, "liqodctl trust rome --wait", answers=yes)
 
     def _offload(self) -> None:
         self.show(ROME, "liqodctl status", "## Borrow\n\nThe offer was accepted, and milan is a node:")
         self.show(ROME, "kubectl get nodes")
         self.show(ROME, f"kubectl create namespace {NAMESPACE}", "## Run pods there")
-        self.show(ROME, f"liqodctl offload namespace {NAMESPACE} --placement Remote")
+        self.show(ROME, f"liqodctl offload namespace {NAMESPACE} --placement Remote --wait")
         line = f"kubectl -n {NAMESPACE} create deployment web --image={BUSYBOX} --replicas={PODS} -- sh -c '{SCRIPT}'"
         self.show(ROME, line)
         self.until("the pods run", self._all_run)
@@ -181,11 +181,11 @@ class TranscriptTests(SynchronousTestCase):
         self.show(ROME, f"kubectl -n {NAMESPACE} logs {name}", "Logs come from the other cluster, as does a shell:")
         self.show(ROME, f"kubectl -n {NAMESPACE} exec {name} -- hostname")
         self.show(ROME, f"liqodctl explain {name} -n {NAMESPACE}", "Why is it where it is?")
-        self.show(MILAN, "liqodctl status", "And milan's administrator?")
+        self.show(MILAN, "liqodctl status", "And milan's administrator? (PODS are those that milan runs at rome.)")
         self.show(MILAN, "kubectl get pods -A -l app=web")
 
     def _end(self) -> None:
-        self.show(ROME, f"liqodctl unoffload namespace {NAMESPACE}", "## Bring them home")
+        self.show(ROME, f"liqodctl unoffload namespace {NAMESPACE} --wait", "## Bring them home")
         self.until("nothing is at milan", lambda: not live_pods(self.users[MILAN].daemon.cluster, "web"))
         self.until("the pods run at home", self._all_at_home)
         self.show(ROME, f"kubectl -n {NAMESPACE} get pods -o wide")
@@ -204,5 +204,7 @@ class TranscriptTests(SynchronousTestCase):
         return offloaded(rome, milan, "web", PODS) is not None
 
     def _all_at_home(self) -> bool:
-        pods = live_pods(self.users[ROME].daemon.cluster, "web").values()
-        return len(pods) == PODS and all(is_running(pod) and condition(pod, "Ready") == "True" for pod in pods)
+        """Return whether the pods run at home, and those that were away are no longer listed."""
+        rome = self.users[ROME].daemon.cluster
+        pods = rome.get("pods", "-n", NAMESPACE)["items"]
+        return len(pods) == PODS and all(is_running(pod) for pod in pods) and len(live_pods(rome, "web")) == PODS

@@ -12,7 +12,7 @@ from unittest import TestResult
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.objects import quantity
-from tests.real.base import require_clusters
+from tests.real.base import failures, require_clusters
 from tests.real.daemons import Daemon
 from tests.real.manifests import pod
 from tests.real.path import NAMESPACE, condition, enabled_namespace, eventually, is_running, peer_of
@@ -62,9 +62,9 @@ class TwoLendersTests(SynchronousTestCase):
 
     def run(self, result: TestResult | None = None) -> TestResult | None:
         """Run one step; when it fails, show what the daemons said."""
-        before = 0 if result is None else len(result.failures) + len(result.errors)
+        before = failures(result)
         done: TestResult | None = super().run(result)
-        if result is not None and len(result.failures) + len(result.errors) > before:
+        if failures(result) > before:
             for daemon in self.daemons.values():
                 print(f"--- {daemon.name}", tail(daemon.log, 40), sep="\n")
         return done

@@ -40,12 +40,18 @@ class FarTests(PairTests):
     daemon_class = WanDaemon
 
     def nobody_is_seen(self) -> None:
-        """Have no peer show up for a while, at neither side."""
+        """Have no peer show up for a while, at neither side, while both daemons would see one."""
+        for daemon in (self.rome, self.milan):
+            eventually(f"the daemon of {daemon.name} is ready", partial(self.is_up, daemon))
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             for daemon in (self.rome, self.milan):
                 self.assertEqual(daemon.cluster.get("fc")["items"], [])
             time.sleep(0.5)
+
+    def is_up(self, daemon: Daemon) -> bool:
+        """Tell whether a daemon listens to peers, and has begun to look for them."""
+        return "liqod is ready" in daemon.log.read_text()
 
     def peer(self, daemon: Daemon) -> dict[str, Any]:
         """Return the record of the only peer of a cluster; LookupError while there is none."""

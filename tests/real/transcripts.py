@@ -98,11 +98,16 @@ def normalized(text: str, names: Names) -> str:
     while lines:
         line = lines.pop(0)
         if HEADING.match(line):
-            rows = [line]
-            starts = columns(line)
-            while lines and is_row(lines[0], starts):
-                rows.append(lines.pop(0))
-            found += table(rows, starts, names)
+            rows, starts = [line], columns(line)
+            beneath: list[list[str]] = [[]]
+            while lines and (is_row(lines[0], starts) or lines[0].startswith(INDENT)):
+                if lines[0].startswith(INDENT):
+                    beneath[-1].append(names(lines.pop(0)))
+                else:
+                    rows.append(lines.pop(0))
+                    beneath.append([])
+            for row, notes in zip(table(rows, starts, names), beneath, strict=True):
+                found += [row, *notes]
         else:
             found.append(names(line))
     return "\n".join(found)
@@ -124,11 +129,12 @@ def table(rows: Sequence[str], starts: Sequence[int], names: Names) -> list[str]
     """Return the lines of a table with its cells replaced; the first row is the heading."""
     ends = [*starts[1:], max(map(len, rows)) + 1]
     cells = [[row[start:end].strip() for start, end in zip(starts, ends, strict=True)] for row in rows]
+    was = [list(row) for row in cells]
     heading = cells[0]
     for row in cells[1:]:
         for number, cell in enumerate(row):
             row[number] = AGE if heading[number] in ("AGE", "LAST SEEN") and cell else names(cell)
-    gap = min((len(one) for one in re.findall(r" {2,}", rows[0])), default=2)
+    gap = min((starts[n + 1] - starts[n] - len(row[n]) for row in was for n in range(len(starts) - 1)), default=2)
     gap = 3 if gap >= 3 else 2
     widths = [max(len(row[number]) for row in cells) for number in range(len(starts))]
     return [
