@@ -490,7 +490,7 @@ def _unlike(*expressions: str) -> tuple[str, str]:
     """Return the condition that something of a borrower's is not as nearly all is, of which no rule is broken.
 
     An API server converts the object for its conditions, and three times more to validate it. It evaluates all
-    conditions, of whoever's request, so that this one has the borrower in it.
+    conditions, whose request it may be, so that this one has the borrower in it.
     """
     return "is-unlike-others", f"({_IS_BORROWER}) && !({' && '.join(f'({one})' for one in expressions)})"
 
