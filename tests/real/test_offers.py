@@ -9,6 +9,7 @@ import time
 from functools import partial
 from typing import Any, Final
 
+from liqod.kubelet.pods.status import OFFLOADED_CONDITION
 from liqod.model.timestamps import parse_rfc3339
 from tests.real.manifests import pod
 from tests.real.path import NAMESPACE, advertisement, condition, enabled_namespace, eventually, node_ready, peer_of
@@ -127,12 +128,15 @@ class OfferTests(Steps):
         """A pod that asks for another account stays at home, and says which account and which setting of milan's."""
         self.home.apply(self._asking("thief", "admin"))
 
-        def refused() -> bool:
-            status = self.here("pod", "thief")["status"]
-            return status.get("reason") == "InvalidPod" and "[hosting] service-accounts" in status.get("message", "")
+        def refused() -> dict[str, Any] | None:
+            conditions = self.here("pod", "thief")["status"].get("conditions", [])
+            said = [one for one in conditions if (one["type"], one["status"]) == (OFFLOADED_CONDITION, "False")]
+            return next((one for one in said if one.get("reason") == "InvalidPod"), None)
 
-        eventually("the refusal is at the pod", refused)
-        self.assertIn("service account admin", self.here("pod", "thief")["status"]["message"])
+        words = eventually("the refusal is at the pod", refused)["message"]
+        self.assertIn("service account admin", words)
+        self.assertIn("[hosting] service-accounts", words)
+        self.assertEqual(self.here("pod", "thief")["status"]["phase"], "Pending")
         self.assertTrue(self.is_absent(self.lender, "pod", "thief", self.remote()))
         self.drop("pod/thief", "pod/reader", "pod/first")
 
