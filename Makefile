@@ -7,11 +7,12 @@ BIN := .venv/bin
 SOURCES := setup.cfg pyproject.toml sandbox/setup.cfg sandbox/pyproject.toml
 T ?=
 N ?= 2
+HOURS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit attack nightly conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image \
-	lock sbom release clean distclean
+.PHONY: help venv demo test unit attack nightly setups soak conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image \
+	manifests lock sbom sign release clean distclean
 
 help:
 	@echo "make demo          two clusters in one process: watch them find each other and share pods"
@@ -19,22 +20,26 @@ help:
 	@echo "make unit          the tests that need no root and no clusters, in a few minutes"
 	@echo "make attack        the tests of the attacks in docs/attacks.md; ARGS='--unit' without clusters"
 	@echo "make nightly       what takes hours, in parts; goes on where it was interrupted; ARGS='PART' for one"
+	@echo "make setups        thirty broken set-ups on two real clusters, and what status says of each; ARGS='--list', ARGS='7 12'"
+	@echo "make soak          HOURS=2 of churn and trouble on two real clusters, and what has grown; HOURS=0.2 for a short one"
 	@echo "make conformance   Kubernetes' own conformance tests on a virtual node, some hours; ARGS='sig-storage' for a part"
 	@echo "make lint          style, types and import contracts"
 	@echo "make types | arch  only the types, only the import contracts"
 	@echo "make format        put the source into the project's format"
 	@echo "make fuzz          feed the decoders what nobody would send; ARGS='payload --seconds 300' for more of it"
 	@echo "make mutants       break the code in many small places, and see which tests notice; ARGS='--group trust --count 40'"
-	@echo "make bench         measurements on real clusters; ARGS='...' go to them"
-	@echo "make bench-compare A=FILE B=FILE, of bench's --json: what is slower or larger, beyond the noise"
+	@echo "make bench         measurements on real clusters; ARGS='...' go to them; figures: benchmarks/results/"
+	@echo "make bench-compare A=FILE B=FILE, two of bench's files: what is slower or larger, beyond the noise"
 	@echo "make testbed       install and build what real clusters need"
 	@echo "make testbed-up    start N=2 real clusters with nodes, ARGS='--qps 500'; they stay"
 	@echo "make testbed-down  end them"
 	@echo "make venv          only the Python environment"
 	@echo "make dist          the wheel and the source distribution, with the same bytes from the same commit"
 	@echo "make sbom          what is installed with liqod, as CycloneDX: versions, licences, digests"
+	@echo "make sign          sign the digests of what is in dist: ARGS='--key FILE'; ARGS=--check verifies them"
 	@echo "make deb           the Debian package, for the release of the distribution that it is built on"
 	@echo "make image         the container image for this processor; ARGS='--arch arm64' for another one"
+	@echo "make manifests     the manifests for kubectl apply -k, out of the chart and of what liqodctl install makes"
 	@echo "make lock          choose the versions that the packages bring, with their digests"
 	@echo "make release       check what a release needs, and show its steps; publishes nothing"
 	@echo "make clean         remove caches and build results; distclean: the Python environment too"
@@ -71,6 +76,12 @@ attack: .venv/.development
 nightly: .venv/.development
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	@$(BIN)/python -m tests.nightly $(ARGS)
+
+setups: .venv/.development
+	@$(BIN)/python -m tests.real.broken_setups $(ARGS)
+
+soak: .venv/.development
+	@$(BIN)/python -m tests.real.soak --hours $(HOURS) $(ARGS)
 
 conformance: .venv/.development
 	@$(BIN)/python -m tests.e2e $(ARGS)
@@ -123,6 +134,9 @@ deb: .venv/.runtime
 image: .venv/.runtime
 	@$(BIN)/python packaging/tools/image.py $(ARGS)
 
+manifests: .venv/.runtime
+	@$(BIN)/python packaging/tools/manifests.py $(ARGS)
+
 # The digests are those of all platforms; the versions are those that pip would choose now.
 lock:
 	@$(PYTHON) -m venv .venv-lock
@@ -133,6 +147,9 @@ lock:
 
 sbom:
 	@$(PYTHON) packaging/tools/sbom.py $(ARGS)
+
+sign:
+	@$(PYTHON) packaging/tools/sign.py $(ARGS)
 
 release: .venv/.development
 	@$(BIN)/python packaging/tools/release.py

@@ -3,10 +3,10 @@
     python -m benchmarks compare BEFORE.json AFTER.json [--part 0.10]
 
 Times and CPU are divided by those of the local pods of the same repetition, so that a slower machine or hour is no
-difference; requests and memory are taken as they are. A figure is worse when its median grew by more than the given
-part *and* by more than the noise: the greater of the two spreads (half the distance between the quartiles of all
-repetitions). Where there are too few repetitions to know the noise, that is shown. The exit status is 1 when a figure
-is worse.
+difference; requests and memory are taken as they are, and so are all figures of other benchmarks. A figure is worse
+when its median grew by at least the given part *and* by more than the noise: the greater of the two spreads (half the
+distance between the quartiles of all repetitions). Where there are too few repetitions to know it, that is shown.
+The exit status is 1 when a figure is worse.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ RELATIVE: Final = {
 """Figures of time, and the figure of the local pods that each is divided by."""
 ENOUGH: Final = 3
 """Repetitions from which a spread can be known."""
+ROUNDING: Final = 1e-9
+"""The part by which a quotient of figures may be off."""
 
 
 class Verdict(Enum):
@@ -85,6 +87,12 @@ def samples(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
 Samples = Mapping[str, Sequence[float]]
 
 
+def samples_of(measured: Mapping[str, Any]) -> Samples:
+    """Return the values of every figure of a file, of this benchmark or of another one."""
+    figures: Samples | None = measured.get("figures")
+    return samples(measured["runs"]) if figures is None else figures
+
+
 def compare(before: Samples, after: Samples, part: float) -> list[Difference]:
     """Return the differences of all figures that both have."""
     return [_difference(name, before[name], after[name], part) for name in before if name in after]
@@ -95,7 +103,7 @@ def _difference(name: str, before: Sequence[float], after: Sequence[float], part
     noise = max(_spread(before), _spread(after))
     if min(len(before), len(after)) < ENOUGH:
         verdict = Verdict.UNKNOWN
-    elif abs(new - old) <= max(noise, part * old):
+    elif abs(new - old) <= noise or abs(new - old) < (part - ROUNDING) * old:
         verdict = Verdict.SAME
     else:
         verdict = Verdict.WORSE if new > old else Verdict.BETTER
@@ -114,10 +122,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
-    parser.add_argument("--part", type=float, default=0.10, help="what counts as a difference at all")
+    parser.add_argument("--part", type=float, default=0.10, help="the least that counts as a difference")
     args = parser.parse_args()
     read = [json.loads(file.read_text()) for file in (args.before, args.after)]
-    found = compare(samples(read[0]["runs"]), samples(read[1]["runs"]), args.part)
+    found = compare(samples_of(read[0]), samples_of(read[1]), args.part)
     print(f"{read[0]['commit']} -> {read[1]['commit']}")
     rows = [[one.name, one.before, one.after, f"{one.change:+.0%}", one.noise, one.verdict.value] for one in found]
     print(table(("figure", "before", "after", "change", "noise", ""), rows))

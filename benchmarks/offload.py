@@ -167,9 +167,13 @@ def _cpu_now(testbed: Testbed) -> dict[int, float]:
     return {pid: spent(pid).cpu for c in testbed.clusters for pid in process.inhabitants(c.namespace)}
 
 
-def peer(testbed: Testbed) -> tuple[list[Daemon], dict[str, float]]:
-    """Start both daemons; return them with the seconds to ready and from ready to the virtual node Ready."""
-    daemons = [Daemon(testbed[1], "rome", extra=FAST), Daemon(testbed[2], "milan", extra=FAST)]
+def peer(testbed: Testbed, *, leader: str = "") -> tuple[list[Daemon], dict[str, float]]:
+    """Start both daemons; return them with the seconds to ready and from ready to the virtual node Ready.
+
+    ``leader`` is what their configuration says in that section.
+    """
+    clusters = ((testbed[1], "rome"), (testbed[2], "milan"))
+    daemons = [Daemon(cluster, name, extra=FAST, leader=leader) for cluster, name in clusters]
     for daemon in daemons:
         daemon.install()
     begin = time.monotonic()
@@ -217,7 +221,7 @@ def main() -> None:
     parser.add_argument("--qps", default="0,500")
     parser.add_argument("--repeat", type=int, default=1, help="how often; medians and spreads are shown")
     parser.add_argument("--out", type=Path, help="write the tables to this file")
-    parser.add_argument("--json", type=Path, help="write every figure to this file, for `python -m benchmarks compare`")
+    parser.add_argument("--json", type=Path, help="where every figure goes (benchmarks/results/)")
     args = parser.parse_args()
     system.require()
     build.ensure((*versions.PROGRAMS, "floor"))
@@ -246,8 +250,7 @@ def main() -> None:
     print(tables)
     if args.out:
         args.out.write_text(tables)
-    if args.json:
-        save(args.json, runs)
+    print("figures, for `python -m benchmarks compare`:", save(args.json, runs))
 
 
 def _runs(testbed: Testbed, qps: int, counts: Sequence[int], places: Sequence[str]) -> Iterator[Run]:

@@ -21,7 +21,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from liqod.flow.clocks import Reactor
 from liqod.flow.tasks import Tasks
-from liqod.hosting.tenants.authorizer import permits, user_of
+from liqod.hosting.tenants.rights import permits, user_of
 from liqod.identity.certs import KeyPair, generate
 from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client

@@ -8,12 +8,16 @@ import statistics
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from benchmarks.measure import per_pod, table
+
+RESULTS: Final = Path(__file__).with_name("results")
+"""Where figures go unless another file is named; git ignores them, so that a measured commit is not a changed one."""
 
 HEAD = (
     "QPS",
@@ -124,13 +128,25 @@ def ratios(runs: Sequence[Run]) -> str:
     return table(head, rows)
 
 
-def save(file: Path, runs: Sequence[Run]) -> None:
-    """Write the figures of every run, with the commit and the machine that they are of."""
+def save(file: Path | None, runs: Sequence[Run]) -> Path:
+    """Write the figures of every run, with the commit and the machine that they are of; return where."""
+    kept = [{"qps": one.qps, "where": one.where, "pods": one.pods, **one.figures} for one in runs]
+    return _write("offload", file, {"runs": kept})
+
+
+def save_figures(name: str, figures: Mapping[str, Sequence[float]], file: Path | None, **about: Any) -> Path:
+    """Write the values of each figure of another benchmark likewise, and what they are about; return where."""
+    return _write(name, file, {"about": about, "figures": {what: list(values) for what, values in figures.items()}})
+
+
+def _write(name: str, file: Path | None, measured: Mapping[str, Any]) -> Path:
+    file = file or RESULTS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     kept = {
         "commit": commit.stdout.strip(),
         "machine": {"processor": platform.machine(), "kernel": platform.release(), "python": platform.python_version()},
-        "runs": [{"qps": one.qps, "where": one.where, "pods": one.pods, **one.figures} for one in runs],
+        **measured,
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(kept, indent=1) + "\n")
+    return file

@@ -25,6 +25,7 @@ from tests.runner.execute import Outcome, run_to_end
 from tests.runner.report import read_junit, report, write_junit
 from tests.runner.results import Result, count, phrase
 from tests.runner.steps import CHECKOUT, NETNS, NIGHTLY, REAL, Step
+from tests.upstream_results import write as write_upstream_results
 
 KEPT: Final = CHECKOUT / ".cache" / "nightly"
 HOUR: Final = 3600.0
@@ -70,13 +71,15 @@ PARTS: Final = (
         "unit", ("tests.run", "--unit", "--patience=10", f"--junit={JUNIT}"), 6 * HOUR, {"LIQOD_SCENARIO_FACTOR": "10"}
     ),
     *(
-        Part(name, ("tests.run", "--only", *_left_to_the_night(folder), "--patience=3", f"--junit={JUNIT}"), 2 * HOUR)
+        Part(name, ("tests.run", "--only", *_left_to_the_night(folder), "--patience=3", f"--junit={JUNIT}"), 3 * HOUR)
         for name, folder in (("real", REAL), ("netns", NETNS))
     ),
     Part("alerts", ("tests.run", "--only", "tests.packaging.alert_rules", f"--junit={JUNIT}"), HOUR),
     Part("browser", ("tests.run", "--only", "tests.cli.web.browser", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("setups", ("tests.real.broken_setups", f"--junit={JUNIT}"), 4 * HOUR),
+    Part("soak", ("tests.real.soak", "--hours=2"), 4 * HOUR),
     Part("conformance", ("tests.e2e",), 8 * HOUR),
     Part("mutants", ("tests.mutants",), 8 * HOUR),
     *(
@@ -122,6 +125,8 @@ def main(argv: Sequence[str]) -> int:
     parts = [part for part in PARTS if part.name in args.parts or not args.parts]
     lines, status = report(run_parts(parts, folder, again=bool(args.parts)), on_ci=on_ci())
     print("\n".join(lines), flush=True)
+    if (real := folder / "real.xml").exists():
+        write_upstream_results([real])
     return status
 
 

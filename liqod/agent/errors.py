@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from liqod.agent.account.names import liqodctl_as
 from liqod.flow.errors import ExpectedError
 from liqod.kube.connection.config import ConfigError
-from liqod.kube.errors import ApiError, Forbidden, KubeError, Unauthorized, Unreachable
+from liqod.kube.errors import ApiError, Forbidden, KubeError, LaterRelease, Unauthorized, Unreachable
 
 
 class StartupError(ExpectedError):
@@ -60,6 +60,8 @@ def explain(error: KubeError, doing: str, server: str, role: str = "all") -> Sta
                 "RightsMissing",
                 f"{doing} is not allowed: {error.message}; `{liqodctl} check` lists all rights that are missing",
             )
+        case LaterRelease():
+            return StartupError("LaterRelease", str(error))
         case ApiError():
             return StartupError("APIRefused", f"{doing} failed: {error.message} (HTTP {error.code}); it is tried again")
         case _:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from liqod.agent.audit_events import AuditEvents
 from liqod.agent.fabric_networks import FabricNetworks, FabricUser
 from liqod.agent.home import Home
+from liqod.agent.host.leader_services import LeaderServices
+from liqod.agent.log.audit_events import AuditEvents
 from liqod.audit.file import RotatingFile
 from liqod.audit.log import AuditLog
 from liqod.config.schema import Settings
@@ -34,6 +35,7 @@ from liqod.names.service import Names
 from liqod.peering.ports import OwnCluster
 from liqod.peering.service import Peering
 from liqod.spillover.controller import ReturnController
+from liqod.webhook.answering import Answering
 from liqod.webhook.service import AdmissionWebhook
 
 
@@ -41,7 +43,7 @@ from liqod.webhook.service import AdmissionWebhook
 class DaemonContext:
     """What the features of one daemon share: this cluster's API server, settings, clocks, and the host that it runs on.
 
-    ``address`` is the host's among the cluster's nodes.
+    ``address`` is the host's among the cluster's nodes, ``answering`` what answers admission reviews in every state.
     """
 
     reactor: Reactor
@@ -52,6 +54,7 @@ class DaemonContext:
     hostname: str
     metrics: ReconcileMetrics
     wall: WallClock
+    answering: Answering | None = None
 
     def fabric_host(self) -> FabricHost:
         """Return the same as the network sees it."""
@@ -222,8 +225,23 @@ def make_webhook(context: DaemonContext, kubelets: Kubelets, recorder: EventReco
         context.address,
         offloadings=context.informers.of(NAMESPACEOFFLOADINGS, NamespaceOffloading),
         enabled=kubelets.enabled,
+        answering=context.answering,
         recorder=recorder,
         wall=context.wall,
+        metrics=context.metrics,
+    )
+
+
+def make_leader_services(context: DaemonContext) -> LeaderServices | None:
+    """Return what leads Services to this daemon; None where the settings name none."""
+    if not context.settings.kubernetes.leader_services:
+        return None
+    return LeaderServices(
+        context.client,
+        context.reactor,
+        context.informers,
+        context.settings,
+        address=context.address,
         metrics=context.metrics,
     )
 

@@ -38,6 +38,7 @@ FEATURES: Final[Mapping[str, frozenset[Process]]] = {
     "network agent": frozenset({Process.NETWORK}),
     "name services": _CONTROL,
     "names": frozenset({Process.NAMES}),
+    "leader services": _CONTROL,
 }
 """The processes of each feature, by the name it is started under; ``network`` decides what ``network agent`` carries
 out, ``name services`` leads tenants to ``names``."""

@@ -2,11 +2,13 @@
 
     connect -> prepare the home cluster -> stand by for the lease -> lead: features run -> the lease is lost -> stand by
 
+While it stands by it watches what the features will read (``agent.standby``).
+
 A failure is shown in the log, in the service's status and on ``/readyz``, and retried after a back-off; only a wrong
 configuration ends the process, before this service exists. When the lease is lost the features are stopped and the same
 process stands by again; nothing is lost, because all state is in the records. In the state directory there is only what
-tells an API server that was restored from a backup from one that was not (``agent.host.kept_versions``), and the name
-of this candidate for the lease (``agent.host.leader_identity``).
+tells an API server that was restored from a backup from one that was not (``agent.host.kept_versions``), the name of
+this candidate for the lease (``agent.host.leader_identity``), and the account's token (``agent.host.token_renewal``).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import LoopingCall, deferLater
@@ -29,10 +32,13 @@ from liqod.agent.home import Home
 from liqod.agent.host.address import own_address
 from liqod.agent.host.kept_versions import KeptVersions
 from liqod.agent.host.leader_identity import LeaderIdentity
+from liqod.agent.host.process_lease import ProcessLease
 from liqod.agent.host.sdnotify import Notifier
+from liqod.agent.host.token_renewal import TokenRenewal
 from liqod.agent.host.watchdog import Watchdog
 from liqod.agent.making import DaemonContext, make_names
-from liqod.agent.metrics import register
+from liqod.agent.metrics.daemon import register
+from liqod.agent.standby import Standby
 from liqod.agent.state import (
     Campaigning,
     DaemonState,
@@ -42,19 +48,22 @@ from liqod.agent.state import (
     Starting,
     Stopping,
     Waiting,
+    activity,
     status_line,
     unmet,
     unready,
 )
-from liqod.agent.wiring import Features, ReadinessCondition
+from liqod.agent.wiring import Features, ReadinessCondition, plain_failure
+from liqod.audit.events import AuditEvent
+from liqod.audit.log import AuditLog
 from liqod.config.schema import Settings
 from liqod.fabric.agent.node import NodeFabric
 from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor, WallClock, utc_now
-from liqod.flow.connections.port_listener import PortListener
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate, Latest
+from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.connection import config as kube_config
@@ -63,11 +72,16 @@ from liqod.kube.connection.seen_versions import SeenVersions
 from liqod.kube.leader import LeaderLease
 from liqod.metrics.lag import LagMeter
 from liqod.metrics.registry import Registry
-from liqod.metrics.service import metrics_server
+from liqod.metrics.service import MetricsServer, OwnCluster
 from liqod.model.diagnosis.installation import Unmet
+from liqod.model.diagnosis.processes import LONGEST_CAUSE, MOST_UNMET, Lack, ProcessState
 from liqod.model.records.network import NETWORK_LEASE
+from liqod.model.text import clean_text
 from liqod.names.service import Names
+from liqod.webhook.answering import Answering
 
+OWN_REQUESTS = 10.0
+"""Seconds that a request for the lease of this process may take."""
 STATUS_REFRESH = 5.0
 """Seconds between two updates of the status line; changes of an informer's error are not observable."""
 WEDGED = 60.0
@@ -99,6 +113,7 @@ class Agent(Service):
         self.home: Home | None = None
         self.client: Client | None = None
         self.features: Features | None = None
+        self.standby: Standby | None = None
         self.node: NodeFabric | RecordedFabric | Names | None = None
         self.registry = Registry()
         self._reactor = reactor
@@ -107,6 +122,7 @@ class Agent(Service):
         self._notifier = notifier or Notifier()
         self._hostname = hostname or socket.gethostname()
         self._identity = settings.leader.identity
+        self._answering: Answering | None = None
         self._candidate: LeaderIdentity | None = None
         self._kept_versions: KeptVersions | None = None
         self._seen = SeenVersions()
@@ -118,21 +134,59 @@ class Agent(Service):
         self._has_ended = False
         self._lag = LagMeter(reactor, self.registry.observe_lag)
         self._watchdog = Watchdog(reactor, self._notifier, self._stuck)
-        self._pages: PortListener | None = None
-        if settings.metrics.listen:
-            self._pages = metrics_server(reactor, settings.metrics.listen, self.registry, self._unsound, self.missing)
+        self._audit = AuditLog(reactor, wall)
+        self._failing: frozenset[str] = frozenset()
+        self._lease: ProcessLease | None = None
+        if settings.daemon.role != "names":
+            self._lease = ProcessLease(
+                reactor,
+                self._own_client,
+                namespace=settings.kubernetes.namespace,
+                identity=lambda: self._identity or self._hostname,
+                describe=self._described,
+                wall=wall,
+            )
+            self.state.subscribe(self._state_changed)
+        self.pages: MetricsServer | None = self._make_pages(reactor) if settings.metrics.listen else None
         self.state.subscribe(lambda state: self._notifier.status(status_line(state)))
         register(self)
+
+    def _make_pages(self, reactor: Reactor) -> MetricsServer:
+        cluster = OwnCluster(
+            namespace=self.settings.kubernetes.namespace,
+            client=lambda: self.client,
+            is_prepared=lambda: self.home is not None,
+            wall=self._wall,
+        )
+        metrics = self.settings.metrics
+        if metrics.tls == "own" and not self.settings.is_control:
+            # This process may not read that certificate; it is at loopback, which was checked.
+            metrics = msgspec.structs.replace(metrics, tls="none")
+        return MetricsServer(
+            reactor,
+            metrics,
+            self.registry,
+            health=self._unsound,
+            readiness=self.missing,
+            cluster=cluster,
+        )
 
     @property
     def metrics_port(self) -> int:
         """The bound port of the pages for machines, or 0."""
-        return self._pages.bound.value if self._pages is not None else 0
+        return self.pages.bound.value if self.pages is not None else 0
 
     @property
     def status(self) -> str:
         """The state in one line."""
         return status_line(self.state.value)
+
+    @property
+    def caches(self) -> list[Informer[Any]]:
+        """The caches of this cluster's objects: those of the features, or of a daemon that stands by."""
+        if self.features is not None:
+            return list(self.features.informers)
+        return self.standby.informers if self.standby is not None else []
 
     def missing(self) -> list[str]:
         """Return what is missing for this daemon to do its work, a line each; a standby misses nothing."""
@@ -148,12 +202,14 @@ class Agent(Service):
         super().startService()
         self._lag.startService()
         self._watchdog.startService()
-        if self._pages is not None:
-            self._pages.startService()
+        if self.pages is not None:
+            self.pages.startService()
         self._leaving = Gate()
         if not self.settings.leader.identity:
             self._candidate = LeaderIdentity(self._hostname)
             self._identity = self._candidate.name
+        if self._lease is not None:
+            self._lease.startService()
         self._main = Deferred.fromCoroutine(self._run())
         self._main.addErrback(self._ended)
 
@@ -172,12 +228,19 @@ class Agent(Service):
                 # Only what runs needs an orderly stop, which must not be cancelled.
                 self._main.cancel()
             await self._main
+        if self._lease is not None:
+            await self._lease.stopService()
         await self._watchdog.stopService()
         await self._lag.stopService()
-        if self._pages is not None:
-            await self._pages.stopService()
+        if self.pages is not None:
+            await self.pages.stopService()
         if self._candidate is not None:
             self._candidate.close()
+        self._audit.close()
+
+    def _record(self, event: AuditEvent) -> None:
+        """Record a security event of this process, which in a process that does not lead goes to the log."""
+        (self._audit if self.features is None else self.features.audit).record(event)
 
     def _unsound(self) -> list[str]:
         stuck = self._stuck()
@@ -219,10 +282,47 @@ class Agent(Service):
         self._last_failure = failure
         self.state.set(failure)
 
-    async def _connected(self) -> None:
+    def _config(self) -> ClientConfig:
         kube = self.settings.kubernetes
-        config = self._client_config or kube_config.load(kube.kubeconfig, kube.context)
+        return self._client_config or kube_config.load(kube.kubeconfig, kube.context)
+
+    def _state_changed(self, _: DaemonState) -> None:
+        if self._lease is not None:
+            self._lease.changed()
+
+    def _own_client(self) -> Client:
+        # The same token as the other clients have: a copy would not see the newer ones of `TokenRenewal`.
+        config = self._config() if self.client is None else self.client.config
+        return Client(config, self._reactor, timeout=OWN_REQUESTS)
+
+    def _described(self) -> ProcessState:
+        """Return what the Lease of this process says."""
+        is_node, is_waiting = self.settings.network.role == "node", isinstance(self.state.value, Waiting)
+        # What a failed start says first sums up the rest.
+        lacks = [*self.unmet()[: 1 if is_waiting else MOST_UNMET], *self._lasting_failures()][:MOST_UNMET]
+        return ProcessState(
+            role="node" if is_node else self.settings.daemon.role,
+            host=self.settings.leader.identity or self._hostname,
+            state=activity(self.state.value),
+            webhook=self.features.webhook_place if self.features is not None else "",
+            unmet=[Lack(code=one.code, cause=clean_text(one.cause, LONGEST_CAUSE, ellipsis=True)) for one in lacks],
+        )
+
+    def _lasting_failures(self) -> list[Unmet]:
+        """Return what fails though this process is ready, and failed when this was asked the last time as well."""
+        found: list[Unmet] = []
+        if self.features is not None:
+            found = self.features.failures()
+        elif isinstance(self.node, NodeFabric | RecordedFabric):
+            found = [Unmet("NetworkFailing", plain_failure(text)) for text in self.node.failing.values()]
+        before, self._failing = self._failing, frozenset(one.code for one in found)
+        return [one for one in found if one.code in before]
+
+    async def _connected(self) -> None:
+        config = self._config()
         client = self.client = Client(config, self._reactor)
+        renewal = TokenRenewal(client, self.settings, self._wall, self._record)
+        renewal.start()
         try:
             if self.settings.daemon.role == "names":
                 await homes.prepare_agent(client, self.settings, config.server, self._wall)
@@ -247,12 +347,27 @@ class Agent(Service):
                 cluster=home.cluster_id,
                 fingerprint=home.keypair.fingerprint,
             )
+            if self.settings.webhook.enabled:
+                self._answering = Answering(self._reactor, self.settings, self._wall)
+            if self.settings.leader.warm_standby:
+                self.standby = Standby(client, self._reactor, partial(self._context, client))
             while self.running:
                 await self._term(client, LEASE, partial(self._lead, client))
                 # The network may have failed: requests on a connection from before would wait for its timeout.
                 client.path_is_new(self._reactor.seconds())
         finally:
+            await renewal.stop()
+            await self._close_standby()
             await client.close()
+
+    async def _close_standby(self) -> None:
+        """End what goes on from one lead to the next."""
+        standby, self.standby = self.standby, None
+        answering, self._answering = self._answering, None
+        if standby is not None:
+            await standby.close()
+        if answering is not None:
+            await answering.close()
 
     async def _as_node(self, client: Client) -> None:
         """Lead this host's pods to the gateway and do nothing else, for as long as this daemon runs."""
@@ -307,6 +422,7 @@ class Agent(Service):
             hostname=self._hostname,
             metrics=self.registry,
             wall=self._wall,
+            answering=self._answering,
         )
 
     async def _announce(self, node: NodeFabric | RecordedFabric | Names) -> None:
@@ -361,6 +477,8 @@ class Agent(Service):
             leader = await lease.holder.when(lambda holder, shown=shown: holder not in shown)  # type: ignore[misc]
             self.state.set(StandingBy(leader))
             self._log.info("standby: {identity} leads", identity=leader)
+            if self.standby is not None and self.home is not None:
+                self.standby.start(self.home, lease)
             self._notifier.ready()
 
     async def _lead(self, client: Client, lost: Gate) -> None:
@@ -369,6 +487,8 @@ class Agent(Service):
         home = self.home = await homes.refreshed(client, self.settings, self.home, self._wall())
         self.state.set(Leading(Unmet("Starting", "the features are starting")))
         self._log.info("this daemon leads as {identity}", identity=self._identity)
+        if self.standby is not None:
+            await self.standby.hand_over()
         features = self.features = Features(self._context(client), home)
         ended: Deferred[None] = Deferred()
         watching = Deferred.fromCoroutine(self._keep_status(features))
@@ -387,7 +507,10 @@ class Agent(Service):
             for work in (watching, starting, *waits):
                 work.cancel()
             self.state.set(Stopping())
-            await features.stop()
+            if self.standby is not None and lost.is_open:
+                await self.standby.take_over(features.stop)
+            else:
+                await features.stop()
             self.features = None
             self._keep_seen(client)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from liqod.model.diagnosis.installation import Unmet, process_problems
+from liqod.model.diagnosis.processes import Activity
 
 
 @attrs.frozen
@@ -75,6 +76,21 @@ def status_line(state: DaemonState) -> str:
             return summary
         case Stopping():
             return "stopping"
+
+
+def activity(state: DaemonState) -> Activity:
+    """Return what the process does, as its Lease says it."""
+    match state:
+        case Waiting():
+            return "waits"
+        case StandingBy():
+            return "stands by"
+        case Leading() | Routing():
+            return "works"
+        case Stopping():
+            return "ends"
+        case _:
+            return "begins"
 
 
 def unmet(state: DaemonState) -> list[Unmet]:

@@ -25,6 +25,7 @@ from liqod.agent.making import (
     make_hosting,
     make_journals,
     make_kubelets,
+    make_leader_services,
     make_name_services,
     make_names,
     make_peering,
@@ -48,6 +49,12 @@ STOP_DEADLINE: Final = 10.0
 def _plain(error: object) -> str:
     """Return the sentence of a socket's error, without its number."""
     return str(getattr(error, "strerror", "") or error).lower()
+
+
+def plain_failure(text: str) -> str:
+    """Return the sentence of a controller's failure, without the name of the exception."""
+    name, _, sentence = text.partition(": ")
+    return sentence if sentence and name.isidentifier() else text
 
 
 @attrs.frozen
@@ -90,6 +97,8 @@ class Features:
         self.names = make_names(context, context.hostname) if serves_names else None
         self.webhook = make_webhook(context, self.kubelets, self.recorder)
         self.spillover = make_spillover(context, self.kubelets, self.recorder)
+        self.leader_services = make_leader_services(context)
+        self._search_domains = self.informers.of(SEARCHDOMAINS, SearchDomain)
         self._started: list[tuple[str, IService]] = []
 
     async def start(self) -> None:
@@ -114,6 +123,9 @@ class Features:
         if self.spillover is not None:
             self._start("spillover", self.spillover)
         await self.peering.bound.wait()
+        if self.leader_services is not None:
+            # Only now: peers that come by a Service are answered.
+            self._start("leader services", self.leader_services)
         context, settings = self._context, self._context.settings
         peering = settings.peering
         addresses: tuple[str, ...] = tuple(peering.advertise_addresses)
@@ -131,7 +143,7 @@ class Features:
             DomainSearch(
                 context.reactor,
                 context.client,
-                self.informers.of(SEARCHDOMAINS, SearchDomain),
+                self._search_domains,
                 resolver=partial(make_resolver, context.reactor, settings.discovery.dns_servers),
                 on_sightings=self.discovery.merge_sightings,
                 metrics=context.metrics,
@@ -179,6 +191,19 @@ class Features:
     def services(self) -> list[IService]:
         """Return the features that run."""
         return [service for _, service in self._started]
+
+    @property
+    def webhook_place(self) -> str:
+        """Where the API server is to call the webhook; empty while there is none to be called."""
+        if self.webhook is None or not self.webhook.configured.value:
+            return ""
+        return self._context.settings.webhook.service or self.webhook.url
+
+    def failures(self) -> list[Unmet]:
+        """Return what fails without keeping this daemon from being ready."""
+        if self.fabric is None or not self.fabric.failing:
+            return []
+        return [Unmet("NetworkFailing", plain_failure(text)) for text in self.fabric.failing.values()]
 
     def requirements(self) -> Iterator[ReadinessCondition]:
         """Yield the conditions of readiness."""

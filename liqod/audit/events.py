@@ -28,6 +28,7 @@ Type = Literal[
     "TokenUsed",
     "TokenRefused",
     "TokenRevoked",
+    "AccountToken",
     "Omitted",
 ]
 LOGGER: Final = "liqod.audit"

@@ -50,6 +50,7 @@ COMMANDS = {
         "accept": ("liqod.cli.peering.offers:accept", "Accept a peer's offer"),
         "refuse": ("liqod.cli.peering.offers:refuse", "Refuse a peer's offer"),
         "tenant": ("liqod.cli.peering.tenant:tenant", "Show what a peer may do and uses here"),
+        "reclaim": ("liqod.cli.peering.reclaim:reclaim", "Take back what is lent to a peer"),
         "confirm-deletions": (
             "liqod.cli.peering.confirm_deletions:confirm_deletions",
             "Let held deletions at a peer go on",

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from twisted.internet.endpoints import serverFromString
 
 from liqod.config.allowed import shown
-from liqod.config.endpoints import is_one_place, is_tcp, port_of
+from liqod.config.endpoints import is_loopback, is_one_place, is_tcp, port_of
 from liqod.config.schema import OF_TENANT, HostingSettings, Settings
 from liqod.model.addresses import is_ip
 from liqod.model.api_url import api_url_problem
@@ -43,6 +43,9 @@ _NODE_PATH = re.compile(r"(/(\*|[A-Za-z0-9_.-]+)){2,16}")
 _PRIORITY = "must be the name of a PriorityClass, or empty for the cluster's default"
 _NAMESPACE_PATTERN = re.compile(r"[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?")
 
+MAX_RULES = 256
+"""Rules under [egress] at most: each is tried for each object."""
+
 ENDPOINT = "an endpoint such as tcp:5872, tcp:5872:interface=10.0.0.1 or systemd:domain=INET:name=liqod"
 
 
@@ -57,12 +60,14 @@ def problems(settings: Settings) -> list[str]:
         *_offer(settings),
         *_acceptance(settings),
         *_hosting(settings),
+        *_egress(settings),
         *_storage(settings),
         *_node(settings),
         *_webhook(settings),
         *_network(settings),
         *_names(settings),
         *_leader(settings),
+        *_metrics(settings),
         *_audit(settings),
         *_listeners(settings),
     ]
@@ -96,6 +101,7 @@ def _hosting(settings: Settings) -> Iterator[str]:
         ("labels", granted.labels, _GRANTED_KEY.fullmatch, "must be a key, or a prefix such as example.com/"),
         ("tolerations", granted.tolerations, is_qualified_name, "must be the key of a taint, such as example.com/gpu"),
         ("runtime-classes", granted.runtime_classes, is_dns_name, "must be the name of a RuntimeClass, such as gvisor"),
+        ("service-accounts", granted.service_accounts, is_dns_name, "must be the name of a ServiceAccount"),
         ("volumes", granted.volumes, _VOLUME_KIND.fullmatch, "must be the field of a kind of volume, such as nfs"),
         ("ingress-hosts", granted.ingress_hosts, _is_host, _HOST),
         ("ingress-classes", granted.ingress_classes, is_dns_name, "must be the name of an IngressClass"),
@@ -131,6 +137,24 @@ def _amounts_of_tenants(granted: HostingSettings) -> Iterator[str]:
             yield _complain(f"hosting.tenant-records.{name}", text, "must be a quantity, such as 5000 or 256Mi")
     if granted.tenant_contents and not _is_amount(granted.tenant_contents):
         yield _complain("hosting.tenant-contents", granted.tenant_contents, "must be a quantity, such as 256Mi")
+
+
+def _egress(settings: Settings) -> Iterator[str]:
+    rules = settings.egress.rules
+    if len(rules) > MAX_RULES:
+        yield f"egress.rules: may have {MAX_RULES} entries at most, and has {len(rules)}"
+    for index, rule in enumerate(rules):
+        where = f"egress.rules[{index}]"
+        for name in rule.namespaces:
+            if not _NAMESPACE_PATTERN.fullmatch(name):
+                yield _complain(f"{where}.namespaces", name, "must be the name of a namespace, such as shop or team-*")
+        if "" in rule.peers:
+            yield _complain(f"{where}.peers", "", "must be a cluster ID, as `liqodctl discover -o wide` shows it")
+        for key, text in (("labels", rule.labels), ("peer-labels", rule.peer_labels)):
+            try:
+                label_selector.parse(text)
+            except ValueError as error:
+                yield _complain(f"{where}.{key}", text, f"must be a label selector: {error}")
 
 
 def _storage(settings: Settings) -> Iterator[str]:
@@ -305,6 +329,32 @@ def _leader(settings: Settings) -> Iterator[str]:
     # The jitter of the election makes it a fifth longer.
     if leader.retry_interval * 1.2 >= leader.lease_duration * 2 / 3:
         yield _complain("leader.retry-interval", leader.retry_interval, f"must be less than five ninths {whole}")
+
+
+def _metrics(settings: Settings) -> Iterator[str]:
+    """Check that nobody reads the metrics over a network without TLS, or without saying who they are."""
+    metrics = settings.metrics
+    for key, name in (("certificate", metrics.certificate), ("key", metrics.key)):
+        if metrics.tls == "files" and not name:
+            yield _complain(f"metrics.{key}", "", f'must name a PEM file with the {key}, as tls = "files" says')
+        if metrics.tls != "files" and name:
+            yield _complain(f"metrics.{key}", name, 'goes with tls = "files" alone')
+    if metrics.authentication == "token" and not metrics.token_file:
+        allowed = 'must name the file with the token, as authentication = "token" says'
+        yield _complain("metrics.token-file", "", allowed)
+    if metrics.authentication != "token" and metrics.token_file:
+        yield _complain("metrics.token-file", metrics.token_file, 'goes with authentication = "token" alone')
+    if not metrics.listen or is_loopback(metrics.listen) or endpoint_problem(metrics.listen):
+        return
+    if metrics.tls == "none" or metrics.authentication == "none":
+        allowed = (
+            'is reached from elsewhere, where [metrics] needs tls ("own" or "files") and authentication '
+            '("kubernetes" or "token"); tcp:5874:interface=127.0.0.1 needs neither'
+        )
+        yield _complain("metrics.listen", metrics.listen, allowed)
+    elif metrics.tls == "own" and not settings.is_control:
+        allowed = 'is kept by the roles "all" and "control" alone; here it is "files", with a certificate of yours'
+        yield _complain("metrics.tls", "own", allowed)
 
 
 def _audit(settings: Settings) -> Iterator[str]:

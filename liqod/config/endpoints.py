@@ -31,6 +31,12 @@ def is_tcp(text: str) -> bool:
     return _parts(text)[0] in _KINDS
 
 
+def is_loopback(text: str) -> bool:
+    """Return whether an endpoint is for programs of this host alone; of systemd's sockets that is not known."""
+    named = _named_addresses(text)
+    return _parts(text)[0] == "unix" or (is_tcp(text) and bool(named) and all(map(_is_local, named)))
+
+
 def with_port(text: str, port: int) -> str:
     """Return the description of a TCP endpoint with another port."""
     kind, *others = _parts(text)
@@ -44,10 +50,19 @@ def _parts(text: str) -> list[str]:
     return _COLON.split(text)
 
 
+def _named_addresses(text: str) -> list[str]:
+    named = (part.removeprefix(_INTERFACE) for part in _parts(text) if part.startswith(_INTERFACE))
+    return [one.replace("\\", "") for one in named]
+
+
+def _is_local(name: str) -> bool:
+    address = parse_ip(name)
+    return name == "localhost" or (address is not None and address.is_loopback)
+
+
 def _address(text: str) -> Address | None:
     """Return the address that an endpoint listens on; None for all of them."""
-    named = (part.removeprefix(_INTERFACE) for part in _parts(text) if part.startswith(_INTERFACE))
-    address = parse_ip(next(named, "").replace("\\", ""))
+    address = parse_ip(next(iter(_named_addresses(text)), ""))
     return None if address is None or address.is_unspecified else address
 
 

@@ -193,6 +193,9 @@ def _unreadable(settings: Settings) -> list[str]:
         ("identity.certificate", settings.identity.certificate),
         ("identity.key", settings.identity.key),
         ("identity.ca", settings.identity.ca),
+        ("metrics.certificate", settings.metrics.certificate),
+        ("metrics.key", settings.metrics.key),
+        ("metrics.token-file", settings.metrics.token_file),
         *(("kubernetes.kubeconfig", one) for one in settings.kubernetes.kubeconfig.split(os.pathsep)),
     ]
     return [

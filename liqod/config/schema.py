@@ -56,7 +56,9 @@ class KubernetesSettings(Section, frozen=True):
     """How the daemon reaches its own API server, and what it announces to borrowers about it.
 
     ``kubeconfig`` empty: in-cluster where there is one, else ``$KUBECONFIG`` and ``~/.kube/config``.
-    ``api-server-url`` empty: the address in the kubeconfig is what borrowers get.
+    ``api-server-url`` empty: the address in the kubeconfig is what borrowers get. ``token_lifetime`` is that of the
+    tokens of liqod's own accounts. ``leader_services`` are Services without a selector that lead to whichever daemon
+    leads.
     """
 
     kubeconfig: str = ""
@@ -64,6 +66,10 @@ class KubernetesSettings(Section, frozen=True):
     namespace: Name = "liqo-system"
     api_server_url: str = ""
     manage_crds: bool = True
+    token_lifetime: Annotated[
+        int, Meta(ge=600, le=86400 * 30, description="seconds, from 600 to 2592000 (30 days)")
+    ] = 86400 * 7
+    leader_services: list[Name] = []
 
 
 class IdentitySettings(Section, frozen=True):
@@ -179,7 +185,8 @@ class HostingSettings(Section, frozen=True):
 
     ``namespace_names`` are the names, with ``*`` for any text, that they may have beside ``<name>-<their ID>``. The
     lists are granted beside what every tenant may (``hosting.tenants.contract``): ``annotations`` and ``labels`` by
-    key, or by prefix with a slash or dot at its end. ``reserved_ports`` no load balancer of theirs has.
+    key, or by prefix with a slash or dot at its end. ``service_accounts`` are those of their namespaces whose tokens
+    pods may ask for. ``reserved_ports`` no load balancer of theirs has.
     ``ingress_hosts`` are names, with all names under them, for all tenants, or for each its own (``OF_TENANT``).
     ``control_plane_nodes`` auto: only where no other node can be used; true is "yes", false is "no".
     ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster. ``quota`` soft: a ResourceQuota in
@@ -200,6 +207,7 @@ class HostingSettings(Section, frozen=True):
     labels: Granted = []
     tolerations: Granted = []
     runtime_classes: Granted = []
+    service_accounts: Granted = []
     volumes: Granted = []
     image_pull_policy: Literal["Always", "any"] = "Always"
     control_plane_nodes: ControlPlane | bool = "auto"
@@ -288,6 +296,47 @@ class ReflectionSettings(Section, frozen=True):
     serviceaccount: Inherited = Inherited()
     persistentvolumeclaim: Inherited = Inherited(workers=3)
     networkpolicy: Inherited = Inherited(workers=2)
+
+
+EgressKind = Literal[
+    "namespace",
+    "pod",
+    "configmap",
+    "secret",
+    "service",
+    "endpointslice",
+    "ingress",
+    "persistentvolumeclaim",
+    "serviceaccount",
+]
+"""What rules are about. A namespace that stays keeps all that is in it; ``serviceaccount`` are tokens of pods."""
+Verdict = Literal["allow", "deny"]
+
+
+class EgressRuleSettings(Section, frozen=True):
+    """A rule for what may leave this cluster; what it does not name it does not ask for.
+
+    ``namespaces`` with ``*`` for any text; ``peers`` are cluster IDs; ``labels`` and ``peer_labels`` are selectors, of
+    the object's labels and of those of the peer's ForeignCluster.
+    """
+
+    verdict: Verdict
+    kinds: list[EgressKind] = []
+    namespaces: list[str] = []
+    labels: str = ""
+    peers: list[Name] = []
+    peer_labels: str = ""
+
+
+class EgressSettings(Section, frozen=True):
+    """What of offloaded namespaces may leave this cluster at all: as the first rule says that holds, else ``default``.
+
+    ``contents`` named: secrets and config maps go only to clusters where a pod names them.
+    """
+
+    default: Verdict = "allow"
+    contents: Literal["all", "named"] = "all"
+    rules: list[EgressRuleSettings] = []
 
 
 _NODE_PATHS: Final = (
@@ -395,18 +444,32 @@ class NamesSettings(Section, frozen=True):
 
 
 class LeaderSettings(Section, frozen=True):
-    """The lease that lets one of several daemons of a cluster act while the others stand by."""
+    """The lease that lets one of several daemons of a cluster act while the others stand by.
+
+    ``warm_standby``: they watch meanwhile what the one that leads reads, and take over without lists.
+    """
 
     identity: str = ""
     lease_duration: Annotated[int, Meta(ge=3, le=300)] = 10
     renew_interval: Seconds = 3.0
     retry_interval: Seconds = 2.0
+    warm_standby: bool = True
 
 
 class MetricsSettings(Section, frozen=True):
-    """Where /metrics, /healthz and /readyz are served; empty: nowhere."""
+    """Where /metrics, /healthz and /readyz are served; empty: nowhere.
+
+    ``tls`` own: with the certificate that all daemons of the cluster have in common; files: with ``certificate`` and
+    ``key``. ``authentication`` kubernetes: for whom the cluster lets get the path; token: for who has that of
+    ``token_file``. Elsewhere than at loopback both are needed.
+    """
 
     listen: str = "tcp:5874:interface=127.0.0.1"
+    tls: Literal["none", "own", "files"] = "none"
+    certificate: str = ""
+    key: str = ""
+    authentication: Literal["none", "kubernetes", "token"] = "none"
+    token_file: str = ""
 
 
 class LogSettings(Section, frozen=True):
@@ -438,6 +501,7 @@ class Settings(Section, frozen=True):
     hosting: HostingSettings = HostingSettings()
     kubelet: KubeletSettings = KubeletSettings()
     reflection: ReflectionSettings = ReflectionSettings()
+    egress: EgressSettings = EgressSettings()
     storage: StorageSettings = StorageSettings()
     offloading: OffloadingSettings = OffloadingSettings()
     webhook: WebhookSettings = WebhookSettings()
@@ -447,3 +511,8 @@ class Settings(Section, frozen=True):
     metrics: MetricsSettings = MetricsSettings()
     log: LogSettings = LogSettings()
     audit: AuditSettings = AuditSettings()
+
+    @property
+    def is_control(self) -> bool:
+        """Whether this daemon may be the one that acts for its cluster, and has the rights for it."""
+        return self.daemon.role in ("all", "control") and self.network.role == "gateway"

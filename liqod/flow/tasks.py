@@ -27,6 +27,19 @@ async def together(waiting: Iterable[Deferred[T]]) -> list[T]:
         raise
 
 
+async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines at the same time and return their results, in their order.
+
+    Raises what the first that fails raises, and when it is cancelled; what is still under way then is cancelled.
+    """
+    waiting = [Deferred.fromCoroutine(one) for one in work]
+    try:
+        return await together(waiting)
+    finally:
+        for one in waiting:
+            one.cancel()
+
+
 def cancellable(waiting: Deferred[T]) -> Deferred[T]:
     """Return a Deferred for the same result that fails with CancelledError when it is cancelled.
 

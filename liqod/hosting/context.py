@@ -18,6 +18,7 @@ from liqod.hosting.tenants.namespaces import selector
 from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import TenantOffers
+from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
 from liqod.hosting.tenants.quota.tenant_quotas import SELECTED
 from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.views import Counted, Pod
@@ -128,6 +129,7 @@ class HostingContext:
     caches: Caches
     grants: Grants
     networks: TenantNetworks
+    orders: ReclaimOrders
     name_servers: NameServers | None
     recorder: Recorder
     workers: int

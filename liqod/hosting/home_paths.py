@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from attrs import evolve
-from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.error import ConnectError, ConnectionRefusedError
 from twisted.internet.protocol import Factory, Protocol
@@ -14,6 +13,7 @@ from twisted.internet.protocol import Factory, Protocol
 from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.flow.observe import Latest
+from liqod.flow.tasks import cancellable, side_by_side
 from liqod.hosting.home_path import AT_EASE, IN_DOUBT, HomePath, judge, pause, session_sign, targets_of, tunnel_sign
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import TenantNetworks
@@ -97,8 +97,7 @@ class HomePaths(Controller[str]):
         targets = targets_of(slices, path.answered, lambda address: not self._networks.objection(key, address))
         if not targets:
             return After(AT_EASE) if slices else None  # endpoints may become ready
-        calls = [Deferred.fromCoroutine(self._call(*target)) for target in targets]
-        answers = await gatherResults(calls, consumeErrors=True)
+        answers = await side_by_side(self._call(*target) for target in targets)
         answered = [target for target, answer in zip(targets, answers, strict=True) if answer]
         answered_at = self.clock.seconds() if answered else path.answered_at
         self._paths[key] = evolve(path, answered=answered, answered_at=answered_at)
@@ -140,7 +139,7 @@ class HomePaths(Controller[str]):
         """Return whether an endpoint, or its host, answers to a TCP connection; no byte is sent."""
         endpoint = HostnameEndpoint(self._reactor, address.encode(), port, timeout=CALL_TIMEOUT)
         try:
-            connected = await endpoint.connect(Factory.forProtocol(Protocol))
+            connected = await cancellable(endpoint.connect(Factory.forProtocol(Protocol)))
         except ConnectionRefusedError:
             return True
         except ConnectError:

@@ -6,6 +6,7 @@ These are listed first; until then nothing is created, counted or deleted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from twisted.application.service import MultiService
@@ -21,13 +22,14 @@ from liqod.hosting.endpointslices import ShadowEndpointSlices
 from liqod.hosting.home_paths import HomePaths
 from liqod.hosting.isolation.controller import NetworkPolicies
 from liqod.hosting.namespace_limits import NamespaceLimits
+from liqod.hosting.reclaim import Reclaims
 from liqod.hosting.shadowpods.controller import ShadowPods
-from liqod.hosting.tenants import authorizer
+from liqod.hosting.tenants import rights
 from liqod.hosting.tenants.access import Access, ApiAccess
 from liqod.hosting.tenants.closing import ClosingNamespaces
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import TenantNetworks
-from liqod.hosting.tenants.rights import BORROWER_ROLE
+from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
@@ -48,7 +50,7 @@ class BorrowerRole(Controller[str]):
 
     def sources(self) -> Iterable[Source[str]]:
         """The one role."""
-        yield always(BORROWER_ROLE)
+        yield always(rights.BORROWER_ROLE)
 
     async def reconcile(self, key: str) -> After | None:
         """Compare, and write what the account may write: mostly nothing, `liqodctl install` does it."""
@@ -78,6 +80,9 @@ class Hosting(MultiService):
         audit: Audit = NO_AUDIT,
     ) -> None:
         super().__init__()
+        # What is read and written here is for borrowers: it is counted by their namespaces.
+        self._client = client = client.counting_writes()
+        self._written: Counter[ClusterID] = Counter()
         self._cluster_id = cluster_id
         caches = Caches.watched_by(informers, contents=bool(settings.hosting.tenant_contents))
         grants = Grants.of(settings, informers, caches.namespaces)
@@ -89,6 +94,7 @@ class Hosting(MultiService):
             caches=caches,
             grants=grants,
             networks=self.networks,
+            orders=ReclaimOrders(grants.offers.informer, clock, wall),
             name_servers=name_servers_of(settings, informers),
             recorder=recorder,
             workers=settings.hosting.workers,
@@ -111,6 +117,7 @@ class Hosting(MultiService):
             ClosingNamespaces(client, clock, caches.namespaces, metrics=metrics),
             self._shadowpods,
             _endpointslices(context, self._namespaces, paths),
+            _reclaims(context, self._namespaces),
         ):
             controller.setServiceParent(self)
 
@@ -153,15 +160,24 @@ class Hosting(MultiService):
 
     def permits(self, peer: ClusterID, ask: RequestAttributes) -> bool:
         """Return whether a borrower may send a request to the API server, as far as is known; RBAC decides again."""
-        return authorizer.permits(peer, ask, self._namespaces.known_tenant(ask.namespace) or "")
+        return rights.permits(peer, ask, self._namespaces.known_tenant(ask.namespace) or "")
 
     def account_of(self, peer: ClusterID) -> str:
         """Return the API server's user name for a borrower."""
-        return authorizer.user_of(peer)
+        return rights.user_of(peer)
 
     def used_by(self, peer: ClusterID) -> Resources:
         """Return what the unfinished pods of a borrower request (``pods`` is their number), as far as is known."""
         return dict(self._shadowpods.capacity.used(peer))
+
+    def written_for(self) -> Mapping[ClusterID, int]:
+        """Return the bytes of requests that wrote something here, by the borrower that led to them."""
+        writes = self._client.written or Counter()
+        for namespace, size in writes.items():
+            if tenant := self._namespaces.known_tenant(namespace):
+                self._written[ClusterID(tenant)] += size
+        writes.clear()
+        return self._written
 
     def _check(self, peer: str) -> None:
         try:
@@ -182,6 +198,7 @@ def _shadowpods(context: HostingContext, namespaces: Namespaces, policies: Netwo
         nodes=context.networks.nodes,
         namespaces=namespaces,
         offers=grants.offers,
+        orders=context.orders,
         recorder=context.recorder,
         workers=context.workers,
         contract=grants.contract,
@@ -201,6 +218,19 @@ def _paths(context: HostingContext, namespaces: Namespaces) -> HomePaths:
         foreign=context.grants.offers.informer,
         namespaces=namespaces,
         networks=context.networks,
+        metrics=context.metrics,
+    )
+
+
+def _reclaims(context: HostingContext, namespaces: Namespaces) -> Reclaims:
+    return Reclaims(
+        context.client,
+        context.clock,
+        orders=context.orders,
+        shadows=context.caches.shadowpods,
+        pods=context.caches.pods,
+        namespaces=namespaces,
+        recorder=context.recorder,
         metrics=context.metrics,
     )
 

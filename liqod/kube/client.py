@@ -8,6 +8,7 @@ raised as a typed ``KubeError``.
 from __future__ import annotations
 
 import builtins
+import copy
 import random as _random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
@@ -33,6 +34,7 @@ from liqod.kube.connection.answers import MOST_PARTS, AnswerLimits, check_page
 from liqod.kube.connection.cache_quota import Allowance
 from liqod.kube.connection.concurrency_limit import Slots
 from liqod.kube.connection.config import ClientConfig
+from liqod.kube.connection.kept_caches import KeptCaches
 from liqod.kube.connection.seen_versions import SeenVersions
 from liqod.kube.connection.transport import (
     CACHED_FOR,
@@ -91,11 +93,13 @@ class Client:
     ``view`` is the type that a response is decoded to: a msgspec struct, ``dict`` for plain JSON, or None to skip
     decoding (None is returned). ``impersonate`` is the user to act as (``Impersonate-User``). ``timeout`` in seconds
     applies to one request, from the moment it is sent.
-    ``requests`` counts sent requests by verb and plural (with subresource). ``path_since`` is the clock's time at which
-    the network path recovered after its last interruption. ``went_back`` counts how often informers saw versions that
-    were lower than before: the server's etcd was restored. ``allowance`` bounds the memory of informers' caches; with
-    one (the server is a peer's) answers are bounded and checked too. ``seen``: the versions that informers have seen.
-    ``version`` is requested when it is needed first, and when it is asked for again.
+    ``requests`` counts sent requests by verb and plural (with subresource), ``written`` the bytes of bodies by
+    namespace, where ``counting_writes`` returned it. ``path_since`` is the clock's time at which the network path
+    recovered after its last interruption. ``went_back`` counts how often informers saw versions that were lower than
+    before: the server's etcd was restored. ``allowance`` bounds the memory of informers' caches; with one (the server
+    is a peer's) answers are bounded and checked too. ``seen``: the versions that informers have seen. ``kept``: what
+    they held when they stopped, while it is kept for those that take their place. ``version`` is requested when it is
+    needed first, and when it is asked for again.
     """
 
     _log = Logger()
@@ -113,10 +117,12 @@ class Client:
     ) -> None:
         self.config = config
         self.seen = SeenVersions()
+        self.kept = KeptCaches()
         self.allowance = allowance
         self.clock: IReactorTime = reactor
         self.timeout = timeout
         self.requests: Counter[tuple[str, str]] = Counter()
+        self.written: Counter[str] | None = None
         self.path_since: Latest[float] = Latest(float("-inf"))
         self.went_back = WentBack(random)
         self._connections = Connections(config, reactor)
@@ -212,15 +218,8 @@ class Client:
     async def _page(
         self, resource: Resource, namespace: str, *, labels: str, fields: str, limit: int, token: str
     ) -> bytes:
-        path = paths.query(
-            paths.collection(resource, namespace),
-            {
-                "labelSelector": labels,
-                "fieldSelector": fields,
-                "limit": str(limit) if limit else "",
-                "continue": token,
-            },
-        )
+        selected = {"labelSelector": labels, "fieldSelector": fields, "limit": str(limit or ""), "continue": token}
+        path = paths.query(paths.collection(resource, namespace), selected)
         return await self._request(("list", _counted(resource)), b"GET", path, repeatable=True)
 
     async def create(
@@ -407,6 +406,11 @@ class Client:
         """Read the token again after a 401 response; return whether a retry makes sense."""
         return await self._renewed()
 
+    def counting_writes(self) -> Client:
+        """Return a client over the same connections, within the same limits, whose writes are counted apart."""
+        (other := copy.copy(self)).written = Counter()
+        return other
+
     # Interruptions
 
     def path_is_doubtful(self) -> None:
@@ -451,6 +455,8 @@ class Client:
                 try:
                     answer = await self._attempt(method, path, content_type, content, extra)
                     self._slots.answered(counted, self.clock.seconds() - started)
+                    if self.written is not None and content and method != b"DELETE":
+                        self.written[paths.namespace_of(path)] += len(content)
                     return answer
                 except Unauthorized:
                     if renewed or not await self._renewed():

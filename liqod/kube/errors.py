@@ -29,6 +29,10 @@ class Undecodable(KubeError):
     """The response does not match the API's specification."""
 
 
+class LaterRelease(KubeError):
+    """A later release of liqod wrote what this one would overwrite, as the message states."""
+
+
 class ApiError(KubeError):
     """The API server refused a request: HTTP ``code``, machine-readable ``reason``, ``message`` and ``details``."""
 

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import random as _random
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.observe import Gate, Latest
+from liqod.flow.timer import Timer
 from liqod.kube.client import Client
+from liqod.kube.connection.seen_versions import revision
 from liqod.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Unreachable
 from liqod.kube.resources import LEASES
 from liqod.model.objects.meta import Object, ObjectMeta, View
 from liqod.model.timestamps import rfc3339_micro
+
+AFTER_THE_END: Final = 0.001
+"""Seconds after the end of another's lease at which it is tried for: rounding must not make it a moment before."""
 
 
 class LeaseSpec(View, frozen=True):
@@ -89,6 +94,8 @@ class LeaderLease(Service):
         self._wall = wall
         self._random = random
         self._gate = Gate()
+        self._woken = Gate()
+        self._rest_ends = Timer(clock)
         self._seen: Lease | None = None
         self._seen_at = 0.0
         self._renewed_at = 0.0
@@ -97,6 +104,16 @@ class LeaderLease(Service):
     def when_leading(self) -> Deferred[None]:
         """Return a Deferred that fires when this candidate leads."""
         return self._gate.wait()
+
+    def note(self, lease: Lease) -> None:
+        """Take notice of the Lease as a watch shows it: sooner than by asking for it now and then."""
+        seen = self._seen
+        if not self.running or self.leading or seen is None:
+            return
+        if revision(lease.metadata.resource_version) > revision(seen.metadata.resource_version):
+            self._observe(lease)
+            if not lease.spec.holder_identity:
+                self._woken.open()
 
     def startService(self) -> None:
         super().startService()
@@ -125,7 +142,16 @@ class LeaderLease(Service):
                 self._renewed_at = started
                 self._win()
             if self.running:
-                await deferLater(self._clock, self._pause(held, started))
+                await self._rest(self._pause(held, started))
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait so long, or until it is seen that nobody holds the lease."""
+        woken = self._woken = Gate()
+        self._rest_ends.start(seconds, woken.open)
+        try:
+            await woken.wait()
+        finally:
+            self._rest_ends.cancel()
 
     async def _attempt(self) -> bool:
         """Try once to acquire or renew the lease, limited to the renewal deadline; return whether it is held."""
@@ -160,7 +186,17 @@ class LeaderLease(Service):
         pause = started + self._renew_interval - now if held else self._retry_interval * (1.0 + 0.2 * self._random())
         if self.leading:
             pause = min(pause, self._renewed_at + self._deadline - now)
+        elif (ends := self._end_of_another()) > now:
+            # To look only after the usual pause would add a part of it to each takeover.
+            pause = min(pause, ends + AFTER_THE_END - now)
         return max(0.0, pause)
+
+    def _end_of_another(self) -> float:
+        """Return when the lease of another holder ends unless it is renewed, by this clock; 0 without one."""
+        seen = self._seen
+        if seen is None or seen.spec.holder_identity in ("", self.identity):
+            return 0.0
+        return self._seen_at + seen.spec.lease_duration_seconds
 
     async def _acquire_or_renew(self) -> bool:
         if not self.leading or self._seen is None:
@@ -171,11 +207,7 @@ class LeaderLease(Service):
         seen = self._seen
         if seen is None:
             return False
-        holder = seen.spec.holder_identity
-        if (
-            holder not in ("", self.identity)
-            and self._clock.seconds() < self._seen_at + seen.spec.lease_duration_seconds
-        ):
+        if self._clock.seconds() < self._end_of_another():
             return False
         return await self._write(seen)
 

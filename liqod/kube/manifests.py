@@ -1,21 +1,27 @@
-"""Applies the CRDs of liqod's kinds, shipped as package data, where the cluster's differ."""
+"""Applies the CRDs of liqod's kinds, shipped as package data, where the cluster's differ.
+
+Each says which release wrote it. Those of a later release are never overwritten: they have fields that an earlier one
+would drop, and records that need them. One minor release later they serve this one as well.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import msgspec
 import yaml
-from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from liqod.flow.tasks import side_by_side
 from liqod.kube.client import Client
-from liqod.kube.errors import Forbidden, KubeError, NotFound
+from liqod.kube.errors import Forbidden, KubeError, LaterRelease, NotFound
 from liqod.kube.resources import CRDS
+from liqod.model.diagnosis.releases import VERSION_LABEL, is_newer, serves
 from liqod.model.names import FIELD_MANAGER
 
 _log = Logger()
@@ -29,6 +35,21 @@ PATIENCE: Final = 30.0
 
 class NotEstablished(KubeError):
     """A CRD was accepted but is not established; the message quotes the conditions."""
+
+
+@cache
+def release() -> str:
+    """Return the release of liqod that runs; empty where it is not installed, as in a checkout."""
+    try:
+        return version("liqod")
+    except PackageNotFoundError:
+        return ""
+
+
+def release_label() -> dict[str, str]:
+    """Return the label that says which release wrote an object; none in a checkout."""
+    # No value of a label has the local part of a version (PEP 440).
+    return {VERSION_LABEL: release().partition("+")[0]} if release() else {}
 
 
 def definitions() -> list[dict[str, Any]]:
@@ -46,8 +67,14 @@ def _encoded() -> bytes:
             found.extend(one for one in yaml.load_all(file.read_text("utf-8"), Loader=_LOADER) if one)
     crds = [one for one in found if one.get("kind") == "CustomResourceDefinition"]
     for one in crds:
-        one["metadata"]["labels"] = {MANAGED_BY: FIELD_MANAGER}
+        one["metadata"]["labels"] = {MANAGED_BY: FIELD_MANAGER, **release_label()}
     return msgspec.json.encode(sorted(crds, key=lambda one: str(one["metadata"]["name"])))
+
+
+def later_release(definition: Mapping[str, Any], own: str) -> str:
+    """Return the release that wrote a CRD if it is later than ``own``; empty if it is not, or not known. Pure."""
+    written_by = str(((definition.get("metadata") or {}).get("labels") or {}).get(VERSION_LABEL, ""))
+    return written_by if is_newer(written_by, own) else ""
 
 
 def covers(present: Any, wanted: Any) -> bool:
@@ -74,23 +101,31 @@ def is_established(definition: Mapping[str, Any]) -> bool:
     return any(one.get("type") == "Established" and one.get("status") == "True" for one in _conditions(definition))
 
 
-async def ensure(client: Client, *, wait: bool = True) -> list[str]:
+def _log_kept(sentence: str) -> None:
+    _log.warn("a later release is or was in this cluster: {detail}", detail=sentence)
+
+
+async def ensure(
+    client: Client, *, wait: bool = True, kept: Callable[[str], None] = _log_kept, own: str = ""
+) -> list[str]:
     """Apply the CRDs that differ from the cluster's; return their names.
 
-    With ``wait``, all are established on return. Raises NotEstablished after 30 s, and Forbidden without the right to
-    write CRDs.
+    With ``wait``, all are established on return. ``kept`` is called with a sentence for each that a later release wrote
+    and that stays as it is; ``own`` is this release, empty for the one that is installed. Raises NotEstablished after
+    30 s, Forbidden without the right to write CRDs, and, before anything is written, LaterRelease for one that does not
+    serve this release.
     """
     wanted = {str(one["metadata"]["name"]): one for one in definitions()}
-    work = [Deferred.fromCoroutine(_brought(client, name, one)) for name, one in wanted.items()]
-    try:
-        outcomes = await gatherResults(work, consumeErrors=True)
-    except FirstError as error:
-        for one in work:
-            one.cancel()
-        error.subFailure.raiseException()
-        raise
-    applied = [name for name, (was_applied, _) in zip(wanted, outcomes, strict=True) if was_applied]
-    pending = [name for name, (_, there) in zip(wanted, outcomes, strict=True) if not is_established(there)]
+    found = dict(zip(wanted, await side_by_side(_there(client, name) for name in wanted), strict=True))
+    there = {name: one for name, one in found.items() if one is not None}
+    differing = [name for name, one in wanted.items() if name not in there or not _is_same(there[name], one)]
+    own = own or release()
+    later = {name: by for name in differing if (by := later_release(there.get(name, {}), own))}
+    for sentence in [_left_alone(name, by, own) for name, by in later.items()]:
+        kept(sentence)
+    applied = [name for name in differing if name not in later]
+    there |= zip(applied, await side_by_side(_apply(client, name, wanted[name]) for name in applied), strict=True)
+    pending = [name for name, one in there.items() if not is_established(one)]
     deadline = client.clock.seconds() + PATIENCE
     while wait and pending:
         await deferLater(client.clock, 0.1)
@@ -101,23 +136,37 @@ async def ensure(client: Client, *, wait: bool = True) -> list[str]:
     return applied
 
 
-async def _brought(client: Client, name: str, wanted: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Apply one CRD if it differs; return whether it was applied, and the cluster's current one."""
+def _is_same(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return covers(there.get("spec"), wanted["spec"])
+
+
+async def _apply(client: Client, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        there = await _there(client, name)
-        if there is not None and covers(there.get("spec"), wanted["spec"]):
-            return False, there
-        there = await client.apply(CRDS, wanted)
+        written = await client.apply(CRDS, wanted)
     except Forbidden as error:
-        raise Forbidden(
-            error.code,
-            error.reason,
-            f"the daemon may not define {name}: {error.message}; have an administrator run `liqodctl install` "
-            "of this release",
-            error.details,
-        ) from error
+        raise _without_rights(name, error) from error
     _log.info("applied the definition {name}", name=name)
-    return True, there
+    return written
+
+
+def _without_rights(name: str, error: Forbidden) -> Forbidden:
+    return Forbidden(
+        error.code,
+        error.reason,
+        f"the daemon may not define {name}: {error.message}; have an administrator run `liqodctl install` of this "
+        "release",
+        error.details,
+    )
+
+
+def _left_alone(name: str, later: str, own: str) -> str:
+    """Return why a definition stays as it is. Raises LaterRelease for one that does not serve this release."""
+    if serves(later, own):
+        return f"the definition {name} stays as liqod {later} wrote it, which is later than this release, {own}"
+    raise LaterRelease(
+        f"the definition {name} was written by liqod {later}, and this is {own}: to overwrite it would lose what the "
+        f"later release keeps in its records; install liqod {later} again, or go back one minor release after the other"
+    )
 
 
 async def _there(client: Client, name: str) -> dict[str, Any] | None:
@@ -125,6 +174,8 @@ async def _there(client: Client, name: str) -> dict[str, Any] | None:
         return await client.get(CRDS, name)
     except NotFound:
         return None
+    except Forbidden as error:
+        raise _without_rights(name, error) from error
 
 
 def _conditions(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from liqod.kube.resources import Resource
 
@@ -41,6 +41,13 @@ def item(resource: Resource, namespace: str, name: str, subresource: str = "") -
         raise ValueError(f"{resource} are in namespaces, none was given for {name!r}")
     path = f"{collection(resource, namespace)}/{quote(name, safe=':')}"
     return f"{path}/{quote(subresource, safe='')}" if subresource else path
+
+
+def namespace_of(path: str) -> str:
+    """Return the namespace that the object of a path is in, empty for one that is in none."""
+    _, _, rest = path.partition("/namespaces/")
+    name, is_inside, _ = rest.partition("/")
+    return unquote(name) if is_inside else ""
 
 
 def query(path: str, parameters: Mapping[str, str]) -> str:

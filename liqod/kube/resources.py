@@ -54,6 +54,8 @@ MUTATINGPOLICYBINDINGS: Final = Resource(
 )
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True)
 DAEMONSETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet", True)
+STATEFULSETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet", True)
+DISRUPTIONBUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True)
 INGRESSES: Final = Resource("networking.k8s.io", "v1", "ingresses", "Ingress", True)
 VALIDATINGPOLICIES: Final = Resource(
     "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False
@@ -71,6 +73,8 @@ STORAGECLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "Stor
 PERSISTENTVOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
 PERSISTENTVOLUMECLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)
 INGRESSCLASSES: Final = Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", False)
+TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
+ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
 
 SEARCHDOMAINS: Final = Resource("discovery.liqo.io", "v1alpha1", "searchdomains", "SearchDomain", False)
 CLUSTERFACTS: Final = Resource("discovery.liqo.io", "v1alpha1", "clusterfacts", "ClusterFacts", False)

@@ -40,10 +40,10 @@ from liqod.kubelet.namespaces.offloading_status import OffloadingStatusControlle
 from liqod.kubelet.node.idle import Holder, Idle, comes_back, idle, is_whole
 from liqod.kubelet.ports import HomeCluster, HomeRecords, Lenders
 from liqod.kubelet.reflection.service import VolumeLocations
+from liqod.kubelet.reflection.volume_provisioner import LenderStorage, VolumeProvisioner
 from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.kubelet.virtual_kubelet import Shared, VirtualKubelet, same_kubelet, same_node
 from liqod.kubelet.virtualnode_status import idle_status
-from liqod.kubelet.volume_provisioner import LenderStorage, VolumeProvisioner
 from liqod.model.ids import ClusterID, Key, is_dns_label
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, REMOTE_CLUSTER_LABEL, TYPE_LABEL, VIRTUAL_NODE_TYPE
 from liqod.model.objects.meta import Object, ObjectMeta, label_selector
@@ -115,6 +115,7 @@ class Kubelets(Controller[Subject]):
             export_requests=self.export_requests,
             locations=locations,
         )
+        self.counts = self._shared.counts
         self._cache: MutationCache[VirtualNode] = MutationCache(records.virtual_nodes, self.clock)
         self._status: StatusWriter[VirtualNode] = StatusWriter(
             home.client, VIRTUALNODES, VirtualNode, self._cache, versioned=False
@@ -149,14 +150,13 @@ class Kubelets(Controller[Subject]):
             metrics=self._home.metrics,
         )
         provisioner.setServiceParent(self)
-        return VolumeLocations(provisioner, lenders)
+        return VolumeLocations(provisioner)
 
     def _add_api(self, settings: Settings) -> NodeAPI | None:
         if not settings.kubelet.listen:
             return None
         address = settings.kubelet.node_address or self._home.node_address
-        listen, signer = settings.kubelet.listen, settings.kubelet.signer
-        api = NodeAPI(self._reactor, self._home.client, self, listen=listen, address=address, signer=signer)
+        api = NodeAPI(self._reactor, self._home.client, self, settings=settings, address=address)
         api.setServiceParent(self)
         return api
 

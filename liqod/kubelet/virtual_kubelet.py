@@ -14,18 +14,22 @@ import msgspec
 from attrs import field, frozen
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
+from liqod.kube.client import Client
 from liqod.kube.resources import PODS
 from liqod.kubelet.api.nodes import NodeAccess, PodRoute, is_there
 from liqod.kubelet.common.context import ApiServer, Context
+from liqod.kubelet.common.egress import Egress, egress_to
 from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.network import LenderNetwork, LenderNetworks
 from liqod.kubelet.common.readiness import Readiness, judge, judge_offer
+from liqod.kubelet.common.reflection_counts import ReflectionCounts
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.lender.access import LenderAccess
 from liqod.kubelet.lender.failover import Failover
@@ -46,7 +50,9 @@ from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import PodController
 from liqod.kubelet.ports import HomeCluster, HomeRecords, Lenders
 from liqod.kubelet.reflection.isolation.controller import HomePolicies
-from liqod.kubelet.reflection.service import Reflection, VolumeLocations
+from liqod.kubelet.reflection.lender_classes import LenderClasses
+from liqod.kubelet.reflection.named import NamedContents
+from liqod.kubelet.reflection.service import Named, Reflection, VolumeLocations
 from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.kubelet.retirement import Retirement
 from liqod.kubelet.tokens.api_access import HomeApiAccess
@@ -58,7 +64,7 @@ from liqod.model.names import CONFIRM_ANNOTATION, DELETIONS_HELD, advertisement_
 from liqod.model.objects.meta import find_condition
 from liqod.model.records.network import ExportRequests
 from liqod.model.records.offer import Offer
-from liqod.model.records.views import Advertisement, OffloadingPatch, VirtualNode, VirtualNodeSpec
+from liqod.model.records.views import Advertisement, ForeignCluster, OffloadingPatch, VirtualNode, VirtualNodeSpec
 
 
 @frozen
@@ -71,6 +77,7 @@ class Common:
 
     policies: Latest[Mapping[str, bool]] = field(factory=lambda: Latest({}))
     export_requests_revision: Latest[int] = field(factory=lambda: Latest(0))
+    named: NamedContents = field(factory=NamedContents)
 
 
 @frozen(kw_only=True)
@@ -95,6 +102,7 @@ class Shared:
     """One is kept for each lender that there has been."""
     accepted: dict[Key, Latest[LossEvidence]] = field(factory=dict)
     """What somebody confirmed that speaks for lost state of this cluster, by virtual node that there has been."""
+    counts: ReflectionCounts = field(factory=ReflectionCounts)
     locations: VolumeLocations | None
 
     def accepted_of(self, record: Key) -> Latest[LossEvidence]:
@@ -145,13 +153,13 @@ class VirtualKubelet(MultiService):
         self._lender = lender = ClusterID(record.spec.cluster_id)
         self._unsubscribe: list[Callable[[], None]] = []
         reactor, home, settings = shared.reactor, shared.home, shared.settings
+        self.writes = home.client.counting_writes()
+        """The client of the home API server for what is written because of this lender."""
         self._network = shared.networks.to(lender)
         self._common = shared.common.setdefault(lender, Common())
         services = _HomeServices(shared, self._network)
         self.context = _context(shared, record, services, self._common)
-        self._home_pods: Informer[HomePod] = Informer(
-            home.client, PODS, HomePod, reactor, fields=f"spec.nodeName={record.spec.node_name}"
-        )
+        self._home_pods = pods_on(home.client, reactor, record.spec.node_name)
         self._spec: Latest[VirtualNodeSpec] = Latest(record.spec)
         self.retired = False
         """Whether its removal has begun, after which it makes nothing any more: a record that is back has a new one."""
@@ -224,13 +232,13 @@ class VirtualKubelet(MultiService):
             manages_network=lambda: self._network.is_managed,
             health=self.health.state,
         )
-        return NodeController(shared.reactor, shared.home.client, config, sources, metrics=shared.home.metrics)
+        return NodeController(shared.reactor, self.writes, config, sources, metrics=shared.home.metrics)
 
     def _toleration_controller(self) -> TolerationController:
         shared = self._shared
         return TolerationController(
             shared.reactor,
-            shared.home.client,
+            self.writes,
             self.node,
             self._home_pods,
             readiness=self.readiness,
@@ -242,7 +250,7 @@ class VirtualKubelet(MultiService):
         shared, records = self._shared, self._shared.records
         return NamespaceController(
             shared.reactor,
-            shared.home.client,
+            self.writes,
             context=self.context,
             enabled=records.enabled,
             offloadings=records.offloadings,
@@ -260,12 +268,13 @@ class VirtualKubelet(MultiService):
         shared, settings = self._shared, self._shared.settings.kubelet
         actions = PodActions(
             shared.reactor,
-            shared.home.client,
+            self.writes,
             context=self.context,
             grants=self.namespaces,
             health=self.health,
             recorder=shared.home.recorder,
             claims_follow=shared.locations is not None,
+            counts=shared.counts,
         )
         return PodController(
             shared.reactor,
@@ -283,20 +292,24 @@ class VirtualKubelet(MultiService):
         )
 
     def _reflection(self) -> Reflection:
-        shared = self._shared
+        shared, records = self._shared, self._shared.records
+        named = Named(self._common.named, lambda: [record.spec.node_name for record in self._siblings()])
         return Reflection(
             shared.reactor,
             shared.settings.reflection,
             self.context,
             informers=shared.informers,
             election=shared.election,
-            nodes=shared.records.nodes,
+            nodes=records.nodes,
             pods=self._home_pods,
             namespaces=self.namespaces,
             health=self.health,
             gate=self.gate,
             recorder=shared.home.recorder,
+            classes=LenderClasses(self._lender, records.offers, records.offloadings),
             locations=shared.locations,
+            named=named if shared.settings.egress.contents == "named" else None,
+            counts=shared.counts,
             metrics=shared.home.metrics,
         )
 
@@ -304,7 +317,7 @@ class VirtualKubelet(MultiService):
         shared = self._shared
         return VirtualNodeStatusController(
             shared.reactor,
-            shared.home.client,
+            self.writes,
             self.record.metadata.key,
             records=shared.records.virtual_nodes,
             readiness=self.readiness,
@@ -360,7 +373,7 @@ class VirtualKubelet(MultiService):
         shared = self._shared
         return TokenController(
             shared.reactor,
-            shared.home.client,
+            self.writes,
             context=self.context,
             pods=self._home_pods,
             namespaces=self.namespaces,
@@ -405,6 +418,7 @@ class VirtualKubelet(MultiService):
         self._unsubscribe = [
             self._shared.records.offers.subscribe(self._offer_changed),
             self._shared.records.virtual_nodes.subscribe(self._record_changed),
+            self._shared.records.peers.subscribe(self._peer_changed),
             self.access.client.subscribe(self.namespaces.use_client),
             self.access.readiness.subscribe(lambda _: self._refresh()),
             self.access.token_renewals.subscribe(lambda _: self.health.recheck()),
@@ -474,6 +488,11 @@ class VirtualKubelet(MultiService):
             self._refresh()
             self._withhold()
 
+    def _peer_changed(self, key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> None:
+        # What the labels of a record that is gone allowed stays as it is: the peering ends.
+        if key.name == self._lender and new is not None:
+            self.context.egress.set(_egress(self._shared, new))
+
     def _health_changed(self, health: Readiness) -> None:
         self._refresh()
         if health.ready or health.reason in REACHABLE_REASONS:
@@ -489,7 +508,7 @@ class VirtualKubelet(MultiService):
         shared, self.retired = self._shared, True
         retirement = Retirement(
             shared.reactor,
-            shared.home.client,
+            self.writes,
             shared.records,
             lender=self._lender,
             node=self.node,
@@ -500,16 +519,28 @@ class VirtualKubelet(MultiService):
         await retirement.run()
 
 
+def pods_on(home: Client, clock: IReactorTime, node: str) -> Informer[HomePod]:
+    """Return a new cache of the pods on a node of the home cluster."""
+    return Informer(home, PODS, HomePod, clock, fields=f"spec.nodeName={node}")
+
+
 def has_tokens(settings: Settings) -> bool:
     """Return whether offloaded pods get tokens for the home API server."""
     return settings.kubelet.enable_apiserver_support and settings.reflection.serviceaccount.workers > 0
 
 
+def _egress(shared: Shared, peer: ForeignCluster) -> Egress:
+    """Return what may leave home for a peer."""
+    return egress_to(peer.metadata.name, peer.metadata.labels, shared.settings.egress)
+
+
 def _context(shared: Shared, record: VirtualNode, services: _HomeServices, common: Common) -> Context:
     patch, reflection = record.spec.offloading_patch, shared.settings.reflection
+    lender = ClusterID(record.spec.cluster_id)
+    peer = shared.records.peers.get(Key("", lender))
     return Context(
         home=shared.home.cluster_id,
-        lender=ClusterID(record.spec.cluster_id),
+        lender=lender,
         node_name=record.spec.node_name,
         node_address=shared.settings.kubelet.node_address or shared.home.node_address,
         domain=shared.settings.cluster.domain,
@@ -517,6 +548,7 @@ def _context(shared: Shared, record: VirtualNode, services: _HomeServices, commo
         annotations_not_reflected=frozenset((*patch.annotations_not_reflected, *reflection.skip_annotations)),
         patch=Latest(patch),
         policies=common.policies,
+        egress=Latest(egress_to(lender, {}, shared.settings.egress) if peer is None else _egress(shared, peer)),
         network=services.network,
         services=services,
     )

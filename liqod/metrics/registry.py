@@ -8,22 +8,33 @@ Reading the numbers is cheap, writing them as text is not: the text of each metr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 from twisted.logger import Logger
 
 from liqod.flow.controller import Outcome
+from liqod.flow.distribution import Distribution
 
 Samples = Iterable[tuple[Sequence[str], float]]
 """Values with their labels, in the order in which the label names were registered."""
+Distributions = Iterable[tuple[Sequence[str], Distribution]]
+"""The same of values that are counted by upper bound."""
+Kind = Literal["gauge", "counter", "histogram"]
+Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _RECONCILE_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+_FAMILIES: Final[Mapping[Kind, type[Family]]] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
 
 
 class Registry:
@@ -82,6 +93,10 @@ class Registry:
         """Serve what ``read`` returns as counts that only grow; the name is served with ``_total``."""
         self._serve(_Numbers("counter", name, text, labels, read))
 
+    def histogram(self, name: str, text: str, labels: Sequence[str], read: Callable[[], Distributions]) -> None:
+        """Serve what ``read`` returns as counts of values by upper bound."""
+        self._serve(_Numbers("histogram", name, text, labels, read))
+
     def text(self) -> bytes:
         """Return all numbers in Prometheus' text format; only what changed since the last time is written again."""
         self._lag_text = self._lag_text or generate_latest(self._lag)
@@ -100,21 +115,21 @@ class _Numbers(Collector):
 
     def __init__(
         self,
-        kind: Literal["gauge", "counter"],
+        kind: Kind,
         name: str,
         text: str,
         labels: Sequence[str],
-        read: Callable[[], Samples],
+        read: Callable[[], Iterable[tuple[Sequence[str], Any]]],
     ) -> None:
         self._kind = kind
         self._name = name
         self._text = text
         self._labels = tuple(labels)
         self._read = read
-        self._values: list[tuple[tuple[str, ...], float]] | None = None
+        self._values: list[tuple[tuple[str, ...], Any]] | None = None
         self._written = "", b""
 
-    def describe(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+    def describe(self) -> Iterable[Family]:
         return [self._family()]
 
     def written(self) -> bytes:
@@ -130,15 +145,18 @@ class _Numbers(Collector):
             self._written = state, generate_latest(self)
         return self._written[1]
 
-    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterable[Family]:
         """Return what was read last."""
         if self._values is None:
             return []
         family = self._family()
         for labels, value in self._values:
-            family.add_metric(labels, value)
+            if isinstance(family, HistogramMetricFamily):
+                buckets = [(floatToGoString(bound), count) for bound, count in value.cumulative()]
+                family.add_metric(labels, buckets, value.total)
+            else:
+                family.add_metric(labels, value)
         return [family]
 
-    def _family(self) -> GaugeMetricFamily | CounterMetricFamily:
-        kind = GaugeMetricFamily if self._kind == "gauge" else CounterMetricFamily
-        return kind(self._name, self._text, labels=self._labels)
+    def _family(self) -> Family:
+        return _FAMILIES[self._kind](self._name, self._text, labels=self._labels)

@@ -88,13 +88,11 @@ class _Socket(DatagramProtocol):
 
     def connectionRefused(self) -> None:
         """Nobody listens there (ICMP): what waits is asked of the next server at once."""
-        for number in list(self._waiting):
-            self._fail(number)
+        self._fail_all()
 
     def stopProtocol(self) -> None:
         """The socket is closed: by ``close``, or by Twisted, where reading failed (an ICMP error: EHOSTUNREACH)."""
-        for number in list(self._waiting):
-            self._fail(number)
+        self._fail_all()
 
     @property
     def is_open(self) -> bool:
@@ -102,8 +100,7 @@ class _Socket(DatagramProtocol):
         return self.transport is not None and self._is_connected
 
     def close(self) -> None:
-        for number in list(self._waiting):
-            self._fail(number)
+        self._fail_all()
         if self.transport is not None:
             self.transport.stopListening()
 
@@ -112,6 +109,10 @@ class _Socket(DatagramProtocol):
         if waiting is not None and waiting.timer.active():
             waiting.timer.cancel()
         return waiting
+
+    def _fail_all(self) -> None:
+        for number in list(self._waiting):
+            self._fail(number)
 
     def _fail(self, number: int) -> None:
         waiting = self._forget(number)

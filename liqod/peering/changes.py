@@ -54,6 +54,8 @@ class Change(Enum):
     NODE_ADDED_OR_REMOVED = auto()
     LEFTOVERS_GONE = auto()
     """Nothing of the virtual node for the peer is left."""
+    LIMITED = auto()
+    """Something was refused to the peer, or reading from it was held, as its status shows."""
 
 
 class Queue(Enum):
@@ -98,6 +100,7 @@ ENQUEUED: Final[dict[Change, tuple[Queue, ...]]] = {
     Change.NODE_STATUS_CHANGED: (Queue.STATUS,),
     Change.NODE_ADDED_OR_REMOVED: (Queue.VIRTUAL_NODE,),
     Change.LEFTOVERS_GONE: (Queue.VIRTUAL_NODE, Queue.UNPEERING),
+    Change.LIMITED: (Queue.STATUS,),
 }
 
 

@@ -15,6 +15,7 @@ from liqod.model.ids import ClusterID
 from liqod.peering.changes import Changes, Queue
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.refusal_log import RefusalLog
+from liqod.peering.session.usage import Usages
 
 PACE: Final = 1.0
 """Seconds between two writes at least to which what a peer sends leads: in between the newest replaces what waits."""
@@ -31,6 +32,7 @@ class PeeringContext:
     refusals: RefusalLog
     metrics: ReconcileMetrics = NO_METRICS
     audit: Audit = NO_AUDIT
+    usages: Usages = attrs.field(factory=Usages)
 
 
 class PeerController(Controller[ClusterID]):

@@ -14,10 +14,11 @@ import random as _random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 
 import attrs
 from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -28,7 +29,7 @@ from liqod.flow.backoff import Backoff
 from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, ReconcileMetrics
 from liqod.flow.observe import Gate, Latest
-from liqod.flow.tasks import Tasks
+from liqod.flow.tasks import Tasks, together
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
@@ -38,7 +39,7 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.node import Node
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 from liqod.peering.borrowing.acceptance_loop import AcceptanceLoop, rules_of
-from liqod.peering.changes import Changes
+from liqod.peering.changes import Change, Changes
 from liqod.peering.controller import PeeringContext
 from liqod.peering.ports import OwnCluster, Sighting, Tenants
 from liqod.peering.relay.callers import PinnedCallers
@@ -50,6 +51,7 @@ from liqod.peering.routing.event_router import EventRouter
 from liqod.peering.routing.record_router import RecordRouter
 from liqod.peering.session.listener import Listener
 from liqod.peering.session.refusal_log import RefusalLog
+from liqod.peering.session.usage import Usages
 from liqod.peering.sessions import Sessions
 from liqod.wire.events import MapNamespace, ReleaseNamespace
 
@@ -67,7 +69,10 @@ class SessionView:
 
 
 class Peering(MultiService):
-    """The peering service. ``refusals`` counts refusals by reason; ``own_key`` is the fingerprint of the key in use."""
+    """The peering service. ``refusals`` counts refusals by reason; ``own_key`` is the fingerprint of the key in use.
+
+    ``usages`` has what each peer takes of this daemon.
+    """
 
     _log = Logger()
 
@@ -89,14 +94,17 @@ class Peering(MultiService):
         self._reactor = reactor
         self._tls = cluster.tls
         self._tasks = Tasks()
+        changes = Changes()
+        self.usages = Usages(partial(changes.notify, Change.LIMITED))
         self._context = context = PeeringContext(
             client=client,
             clock=reactor,
             peers={},
-            changes=Changes(),
-            refusals=RefusalLog(reactor, audit),
+            changes=changes,
+            refusals=RefusalLog(reactor, audit, self.usages),
             metrics=metrics,
             audit=audit,
+            usages=self.usages,
         )
         self._peers = context.peers
         self._watches = watches_of(informers)
@@ -153,6 +161,7 @@ class Peering(MultiService):
             callers=self._callers,
             refusals=self._context.refusals,
             tasks=self._tasks,
+            usages=self.usages,
         )
 
     # For the rest of the daemon.
@@ -238,7 +247,7 @@ class Peering(MultiService):
     async def _begin(self) -> None:
         watches, trust, lending = self._watches, self._controllers.trust, self._controllers.lending
         invitations, issued = trust.records.invitations.informer, trust.issued_tokens
-        await gatherResults([informer.when_synced() for informer in watches.all()], consumeErrors=True)
+        await together(informer.when_synced() for informer in watches.all())
         await invitations.when_synced()
         await issued.informer.when_synced()
         await trust.rotation.load()

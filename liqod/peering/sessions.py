@@ -30,7 +30,7 @@ from liqod.peering.session.peer import ConnectionProblem, Peer, addresses
 from liqod.peering.session.protocol import JOINING, RELAY, PeerConnection
 from liqod.peering.session.tiebreak import OpenedSession, newcomer_stays
 from liqod.peering.trust.authenticator import Authenticator, KeySubscriber
-from liqod.peering.trust.pairing import JOIN_REFUSED
+from liqod.peering.trust.pairing import JOIN_REFUSED, token_object
 from liqod.peering.trust.records import TrustRecords
 from liqod.wire.events import Bye, Event, Hello, Join
 
@@ -38,6 +38,13 @@ OLDEST_MINOR: Final = 0
 NEWEST_MINOR: Final = 1
 """The supported minor versions of liqod/1: 1 adds NewKey and KeyNoted."""
 KEY_ROTATED: Final = Bye("KeyRotated", "this cluster has a new key", 0.0)
+VIOLATIONS: Final = frozenset(
+    {
+        *("BadField", "FrameLength", "NotAnEvent", "NotMsgpack", "OutOfOrder", "TooDeep", "WelcomeDiffers"),
+        *("SlowReader", "TooFast", "TooManyRequests", "TooMuchPending"),
+    }
+)
+"""Why we end the session of a peer that does not keep to the protocol, or to its limits."""
 
 
 class SessionSubscriber(KeySubscriber, Protocol):
@@ -125,6 +132,7 @@ class Sessions:
         self._cluster = cluster
         self._tls = cluster.tls
         self._refusals = context.refusals
+        self._usages = context.usages
         self._tasks = tasks
         self._subscriber = subscriber
         self._random = random
@@ -342,6 +350,7 @@ class Sessions:
         if bye is not None:
             connection.end(bye)
             return
+        connection.usage = self._usages.of(peer.id)
         self.admission.served(connection)
         self._authenticator.established(connection)
         existing, peer.session = peer.session, connection
@@ -425,7 +434,15 @@ class Sessions:
                 peer=connection.peer_id or "",
                 fingerprint=certificate.fingerprint if certificate is not None else "",
                 address=address,
+                proven=self._proven(connection),
             )
+
+    def _proven(self, connection: PeerConnection) -> str:
+        """Return the cluster that the other side proved to be, by its pinned key; empty for one that it claims."""
+        claimed, certificate = connection.peer_id, connection.certificate
+        if claimed is None or certificate is None:
+            return ""
+        return claimed if self.records.pins.get(claimed) == certificate.fingerprint else ""
 
     def _refused_by_peer(self, connection: PeerConnection, ending: Bye) -> None:
         """Record that the peer rejected us, so that users see it where we trust the peer."""
@@ -436,7 +453,8 @@ class Sessions:
         if self.records.pins.get(peer.id) != certificate.fingerprint:
             return
         if ending.reason == JOIN_REFUSED:
-            self._tasks.spawn(self._invitations.delete(peer.id), f"deleting the invitation of {peer.id}")
+            deleting = self._invitations.delete(peer.id, connection.token_id)
+            self._tasks.spawn(deleting, f"deleting the invitation of {peer.id}")
         if ending.reason == "Unpeered":
             self._subscriber.peer_unpeered(peer)
         elif ending.reason == "TrustPending":
@@ -447,7 +465,10 @@ class Sessions:
             self.set_problem(peer, ConnectionProblem("WaitingForPeerTrust", sentence, about_key=True))
         elif ending.reason not in ("Duplicate", "Starting", "Stopping", KEY_ROTATED.reason):
             about_key = ending.reason in ("ClusterIDRepetition", JOIN_REFUSED)
-            self.set_problem(peer, ConnectionProblem(ending.reason, f"the peer says: {ending.message}", about_key))
+            # The token is named: who waits for the outcome of a newer one knows that this is not it.
+            is_of_token = ending.reason == JOIN_REFUSED and connection.token_id
+            who = f"the peer refuses {token_object(connection.token_id)}" if is_of_token else "the peer says"
+            self.set_problem(peer, ConnectionProblem(ending.reason, f"{who}: {ending.message}", about_key))
 
     def _session_lost(self, peer: Peer, connection: PeerConnection, ending: Bye) -> None:
         peer.session = None
@@ -455,6 +476,8 @@ class Sessions:
         self._log.info("session with {peer} ended: {reason}", peer=peer.id, reason=ending.reason)
         if peer.problem is None:
             peer.problem = ConnectionProblem(ending.reason, ending.message or "the session ended")
+        if ending.reason in VIOLATIONS and not connection.ended_by_peer:
+            self._refusals.record(ending.reason, peer.id, ending.message)
         unresponsive = ending.reason == "Unresponsive" and not connection.ended_by_peer
         self._subscriber.session_closed(peer, connection, unresponsive=unresponsive)
         if ending.reason == "Unpeered" and connection.ended_by_peer:

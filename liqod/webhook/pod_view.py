@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from liqod.kube.nesting import count_parts
+from liqod.model.names import WEBHOOK_PROBE
 from liqod.model.objects.meta import View
 from liqod.model.objects.tolerations import EVICT_AFTER, HELD
 
@@ -18,7 +19,7 @@ MAX_PARTS: Final = 1 << 16
 """Objects, lists and items of one field that are decoded: an affinity within the bounds of ``placement`` has fewer."""
 
 _NULL: Final = msgspec.Raw(b"null")
-_ANNOTATIONS: Final = (HELD, EVICT_AFTER)
+_ANNOTATIONS: Final = (HELD, EVICT_AFTER, WEBHOOK_PROBE)
 
 
 class TooManyParts(Exception):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
+from liqod.model.names import WEBHOOK_PROBE
 from liqod.model.objects.meta import View
 from liqod.model.records.offloading import OffloadingPolicy
 from liqod.webhook.mutating_policies import withdrawn
@@ -19,6 +20,8 @@ MAX_BODY = 2 << 20
 """Bytes of a review: the created object has 1.5 MiB at most (etcd's request limit); a CREATE has no old object."""
 UNKNOWN = 256 << 10
 """Bytes of a pod beyond which it is not read for a namespace that is not known to be enabled."""
+ANSWERED: Final = "answered"
+"""The value by which a pod that is only tried shows that the webhook was asked (annotation ``WEBHOOK_PROBE``)."""
 
 
 class MalformedReview(Exception):
@@ -116,4 +119,13 @@ def _patch(
     policy = policies(request.namespace)
     without, bare = withdrawn(pod)
     placed = mutations(bare, policy)
-    return [*without, *placed, *hold_tolerations(bare, policy, evict_after), *prefer_home(bare, policy, placed)]
+    held, preferred = hold_tolerations(bare, policy, evict_after), prefer_home(bare, policy, placed)
+    return [*without, *placed, *held, *preferred, *_to_a_trial(pod)]
+
+
+def _to_a_trial(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the patch that answers somebody who asks whether the API server gets through."""
+    if WEBHOOK_PROBE not in (pod.get("metadata") or {}).get("annotations", {}):
+        return []
+    place = WEBHOOK_PROBE.replace("/", "~1")  # RFC 6901, section 3
+    return [{"op": "add", "path": f"/metadata/annotations/{place}", "value": ANSWERED}]

@@ -18,7 +18,7 @@ from liqod.flow.connections.admission import source_of
 from liqod.flow.connections.factories import QuietSite
 from liqod.flow.connections.handshake import LimitedFactory, host_of, https, rest, serve
 from liqod.identity.serving import Bundle
-from liqod.webhook.bodies import Bodies
+from liqod.webhook.bodies import Bodies, Reviews
 from liqod.webhook.review import MAX_BODY, MalformedReview, Policies, answer
 
 PATH: Final = "/mutate/pod"
@@ -91,16 +91,17 @@ class Mutate(Resource):
 class Bounded(Request):
     """A request with a bounded body: one above the limit is refused before it is buffered.
 
-    ``bodies`` are those of all requests, of which there may be so much at a time.
+    ``bodies`` are those of all requests, of which there may be so much at a time, and ``reviews`` so many a second.
     """
 
     _received = 0
     _held = 0
     _refused = False
 
-    def __init__(self, *args: Any, bodies: Bodies) -> None:
+    def __init__(self, *args: Any, bodies: Bodies, reviews: Reviews) -> None:
         super().__init__(*args)
         self._bodies = bodies
+        self._reviews = reviews
         self._source = source_of(host_of(self.channel.getPeer()))
 
     def gotLength(self, length: int | None) -> None:
@@ -129,6 +130,9 @@ class Bounded(Request):
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         # Twisted's own method parses cookies and form bodies, which costs as much as the whole answer.
         if self._refused or self.content is None:
+            return
+        if not self._reviews.admit(self._source):
+            self._refuse(BUSY)
             return
         self.content.seek(0, 0)
         self.method, self.uri, self.clientproto = command, path, version
@@ -164,16 +168,18 @@ def factory(
     *,
     is_enabled: Callable[[str], bool] = lambda _: True,
     refused: Callable[[str, str, str], None],
+    reviews: Reviews | None = None,
 ) -> LimitedFactory:
     """Return the protocol factory: HTTP over TLS.
 
     ``prepared`` returns whether the offloading policies are known; ``evict_after``: seconds for which pods that can
     only run on virtual nodes tolerate an unreachable one (0: forever).
     """
-    return https(serving, site(Mutate(policies, prepared, evict_after, is_enabled), clock), clock, refused)
+    mutate = Mutate(policies, prepared, evict_after, is_enabled)
+    return https(serving, site(mutate, clock, reviews or Reviews(clock, refused)), clock, refused)
 
 
-def site(resource: Resource, clock: IReactorTime) -> QuietSite:
-    """Return the factory behind TLS: HTTP with bounded bodies."""
-    requests: Any = partial(Bounded, bodies=Bodies())
+def site(resource: Resource, clock: IReactorTime, reviews: Reviews) -> QuietSite:
+    """Return the factory behind TLS: HTTP with bounded bodies, so many a second."""
+    requests: Any = partial(Bounded, bodies=Bodies(), reviews=reviews)
     return QuietSite(resource, requestFactory=requests, timeout=IDLE, reactor=clock)

@@ -8,17 +8,12 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from twisted.internet.defer import maybeDeferred
-from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock, utc_now
-from liqod.flow.connections.handshake import LimitedFactory
-from liqod.flow.connections.listening import server_endpoint
 from liqod.flow.connections.refused import RefusedConnections
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always, watch
-from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Latest
 from liqod.identity.serving import Bundle, from_data, generate, is_due, to_data
 from liqod.kube.cache.informer import Informer
@@ -28,24 +23,20 @@ from liqod.kube.events import EventRecorder, Recorder
 from liqod.kube.resources import MUTATINGWEBHOOKS, SECRETS
 from liqod.model.host_port import join_address
 from liqod.model.ids import Key
-from liqod.model.records.offloading import NAME as OFFLOADING
-from liqod.model.records.offloading import REMOTE, NamespaceOffloading, OffloadingPolicy, policy_of
+from liqod.model.records.offloading import REMOTE, NamespaceOffloading, OffloadingPolicy
+from liqod.webhook.answering import COMMON_NAME, Answering, KnownNamespaces, ListenFailed
 from liqod.webhook.backfill import Backfill, until_search
+from liqod.webhook.bodies import Reviews
 from liqod.webhook.configuration import NAME, TIMEOUT, Configuration, forge, matches, service_of
-from liqod.webhook.server import PATH, ServingCertificate, factory
+from liqod.webhook.server import PATH
 
 SECRET_NAME: Final = "liqod-webhook"  # noqa: S105 (a name, not a secret)
-COMMON_NAME: Final = "liqod webhook"
 SERVE: Final = "serving"
 SEARCH: Final = "backfill"
 CHECK: Final = 3600.0
 """Seconds between checks of the certificate's age."""
 STORED_WITHIN: Final = TIMEOUT + 1.0
 """Seconds within which the API server stores a pod for which it asked us in vain: it waits for the answer first."""
-
-
-class ListenFailed(ExpectedError):
-    """The webhook cannot listen on its address; the message has the address and the cause."""
 
 
 class AdmissionWebhook(Controller[str]):
@@ -55,6 +46,7 @@ class AdmissionWebhook(Controller[str]):
     ``configured``: whether the configuration at the API server was the wanted one when it was last read or written.
     ``offloadings`` has the offloading policies of namespaces (None: only the label counts), ``enabled`` the labelled
     namespaces, whose pending pods are searched when the label is added. ``wall`` is the clock of certificates.
+    ``answering`` is what listens and goes on when this ends; None: it begins and ends with this.
     """
 
     name = "webhook"
@@ -70,51 +62,58 @@ class AdmissionWebhook(Controller[str]):
         *,
         offloadings: Informer[NamespaceOffloading] | None = None,
         enabled: Informer[Any] | None = None,
+        answering: Answering | None = None,
         recorder: Recorder | None = None,
         wall: WallClock = utc_now,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(reactor, metrics=metrics)
         self.configured: Latest[bool] = Latest(False)
-        self.refused = RefusedConnections(reactor, settings.webhook.listen)
         self._search_at: float | None = None
-        self._reactor = reactor
+        self._is_own = answering is None
+        self._answering = answering or Answering(reactor, settings, wall)
+        self._known = KnownNamespaces(settings, offloadings, enabled)
         self._client = client
         self._settings = settings
         self._url_host = url_host
         self._wall = wall
-        self._bundle: Bundle | None = None
-        self._serving: ServingCertificate | None = None
-        self._port: IListeningPort | None = None
-        self._listener: LimitedFactory | None = None
         self._own_recorder: EventRecorder | None = None
         if recorder is None:
             recorder = self._own_recorder = EventRecorder(client, reactor, "liqod", socket.gethostname())
-        self._offloadings = offloadings
         self._backfill = Backfill(client, recorder, self.policy)
         self._found: Informer[Configuration] = Informer(
             client, MUTATINGWEBHOOKS, Configuration, reactor, fields=f"metadata.name={NAME}"
         )
         self._found.setServiceParent(self)
-        self._enabled = enabled
 
     def sources(self) -> Iterable[Source[str]]:
         """The configuration at the API server, the offloading policies of namespaces, and the labelled namespaces."""
         yield always(SERVE)
         yield watch(self._found, lambda key, old, new: [SERVE])
-        for informer in (self._offloadings, self._enabled):
+        for informer in (self._known.offloadings, self._known.enabled):
             if informer is not None:
                 yield watch(informer, self._namespace_changed)
 
     @property
     def port(self) -> int:
         """The bound port; 0 before the webhook listens."""
-        return int(getattr(self._port.getHost(), "port", 0)) if self._port is not None else 0
+        return self._answering.port
+
+    @property
+    def refused(self) -> RefusedConnections:
+        """The refused connections of callers."""
+        return self._answering.refused
+
+    @property
+    def reviews(self) -> Reviews:
+        """The reviews that were answered, and how many more are."""
+        return self._answering.reviews
 
     @property
     def certificate_end(self) -> datetime | None:
         """When the certificate that is served ends; None before the webhook listens."""
-        return self._bundle.not_after if self._bundle is not None else None
+        bundle = self._answering.bundle
+        return bundle.not_after if bundle is not None else None
 
     @property
     def trouble(self) -> str:
@@ -132,17 +131,15 @@ class AdmissionWebhook(Controller[str]):
     @property
     def prepared(self) -> bool:
         """Whether the offloading policies of namespaces are known."""
-        return self._offloadings is None or self._offloadings.synced
+        return self._known.prepared
 
     def is_enabled(self, namespace: str) -> bool:
         """Return whether a namespace is known to be enabled; True also while that cannot be known."""
-        known = self._enabled
-        return known is None or not known.synced or known.get(Key("", namespace)) is not None
+        return self._known.is_enabled(namespace)
 
     def policy(self, namespace: str) -> OffloadingPolicy:
         """Return the offloading policy of an enabled namespace."""
-        known = self._offloadings.get(Key(namespace, OFFLOADING)) if self._offloadings is not None else None
-        return policy_of(namespace, known, self._settings.offloading.spillover)
+        return self._known.policy(namespace)
 
     def _namespace_changed(self, key: Key, old: Any, new: Any) -> Iterable[str]:
         """Search for pending pods when the offloading policy of a namespace changes."""
@@ -154,12 +151,8 @@ class AdmissionWebhook(Controller[str]):
 
     async def cleanup(self) -> None:
         """Stop listening: no step is in progress that would write the port's number."""
-        port, self._port = self._port, None
-        if port is not None:
-            await maybeDeferred(port.stopListening)
-        if self._listener is not None:
-            # API servers keep their connections alive: an open one would still be answered by a stopped service.
-            self._listener.hang_up()
+        if self._is_own:
+            await self._answering.close()
         if self._own_recorder is not None:
             await self._own_recorder.stop()
 
@@ -171,47 +164,20 @@ class AdmissionWebhook(Controller[str]):
             await self._backfill.search()
             await self._backfill.search_local(self._remote_only())
             return After(until_search(self._search_at - self.clock.seconds()))
-        await self._listen()
+        self._answering.known = self._known
+        await self._answering.listen()
         bundle = await self._current()
         await self._configure(bundle)
-        if self._serving is not None:
-            # Only now: the configuration with the new CA bundle is written, so API servers trust the certificate.
-            self._serving.replace(bundle)
-            self._bundle = bundle
+        # Only now: the configuration with the new CA bundle is written, so API servers trust the certificate.
+        self._answering.show(bundle)
         return After(CHECK)
 
     def _remote_only(self) -> list[str]:
         """Return the namespaces whose pods must not run in this cluster."""
-        known = self._offloadings.items() if self._offloadings is not None else []
+        offloadings = self._known.offloadings
+        known = offloadings.items() if offloadings is not None else []
         names = {one.metadata.namespace for one in known}
         return sorted(name for name in names if self.is_enabled(name) and self.policy(name).placement == REMOTE)
-
-    async def _listen(self) -> None:
-        if self._port is not None:
-            return
-        # The names in the certificate depend on the URL, and that on the port: until both are known, any one is used.
-        self._serving = ServingCertificate(generate(COMMON_NAME, ["localhost"], self._wall()))
-        listen = self._settings.webhook.listen
-        try:
-            endpoint = server_endpoint(self._reactor, listen)
-            evict_after = self._settings.kubelet.evict_after
-            self._listener = factory(
-                self._serving,
-                self.clock,
-                self.policy,
-                lambda: self.prepared,
-                evict_after,
-                is_enabled=self.is_enabled,
-                refused=self.refused.record,
-            )
-            port = await endpoint.listen(self._listener)
-        except Exception as error:
-            why = str(getattr(error, "socketError", None) or error)
-            raise ListenFailed(
-                f"webhook.listen = {listen!r} cannot be listened on: {why}; end what has the port (`ss -ltnp` says "
-                "what), or choose another one; it is tried again"
-            ) from error
-        self._port = port
 
     def _hosts(self) -> list[str]:
         service = service_of(self._settings.webhook.service)

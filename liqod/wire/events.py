@@ -156,9 +156,10 @@ class ReleaseNamespace(Event, frozen=True):
 
 
 class Network(Event, frozen=True):
-    """The sender's pod networks and tunnel endpoints; an empty key means that it has no tunnel (any more).
+    """The sender's pod networks and tunnel endpoints; who receives an empty key refuses it (BadKey).
 
-    ``next_key`` is the sender's next WireGuard key: to be accepted as well from now on, and acknowledged.
+    A sender without a tunnel says so with a NetworkAck (``NoTunnel``). ``next_key`` is the sender's next WireGuard key:
+    to be accepted as well from now on, and acknowledged.
     ``external_six`` is a second network of single addresses, of IPv6, where ``external_cidr`` is of IPv4.
     ``service_cidrs`` are the networks of the sender's Services, which its own pods in the receiver's cluster call.
     """

@@ -113,6 +113,7 @@ def _files(stage: Path, interpreter: str) -> None:
         _write(stage / "usr/bin" / name, text, mode=0o755)
     manual.write(cli, stage / "usr/share/man")
     documents = stage / "usr/share/doc/liqod"
+    _copy(systemd / "liqod-no-network.conf", documents / "examples/liqod-no-network.conf")
     _copy(TEMPLATES / "copyright", documents / "copyright")
     run("gzip", "-9n", str(_write(documents / "changelog.Debian", _changelog())))
     _copy(TEMPLATES / "lintian-overrides", stage / "usr/share/lintian/overrides/liqod")
@@ -136,8 +137,9 @@ def _control(stage: Path, interpreter: str) -> None:
         "SIZE": str(size),
         "PYTHON": interpreter,
         "UNITS": units,
+        "UNKNOWN": unknown(version()),
     }
-    for name in ("control", "postinst", "prerm", "postrm"):
+    for name in ("control", "preinst", "postinst", "prerm", "postrm"):
         text = (TEMPLATES / name).read_text()
         for key, value in values.items():
             text = text.replace(f"@{key}@", value)
@@ -149,6 +151,12 @@ def _control(stage: Path, interpreter: str) -> None:
         if file.is_file() and not file.is_symlink() and file.relative_to(stage).parts[0] not in ("DEBIAN", "etc")
     ]
     _write(stage / "DEBIAN/md5sums", "".join(sums))
+
+
+def unknown(release: str) -> str:
+    """Return the first release whose records a release does not know; a tilde sorts before all, as dpkg compares."""
+    major, minor, *_ = release.split(".")
+    return f"{major}.{int(minor) + 2}~"
 
 
 def _architecture() -> str:

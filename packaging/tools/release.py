@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import dist
+import sign
 from project import CHECKOUT, version
 
 KINDS: Final = ("added", "changed", "deprecated", "removed", "fixed", "security")
@@ -18,7 +19,8 @@ STEPS: Final = """\
 2. move what is below to CHANGELOG.md, remove its files in changes/, and commit
 3. git tag --sign v{version} --message 'liqod {version}'
 4. make dist deb sbom, and compare the digests with those of a second machine
-5. upload dist/* to the package index and to the release's page, then push the tag
+5. make sign ARGS='--key FILE', and `make sign ARGS=--check`
+6. upload dist/* to the package index and to the release's page, then push the tag
 """
 
 
@@ -39,6 +41,8 @@ def check() -> list[str]:
         problems.append("there are changes that are not committed")
     if _git("tag", "--list", f"v{version()}"):
         problems.append(f"v{version()} is released already: set the next version in setup.cfg")
+    if not any(line.strip() and not line.startswith("#") for line in sign.SIGNERS.read_text("utf-8").splitlines()):
+        problems.append(f"packaging/{sign.SIGNERS.name} has no key: nobody could verify a signature")
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
         builds = [[path.read_bytes() for path in dist.build(Path(place))] for place in (first, second)]
         if builds[0] != builds[1]:

@@ -118,6 +118,56 @@ class EverywhereTests(SynchronousTestCase):
         self.assertEqual(not refusals(POLICIES, asked), allowed)
 
 
+class OwnTokenTests(SynchronousTestCase):
+    """The tokens that liqod's accounts have made for themselves."""
+
+    WEEK: ClassVar = 7 * 86400
+    USERS: ClassVar = {"liqod": DAEMON, "liqod-network": AGENT, "liqod-names": f"{AGENT.removesuffix('network')}names"}
+
+    def may_have(self, user: str, name: str, place: str = "own", **spec: Any) -> bool:
+        """Return whether a user may have a token made for an account of a name."""
+        namespace, labels = PLACES[place]
+        resource, new = "serviceaccounts/token", {"spec": {"expirationSeconds": self.WEEK, **spec}}
+        asked = Request(user, "CREATE", resource, new, namespace=namespace, namespace_labels=labels, name=name)
+        return not refusals(POLICIES, asked)
+
+    def bound(self, name: str, kind: str = "Secret") -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": kind, "name": name}
+
+    def test_each_for_itself(self) -> None:
+        """For a week at most, and bound to the Secret with which they end."""
+        for name, user in self.USERS.items():
+            mine = self.bound(f"{name}-account")
+            self.assertTrue(self.may_have(user, name, boundObjectRef=mine), name)
+            self.assertTrue(self.may_have(user, name, boundObjectRef=mine, expirationSeconds=600), name)
+            for spec in (
+                {"expirationSeconds": self.WEEK + 1, "boundObjectRef": mine},
+                {"expirationSeconds": None, "boundObjectRef": mine},
+                {},
+                {"boundObjectRef": self.bound("liqod-identity")},
+                {"boundObjectRef": self.bound(f"{name}-account", "Pod")},
+                {"boundObjectRef": self.bound(f"{name}-account", "Node")},
+            ):
+                self.assertFalse(self.may_have(user, name, **spec), (name, spec))
+
+    def test_not_for_each_other(self) -> None:
+        """Nor for an account of its name elsewhere; the last two have no right to others at all."""
+        for name, user in self.USERS.items():
+            for other in {*self.USERS, "default"} - {name}:
+                if user == DAEMON or other != "default":
+                    self.assertFalse(self.may_have(user, other, boundObjectRef=self.bound(f"{other}-account")), other)
+        self.assertFalse(self.may_have(DAEMON, "liqod", "other", boundObjectRef=self.bound("liqod-account")))
+
+    def test_for_how_long(self) -> None:
+        """As long as the settings have it."""
+        short = account_policies(parse(f'[kubernetes]\nnamespace = "{OWN}"\ntoken-lifetime = 3600', {}))
+        for seconds, allowed in ((3600, True), (3601, False)):
+            spec = {"expirationSeconds": seconds, "boundObjectRef": self.bound("liqod-account")}
+            resource = "serviceaccounts/token"
+            asked = Request(DAEMON, "CREATE", resource, {"spec": spec}, namespace=OWN, name="liqod")
+            self.assertEqual(not refusals(short, asked), allowed, seconds)
+
+
 class PodsTests(SynchronousTestCase):
     """Pods run for tenants only."""
 
@@ -456,6 +506,22 @@ class NetworkAgentTests(SynchronousTestCase):
         self.assertEqual(may("secrets", operation, place, user=AGENT, new=secret), fine)
         if kind is not None and "service-account" not in kind:
             self.assertTrue(may("secrets", operation, "own", new=secret), "the leader has this right")
+
+    def test_leases(self) -> None:
+        """The lease of network agents and those of its processes: not that of the daemon that leads, nor of another."""
+        for name, fine in (
+            ("liqod-network", True),
+            ("liqod-process-network-gw1", True),
+            ("liqod-process-node-worker-1", True),
+            ("liqod", False),
+            ("liqod-process-all-gw1", False),
+            ("liqod-process-control-gw1", False),
+            ("liqod-names-1", False),
+        ):
+            thing = {"metadata": {"name": name}}
+            for operation in ("CREATE", "UPDATE"):
+                self.assertEqual(may("leases", operation, user=AGENT, new=thing, old=thing), fine, name)
+                self.assertTrue(may("leases", operation, new=thing, old=thing), "the leader has this right")
 
 
 class OthersTests(SynchronousTestCase):

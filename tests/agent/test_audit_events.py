@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.agent.audit_events import AuditEvents
+from liqod.agent.log.audit_events import AuditEvents
 from liqod.audit.events import AuditEvent
 from liqod.model.ids import Key
 from liqod.model.objects.meta import ObjectMeta

@@ -24,6 +24,7 @@ from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.connection.config import from_grant
 from liqod.kube.resources import CRDS, NAMESPACES, SECRETS
+from liqod.model.diagnosis.releases import VERSION_LABEL
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import Object
 from liqod.model.records.rotation import IDENTITY_SECRET
@@ -138,6 +139,20 @@ class PreparingTests(TestCase):
         self.assertIn("foreignclusters.discovery.liqo.io", trouble.message)
         await manifests.ensure(self.client)
         await self.prepare(settings=settings)
+
+    async def test_definitions_of_a_later_release(self) -> None:
+        """Those that do not serve this release are named with the release that wrote them, and are left as they are."""
+        await manifests.ensure(self.client)
+        later = {
+            "metadata": {"labels": {VERSION_LABEL: "999.0.0"}},
+            "spec": {"names": {"shortNames": ["later"]}},
+        }
+        name = "foreignclusters.discovery.liqo.io"
+        await self.client.patch(CRDS, name, later)
+        trouble = await self.trouble()
+        self.assertEqual(trouble.reason, "LaterRelease")
+        self.assertIn(f"{name} was written by liqod 999.0.0", trouble.message)
+        self.assertEqual((await self.client.get(CRDS, name))["spec"]["names"]["shortNames"], ["later"])
 
     async def test_clock(self) -> None:
         """A clock that is far off is in the way."""

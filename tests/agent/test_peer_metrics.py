@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
+import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.agent.peer_metrics import PeerNumbers, register
+from liqod.agent.metrics.peers import PeerNumbers, register
 from liqod.fabric.state.report import NetworkReport, ProbeResult, TunnelReport
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, TUNNELENDPOINTS
+from liqod.kubelet.common.views import HomePod
 from liqod.metrics.registry import Registry
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.objects.quantity import parse_all
@@ -57,7 +60,7 @@ class Held:
         return parse_all({"cpu": "1500m"}) if peer == "milan" else {}
 
     def report(self) -> NetworkReport:
-        tunnels = {"KEY": TunnelReport("192.0.2.7:5871", 1000.0, 77), "OTHER": TunnelReport("", 0.0, 5)}
+        tunnels = {"KEY": TunnelReport("192.0.2.7:5871", 1000.0, 77, sent=88), "OTHER": TunnelReport("", 0.0, 5)}
         return NetworkReport(tunnels=tunnels, probes={"milan": ProbeResult(0.0, 1.0, 0.025, 0.5, 1380)})
 
     def all(self) -> list[Any]:
@@ -111,6 +114,7 @@ class PeerNumbersTests(SynchronousTestCase):
             "tunnels": [(("milan",), 1.0), (("oslo",), 0.0)],
             "handshakes": [(("milan",), 1000.0)],
             "received": [(("milan",), 77.0), (("oslo",), 5.0)],
+            "sent": [(("milan",), 88.0), (("oslo",), 0.0)],
             "round_trips": [(("milan",), 0.025)],
             "losses": [(("milan",), 0.5)],
             "path_mtus": [(("milan",), 1380.0)],
@@ -124,3 +128,37 @@ class PeerNumbersTests(SynchronousTestCase):
         register(registry, PeerNumbers(list))
         lines = [line for line in registry.text().decode().splitlines() if line.startswith("liqod_peer")]
         self.assertEqual(lines, [])
+
+    def test_pods_that_are_to_run(self) -> None:
+        """Those that have ended, or are being deleted, are not wanted; a lender without any is 0, not absent."""
+
+        def pod(phase: str, *, deleting: bool = False) -> HomePod:
+            meta = ObjectMeta(name="a", deletion_timestamp="2026-11-27T12:00:00Z" if deleting else None)
+            return HomePod(metadata=meta, status=msgspec.Raw(msgspec.json.encode({"phase": phase} if phase else {})))
+
+        pods = [pod("Running"), pod("Pending"), pod(""), pod("Succeeded"), pod("Failed"), pod("Running", deleting=True)]
+        kubelets = [
+            SimpleNamespace(context=SimpleNamespace(lender=lender), home_pods=lambda its=its: its)
+            for lender, its in (("milan", pods[:3]), ("milan", pods[3:]), ("oslo", []))
+        ]
+        features: Any = SimpleNamespace(kubelets=SimpleNamespace(all=lambda: kubelets))
+        numbers = PeerNumbers(lambda: [features])
+        self.assertEqual(list(numbers.wanted()), [(("milan",), 3.0), (("oslo",), 0.0)])
+        self.assertEqual(dict(numbers.pods())["milan", "Pending"], 2.0)
+
+    def test_a_process_that_is_the_gateway(self) -> None:
+        """It knows what its tunnels count; control, which does not, shows no zeros in its place."""
+        tunnel = TunnelEndpoint(spec=TunnelEndpointSpec(cluster_id="milan", public_key="KEY"))
+        counted = NetworkReport(tunnels={"KEY": TunnelReport("192.0.2.7:5871", 1000.0, 0, sent=88)})
+        gateway: Any = SimpleNamespace(tunnels=lambda: [tunnel], report=lambda: counted)
+        numbers = PeerNumbers(list, lambda: gateway)
+        self.assertEqual(list(numbers.sent()), [(("milan",), 88.0)])
+        self.assertEqual(list(numbers.received()), [(("milan",), 0.0)])
+        self.assertEqual(list(numbers.handshakes()), [(("milan",), 1000.0)])
+        unknown = NetworkReport(tunnels={"KEY": TunnelReport("192.0.2.7:5871", 1000.0)})
+        control: Any = SimpleNamespace(
+            fabric=SimpleNamespace(report=lambda: unknown),
+            informers=SimpleNamespace(of=lambda *_: SimpleNamespace(items=lambda: [tunnel])),
+        )
+        numbers = PeerNumbers(lambda: [control])
+        self.assertEqual((list(numbers.sent()), list(numbers.received())), ([], []))

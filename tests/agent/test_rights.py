@@ -7,11 +7,21 @@ from typing import Any
 from kubesandbox.auth.rbac import Access, rule_allows
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.agent.account.names import ACCOUNT, NAMES_ACCOUNT, NETWORK_ACCOUNT
 from liqod.agent.account.objects import roles, rules_of
 from liqod.agent.account.rights import Right, required
 from liqod.config.load import parse
 from liqod.config.schema import Settings
-from liqod.kube.resources import CONFIGMAPS, LEASES, NAMESPACES, NETWORKGATEWAYS, PODS, SECRETS, SERVICES
+from liqod.kube.resources import (
+    CONFIGMAPS,
+    LEASES,
+    NAMESPACES,
+    NETWORKGATEWAYS,
+    PODS,
+    SECRETS,
+    SERVICEACCOUNTS,
+    SERVICES,
+)
 
 
 def access(right: Right) -> Access:
@@ -119,6 +129,19 @@ class RightsTests(SynchronousTestCase):
         self.assertEqual(made, [{"apiGroups": [""], "resources": ["pods", "secrets"], "verbs": ["list", "watch"]}])
 
 
+class OwnTokenTests(SynchronousTestCase):
+    """The token of each process's own account."""
+
+    def test_each_its_own(self) -> None:
+        """Every process may have its own account's made, and without a right to those of all accounts nobody else's."""
+        without = "[kubelet]\nenable-apiserver-support = false\n"
+        accounts = {"all": ACCOUNT, "control": ACCOUNT, "network": NETWORK_ACCOUNT, "names": NAMES_ACCOUNT}
+        for role, account in accounts.items():
+            rights = required(parse(f'{without}[daemon]\nrole = "{role}"\n', {}))
+            made = {(right.name, right.namespace) for right in rights if right.subresource == "token"}
+            self.assertEqual(made - {("borrower", "")}, {(account, "liqo-system")}, role)
+
+
 class SplitRightsTests(SynchronousTestCase):
     """The two accounts of a daemon that is split."""
 
@@ -138,9 +161,12 @@ class SplitRightsTests(SynchronousTestCase):
     def test_names_reads_and_writes_its_lease(self) -> None:
         """A process that answers for names follows namespaces and services, and writes nothing but its Lease."""
         rights = required(parse('[daemon]\nrole = "names"', {}))
-        self.assertEqual({right.resource for right in rights}, {NAMESPACES, SERVICES, LEASES})
+        self.assertEqual({right.resource for right in rights}, {NAMESPACES, SERVICES, LEASES, SERVICEACCOUNTS})
         for right in rights:
-            if right.resource == LEASES:
+            if right.resource == SERVICEACCOUNTS:
+                own = "create serviceaccounts/token named liqod-names in the namespace liqo-system"
+                self.assertEqual(str(right), own)
+            elif right.resource == LEASES:
                 self.assertEqual(right.namespace, "liqo-system")
                 self.assertTrue(right.name.startswith("liqod-names-") or right.verb == "create")
             else:
@@ -165,3 +191,31 @@ class SplitRightsTests(SynchronousTestCase):
         self.assertEqual({right.resource for right in control - whole}, {NETWORKGATEWAYS, LEASES})
         leases = {(right.verb, right.name) for right in control - whole if right.resource == LEASES}
         self.assertEqual(leases, {("list", "liqod-network"), ("watch", "liqod-network")})
+
+
+class MetricsRightsTests(SynchronousTestCase):
+    """What a daemon needs for the pages of metrics."""
+
+    def more(self, metrics: str, others: str = "") -> set[str]:
+        """Return the rights that settings of ``[metrics]`` add."""
+        with_it = set(required(parse(f"[metrics]\n{metrics}\n{others}", {})))
+        return {str(right) for right in with_it - set(required(parse(others, {})))}
+
+    def test_who_reads_them(self) -> None:
+        """To have callers reviewed, where the API of virtual nodes does not need that anyway; for every process."""
+        asked = 'authentication = "kubernetes"'
+        reviews = {
+            "create tokenreviews.authentication.k8s.io",
+            "create subjectaccessreviews.authorization.k8s.io",
+        }
+        self.assertEqual(self.more(asked), set())
+        self.assertEqual(self.more(asked, '[kubelet]\nlisten = ""'), reviews)
+        for role in ('[daemon]\nrole = "names"', '[daemon]\nrole = "network"', '[network]\nrole = "node"'):
+            self.assertEqual(self.more(asked, role), reviews, role)
+        self.assertEqual(self.more(f'listen = ""\n{asked}', '[kubelet]\nlisten = ""'), set())
+
+    def test_the_certificate(self) -> None:
+        """One Secret by name, for control alone."""
+        self.assertEqual(self.more('tls = "own"'), {"update secrets named liqod-metrics in the namespace liqo-system"})
+        for role in ('[daemon]\nrole = "names"', '[daemon]\nrole = "network"', '[network]\nrole = "node"'):
+            self.assertEqual(self.more('tls = "own"', role), set(), role)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import socket
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
@@ -17,6 +19,7 @@ from twisted.web.client import Agent as WebAgent
 from twisted.web.client import HTTPConnectionPool, readBody
 
 from liqod.agent import service
+from liqod.agent.host.process_lease import SOON
 from liqod.agent.service import Agent
 from liqod.agent.state import Leading, StandingBy, Waiting
 from liqod.config.load import parse
@@ -24,11 +27,23 @@ from liqod.config.schema import Settings
 from liqod.demo.access import client_config
 from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.agent.recorded import RecordedFabric
+from liqod.flow.clocks import utc_now
 from liqod.flow.controller import Controller
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig
-from liqod.kube.resources import CLUSTERROLEBINDINGS, CLUSTERROLES, CRDS, LEASES, MUTATINGWEBHOOKS, NAMESPACES
+from liqod.kube.resources import (
+    CLUSTERROLEBINDINGS,
+    CLUSTERROLES,
+    CRDS,
+    LEASES,
+    MUTATINGWEBHOOKS,
+    NAMESPACES,
+    SECRETS,
+    SERVICEACCOUNTS,
+)
+from liqod.model.diagnosis.processes import ProcessFacts, ProcessLease, lease_name, process_of
 from liqod.names.service import Names
+from tests.metrics.scraper import Scraper
 
 REACTOR: Any = reactor
 SETTINGS = """
@@ -73,7 +88,9 @@ def controllers(services: Iterable[IService]) -> Iterator[Controller[Any]]:
             yield from controllers(one)
 
 
-class DaemonTests(TestCase):
+class DaemonCase(TestCase):
+    """A cluster in this process, and daemons of it."""
+
     timeout = 30
 
     def setUp(self) -> None:
@@ -102,6 +119,10 @@ class DaemonTests(TestCase):
         response = await web.request(b"GET", f"http://127.0.0.1:{agent.metrics_port}{path}".encode())
         return response.code, (await readBody(response)).decode()
 
+
+class DaemonTests(DaemonCase):
+    """One daemon, or two."""
+
     async def test_ready(self) -> None:
         """It leads, listens, configures the webhook, and says so on its pages."""
         agent = self.start()
@@ -124,9 +145,47 @@ class DaemonTests(TestCase):
             'liqod_build_info{python="',
             'liqod_certificate_not_after_timestamp_seconds{what="identity"} ',
             'liqod_certificate_not_after_timestamp_seconds{what="webhook"} ',
+            'liqod_certificate_not_after_timestamp_seconds{what="home"} ',
             "liqod_audit_file_failing 0.0",
         ):
             self.assertIn(line, numbers)
+
+    async def test_metrics_from_elsewhere(self) -> None:
+        """With TLS and authentication its pages have a certificate of the cluster, and its probes go on as before."""
+        agent = self.start(LIQOD_METRICS__TLS="own", LIQOD_METRICS__AUTHENTICATION="kubernetes")
+        await agent.ready.wait()
+        pages = agent.pages
+        assert pages is not None
+        await self.until(lambda: pages.certificate_end)
+        secret = await self.client.get(SECRETS, "liqod-metrics", "liqo-system")
+        ca = base64.b64decode(secret["data"]["ca.crt"])
+        scraper = Scraper(agent.metrics_port, "liqod-metrics.liqo-system.svc", ca)
+        self.assertEqual(await scraper.get("/healthz"), (200, "ok\n"))
+        self.assertEqual((await scraper.get("/metrics"))[0], 401)
+        await self.client.create(SERVICEACCOUNTS, {"metadata": {"name": "prometheus"}}, "default")
+        request: dict[str, Any] = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        made = await self.client.create(SERVICEACCOUNTS, request, "default", name="prometheus", subresource="token")
+        token = made["status"]["token"]
+        self.assertEqual((await scraper.get("/metrics", token))[0], 403)
+        rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+        await self.client.create(CLUSTERROLES, {"metadata": {"name": "scrape"}, "rules": rules})
+        binding = {
+            "metadata": {"name": "scrape"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "scrape"},
+            "subjects": [{"kind": "ServiceAccount", "name": "prometheus", "namespace": "default"}],
+        }
+        await self.client.create(CLUSTERROLEBINDINGS, binding)
+        # Its refusal is remembered for a while: another token of the account is not.
+        request["spec"] = {"expirationSeconds": 7200}
+        made = await self.client.create(SERVICEACCOUNTS, request, "default", name="prometheus", subresource="token")
+        code, page = await scraper.get("/metrics", made["status"]["token"])
+        self.assertEqual(code, 200)
+        for line in (
+            'liqod_certificate_not_after_timestamp_seconds{what="metrics"} ',
+            'liqod_refusals_total{reason="ScrapeUnauthorized"} 1.0',
+            'liqod_refusals_total{reason="ScrapeForbidden"} 1.0',
+        ):
+            self.assertIn(line, page)
 
     async def test_a_webhook_that_is_no_longer_configured(self) -> None:
         """Where its configuration was removed and may not be written, the daemon is not ready until it may be."""
@@ -178,8 +237,9 @@ class DaemonTests(TestCase):
         self.assertIsInstance(agent.node, RecordedFabric)
         self.assertIsNone(agent.features)
         self.assertIsNone(agent.home)
-        leases = (await self.client.list(LEASES, "liqo-system")).items
-        self.assertEqual([one["metadata"]["name"] for one in leases], ["liqod-network"])
+        leases = [one["metadata"]["name"] for one in (await self.client.list(LEASES, "liqo-system")).items]
+        own = lease_name("network", socket.gethostname())
+        self.assertEqual([name for name in leases if name != own], ["liqod-network"])
         self.assertEqual((await self.client.list(MUTATINGWEBHOOKS)).items, [])
         self.assertEqual((await self.client.list(CRDS)).items, [])
 
@@ -239,6 +299,27 @@ class DaemonTests(TestCase):
             assert node is not None
             self.assertIs(node._metrics, agent.registry, role)
 
+    async def test_says_what_it_does(self) -> None:
+        """Its own Lease says that it works and where its webhook is, and is let go when it ends in order."""
+        agent = self.start(LIQOD_LEADER__IDENTITY="gw1")
+        await agent.ready.wait()
+        name = lease_name("all", "gw1")
+
+        async def said() -> ProcessFacts | None:
+            leases = (await self.client.list(LEASES, "liqo-system", view=ProcessLease)).items
+            return next((process_of(one, utc_now()) for one in leases if one.metadata.name == name), None)
+
+        found = None
+        while found is None or found.state != "works" or not found.webhook:
+            await deferLater(REACTOR, 0.1)
+            found = await said()
+        self.assertEqual((found.role, found.host, found.identity, found.silent), ("all", "gw1", "gw1", False))
+        self.assertTrue(found.webhook.startswith("https://127.0.0.1:"))
+        assert found.skew is not None
+        self.assertLess(abs(found.skew), 5)
+        await agent.stopService()
+        self.assertIsNone(await said())
+
     async def test_stops(self) -> None:
         """Stopping it leaves nothing behind in the process, and the lease to others."""
         agent = self.start()
@@ -285,6 +366,25 @@ class DaemonTests(TestCase):
         await self.until(lambda: agent.status == "leading")
         # Nothing of the term before waits for the end of the daemon any more.
         await self.until(lambda: len(agent._leaving._waiting) == WAITS)
+
+    async def test_says_why_it_waits(self) -> None:
+        """A daemon that cannot work says why by its Lease, as long as it may write that."""
+        agent = Agent(
+            REACTOR,
+            settings(LIQOD_LEADER__IDENTITY="gw1"),
+            client_config=client_config(self.cluster),
+            wall=lambda: datetime.now(UTC) + timedelta(hours=1),
+        )
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        agent.startService()
+        self.addCleanup(agent.stopService)
+        await self.until(lambda: isinstance(agent.state.value, Waiting))
+        await deferLater(REACTOR, 2 * SOON)
+        lease = await self.client.get(LEASES, lease_name("all", "gw1"), "liqo-system", view=ProcessLease)
+        found = process_of(lease, utc_now())
+        assert found is not None and found.skew is not None
+        self.assertEqual((found.state, [one.code for one in found.unmet]), ("waits", ["ClockSkew"]))
+        self.assertApproximates(found.skew, 3600, 5)
 
     async def test_waits_for_the_api(self) -> None:
         """It says that the API server cannot be reached, and goes on by itself when it can."""

@@ -13,6 +13,7 @@ from liqod.agent.state import (
     Starting,
     Stopping,
     Waiting,
+    activity,
     status_line,
     unmet,
     unready,
@@ -43,6 +44,22 @@ class StateTests(SynchronousTestCase):
         """Each state has its status line and its reasons of not being ready."""
         for state, line, reasons in TABLE:
             self.assertEqual((status_line(state), unready(unmet(state))), (line, reasons))
+
+    def test_activity(self) -> None:
+        """What its Lease says is of each state; only who does the work is said to work."""
+        said = [(type(state).__name__, activity(state)) for state, _, _ in TABLE]
+        self.assertEqual(
+            dict(said),
+            {
+                "Starting": "begins",
+                "Waiting": "waits",
+                "Campaigning": "begins",
+                "StandingBy": "stands by",
+                "Leading": "works",
+                "Routing": "works",
+                "Stopping": "ends",
+            },
+        )
 
     def test_table_is_complete(self) -> None:
         """No state is missing in the table above."""

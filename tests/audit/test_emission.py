@@ -3,21 +3,72 @@
 from __future__ import annotations
 
 import base64
+import inspect
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, cast, get_args
 
-from liqod.audit.events import INVALID, AuditEvent
+from twisted.internet.task import Clock
+from twisted.python.reflect import namedAny
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.audit.events import INVALID, AuditEvent, Type
+from liqod.audit.file import RotatingFile
+from liqod.audit.log import AuditLog
+from liqod.flow.connections import admission
 from liqod.identity.store import to_secret
 from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
+from liqod.model.host_port import host_of
 from liqod.model.records import rotation
 from liqod.model.records.invitations import EXPIRES, TOKEN_LABEL, VERIFIER, token_name
 from liqod.peering.trust.pairing import encoded
 from tests.hosting.test_controller import ControllerCases, shadow
 from tests.peering.clusters import PeerCluster, RecordedAudit, keypair
+from tests.peering.test_hostile import HostileCase, Raw
 from tests.peering.test_pairing import SYSTEM, TOKEN, TokenCase
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
+_PEERS = "audit.test_emission.PeerEventTests"
+CAUSED: dict[Type, str] = {
+    "TrustGranted": f"{_PEERS}.test_an_administrator_trusts_and_distrusts",
+    "TrustWithdrawn": f"{_PEERS}.test_an_administrator_trusts_and_distrusts",
+    "KeyChanged": f"{_PEERS}.test_the_own_key_changes",
+    "Refused": f"{_PEERS}.test_an_administrator_trusts_and_distrusts",
+    "RateLimited": "audit.test_emission.LimitEventTests.test_a_limit_that_is_reached",
+    "AccessGranted": f"{_PEERS}.test_an_administrator_trusts_and_distrusts",
+    "AccessRevoked": f"{_PEERS}.test_an_administrator_trusts_and_distrusts",
+    "PolicyDenied": "audit.test_emission.DenialTests.test_a_shadowpod_that_is_refused",
+    "TokenCreated": f"{_PEERS}.test_tokens_from_their_making_to_their_end",
+    "TokenUsed": f"{_PEERS}.test_tokens_from_their_making_to_their_end",
+    "TokenRefused": f"{_PEERS}.test_tokens_from_their_making_to_their_end",
+    "TokenRevoked": f"{_PEERS}.test_tokens_from_their_making_to_their_end",
+    "AccountToken": "agent.test_token_renewal.RenewalTests.test_at_half_of_its_life",
+    "Omitted": "audit.test_log.WriterTests.test_what_was_left_out_is_reported_without_a_further_event",
+}
+"""The test in which each type is recorded by what causes it."""
+
+
+class EveryTypeTests(SynchronousTestCase):
+    """No type is only declared."""
+
+    def test_each_is_caused_by_a_test(self) -> None:
+        """Each type of the code has a test that causes it and looks for it."""
+        self.assertEqual(set(CAUSED), set(get_args(Type)))
+        for type_, name in CAUSED.items():
+            self.assertIn(f'"{type_}"', inspect.getsource(namedAny(f"tests.{name}")), name)
+
+    def test_each_is_written(self) -> None:
+        """Whatever is recorded is a line of its type in the file, and counted."""
+        path = Path(self.mktemp())
+        log = AuditLog(Clock(), lambda: AT, file=RotatingFile(str(path), 1 << 20, 2))
+        self.addCleanup(log.close)
+        for type_ in get_args(Type):
+            log.record(AuditEvent(type_, "Because", peer="milan", object="token/0a1b"))
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        self.assertEqual([line["type"] for line in lines], list(get_args(Type)))
+        self.assertEqual(dict(log.written), dict.fromkeys(get_args(Type), 1))
 
 
 class PeerEventTests(TokenCase):
@@ -93,6 +144,26 @@ class PeerEventTests(TokenCase):
             self.assertNotIn(INVALID, line)
             for secret in planted:
                 self.assertNotIn(secret, line)
+
+
+class LimitEventTests(HostileCase):
+    """What is refused because there is too much of it."""
+
+    async def test_a_limit_that_is_reached(self) -> None:
+        """One connection more than an address may have without a session is recorded with that address."""
+        self.patch(admission, "GRACE", 60.0)
+        side = await self.side("alpha")
+        raws = [Raw() for _ in range(admission.PER_ADDRESS + 1)]
+        for raw in raws:
+            await self.connect(side, raw)
+        await self.counted(side, "TooManyFromAddress")
+        limited = side.audit.of("RateLimited")
+        self.assertEqual({(event.reason, event.peer) for event in limited}, {("TooManyFromAddress", "")})
+        self.assertEqual({host_of(event.address) for event in limited}, {"127.0.0.1"})
+        for raw in raws:
+            if not raw.lost.called:
+                cast(Any, raw.transport).abortConnection()
+            await raw.lost
 
 
 class DenialTests(ControllerCases):

@@ -113,6 +113,10 @@ def one_run(request: dict[str, Any]) -> tuple[bytes, bytes, int]:
     else:
         out, err = os.pipe(), os.pipe()
         ends, theirs = [out[0], err[0]], [os.open(os.devnull, os.O_RDONLY), out[1], err[1]]
+    if request.get("closed"):
+        # Before the command runs: what is written sooner goes into the pipe without an error.
+        os.close(ends[0])
+        ends = [ends[1], ends[1]]
     child = os.fork()
     if child == 0:
         run_child(request, theirs, ends, bool(columns))
@@ -126,13 +130,10 @@ def one_run(request: dict[str, Any]) -> tuple[bytes, bytes, int]:
 
 def converse(request: dict[str, Any], child: int, ends: list[int]) -> dict[int, bytes]:
     """Read what the child prints until it ends, and send what the request says; kills it after ``LIMIT`` seconds."""
-    if request.get("closed"):
-        os.close(ends[0])
-        ends = [ends[1], ends[1]]
     printed = dict.fromkeys(ends, b"")
     sent = not request.get("expect")
     end = time.monotonic() + LIMIT
-    known = set(ends[1:] if request.get("closed") else ends)
+    known = set(ends)
     open_ends = set(known)
     while open_ends and time.monotonic() < end:
         ready, _, _ = select.select(list(open_ends), [], [], 0.2)

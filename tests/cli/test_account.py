@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,19 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.agent.account import rights
+from liqod.agent.account.objects import token_request
+from liqod.agent.host import token_renewal
 from liqod.cli.console.errors import CliError
-from liqod.cli.setup.account import kubeconfig, write_private
+from liqod.cli.setup.account import kubeconfig, token_file, write_private
+from liqod.cli.setup.host import wanted
+from liqod.cli.setup.host.wanted import KUBECONFIGS
 from liqod.config.load import parse
 from liqod.demo.access import client_config
 from liqod.kube import manifests
 from liqod.kube.client import Client
+from liqod.kube.connection.account_token import AccountToken
 from liqod.kube.connection.config import ClientConfig, load
-from liqod.kube.errors import Forbidden
+from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import (
     CLUSTERROLEBINDINGS,
     FOREIGNCLUSTERS,
@@ -37,6 +44,8 @@ from liqod.kube.resources import (
 from tests.cli.fork_server import warm
 
 REACTOR: Any = reactor
+UNITS = Path(__file__).resolve().parents[2] / "systemd"
+SUBJECT = "system:serviceaccount:liqo-system:liqod"
 
 
 class FilesTests(SynchronousTestCase):
@@ -63,11 +72,23 @@ class FilesTests(SynchronousTestCase):
         config = ClientConfig(
             "https://10.0.0.1:6443", b"CA", client_cert_pem=b"C", client_key_pem=b"K", tls_server_name="kubernetes"
         )
-        body = yaml.safe_load(kubeconfig(config, "secret"))
+        body = yaml.safe_load(kubeconfig(config, "secret", token_file("/etc/liqod/kubeconfig")))
         cluster = body["clusters"][0]["cluster"]
         self.assertEqual((cluster["server"], cluster["tls-server-name"]), ("https://10.0.0.1:6443", "kubernetes"))
         self.assertEqual(base64.b64decode(cluster["certificate-authority-data"]), b"CA")
-        self.assertEqual(body["users"][0]["user"], {"token": "secret"})
+        kept = "../../var/lib/liqod/home.token"
+        self.assertEqual(body["users"][0]["user"], {"token": "secret", "tokenFile": kept})
+
+    def test_where_tokens_are_kept(self) -> None:
+        """Each unit's kubeconfig names the file that its daemon keeps in its state directory; another one a file beside
+        it.
+        """
+        for role, path in KUBECONFIGS.items():
+            unit = (UNITS / wanted.ROLES[role]).read_text()
+            (state,) = re.findall(r"^StateDirectory=(\S+)$", unit, re.M)
+            kept = Path(path).parent / token_file(path)
+            self.assertEqual(os.path.normpath(kept), f"/var/lib/{state}/{token_renewal._FILE}")
+        self.assertEqual(token_file("/srv/liqod.yaml"), "liqod.yaml.token")
 
 
 class AccountTests(TestCase):
@@ -97,19 +118,14 @@ class AccountTests(TestCase):
     async def test_account(self) -> None:
         """The account that install makes has every right that the daemon needs, and not those of others."""
         await self.install()
-        # What Kubernetes' token controller does with a Secret of this type.
-        request = {"spec": {"expirationSeconds": 3600}}
-        answer = await self.client.create(SERVICEACCOUNTS, request, "liqo-system", name="liqod", subresource="token")
-        data = {"token": base64.b64encode(answer["status"]["token"].encode()).decode()}
-        secret = {
-            "metadata": {"name": "liqod-token", "annotations": {"kubernetes.io/service-account.name": "liqod"}},
-            "type": "kubernetes.io/service-account-token",
-            "data": data,
-        }
-        await self.client.create(SECRETS, secret, "liqo-system")
         file = self.folder / "daemon"
         self.assertIn(f"{file}: written", await self.install(f"--daemon-kubeconfig={file}"))
-        daemon = self.connect(load(str(file)))
+        config = load(str(file))
+        assert isinstance(config.token, AccountToken) and config.token.claims is not None
+        claims = config.token.claims
+        self.assertEqual((claims.subject, claims.expires), (SUBJECT, claims.issued + 7 * 86400))
+        self.assertEqual(config.token.path, self.folder / "daemon.token")
+        daemon = self.connect(config)
         self.assertEqual(await rights.missing(daemon, parse("", {})), [])
         for attempt in (
             daemon.get(SECRETS, "other", "default"),
@@ -119,12 +135,32 @@ class AccountTests(TestCase):
             with self.assertRaises(Forbidden):
                 await attempt
 
+        own = token_request("liqod", 3600)
+        await daemon.create(SERVICEACCOUNTS, own, "liqo-system", name="liqod", subresource="token")
+
         # Offloaded pods need tokens of accounts that nobody knows beforehand; where they get none, it gets none.
-        config = self.folder / "liqod.toml"
-        config.write_text("[kubelet]\nenable-apiserver-support = false\n")
-        await self.install(f"--config={config}")
+        file = self.folder / "liqod.toml"
+        file.write_text("[kubelet]\nenable-apiserver-support = false\n")
+        await self.install(f"--config={file}")
+        request = {"spec": {"expirationSeconds": 3600}}
         with self.assertRaises(Forbidden):
             await daemon.create(SERVICEACCOUNTS, request, "kube-system", name="default", subresource="token")
+        await daemon.create(SERVICEACCOUNTS, own, "liqo-system", name="liqod", subresource="token")
+
+    async def test_a_token_without_end(self) -> None:
+        """That of an earlier version goes when a kubeconfig with one that ends is written, and not before."""
+        await self.install()
+        annotations = {"kubernetes.io/service-account.name": "liqod"}
+        kind = "kubernetes.io/service-account-token"
+        secret = {"metadata": {"name": "liqod-token", "annotations": annotations}, "type": kind, "data": {}}
+        await self.client.create(SECRETS, secret, "liqo-system")
+        self.assertNotIn("liqod-token", await self.install())
+        await self.client.get(SECRETS, "liqod-token", "liqo-system")
+        file = self.folder / "daemon"
+        self.assertIn("Secret liqo-system/liqod-token: removed", await self.install(f"--daemon-kubeconfig={file}"))
+        with self.assertRaises(NotFound):
+            await self.client.get(SECRETS, "liqod-token", "liqo-system")
+        self.assertNotIn("removed", await self.install(f"--daemon-kubeconfig={file}"))
 
     async def test_leases_are_labelled(self) -> None:
         """Leases of virtual nodes without a label get it, and those of no real node; it is said once."""
@@ -163,10 +199,10 @@ class AccountTests(TestCase):
             out = await self.install(f"--config={config}", LIQOD_DAEMON__ROLE=role)
             self.assertIn(f"ClusterRole liqod-{role}: installed", out)
             for line in out.splitlines()[:-1]:
-                self.assertIn(f"liqod-{role}: installed", line)
+                self.assertRegex(line, rf"liqod-{role}(-account)?: installed")
             self.assertEqual(
                 {one["metadata"]["name"] for one in printed if one["kind"] != "CustomResourceDefinition"},
-                {"liqo-system", f"liqod-{role}"},
+                {"liqo-system", f"liqod-{role}", f"liqod-{role}-account"},
             )
         written = [
             f"{kind} {stored.object['metadata']['name']}"
@@ -174,7 +210,8 @@ class AccountTests(TestCase):
             for stored in store.items(kind)
             if stored.version > before
         ]
-        self.assertEqual([one for one in written if not one.endswith((" liqod-network", " liqod-names"))], [])
+        others = re.compile(r".* liqod-(network|names)(-account)?")
+        self.assertEqual([one for one in written if not others.fullmatch(one)], [])
 
     async def test_prepared_namespaces(self) -> None:
         """What somebody labelled before the policy is no tenant's, but for peers' and what was made since."""

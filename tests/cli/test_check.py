@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol
-from twisted.internet.task import LoopingCall
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.console.options import Options
@@ -18,7 +16,6 @@ from liqod.cli.setup import check
 from liqod.config.schema import DaemonSettings, KubernetesSettings, Settings
 from liqod.kube.resources import LEASES, MUTATINGWEBHOOKS, STORAGECLASSES
 from tests.cli.cluster_case import ClusterCase
-from tests.packaging.test_up import fill_tokens
 
 REACTOR: Any = reactor
 
@@ -82,9 +79,6 @@ class CheckTests(ClusterCase):
         await self.liqodctl("install")
         output = (await self.liqodctl("check", status=1)).replace("\n    ", " ")
         self.assertIn("! checked with your kubeconfig, not the daemon's", output)
-        filling = LoopingCall(lambda: Deferred.fromCoroutine(fill_tokens(self.client)))
-        filling.start(0.1)
-        self.addCleanup(filling.stop)
         daemons = self.kubeconfig.with_name("daemon")
         await self.liqodctl("install", "--daemon-kubeconfig", str(daemons))
         output = await self.liqodctl("check", "--kubeconfig", str(daemons), status=1)

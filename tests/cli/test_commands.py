@@ -219,6 +219,19 @@ class AgainstTests(ClusterCase):
         self.assertIn(f"{name}: taken over", await self.liqodctl("install", "--adopt"))
         self.assertNotIn("taken over", await self.liqodctl("install"))
 
+    async def test_install_of_an_earlier_release(self) -> None:
+        """What a far later release wrote is left as it is, and nothing else is written either."""
+        await manifests.ensure(self.client)
+        name = manifests.definitions()[0]["metadata"]["name"]
+        later = {"labels": {"app.kubernetes.io/version": "999.0.0"}}
+        await self.client.patch(CRDS, name, {"metadata": later, "spec": {"names": {"shortNames": []}}})
+        before = (await self.client.list(CRDS)).items
+        refused = (await self.liqodctl("install", status=1)).replace("\n  ", " ")
+        self.assertIn(f"LQ4001: the definition {name} was written by liqod 999.0.0", refused)
+        self.assertEqual((await self.client.list(CRDS)).items, before)
+        with self.assertRaises(NotFound):
+            await self.client.get(NAMESPACES, "liqo-system")
+
     async def test_install_where_liqo_is(self) -> None:
         """While Liqo runs it is refused; what it left behind, unmarked, is liqod's with --adopt, and goes with it."""
         await self.client.create(CRDS, liqo_definition("tenants", "authentication.liqo.io", "Tenant"))
@@ -340,20 +353,6 @@ class AgainstTests(ClusterCase):
         await self.client.patch(FOREIGNCLUSTERS, "c2", {"status": {"seenFingerprint": KEY}}, subresource="status")
         await self.liqodctl("trust", "c2", "--yes")
         self.assertEqual((await self.spec("c2"))["outgoingPeering"], "Auto")
-
-    async def test_trust_waits(self) -> None:
-        """trust --wait ends when the session is there, and with a code when it does not come."""
-        await manifests.ensure(self.client)
-        await self.peer("c2", "milan", seenFingerprint=KEY)
-        self.assertIn("LQ3001", await self.liqodctl("trust", "c2", "--yes", "--wait", "--timeout", "0.5", status=1))
-        conditions = [{"type": "Authenticated", "status": "True"}]
-        REACTOR.callLater(
-            2,
-            lambda: Deferred.fromCoroutine(
-                self.client.patch(FOREIGNCLUSTERS, "c2", {"status": {"conditions": conditions}}, subresource="status")
-            ),
-        )
-        self.assertIn("connected", await self.liqodctl("trust", "c2", "--yes", "--wait"))
 
     async def test_names(self) -> None:
         """Unknown, ambiguous and unseen peers have codes of their own."""

@@ -23,7 +23,7 @@ from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.offloading import NamespaceOffloading
-from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
+from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, Reclaim, VirtualNode
 
 KEY = "sha256:" + "1" * 64
 LEADS = LeaderFacts("one", alive=True, age=1.0)
@@ -105,6 +105,28 @@ class CausesTests(SynchronousTestCase):
             "nodes": [node("False", cordoned=True)],
         }
         self.assertEqual(codes(**facts), [("node", "NetworkDown"), ("node", "Cordoned")])
+
+    def test_reclaimed(self) -> None:
+        """At the borrower a node of which nothing is left is named with its lender's word; at the lender what it
+        ordered is no problem.
+        """
+        message = "the lender takes back what it lent"
+        conditions = [
+            {"type": "Ready", "status": "True"},
+            {"type": "Reclaimed", "status": "True", "reason": "Reclaimed", "message": message},
+        ]
+        body = {"metadata": {"name": "liqo-milan"}, "status": {"conditions": conditions}}
+        ready = msgspec.structs.replace(RECORD, status=msgspec.structs.replace(RECORD.status, phase="Ready"))
+        facts = ClusterRecords(
+            leader=LEADS, peers=[peer("Ready")], virtual_nodes=[ready], nodes=[msgspec.convert(body, Node)]
+        )
+        (found,) = diagnose(facts)
+        self.assertEqual((found.code, found.severity, found.cause), ("Reclaimed", "warning", message))
+        lender = peer("Ready")
+        order = msgspec.structs.replace(lender.spec, reclaim=Reclaim(by="2030-01-01T00:00:00Z"))
+        (found,) = diagnose(ClusterRecords(leader=LEADS, peers=[msgspec.structs.replace(lender, spec=order)]))
+        self.assertEqual((found.code, found.severity), ("Reclaiming", "info"))
+        self.assertIn("reclaim milan --end", found.advice)
 
     def test_daemon(self) -> None:
         """Without a daemon that comes first, because the records may be old."""

@@ -18,7 +18,11 @@ CALL = re.compile(r"(?:^ {4,}(?:\$ )?|`)(?:\S*/)?liqodctl ([^`#\n]+)", re.MULTIL
 TYPED = re.compile(r"(?:^ {4,}|[ =/])liqodctl ([^\n]+)")
 GUIDES = [
     *sorted((ROOT / "docs/guides").glob("*.md")),
-    *(ROOT / "docs" / name for name in ("coming-from-liqo.md", "faq.md", "tutorial.md", "what-happens-when.md")),
+    ROOT / "README.md",
+    *(
+        ROOT / "docs" / name
+        for name in ("coming-from-liqo.md", "faq.md", "install-in-cluster.md", "tutorial.md", "what-happens-when.md")
+    ),
 ]
 
 
@@ -100,7 +104,7 @@ class CallTests(SynchronousTestCase):
 
 
 class GuideTests(SynchronousTestCase):
-    """Command lines in the guides and in pages like them, each of which is typed as it stands."""
+    """Command lines in the guides, the README and pages like them, each of which is typed as it stands."""
 
     def test_parse(self) -> None:
         """The program parses every one: commands, options, the number of arguments and their values."""

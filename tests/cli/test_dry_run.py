@@ -232,11 +232,25 @@ class CommandTests(TestCase):
         await self.check("trust", "milan", "--yes")
         self.assertEqual((await self.everything())["ForeignCluster", "", "c2"]["spec"]["sharing"], {"percentage": 40})
 
+    async def test_nobody_is_asked(self) -> None:
+        """What changes nothing needs no confirmation: there is no terminal here."""
+        for argv in (("trust", "milan"), ("distrust", "milan"), ("unpeer", "milan")):
+            out, _ = await self.liqodctl(*argv, "--dry-run")
+            self.assertIn("would change", out, argv)
+
     async def test_offers(self) -> None:
         """A decision, without the offer, which is the daemon's."""
         await self.check("accept", "milan")
         out, _ = await self.liqodctl("refuse", "milan", "--dry-run", "-o", "yaml")
         self.assertEqual(yaml.safe_load(out)["spec"], {"decision": "Refuse"})
+
+    async def test_reclaim(self) -> None:
+        """A moment, which is ten minutes from now unless said otherwise; its end."""
+        out, _ = await self.liqodctl("reclaim", "milan", "--wait", "--dry-run", "-o", "yaml")
+        by = datetime.fromisoformat(yaml.safe_load(out)["spec"]["reclaim"]["by"])
+        self.assertApproximates((by - datetime.now(UTC)).total_seconds(), 600, 60)
+        out, _ = await self.liqodctl("reclaim", "milan", "--end", "--dry-run", "-o", "yaml")
+        self.assertNotIn("reclaim", yaml.safe_load(out).get("spec", {}))
 
     async def test_nodes(self) -> None:
         """Nodes made schedulable and not."""

@@ -19,7 +19,7 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.agent.account.names import LEASE
-from liqod.agent.account.objects import token_secret
+from liqod.agent.account.objects import bound_secret
 from liqod.cli.main import COMMANDS, cli
 from liqod.identity.certs import generate
 from liqod.identity.fingerprint_words import words
@@ -78,6 +78,7 @@ RUNS: dict[tuple[str, ...], list[str]] = {
     ("offload", "namespace"): ["shop"],
     ("unoffload", "namespace"): ["shop"],
     ("tenant", "show"): ["milan"],
+    ("reclaim",): ["milan"],
     ("dns-records",): ["example.com", "--address=192.0.2.1"],
     ("rotate-key",): ["--timeout=0.1"],
     ("rotate-tunnel-key",): [],
@@ -192,9 +193,7 @@ class EveryCase(ClusterCase):
         held = {"status": {"deletionsObservation": "0a1b2c"}}
         await self.client.patch(VIRTUALNODES, "c2", held, "liqo-tenant-c2", subresource="status", view=None)
         await create(SECRETS, {"metadata": {"name": "key"}, "data": {}}, "default")
-        # As Kubernetes' token controller fills it in.
-        token = {**token_secret("liqo-system", "liqod"), "data": {"token": "eA=="}}
-        await create(SECRETS, token, "liqo-system")
+        await create(SECRETS, bound_secret("liqo-system", "liqod"), "liqo-system")
 
     def named(self, words: list[str]) -> list[str]:
         """Return the words of a run with the files of this test in them."""

@@ -24,13 +24,16 @@ from liqod.cli.status.peers import status_rows
 from liqod.cli.web.view import Snapshot, overview
 from liqod.fabric.agent.tunnel_status import Moment, TunnelDevice, tunnel_status
 from liqod.fabric.state.report import NetworkReport, PodPath, ProbeResult, TunnelReport
+from liqod.model.diagnosis.access import AccountFacts, NodeApiFacts, WebhookFacts
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts, diagnose, is_stranger, name_of, problems_of
 from liqod.model.diagnosis.consistency import QUOTAS
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.installation import ClockFacts, DefinitionFacts, SecretFacts, Unmet, Unread
 from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, PodPings, SizeProbes
 from liqod.model.diagnosis.problem import Diagnosis, Problem
-from liqod.model.ids import ClusterID
+from liqod.model.diagnosis.processes import ProcessFacts
+from liqod.model.diagnosis.workloads import FullTenant, WaitingPod
+from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import Object, is_true
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint, TunnelEndpointStatus
@@ -130,6 +133,49 @@ def named(body: dict[str, Any], name: str, view: type[Any]) -> Any:
     return msgspec.convert({**body, "metadata": {"name": name}}, view)
 
 
+PROCESSES = st.lists(
+    st.builds(
+        ProcessFacts,
+        role=one_of("all", "control", "network", "node", "names"),
+        host=one_of("gw1", "gw2"),
+        identity=one_of("one", "two"),
+        lease=st.just(Key("liqo-system", "liqod-process")),
+        state=one_of("begins", "works", "stands by", "waits", "ends"),
+        age=st.just(9.0),
+        silent=st.booleans(),
+        skew=one_of(None, 0.0, -40.0, 400.0),
+        unmet=one_of((), (), (Unmet("RightsMissing", "it is so"),), (Unmet("Starting", "it is so"),)),
+    ),
+    max_size=3,
+)
+WAITING = st.lists(
+    st.builds(
+        WaitingPod,
+        key=st.builds(Key, st.just("shop"), one_of("web-1", "web-2")),
+        node=one_of("liqo-c2", "worker"),
+        code=one_of("ImageMissing", "QuotaExceeded"),
+        words=one_of("", "it is so"),
+    ),
+    max_size=2,
+)
+ACCESS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "webhook": st.none() | st.builds(WebhookFacts, st.just("https://a.example"), st.booleans(), st.just(False)),
+        "node_apis": st.lists(st.just(NodeApiFacts("liqo-c2", "192.0.2.1", 5875, "refused")), max_size=1),
+        "accounts": st.lists(
+            st.builds(
+                AccountFacts,
+                name=st.just("liqo-system/liqod"),
+                exists=st.booleans(),
+                has_token=st.booleans(),
+                is_bound=st.booleans(),
+            ),
+            max_size=1,
+        ),
+    }
+)
+
+
 @st.composite
 def records(draw: st.DrawFn) -> ClusterRecords:
     """The records of a cluster, in any state, also such as no daemon would write; the peer c2 is always there."""
@@ -162,6 +208,11 @@ def records(draw: st.DrawFn) -> ClusterRecords:
         tunnels=tunnels,
         tables=tables,
         offloadings=[msgspec.convert({**offloading, "status": phase}, NamespaceOffloading)],
+        processes=draw(PROCESSES),
+        agent=draw(st.none() | st.builds(LeaderFacts, one_of("", "one"), st.booleans(), st.just(3.0))),
+        waiting=draw(st.none() | WAITING),
+        tenants=draw(st.none() | st.lists(st.just(FullTenant("c2", ("bytes",))), max_size=1)),
+        **draw(ACCESS),
     )
 
 
@@ -187,11 +238,16 @@ SECRETS = st.lists(
         SecretFacts,
         name=one_of("liqod-identity", "liqod-webhook"),
         expired_token=st.booleans(),
+        endless_token=st.booleans(),
         certificate_end=one_of(None, NOW - timedelta(1), NOW + timedelta(1), NOW + timedelta(99)),
     )
 )
 DEFINITIONS = st.lists(
-    st.builds(DefinitionFacts, one_of("a", "b"), one_of("same", "missing", "not served", "other release"))
+    st.builds(
+        DefinitionFacts,
+        one_of("a", "b"),
+        one_of("same", "missing", "not served", "other release", "later release"),
+    )
 )
 SPACE = msgspec.convert({"metadata": {"name": "shop-c9", "labels": {"liqo.io/remote-cluster-id": "c9"}}}, Object)
 UNMET = st.builds(Unmet, one_of("NotListening", "CachesIncomplete"), st.just("it is so"))

@@ -55,6 +55,7 @@ class RecordingTests(TestCase):
         self.assertEqual(self.recording.touched, [])
         applied = await manifests.ensure(self.recording)
         self.assertCountEqual(self.recording.touched, [f"CustomResourceDefinition {name}" for name in applied])
+        self.assertEqual(await manifests.ensure(self.recording), [], "once more, as for a second account")
         self.assertEqual((await self.real.list(CRDS)).items, [])
 
     async def test_replaced_object(self) -> None:

@@ -131,6 +131,32 @@ class AccessCase(ContractCase):
 
         await self.eventually(refused, "the token to be invalid")
 
+    async def test_token_bound_to_a_secret(self) -> None:
+        """Such a token ends with the Secret, which has to be there, by its name and UID."""
+        await self.call("POST", f"{self.space}/serviceaccounts", {"metadata": {"name": "robot"}})
+        path = f"{self.space}/serviceaccounts/robot/token"
+        bound = {"apiVersion": "v1", "kind": "Secret", "name": "anchor"}
+        await self.refused(404, "NotFound", "POST", path, {"spec": {"boundObjectRef": bound}})
+        await self.call("POST", f"{self.space}/secrets", {"metadata": {"name": "anchor"}})
+        other = {"spec": {"boundObjectRef": {**bound, "uid": "00000000-0000-0000-0000-000000000000"}}}
+        await self.refused(409, "Conflict", "POST", path, other)
+        answer = await self.call("POST", path, {"spec": {"boundObjectRef": bound}})
+        client = self.client_with(answer["status"]["token"])
+        subject = {"kind": "ServiceAccount", "name": "robot", "namespace": self.namespace}
+        await self.grant([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}], [subject])
+        await self.eventually(lambda: self.may(client, f"{self.space}/pods"), "the account's right")
+        await self.call("DELETE", f"{self.space}/secrets/anchor")
+        await self.call("POST", f"{self.space}/secrets", {"metadata": {"name": "anchor"}})
+
+        async def refused() -> bool:
+            try:
+                await self.call("GET", f"{self.space}/pods", client=client)
+            except Exception as error:
+                return getattr(error, "code", 0) == 401
+            return False
+
+        await self.eventually(refused, "the token to be invalid")
+
     async def test_short_token_is_refused(self) -> None:
         """A token for less than ten minutes is not given."""
         body = {"spec": {"expirationSeconds": 10}}

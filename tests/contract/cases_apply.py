@@ -293,7 +293,8 @@ class CustomCase(ContractCase):
     async def test_discovery_of_a_custom_kind(self) -> None:
         """A served kind is found under its group, with its short names."""
         _, group = await self.definition()
-        found = await self.call("GET", f"/apis/{group}/v1")
+        # A kind is served a moment before it is listed.
+        found = await self.eventually(lambda: self.found(f"/apis/{group}/v1"), "the kind to be listed")
         names = {each["name"]: each for each in found["resources"]}
         self.assertEqual(sorted(names), ["things", "things/status"])
         self.assertEqual((names["things"]["kind"], names["things"]["shortNames"]), ("Thing", ["th"]))

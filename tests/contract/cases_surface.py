@@ -22,6 +22,9 @@ from tests.contract.cases_objects import deployment
 from tests.environment import require
 from tests.testbed import versions
 
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+AWAY = "https://127.0.0.1:1/review"
+
 
 class DiscoveryCase(ContractCase):
     """What the server says about itself."""
@@ -62,8 +65,7 @@ class DiscoveryCase(ContractCase):
 
     async def test_aggregated_discovery(self) -> None:
         """All kinds of all groups can be had in one answer."""
-        accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-        found = await self.call("GET", "/apis", accept=accept)
+        found = await self.call("GET", "/apis", accept=AGGREGATED)
         self.assertEqual(found["kind"], "APIGroupDiscoveryList")
         apps = next(each for each in found["items"] if each["metadata"]["name"] == "apps")
         resource = next(each for each in apps["versions"][0]["resources"] if each["resource"] == "deployments")
@@ -227,8 +229,19 @@ class _Hook(Resource):
 class AdmissionCase(ContractCase):
     """Admission webhooks."""
 
-    async def hook(self, answer: Body, *, kind: str = "Mutating", port: int | None = None, **more: Any) -> _Hook:
-        """Serve a webhook and configure it for the pods and config maps of the namespace."""
+    async def hook(
+        self,
+        answer: Body,
+        *,
+        kind: str = "Mutating",
+        port: int | None = None,
+        with_one_away: bool = False,
+        **more: Any,
+    ) -> _Hook:
+        """Serve a webhook and configure it for the pods and config maps of the namespace.
+
+        ``with_one_away``: beside it one is configured that nobody serves, with failurePolicy Ignore.
+        """
         authority = Authority.create("hook-ca", datetime.datetime.now(datetime.UTC))
         leaf = authority.serving("hook", ["127.0.0.1"])
         hook = _Hook(answer)
@@ -254,11 +267,18 @@ class AdmissionCase(ContractCase):
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
             **more,
         }
+        # Both take effect at once: that the one that is served is asked shows it of the other.
+        away = {
+            **webhook,
+            "name": "away.example.com",
+            "clientConfig": {**where, "url": AWAY},
+            "failurePolicy": "Ignore",
+        }
         path = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}webhookconfigurations"
         self.leave(f"{path}/{name}")
-        body = {"metadata": {"name": name}, "webhooks": [webhook]}
+        body = {"metadata": {"name": name}, "webhooks": [away, webhook] if with_one_away else [webhook]}
         made = await self.call("POST", path, body)
-        self.assertEqual(made["webhooks"][0]["failurePolicy"], more.get("failurePolicy", "Fail"))
+        self.assertEqual(made["webhooks"][-1]["failurePolicy"], more.get("failurePolicy", "Fail"))
         return hook
 
     async def test_mutation(self) -> None:
@@ -337,9 +357,15 @@ class AdmissionCase(ContractCase):
 
     async def test_unreachable_webhook_may_be_ignored(self) -> None:
         """With failurePolicy Ignore the request goes on without it."""
-        await self.hook({"allowed": True}, port=1, failurePolicy="Ignore")
-        for _ in range(3):
+        hook = await self.hook({"allowed": True}, with_one_away=True)
+
+        async def asked() -> bool:
             await self.call("POST", f"{self.space}/configmaps", {"metadata": {"generateName": "a-"}})
+            return bool(hook.asked)
+
+        await self.eventually(asked, "the webhooks to be in effect")
+        await self.call("POST", f"{self.space}/configmaps", {"metadata": {"name": "b"}})
+        self.assertEqual(hook.asked[-1]["name"], "b")
 
 
 class KubectlCase(ContractCase):
@@ -456,6 +482,14 @@ class KubectlCase(ContractCase):
         """A custom kind is applied, validated and listed by its short name."""
         columns = [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]
         _, group = await self.definition(additionalPrinterColumns=columns)
+
+        async def discovered() -> bool:
+            groups = (await self.call("GET", "/apis", accept=AGGREGATED))["items"]
+            served = [each for one in groups if one["metadata"]["name"] == group for each in one["versions"]]
+            return any(each["resources"] for each in served)
+
+        # kubectl looks for the kind there, and a server lists it a moment after it serves it.
+        await self.eventually(discovered, "the kind to be discovered")
         body = self.thing(group, "one", {"size": 4})
         self.assertIn("created", await self.kubectl("apply", "-f", await self.manifest(body)))
         lines = (await self.kubectl("get", f"things.{group}")).splitlines()

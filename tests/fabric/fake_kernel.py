@@ -50,7 +50,8 @@ def public_key(private: str) -> str:
 class FakeKernel:
     """One host. ``links``, ``rules``, ``routes`` and ``tables`` are its state; ``commands`` is what was asked of it.
 
-    Without ``has_six`` its devices have no IPv6 (net.ipv6.conf.all.disable_ipv6 is 1).
+    Without ``has_six`` its devices have no IPv6 (net.ipv6.conf.all.disable_ipv6 is 1). ``all_rp_filter`` is
+    net.ipv4.conf.all.rp_filter; with ``read_only`` no kernel parameter can be written, as in a container.
     """
 
     def __init__(self) -> None:
@@ -62,6 +63,8 @@ class FakeKernel:
         self.commands: list[tuple[str, ...]] = []
         self.fail_after: int | None = None
         self.has_six = True
+        self.all_rp_filter = "1"
+        self.read_only = False
 
     async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
         """Run a command."""
@@ -214,9 +217,13 @@ class FakeKernel:
                 return ProgramOutput(0, "1\n", "")
             case ["-n", "net.ipv6.conf.default.disable_ipv6"]:
                 return ProgramOutput(0, "0\n" if self.has_six else "1\n", "")
+            case ["-n", "net.ipv4.conf.all.rp_filter"]:
+                return ProgramOutput(0, self.all_rp_filter + "\n", "")
             case ["-n", name] if name.endswith(".rp_filter"):
                 return ProgramOutput(0, self._link(name.split(".")[3]).rp_filter + "\n", "")
             case ["-q", "-w", setting] if ".rp_filter=" in setting:
+                if self.read_only:
+                    raise Refused(f"sysctl: cannot set {setting}: Read-only file system")
                 name, _, value = setting.partition("=")
                 self._link(name.split(".")[3]).rp_filter = value
                 return _OK

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation
+from liqod.fabric.control.agreement.agreement import LocalNetwork, agree, allocation, endpoint_networks
 from liqod.fabric.control.agreement.agreement import assigned as given_to
 from liqod.fabric.control.agreement.ipam import allocate
 from liqod.fabric.state.network import first_of, overlaps
@@ -243,6 +243,16 @@ class AgreementTests(SynchronousTestCase):
         remote = side(pod_cidrs=["192.0.2.0/24"])
         remap = allocation(own(), config("b", remote), [], [])
         self.assertNotEqual(remap.pod_cidrs, ["192.0.2.0/24"])
+
+    def test_the_ends_of_other_tunnels_are_in_no_new_network(self) -> None:
+        """A choice avoids them; one that was made earlier stays, and an endpoint in it is not called."""
+        remote = side(pod_cidrs=["10.80.0.0/16"], external_cidr="10.81.0.0/20")
+        earlier = allocation(own(), config("b", remote), [], [])
+        ends = endpoint_networks(["10.64.3.4:5871", "10.65.0.1:5871"])
+        self.assertEqual([overlaps(one, ends) is None for one in given_to(earlier)], [False, False])
+        new = allocation(own(), config("b", remote), [], ends)
+        self.assertEqual([overlaps(one, ends) is None for one in given_to(new)], [True, True])
+        self.assertEqual(allocation(own(), config("b", remote, earlier), [], ends), earlier)
 
     def test_public_networks_are_never_taken_as_they_are(self) -> None:
         """Who names addresses of the world as its pods' does not get what this host says there, now or later."""

@@ -21,8 +21,8 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from liqod.config.schema import NetworkSettings
 from liqod.fabric.agent.kernel import host
 from liqod.fabric.agent.kernel.device import PROBE_DEVICE, creation
-from liqod.fabric.agent.kernel.host import HostKernel, KernelError, ProgramOutput, apply, observe
-from liqod.fabric.agent.kernel.model import DesiredKernel
+from liqod.fabric.agent.kernel.host import HostKernel, KernelError, ProgramOutput, apply, observe, observe_node
+from liqod.fabric.agent.kernel.model import INWARD, TABLE, DesiredKernel, Overlay
 from liqod.fabric.agent.kernel.plan import plan
 from liqod.fabric.agent.kernel.preflight import Means, check_host, find_lacks
 from liqod.fabric.state.network import ExportedAddress, Link, Netmap
@@ -73,6 +73,23 @@ DESIRED = DesiredKernel(
 )
 
 
+OVERLAID = attrs.evolve(DESIRED, overlay=Overlay("liqodx", TABLE, 5876, "192.0.2.1", 1450, (), INWARD, "liqod"))
+
+
+class Blind(FakeKernel):
+    """A host where one command fails; all others are another's."""
+
+    def __init__(self, kernel: FakeKernel, failing: Sequence[str], said: str) -> None:
+        super().__init__()
+        self._kernel, self._failing, self._said = kernel, tuple(failing), said
+
+    async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
+        self.commands.append(tuple(argv))
+        return (
+            ProgramOutput(1, "[", self._said) if tuple(argv) == self._failing else await self._kernel.run(argv, stdin)
+        )
+
+
 class HostTests(HostCase):
     """One host."""
 
@@ -82,6 +99,50 @@ class HostTests(HostCase):
         state = self.kernel.state()
         self.assertEqual(self.converge(DESIRED), 0)
         self.assertEqual(self.kernel.state(), state)
+
+    def test_unknown_is_not_absent(self) -> None:
+        """A look that fails otherwise than by what is not there ends the pass: nothing that is there is made again."""
+        self.converge(OVERLAID)
+        for look, device in ((observe, "liqod"), (observe_node, "liqodx")):
+            self.kernel.commands.clear()
+            self.successResultOf(Deferred.fromCoroutine(look(self.kernel, device)))
+            commands = [argv for argv in self.kernel.commands if argv[0] != "sysctl"]
+            self.assertGreater(len(commands), 8)
+            for failing in commands:
+                blind = Blind(self.kernel, failing, "RTNETLINK answers: Cannot allocate memory")
+                failure = self.failureResultOf(Deferred.fromCoroutine(look(blind, device)), KernelError)
+                self.assertIn("Cannot allocate memory", str(failure.value))
+
+    def test_what_programs_say_of_absent_things(self) -> None:
+        """Their words are known, those of neighbouring failures are not taken for them."""
+        nft = ("nft", "-j", "list", "table", "inet", "liqod")
+        device = ("ip", "-j", "-d", "addr", "show", "dev", "liqod")
+        table = ("ip", "-6", "-j", "route", "show", "table", "18952")
+        tunnel = ("wg", "show", "liqod", "dump")
+        for argv, said, is_absent in (
+            (device, 'Device "liqod" does not exist.', True),
+            (device, 'Cannot find device "liqod"', True),
+            (device, "Cannot open netlink socket: Too many open files", False),
+            (device, 'Cannot open network namespace "x": No such file or directory', False),
+            (table, "Error: ipv6: FIB table does not exist.\nDump terminated", True),
+            (table, "RTNETLINK answers: Cannot allocate memory\nDump terminated", False),
+            (nft, "Error: No such file or directory\nlist table inet liqod\n                ^^^^^", True),
+            (nft, "Error: No such file or directory; did you mean table 'x' in family inet?", True),
+            (nft, "Error: Could not process rule: No such file or directory", True),
+            (nft, "Error: cache initialization failed: Operation not permitted", False),
+            (nft, 'Cannot open network namespace "x": No such file or directory', False),
+            (nft, "", False),
+            (tunnel, "Unable to access interface: No such device", True),
+            (tunnel, "Unable to access interface: Protocol not supported", True),
+            (tunnel, "Unable to access interface: Operation not permitted", False),
+        ):
+            self.kernel = FakeKernel()
+            self.kernel.links["liqod"] = FakeLink("wireguard")
+            seen = Deferred.fromCoroutine(observe(Blind(self.kernel, argv, said), "liqod"))
+            if is_absent:
+                self.successResultOf(seen)
+            else:
+                self.failureResultOf(seen, KernelError)
 
     def test_every_change_settles_in_one_plan(self) -> None:
         """Peers that come, go, change key or pods: one plan each, and the same state as from nothing."""

@@ -118,6 +118,20 @@ class GatewayTests(HostCase):
                     self.remove()
                     self.assertEqual(self.kernel.state(), self.before, f"after a crash at step {done}")
 
+    def test_in_a_container(self) -> None:
+        """Where nothing of /proc/sys can be written it does without, unless the host filters strictly: that is said."""
+        self.kernel.read_only = True
+        self.kernel.all_rp_filter = "0"
+        self.converge(GATEWAY)
+        self.assertEqual(self.converge(GATEWAY), 0)
+        self.kernel.all_rp_filter = "1"
+
+        async def again() -> None:
+            await apply(self.kernel, plan(GATEWAY, await observe(self.kernel, "liqod"), NOW))
+
+        failure = self.failureResultOf(Deferred.fromCoroutine(again()), KernelError)
+        self.assertIn("rp_filter=2 failed: sysctl: cannot set", str(failure.value))
+
     def test_another_address_makes_another_device(self) -> None:
         """What cannot be changed of a device is changed by making it again."""
         self.converge(GATEWAY)

@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate, Latest
-from liqod.flow.tasks import Tasks, together
+from liqod.flow.tasks import Tasks, side_by_side, together
 from tests.kube.cases import warnings_of
 
 
@@ -36,6 +36,23 @@ class TogetherTests(SynchronousTestCase):
         both.cancel()
         self.failureResultOf(both, CancelledError)
         self.assertEqual(cancelled, waiting)
+
+    def test_what_is_under_way_ends(self) -> None:
+        """Coroutines side by side: when one fails the others are cancelled, and nothing is logged of them."""
+        cancelled: list[Deferred[int]] = []
+
+        async def wait() -> int:
+            return await Deferred(cancelled.append)
+
+        async def divide() -> int:
+            raise ZeroDivisionError
+
+        async def count() -> int:
+            return 1
+
+        self.failureResultOf(Deferred.fromCoroutine(side_by_side([wait(), divide(), count()])), ZeroDivisionError)
+        self.assertEqual(len(cancelled), 1)
+        self.assertEqual(self.successResultOf(Deferred.fromCoroutine(side_by_side([count(), count()]))), [1, 1])
 
 
 class TasksTests(SynchronousTestCase):

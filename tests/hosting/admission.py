@@ -36,6 +36,8 @@ class Request:
     """What the user has the right to, across the cluster: ``verb resource.group``."""
     options: Mapping[str, Any] | None = field(default=None, kw_only=True)
     """Those of the operation, such as DeleteOptions; an API server has null where there are none."""
+    name: str = field(default="", kw_only=True)
+    """The object's; an API server has none where the object is yet to be created."""
 
 
 def refusals(policies: Iterable[Mapping[str, Any]], request: Request) -> list[str]:
@@ -45,8 +47,12 @@ def refusals(policies: Iterable[Mapping[str, Any]], request: Request) -> list[st
         spec = policy["spec"]
         if not _is_constrained(spec["matchConstraints"], request):
             continue
-        if all(_holds(condition["expression"], request) for condition in spec["matchConditions"]):
-            found += [rule["message"] for rule in spec["validations"] if not _holds(rule["expression"], request)]
+        conditions = [_said(condition["expression"], request) for condition in spec["matchConditions"]]
+        if False in conditions:
+            continue
+        # "failurePolicy=Fail: reject the request" where one cannot be evaluated and none is false (MatchCondition).
+        found += ["a condition cannot be evaluated"] if None in conditions else []
+        found += [rule["message"] for rule in spec["validations"] if not _said(rule["expression"], request)]
     return found
 
 
@@ -88,8 +94,8 @@ def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> b
     return True
 
 
-def _holds(expression: str, request: Request) -> bool:
-    """Return what an expression says; one that cannot be evaluated refuses, as ``failurePolicy: Fail`` has it."""
+def _said(expression: str, request: Request) -> bool | None:
+    """Return what an expression says; None if it cannot be evaluated, which refuses (``failurePolicy: Fail``)."""
     names = {
         "object": request.new,
         "oldObject": request.old,
@@ -99,6 +105,7 @@ def _holds(expression: str, request: Request) -> bool:
         "request": {
             "operation": request.operation,
             "namespace": request.namespace,
+            "name": request.name,
             "userInfo": {"username": request.user},
             "resource": {"group": request.group, "resource": request.resource.partition("/")[0]},
             "options": request.options,
@@ -111,7 +118,7 @@ def _holds(expression: str, request: Request) -> bool:
             _program(expression).evaluate({name: json_to_cel(cast(Any, value)) for name, value in names.items()})
         )
     except CELEvalError:
-        return False
+        return None
 
 
 @cache

@@ -55,6 +55,11 @@ class Events:
     ) -> None:
         self.seen.append((f"{type} {regarding['namespace']}/{regarding['name']} {reason}", message))
 
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings, each with its object and reason."""
+        return [what for what, _ in self.seen if what.startswith("Warning")]
+
 
 def pod_spec(cpu: str = "100m", **fields: Any) -> dict[str, Any]:
     container = {"name": "main", "image": "localhost/busybox:1", "resources": {"requests": {"cpu": cpu}}}
@@ -247,7 +252,7 @@ class HostingCase(HostingSide):
         self.assertEqual(pod["metadata"]["labels"]["liqo.io/managed-by"], "shadowpod")
         self.assertEqual(pod["spec"]["automountServiceAccountToken"], False)
         self.assertEqual(dict(self.hosting.used_by(self.peer)), {"cpu": Fraction(1, 10), "pods": 1})
-        self.assertEqual(self.events.seen, [])
+        self.assertEqual([what for what, _ in self.events.seen], [f"Normal {namespace}/web CreatedPod"])
 
     async def test_a_vanished_pod_returns(self) -> None:
         """A pod that somebody deletes on the lender is made again, the same but for its uid."""
@@ -387,7 +392,7 @@ class HostingCase(HostingSide):
         await self.is_reported(f"Warning {namespace}/web UpdateRefused")
         await self.settle()
         self.assertEqual(self.requests.requests[("patch", "pods")], 2)
-        self.assertEqual([what for what, _ in self.events.seen], [f"Warning {namespace}/web UpdateRefused"])
+        self.assertEqual(self.events.warnings, [f"Warning {namespace}/web UpdateRefused"])
 
     # Limits
 

@@ -14,12 +14,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import HostingSettings
 from liqod.flow.clocks import installed_reactor
-from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.policies import policies
 from liqod.hosting.tenants.quota import tenant_records
 from liqod.hosting.tenants.quota.content_bounds import BEYOND, CHANGES, GROWTH, most_contents, sums_of
 from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS, REOPENED, full, label_of, labelled
+from liqod.hosting.tenants.rights import user_of
 from liqod.hosting.views import Counted
 from liqod.kube.cache.sizes import Sizes
 from liqod.kube.errors import KubeError

@@ -25,7 +25,8 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def pod(spec: dict[str, Any], contract: Contract | None = None, **metadata: dict[str, str]) -> dict[str, Any]:
     """Return the pod that is created for a ShadowPod."""
     made = shadow({"containers": [MAIN], **spec}, **metadata)
-    return forge.pod(restrict(made, contract or Contract()))
+    terms = contract or Contract()
+    return forge.pod(restrict(made, terms), accounts=terms.granted.service_accounts)
 
 
 def granted(**settings: Any) -> Contract:
@@ -130,6 +131,21 @@ class RefusedTests(SynchronousTestCase):
         ):
             self.refused({"volumes": [{"name": "v", **volume}]}, word)
 
+    def test_levels(self) -> None:
+        """Counted are levels with something in them, of mappings and lists alike."""
+        for opening, closing in (("[", "]"), ('{"a":', "}")):
+            for leaf, most in (("1", 31), ("[]", 31), ("{}", 31), ("[1]", 30)):
+                for depth in (most - 1, most, most + 1):
+                    inner = opening * (depth - 1) + leaf + closing * (depth - 1)
+                    text = f'{{"containers":[{{}}],"topologySpreadConstraints":[{inner}]}}'.encode()
+                    made = msgspec.structs.replace(shadow({}), spec=ShadowPodSpec(pod=msgspec.Raw(text)))
+                    found = None
+                    try:
+                        restrict(made, Contract())
+                    except ValueError as error:
+                        found = str(error)
+                    self.assertEqual(found is not None, depth >= most, (opening, leaf, depth, found))
+
     def test_depth(self) -> None:
         """A spec that could be decoded and not be encoded is refused before, however deep exactly it is."""
         for depth in (40, 500, *range(900, 1000, 7)):
@@ -146,23 +162,27 @@ class RefusedTests(SynchronousTestCase):
         self.assertEqual(made["metadata"]["labels"]["aadpodidbinding"], "own")
 
     def test_wrong_shapes(self) -> None:
-        """A value of the wrong type is a value error, never anything else."""
-        shapes: tuple[dict[str, Any], ...] = (
-            {"containers": 3},
-            {"containers": [3]},
-            {"containers": [{**MAIN, "env": {"A": "b"}}]},
-            {"volumes": [3]},
-            {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": 3}}]},
-            {"volumes": [{"name": "v", "image": "x"}]},
-            {"tolerations": "all"},
-            {"terminationGracePeriodSeconds": [99999]},
-            {"tolerations": [{"key": ["a"]}]},
-            {"tolerations": [{"key": []}]},
-            {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": []}}}}]},
-            {"affinity": {"nodeAffinity": {REQUIRED: 3}}},
+        """A value of the wrong type is a value error that names the field, never anything else."""
+        template = "volumes[v].ephemeral.volumeClaimTemplate"
+        shapes: tuple[tuple[dict[str, Any], str], ...] = (
+            ({"containers": 3}, "containers"),
+            ({"containers": [3]}, "containers[0]"),
+            ({"containers": [{**MAIN, "env": {"A": "b"}}]}, "containers[0].env"),
+            ({"volumes": [3]}, "volumes"),
+            ({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": 3}}]}, template),
+            ({"volumes": [{"name": "v", "image": "x"}]}, "volumes[v].image"),
+            ({"tolerations": "all"}, "tolerations"),
+            ({"terminationGracePeriodSeconds": [99999]}, "terminationGracePeriodSeconds"),
+            ({"tolerations": [{"key": ["a"]}]}, "tolerations has a key that"),
+            ({"tolerations": [{"key": []}]}, "tolerations has a key that"),
+            (
+                {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": []}}}}]},
+                f"{template}.spec.storageClassName",
+            ),
+            ({"affinity": {"nodeAffinity": {REQUIRED: 3}}}, f"affinity.nodeAffinity.{REQUIRED}"),
         )
-        for spec in shapes:
-            self.refused(spec, "is not a")
+        for spec, field in shapes:
+            self.refused(spec, f"spec.{field} is not a")
 
 
 class WithoutTests(SynchronousTestCase):
@@ -255,6 +275,41 @@ class GrantedTests(SynchronousTestCase):
         contract = granted(runtime_classes=["gvisor"], volumes=["nfs"])
         made = pod({"runtimeClassName": "gvisor", "volumes": [{"name": "v", "nfs": {"server": "a"}}]}, contract)["spec"]
         self.assertEqual((made["runtimeClassName"], made["volumes"][0]["nfs"]), ("gvisor", {"server": "a"}))
+
+    def test_service_accounts(self) -> None:
+        """A token is for pods that ask for one of a granted account; others are refused, and a mere name is dropped."""
+        contract = granted(service_accounts=["default", "reader"])
+        source = {"serviceAccountToken": {"path": "t", "audience": "vault"}}
+        token = {"name": "t", "projected": {"sources": [source]}}
+        ways: tuple[tuple[dict[str, Any], str], ...] = (
+            ({}, "default"),
+            ({"serviceAccountName": "reader"}, "reader"),
+            ({"serviceAccount": "reader"}, "reader"),
+        )
+        for asked, name in ways:
+            spec = {**asked, "automountServiceAccountToken": True, "volumes": [token]}
+            made = pod(spec, contract)["spec"]
+            self.assertEqual((made["serviceAccountName"], made["automountServiceAccountToken"]), (name, True))
+            self.assertEqual(made["volumes"], [token])
+            self.assertNotIn("serviceAccount", made)
+            with self.assertRaises(ValueError) as caught:
+                pod(spec)
+            said = f"service account {name}, which is not granted here ([hosting] service-accounts"
+            self.assertIn(said, str(caught.exception))
+            plain = pod(asked, contract)["spec"]
+            self.assertIs(plain["automountServiceAccountToken"], False)
+            self.assertNotIn("serviceAccountName", plain)
+        certified = {"name": "c", "projected": {"sources": [{"podCertificate": {"signerName": "x/y"}}]}}
+        wanted: tuple[dict[str, Any], ...] = (
+            {"automountServiceAccountToken": True, "serviceAccountName": "admin"},
+            {"automountServiceAccountToken": True, "serviceAccountName": ["reader"]},
+            {"automountServiceAccountToken": True, "volumes": [certified]},
+            {"volumes": [token]},
+            {"automountServiceAccountToken": 1, "volumes": [token]},
+        )
+        for spec in wanted:
+            with self.assertRaises(ValueError, msg=repr(spec)):
+                pod(spec, contract)
 
     def test_an_ordinary_pod(self) -> None:
         """A pod as the API server stores it arrives whole, but for the pull policy."""

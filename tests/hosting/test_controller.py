@@ -13,10 +13,11 @@ from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.audit.events import NO_AUDIT, Audit
-from liqod.hosting.shadowpods.controller import SETTLING, ShadowPods
+from liqod.hosting.shadowpods.controller import RETRY_RECLAIMED, SETTLING, ShadowPods
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.offers import TenantOffers
+from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
 from liqod.hosting.views import Pod
 from liqod.kube.errors import AlreadyExists, NotFound, from_status
 from liqod.kube.resources import PODS, Resource
@@ -25,7 +26,7 @@ from liqod.model.names import ORIGIN_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLU
 from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.objects.node import Node
 from liqod.model.objects.tenant_nodes import CONTROL_PLANE
-from liqod.model.records.views import ForeignCluster, ShadowPod, ShadowPodSpec, ShadowPodStatus
+from liqod.model.records.views import ForeignCluster, Reclaim, ShadowPod, ShadowPodSpec, ShadowPodStatus
 
 KEY = Key("shop", "web")
 REQUEST = 0.01
@@ -201,6 +202,7 @@ class ControllerCases(SynchronousTestCase):
             nodes=caches[4],
             namespaces=Namespaces(client, caches[2], Contract(), [], peers=tuple),
             offers=TenantOffers(caches[3]),
+            orders=ReclaimOrders(caches[3], self.clock, lambda: self.date),
             recorder=self.events,
             workers=self.workers,
             name_servers=self.name_servers,
@@ -364,7 +366,7 @@ class SettlingTests(ControllerCases):
         self.start()
         self.pass_time(REQUEST + REQUEST / 2)
         self.assertEqual(len(self.server.created), 1)
-        self.assertEqual(self.events.reasons, [], "it is created as it was asked for")
+        self.assertEqual(self.events.reasons, ["CreatedPod"], "it is created as it was asked for")
 
     def test_a_pod_that_no_watch_shows(self) -> None:
         """A pod that was created counts as there for half a minute; lost without a trace it is created again."""
@@ -405,6 +407,30 @@ class NameTests(ControllerCases):
         self.hide("u-earlier", managed=False)
         self.assertEqual((self.server.deleted, self.server.created), ([], []))
         self.assertEqual(self.server.statuses[0]["reason"], "NameTaken")
+
+
+class ReclaimedTests(ControllerCases):
+    """A tenant of which everything is taken back gets no new pods here."""
+
+    def order(self, by: str | None) -> None:
+        record = offer("borrower", "5")
+        spec = msgspec.structs.replace(record.spec, reclaim=None if by is None else Reclaim(by=by))
+        self.foreign.put(msgspec.structs.replace(record, spec=spec))
+
+    def test_until_the_order_is_taken_back(self) -> None:
+        """A pod is neither created nor, when its eviction is over, created again; without the order it is."""
+        self.start()
+        self.shadows.put(shadow(Key("shop", "early")))
+        self.order("2030-01-01T00:01:00Z")
+        self.pass_time(2 * SETTLING)
+        self.assertEqual([name for name, _ in self.server.created], ["early"], "the notice is not over")
+        self.order("2030-01-01T00:00:00Z")
+        self.shadows.put(shadow(Key("shop", "late")))
+        self.pass_time(2 * SETTLING + 2 * RETRY_RECLAIMED)
+        self.assertEqual([name for name, _ in self.server.created], ["early"])
+        self.order(None)
+        self.pass_time(RETRY_RECLAIMED + 1.0)
+        self.assertEqual([name for name, _ in self.server.created], ["early", "late"])
 
 
 class FairnessTests(ControllerCases):

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -228,3 +228,16 @@ class CallTests(TestCase):
         self.assertEqual(called.data, b"")
         await listening.stopListening()
         self.assertTrue(await paths._call("127.0.0.1", port))
+
+    def test_a_call_that_is_cancelled(self) -> None:
+        """The step that makes it ends as one that was cancelled: neither an answer nor a defect."""
+        around = Around()
+        around.tunnels.phase = "Connected"
+        around.slice = msgspec.convert(
+            {"spec": {"template": {"endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"port": 1}]}}},
+            ShadowEndpointSlice,
+        )
+        paths = paths_over(around, reactor)
+        looking = Deferred.fromCoroutine(paths.reconcile("rome"))
+        looking.cancel()
+        self.failureResultOf(looking, CancelledError)

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import HostingSettings, Settings, StorageSettings
-from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.namespace_admission import namespace_policy
 from liqod.hosting.tenants.policies import bindings, policies
-from liqod.hosting.tenants.rights import borrower_role
+from liqod.hosting.tenants.rights import borrower_role, user_of
 from liqod.model.ids import ClusterID
 from liqod.model.ingress_path import is_plain
 from liqod.model.names import ORIGIN_LABEL, REMOTE_CLUSTER_LABEL

@@ -12,7 +12,6 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import HostingSettings
 from liqod.flow.clocks import installed_reactor
-from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.policies import policies
 from liqod.hosting.tenants.quota.record_bounds import (
@@ -24,6 +23,7 @@ from liqod.hosting.tenants.quota.record_bounds import (
     labelled,
     most_records,
 )
+from liqod.hosting.tenants.rights import user_of
 from liqod.kube.resources import NAMESPACES, SHADOWPODS
 from liqod.model.ids import ClusterID
 from liqod.model.names import FULL_LABEL

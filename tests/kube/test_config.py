@@ -19,7 +19,8 @@ from liqod.kube import manifests
 from liqod.kube.connection import transport
 from liqod.kube.connection.config import ClientConfig, ConfigError, TokenFile, from_grant, load
 from liqod.kube.connection.transport import MAX_CHAIN, tls_creator
-from liqod.kube.errors import Forbidden
+from liqod.kube.errors import Forbidden, LaterRelease
+from liqod.model.diagnosis.releases import VERSION_LABEL
 from tests.kube.cases import Answer, memory_client, status
 
 
@@ -242,8 +243,8 @@ class ManifestTests(SynchronousTestCase):
         conditions = [{"type": "Established", "status": "True"}] if self.established else None
         return (200, {**self.there[name], "status": {"conditions": conditions}})
 
-    def ensure(self) -> Deferred[list[str]]:
-        pending = Deferred.fromCoroutine(manifests.ensure(self.client))
+    def ensure(self, **arguments: Any) -> Deferred[list[str]]:
+        pending = Deferred.fromCoroutine(manifests.ensure(self.client, **arguments))
         self.server.flush()
         return pending
 
@@ -279,6 +280,54 @@ class ManifestTests(SynchronousTestCase):
             self.clock.advance(0.1)
             self.server.flush()
         self.failureResultOf(pending, manifests.NotEstablished)
+
+    def written_by(self, release: str) -> str:
+        """Have another release written one definition, with a field that this one does not know; return its name."""
+        self.successResultOf(self.ensure(own="0.2.1"))
+        name = self.writes[0]
+        self.there[name]["metadata"]["labels"] = {VERSION_LABEL: release} if release else {}
+        self.there[name]["spec"]["names"]["shortNames"] = ["later"]
+        self.writes.clear()
+        return name
+
+    def test_each_says_which_release_wrote_it(self) -> None:
+        """It is this one, where it is installed and not merely checked out."""
+        found = [one["metadata"]["labels"] for one in manifests.definitions()]
+        self.assertEqual({one.get(VERSION_LABEL, "") for one in found}, {manifests.release()})
+
+    def test_a_neighbouring_release_is_left_alone(self) -> None:
+        """What the next minor release wrote stays, and a sentence says so; all others are as ever."""
+        for release in ("0.2.2", "0.3.0", "0.3.9rc1"):
+            name = self.written_by(release)
+            said: list[str] = []
+            self.assertEqual(self.successResultOf(self.ensure(own="0.2.1", kept=said.append)), [])
+            self.assertEqual(self.writes, [])
+            (sentence,) = said
+            self.assertIn(
+                f"{name} stays as liqod {release} wrote it, which is later than this release, 0.2.1", sentence
+            )
+            self.there.clear()
+
+    def test_a_far_release_is_refused(self) -> None:
+        """Nothing at all is written, not even what is missing, and the message has both releases and the ways out."""
+        for release in ("0.4.0", "1.0.0"):
+            name = self.written_by(release)
+            missing = next(other for other in self.there if other != name)
+            del self.there[missing]
+            error = self.failureResultOf(self.ensure(own="0.2.1"), LaterRelease).value
+            self.assertIn(f"{name} was written by liqod {release}, and this is 0.2.1", str(error))
+            self.assertIn(f"install liqod {release} again", str(error))
+            self.assertEqual((self.writes, missing in self.there), ([], False))
+            self.there.clear()
+
+    def test_other_releases_are_overwritten(self) -> None:
+        """Those of earlier releases, of this one, of none that is known; also by a checkout, which knows no release."""
+        known = [(release, "0.2.1") for release in ("0.2.1", "0.1.9", "", "trunk")]
+        for release, own in (*known, ("9.9.9", "(checkout)")):
+            name = self.written_by(release)
+            self.assertEqual(self.successResultOf(self.ensure(own=own)), [name])
+            self.there.clear()
+            self.writes.clear()
 
     def test_missing_rights_say_what_to_do(self) -> None:
         """Forbidden names the definition and the way out."""

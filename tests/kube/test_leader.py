@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
+import msgspec
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import Request
 
-from liqod.kube.leader import LeaderLease
+from liqod.kube.leader import LeaderLease, Lease
 from tests.clocks import SimulatedWallClock
 from tests.kube.cases import Answer, memory_client, status
 
@@ -237,3 +238,52 @@ class LeaderTests(SynchronousTestCase):
         first._wall = wall
         self.run_for(12)
         self.assertTrue(first.leading)
+
+    def taken(self, name: str, version: int) -> Lease:
+        """Return the Lease as a watch shows it when a holder wrote it, and have the server show the same."""
+        self.lease = {
+            "metadata": {"name": "liqod", "namespace": "liqo-system", "resourceVersion": str(version)},
+            "spec": {
+                "holderIdentity": name,
+                "leaseDurationSeconds": 9,
+                "renewTime": f"2026-01-01T00:00:{version:02}.000000Z",
+            },
+        }
+        return msgspec.convert(self.lease, Lease, strict=False)
+
+    def test_the_moment_at_which_a_lease_ends(self) -> None:
+        """A standby leads at the end of the lease as a watch showed its last renewal, not up to a pause later."""
+        self.taken("x", 1)
+        candidate = self.candidate("a")[0]
+        candidate.startService()
+        self.run_for(0.5)
+        renewal = self.taken("x", 2)
+        candidate.note(renewal)
+        self.run_for(8.8)
+        self.assertFalse(candidate.leading)
+        self.run_for(0.4)
+        self.assertTrue(candidate.leading)
+
+    def test_a_lease_that_is_let_go_while_it_is_watched(self) -> None:
+        """A standby takes it in the moment it sees that; what is older than what it knows says nothing."""
+        self.taken("x", 2)
+        candidate = self.candidate("a")[0]
+        candidate.startService()
+        self.run_for(0.1)
+        old, released = self.taken("", 1), self.taken("", 3)
+        candidate.note(old)
+        self.assertEqual(candidate.holder.value, "x")
+        candidate.note(released)
+        self.run_for(0.1)
+        self.assertTrue(candidate.leading)
+
+    def test_what_is_noted_by_who_does_not_stand_by(self) -> None:
+        """A leader goes by its own renewals alone, and one that was not started by nothing."""
+        first = self.candidate("a")[0]
+        first.note(self.taken("x", 1))
+        self.assertEqual(first.holder.value, "")
+        self.lease = None
+        first.startService()
+        self.run_for(0.5)
+        first.note(self.taken("intruder", 99))
+        self.assertEqual((first.leading, first.holder.value), (True, "a"))

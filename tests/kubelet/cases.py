@@ -15,7 +15,14 @@ from typing import Any, Final, TypeVar
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import FailTest, TestCase
 
-from liqod.config.schema import HostingSettings, KubeletSettings, NetworkSettings, ReflectionSettings, Settings
+from liqod.config.schema import (
+    EgressSettings,
+    HostingSettings,
+    KubeletSettings,
+    NetworkSettings,
+    ReflectionSettings,
+    Settings,
+)
 from liqod.flow.clocks import installed_reactor
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
@@ -117,6 +124,7 @@ class KubeletSides(TestCase):
     most_patches = 1
     """Patches that tell that a pod runs: more where its steps are further apart than ``status_delay``."""
     reflection = ReflectionSettings()
+    egress = EgressSettings()
     network: SimulatedNetwork
     kubelets_of: type[Kubelets] = Kubelets
     seen: Mapping[str, int] = {}
@@ -181,6 +189,7 @@ class KubeletSides(TestCase):
         settings = Settings(
             network=NetworkSettings(mode="none"),
             reflection=self.reflection,
+            egress=self.egress,
             kubelet=KubeletSettings(
                 listen=self.listen,
                 workers=self.workers,

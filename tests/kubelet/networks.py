@@ -8,10 +8,13 @@ from liqod.flow.observe import Latest
 from liqod.kubelet.common.context import ApiServer, NoHomeServices
 from liqod.kubelet.common.network import LenderNetwork, NoNetwork
 from liqod.kubelet.common.readiness import Readiness
+from liqod.kubelet.reflection.forge.classes import Classes
 from liqod.kubelet.reflection.forge.reflected import NoHomeObjects
 from liqod.model.foreign_address import NetworkLookup, objection
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import parse_networks
+
+NO_CLASSES = Classes()
 
 
 class HomeNetworks:
@@ -105,12 +108,20 @@ class Services(NoHomeServices):
 
 
 class LenderObjects(NoHomeObjects):
-    """What the home cluster has of a lender: virtual nodes, and volumes whose data is there."""
+    """What the home cluster has of a lender: virtual nodes, volumes whose data is there, and classes."""
 
-    def __init__(self, nodes: tuple[str, ...] = (), volumes: tuple[str, ...] = (), storage_class: str = "") -> None:
+    def __init__(
+        self,
+        nodes: tuple[str, ...] = (),
+        volumes: tuple[str, ...] = (),
+        *,
+        storage: Classes = NO_CLASSES,
+        ingress: Classes = NO_CLASSES,
+        load_balancers: Classes = NO_CLASSES,
+    ) -> None:
         self.nodes = nodes
         self.volumes = volumes
-        self.best_class = storage_class
+        self.storage, self.ingress, self.load_balancers = storage, ingress, load_balancers
 
     def is_at_lender(self, node: str) -> bool:
         return node in self.nodes
@@ -118,5 +129,11 @@ class LenderObjects(NoHomeObjects):
     def holds(self, volume: str) -> bool:
         return volume in self.volumes
 
-    def storage_class(self) -> str:
-        return self.best_class
+    def storage_classes(self) -> Classes:
+        return self.storage
+
+    def ingress_classes(self, namespace: str) -> Classes:
+        return self.ingress
+
+    def load_balancer_classes(self, namespace: str) -> Classes:
+        return self.load_balancers

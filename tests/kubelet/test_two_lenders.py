@@ -15,7 +15,7 @@ from liqod.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODS, VIRTUALNOD
 from liqod.model.ids import ClusterID
 from liqod.model.names import tenant_namespace
 from tests.kubelet import cases
-from tests.kubelet.api.test_service import Connection
+from tests.kubelet.api.lender_server import Connection
 from tests.kubelet.reflection import sandboxes
 
 

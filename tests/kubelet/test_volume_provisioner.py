@@ -20,7 +20,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import NotFound, ServerError, from_status
 from liqod.kube.resources import NODES, PERSISTENTVOLUMES, STORAGECLASSES, Resource
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.volume_provisioner import LenderStorage, VolumeProvisioner
+from liqod.kubelet.reflection.volume_provisioner import LenderStorage, VolumeProvisioner
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import FIELD_MANAGER, MANAGED_BY_LABEL, PROVISIONER, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object

@@ -9,10 +9,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.client import Agent, HTTPConnectionPool, readBody
 
-from liqod.flow.connections.port_listener import PortListener
+from liqod.config.schema import MetricsSettings
 from liqod.metrics.lag import LagMeter
 from liqod.metrics.registry import Registry, Samples
-from liqod.metrics.service import metrics_server
+from liqod.metrics.service import MetricsServer
 
 
 class NumbersTests(SynchronousTestCase):
@@ -96,9 +96,10 @@ class PagesTests(TestCase):
         self.pool = HTTPConnectionPool(reactor, persistent=False)
         self.agent = Agent(reactor, pool=self.pool)
 
-    def listen(self, where: str) -> PortListener:
+    def listen(self, where: str) -> MetricsServer:
         clock: Any = reactor
-        server = metrics_server(clock, where, self.registry, list, lambda: self.missing)
+        settings = MetricsSettings(listen=where)
+        server = MetricsServer(clock, settings, self.registry, health=list, readiness=lambda: self.missing)
         server.startService()
         self.addCleanup(server.stopService)
         return server

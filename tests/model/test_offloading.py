@@ -115,6 +115,16 @@ class SelectTests(SynchronousTestCase):
             assert isinstance(excluded, Excluded)
             self.assertIn(word, excluded.message)
 
+    def test_a_namespace_that_may_not_leave(self) -> None:
+        """Rules of this cluster come before what a namespace asks for; the label is still the switch."""
+        for found in (None, offloading(podOffloadingStrategy="Remote")):
+            chosen = select("shop", enabled=True, offloading=found, node="liqo-milan", labels=LABELS, stays="rule 2")
+            assert isinstance(chosen, Excluded)
+            self.assertIn("rule 2", chosen.message)
+        off = select("shop", enabled=False, offloading=None, node="liqo-milan", labels=LABELS, stays="rule 2")
+        assert isinstance(off, Excluded)
+        self.assertNotIn("rule 2", off.message)
+
     @given(st.sampled_from(["", "market"]), st.dictionaries(st.sampled_from(["market", "shop-rome"]), st.just("other")))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_a_name_has_one_meaning(self, wanted: str, taken: dict[str, str]) -> None:

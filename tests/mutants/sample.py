@@ -24,7 +24,12 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "liqod.hosting.shadowpods.pod_restrictions",
         "liqod.hosting.shadowpods.forge",
     ),
-    "policies": ("liqod.hosting.tenants.policies", "liqod.agent.account.admission_policies", "liqod.webhook"),
+    "policies": (
+        "liqod.hosting.tenants.policies",
+        "liqod.hosting.tenants.metadata_rules",
+        "liqod.agent.account.admission_policies",
+        "liqod.webhook",
+    ),
 }
 """Where no mutant may survive: what stands between a peer and this cluster."""
 EXCLUDED: Final = ("liqod.cli.setup.demo",)

@@ -12,8 +12,10 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.agent.metrics import register
+from liqod.agent.metrics.daemon import register
+from liqod.kube.cache.informer import Informer
 from liqod.metrics.registry import Registry
+from liqod.webhook.configuration import WEBHOOK_NAME
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 MONITORING: Final = CHECKOUT / "packaging/monitoring"
@@ -26,8 +28,12 @@ SUFFIXES: Final = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucke
 class StandingBy:
     """A daemon that does nothing."""
 
+    caches: list[Informer[Any]] = []
     client = None
+    home = None
     features = None
+    node = None
+    pages = None
 
     def __init__(self) -> None:
         self.registry = Registry()
@@ -92,3 +98,22 @@ class MonitoringTests(SynchronousTestCase):
             self.assertEqual(rule["annotations"]["runbook_url"], f"docs/runbooks.md#{rule['alert'].lower()}")
             self.assertIn(rule["labels"]["severity"], {"critical", "warning", "info"})
             self.assertEqual({"summary", "description", "runbook_url"}, set(rule["annotations"]))
+
+    def test_each_alert_is_seen_to_fire_and_not_to(self) -> None:
+        """Its unit tests have a time at which it fires, with the texts of the rule, and times before and after."""
+        groups = yaml.safe_load((MONITORING / "alerts_test.yaml").read_text())["tests"]
+        times: dict[str, list[tuple[int, bool]]] = {}
+        for group in groups:
+            for case in group["alert_rule_test"]:
+                fires = bool(case["exp_alerts"])
+                times.setdefault(case["alertname"], []).append((int(case["eval_time"].removesuffix("m")), fires))
+        for rule in rules():
+            fired = [minute for minute, fires in times[rule["alert"]] if fires]
+            self.assertTrue(fired, rule["alert"])
+            self.assertTrue([minute for minute, fires in times[rule["alert"]] if not fires], rule["alert"])
+        self.assertEqual(set(times), {rule["alert"] for rule in rules()})
+
+    def test_the_webhook_of_the_alert(self) -> None:
+        """The API server counts the calls of a webhook by its name."""
+        rule = next(rule for rule in rules() if rule["alert"] == "LiqodWebhookUnreachable")
+        self.assertIn(f'{{name="{WEBHOOK_NAME}"}}', rule["expr"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import os
@@ -19,7 +18,6 @@ from kubesandbox.cluster import SandboxCluster
 from msgspec.structs import replace
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall
 from twisted.trial.unittest import TestCase
 
 from liqod.agent.service import Agent
@@ -45,7 +43,7 @@ from liqod.identity.store import load_or_create
 from liqod.kube import manifests
 from liqod.kube.client import Client
 from liqod.kube.connection.config import load
-from liqod.kube.resources import CRDS, FOREIGNCLUSTERS, NAMESPACES, SECRETS, SERVICEACCOUNTS
+from liqod.kube.resources import CRDS, FOREIGNCLUSTERS, NAMESPACES, SERVICEACCOUNTS
 from liqod.model.ids import ClusterID, Fingerprint
 from tests.packaging.test_host import OPT, bare_root, listing_of
 from tests.waiting import becomes
@@ -149,10 +147,6 @@ class UpCase(TestCase):
         session = Session(Options(output="json"), reactor=REACTOR, client=client, settings=settings)
         services = DaemonHere(root, settings)
         self.addCleanup(lambda: Deferred.fromCoroutine(services.stop([])))
-        filling = LoopingCall(lambda: Deferred.fromCoroutine(fill_tokens(client)))
-        filling.clock = REACTOR
-        self.addCleanup(filling.stop)
-        filling.start(0.1)
         return World(cluster, session, services, TargetHost(cli, root, OPT, services))
 
     async def up(self, world: World, token: Token | None = None, **options: Any) -> dict[str, Any]:
@@ -168,18 +162,6 @@ class UpCase(TestCase):
             await take_down(world.session, world.place, **{"force": False, "dry_run": False, "yes": True, **options})
         found: dict[str, Any] = json.loads(output.getvalue())
         return found
-
-
-async def fill_tokens(client: Client) -> None:
-    """Do what Kubernetes' token controller does with Secrets for the tokens of service accounts."""
-    for secret in (await client.list(SECRETS)).items:
-        meta = secret["metadata"]
-        if secret.get("type") == "kubernetes.io/service-account-token" and not secret.get("data"):
-            name = meta["annotations"]["kubernetes.io/service-account.name"]
-            request = {"spec": {"expirationSeconds": 3600}}
-            answer = await client.create(SERVICEACCOUNTS, request, meta["namespace"], name=name, subresource="token")
-            data = {"data": {"token": base64.b64encode(answer["status"]["token"].encode()).decode()}}
-            await client.patch(SECRETS, meta["name"], data, meta["namespace"])
 
 
 async def stands_by(agent: Agent | None) -> None:

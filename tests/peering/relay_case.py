@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from liqod.flow.tasks import Tasks
-from liqod.hosting.tenants.authorizer import permits, user_of
+from liqod.hosting.tenants.rights import permits, user_of
 from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig, over_relay

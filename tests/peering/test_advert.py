@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from fractions import Fraction
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.acceptance.check import check
 from liqod.model.objects import quantity
-from liqod.model.records.offer import Offer
-from liqod.peering.lending.advert import compose, free, is_device, round_down, share, terms, worth_sending
+from liqod.model.records.offer import MAX_LABELS, Offer
+from liqod.peering.lending.advert import compose, free, is_device, reclaimed, round_down, share, terms, worth_sending
 
 GPU = "nvidia.com/gpu"
 names = st.sampled_from(["cpu", "memory", "pods", GPU, "hugepages-2Mi", "ephemeral-storage"])
@@ -91,6 +93,40 @@ class ShareTests(SynchronousTestCase):
             self.assertLessEqual(value, unused.get(name, Fraction(0)) + used.get(name, Fraction(0)))
             if name in limits:
                 self.assertLessEqual(value, limits[name])
+
+
+class ReclaimedTests(SynchronousTestCase):
+    """An offer that is taken back."""
+
+    BY = datetime(2030, 1, 1, 0, 10, tzinfo=UTC)
+
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(resources, st.integers(0, MAX_LABELS))
+    def test_any_borrower_takes_it(self, lent: dict[str, Fraction], count: int) -> None:
+        """Nothing is left of any resource, the moment comes along where there is room for a label, and the rules by
+        which borrowers judge offers, those of a release before this one too, hold.
+        """
+        before = compose(lent, {f"l{number}": "x" for number in range(count)}, {})
+        after = reclaimed(before, self.BY)
+        self.assertEqual(after.resources, dict.fromkeys(before.resources, "0"))
+        checked = check(after)
+        self.assertEqual(checked.resources, after.resources)
+        self.assertEqual(checked.reclaimed_by, self.BY if count < MAX_LABELS else None)
+        self.assertLessEqual(before.labels.items(), after.labels.items())
+
+    def test_it_is_sent_at_once(self) -> None:
+        """Whatever the threshold, and also where nothing was left before; the same order is sent once."""
+        before = compose(of(cpu="4"), {}, {})
+        after = reclaimed(before, self.BY)
+        self.assertTrue(worth_sending(before, after, 100))
+        self.assertTrue(worth_sending(compose(of(cpu="0"), {}, {}), after, 100))
+        self.assertFalse(worth_sending(after, reclaimed(before, self.BY), 0))
+        self.assertTrue(worth_sending(after, before, 100))
+
+    def test_without_a_date(self) -> None:
+        """An order that cannot be read lends nothing, and says no moment."""
+        after = reclaimed(compose(of(cpu="4"), {"region": "eu"}, {}), None)
+        self.assertEqual((after.resources, after.labels), ({"cpu": "0"}, {"region": "eu"}))
 
 
 class WorthSendingTests(SynchronousTestCase):

@@ -16,7 +16,7 @@ from liqod.kube.errors import Conflict
 from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import to_dict
-from liqod.model.records.offer import Offer
+from liqod.model.records.offer import RECLAIMED_BY, Offer
 from liqod.model.records.views import Advertisement
 from liqod.peering.borrowing.advertisements import AGAIN, PROBLEM, WITHDRAWN, Advertisements, is_sound
 from liqod.peering.controller import PACE
@@ -104,6 +104,12 @@ class LabelTests(SynchronousTestCase):
         granted = self.shown({**place, **lures}, labels=["dedicated", "eks.amazonaws.com/"])
         self.assertEqual(set(granted) - set(place), {"dedicated", "eks.amazonaws.com/nodegroup"})
         self.assertNotIn("region", granted)
+
+    def test_when_an_offer_is_taken_back(self) -> None:
+        """That label is kept whatever is configured, if it holds a moment."""
+        known = {RECLAIMED_BY: "20300101T001000Z"}
+        self.assertEqual(self.shown({**known, "other": "x"}), known)
+        self.assertEqual(self.shown({RECLAIMED_BY: "soon"}), {})
 
     def test_the_selector_sees_what_it_names(self) -> None:
         """A label that offers must not have does not escape it by being left out."""

@@ -16,6 +16,7 @@ from liqod.kube.errors import Unreachable
 from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES, Resource
 from liqod.kube.version import ServerVersion
 from liqod.model.ids import Key
+from liqod.model.objects.meta import Object
 from liqod.model.objects.storage_class import StorageClass
 from liqod.peering.lending.cluster_info import ClusterInfo
 from tests.peering.clusters import PairCase, PeerCluster, settings
@@ -75,10 +76,10 @@ class Classes:
     synced = True
 
     def __init__(self) -> None:
-        self._cached: dict[Key, StorageClass] = {}
+        self._cached: dict[Key, Any] = {}
         self._subscribers: list[Callable[[Key, Any, Any], None]] = []
 
-    def put(self, *classes: StorageClass) -> None:
+    def put(self, *classes: Object) -> None:
         for new in classes:
             old = self._cached.get(new.key)
             self._cached[new.key] = new
@@ -92,7 +93,7 @@ class Classes:
     def when_synced(self) -> Deferred[None]:
         return succeed(None)
 
-    def items(self) -> list[StorageClass]:
+    def items(self) -> list[Any]:
         return list(self._cached.values())
 
 
@@ -105,7 +106,7 @@ class Unsteady:
         self.clock = Clock()
         self.version = ServerVersion(self.fetch)
         self.tells = "v1.35.0"
-        self.storage, self._ingress = Classes(), Classes()
+        self.storage, self.ingress = Classes(), Classes()
 
     async def fetch(self) -> bytes:
         self.asked.append(self.clock.seconds())
@@ -114,7 +115,7 @@ class Unsteady:
         return msgspec.json.encode({"gitVersion": self.tells})
 
     def of(self, resource: Resource, view: object) -> Classes:
-        return self.storage if resource is STORAGECLASSES else self._ingress
+        return self.storage if resource is STORAGECLASSES else self.ingress
 
 
 class StorageClassTests(SynchronousTestCase):
@@ -153,6 +154,25 @@ class StorageClassTests(SynchronousTestCase):
         self.assertEqual(notified, [])
         self.storage.put(storage_class("fast"), storage_class("slow", **DEFAULT))
         self.assertEqual(notified, [("slow", "fast")])
+
+
+class IngressClassTests(SynchronousTestCase):
+    """Which ingress classes are offered, and in which order."""
+
+    def test_the_class_of_ingresses_without_one_is_the_first(self) -> None:
+        """Borrowers take the first; the others follow by their names, and none is offered that is not granted."""
+        expected: dict[tuple[str, ...], tuple[str, ...]] = {
+            (): ("public", "haproxy", "nginx"),
+            ("nginx", "public"): ("public", "nginx"),
+            ("nginx",): ("nginx",),
+        }
+        for granted, offered in expected.items():
+            server = Unsteady(failures=0)
+            marked = {"name": "public", "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"}}
+            for metadata in ({"name": "nginx"}, marked, {"name": "haproxy"}):
+                server.ingress.put(msgspec.convert({"metadata": metadata}, Object))
+            info = ClusterInfo(cast(Any, server), cast(Any, server), server.clock, Tasks(), granted_ingress=granted)
+            self.assertEqual(info.about().ingress_classes, offered)
 
 
 class VersionTests(SynchronousTestCase):

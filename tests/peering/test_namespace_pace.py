@@ -78,7 +78,7 @@ class PaceTests(SynchronousTestCase):
         self.assertEqual(len(session.sent), BURST)
         for second in range(1, 11):
             self.clock.pump([0.1] * 10)
-            self.assertAlmostEqual(len(session.sent), BURST + PER_SECOND * second, delta=1)
+            self.assertApproximates(len(session.sent), BURST + PER_SECOND * second, 1)
         self.clock.advance(1)
         numbers = [event.request for event in session.sent if isinstance(event, NamespaceMapped)]
         self.assertEqual(numbers, list(range(BURST + 50)))
@@ -103,7 +103,7 @@ class PaceTests(SynchronousTestCase):
         self.ask(later := Session(), 50)
         self.assertEqual(later.sent, [])
         self.clock.pump([0.1] * 20)
-        self.assertAlmostEqual(len(later.sent), 2 * PER_SECOND, delta=1)
+        self.assertApproximates(len(later.sent), 2 * PER_SECOND, 1)
         self.assertEqual(len(former.sent), BURST)
 
     def test_too_many(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 from hypothesis import HealthCheck, given, settings
@@ -28,7 +29,7 @@ from liqod.model.records.invitations import (
 )
 from liqod.model.timestamps import rfc3339
 from liqod.peering.trust.invitation_expiry import InvitationExpiry
-from liqod.peering.trust.pairing import Secret, encoded
+from liqod.peering.trust.pairing import Invitations, Secret, encoded
 from tests.clocks import HostClock
 from tests.peering.clusters import PairCase, PeerCluster, context_of
 
@@ -158,7 +159,8 @@ class JoinTests(TokenCase):
         await self.peered(guest, issuer)
         second = await self.side("gamma")
         await self.use(second, token)
-        self.assertIn("used by another cluster", await self.refused(second, issuer))
+        # The token is named, so that the refusal of the next one differs.
+        self.assertIn("refuses token/0a1b: the token was used by another cluster", await self.refused(second, issuer))
         self.assertEqual([session.peer for session in issuer.peering.sessions()], [guest.id])
 
     async def test_an_expired_token_is_refused_and_removed(self) -> None:
@@ -220,6 +222,23 @@ class JoinTests(TokenCase):
         clock.advance(61)
         self.assertIsNone(await expiry.reconcile(meta.key))
         self.assertEqual(deleted, [(meta.name, SYSTEM, {"uid": "u"})])
+
+    async def test_a_late_refusal_leaves_the_next_invitation(self) -> None:
+        """What is deleted is the invitation of the token that was refused, not the one that replaced it."""
+        deleted = list[str]()
+        meta = ObjectMeta(name=invitation_name(TOKEN.issuer), namespace=SYSTEM, uid="u")
+        kept = Secret(metadata=meta, data=encoded({INVITATION: TOKEN.text}))
+        informer = SimpleNamespace(get=lambda key: kept)
+
+        async def delete(resource: object, name: str, namespace: str, *, uid: str) -> None:
+            deleted.append(uid)
+
+        around = cast(Any, SimpleNamespace(of=lambda *a, **k: informer, delete=delete))
+        invitations = Invitations(around, around, SYSTEM, cast(Any, None))
+        await invitations.delete(TOKEN.issuer, "0a1a")
+        self.assertEqual(deleted, [])
+        await invitations.delete(TOKEN.issuer, TOKEN.id)
+        self.assertEqual(deleted, ["u"])
 
     async def test_unknown_tokens_cannot_be_guessed_forever(self) -> None:
         """Beyond thirty a minute the API is not even asked."""

@@ -15,6 +15,7 @@ from liqod.identity.certs import generate
 from liqod.identity.tls import PeerCertificate
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.peering.session.protocol import CLOSING, JOINING, MAX_RATE, MAX_UNREAD, PROBE, SLOW_READER, PeerConnection
+from liqod.peering.session.usage import REACTOR_TIME, SHARES, PeerUsage
 from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Verdict, Welcome
 from liqod.wire.session import NEED_DATA, SessionProtocol
 
@@ -120,6 +121,32 @@ class ConnectionTests(SynchronousTestCase):
         self.assertTrue(self.transport.aborted)
         self.lose()
         self.assertEqual(self.owner.trace, ["closed HandshakeTimeout"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def hold(self) -> PeerUsage:
+        """Have the peer say something once it has taken a second more than its share."""
+        self.establish()
+        self.connection.usage = usage = PeerUsage()
+        usage.worked(sum(SHARES[REACTOR_TIME]), self.clock.seconds())
+        self.says(Ping(1))
+        self.assertEqual(self.transport.producerState, "paused")
+        return usage
+
+    def test_a_peer_that_had_its_share(self) -> None:
+        """Nothing is read of it for the time of the excess; then reading goes on."""
+        usage = self.hold()
+        self.assertEqual([type(event) for event in self.answers()], [Pong])
+        self.clock.advance(1.01)
+        self.assertEqual(self.transport.producerState, "producing")
+        self.says(Ping(2))
+        self.assertEqual((usage.events, dict(usage.held)), (2, {REACTOR_TIME: 1}))
+
+    def test_the_end_of_one_that_is_held(self) -> None:
+        """Its transport reads again, so that it notices the end, and no timer stays."""
+        self.hold()
+        self.connection.end(Bye("Stopping", "the daemon is stopping"))
+        self.assertEqual(self.transport.producerState, "producing")
+        self.lose()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_a_dialer_that_expects_a_key(self) -> None:

@@ -243,7 +243,7 @@ class LifeTests(RouterCase):
             date = (wall + datetime.timedelta(seconds=moved)).strftime("%Y-%m-%dT%H:%M:%SZ")
             ending = record(deleted=date)
             self.show(ending, None if is_first else record())
-            self.assertAlmostEqual(self.observed.since, expected, delta=1.0)
+            self.assertApproximates(self.observed.since, expected, 1.0)
 
     def test_a_record_that_is_gone_takes_everything_along(self) -> None:
         """The pin with a security event, the state of the controllers, and the session; once."""

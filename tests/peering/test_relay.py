@@ -8,7 +8,7 @@ from typing import Any, cast
 from kubesandbox.cluster import SandboxCluster
 
 from liqod.hosting.tenants import rights
-from liqod.hosting.tenants.authorizer import user_of
+from liqod.hosting.tenants.rights import user_of
 from liqod.identity.tls import PeerTLS
 from liqod.kube.errors import Forbidden, NotFound, Unauthorized, Unreachable
 from liqod.kube.resources import CONFIGMAPS, NAMESPACES, ROLEBINDINGS, SECRETS

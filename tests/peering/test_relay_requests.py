@@ -11,7 +11,7 @@ from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.tenants import rights
-from liqod.hosting.tenants.authorizer import permits, user_of
+from liqod.hosting.tenants.rights import permits, user_of
 from liqod.http1.connection import Connection
 from liqod.http1.errors import Malformed
 from liqod.http1.messages import EndOfMessage, Header, Request, Response, make_request

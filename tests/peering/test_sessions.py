@@ -24,6 +24,7 @@ from liqod.peering.session.dialer import NO_ADDRESS, Dialer
 from liqod.peering.session.liveness import Heartbeat
 from liqod.peering.session.peer import ConnectionProblem, Peer
 from liqod.peering.session.protocol import JOINING
+from liqod.peering.session.usage import PeerUsage
 from liqod.peering.sessions import Sessions
 from liqod.peering.trust.records import TrustRecords
 from liqod.wire.events import Bye, Hello, Join
@@ -55,6 +56,8 @@ class Connection:
     heartbeat: Heartbeat = attrs.field(factory=Heartbeat)
     ended_by_peer: bool = False
     ending: Bye | None = None
+    usage: PeerUsage | None = None
+    token_id: str = ""
     said: Bye | None = None
     probed: int = 0
 
@@ -108,7 +111,7 @@ class Around:
     def join(self, issuer: ClusterID, binding: bytes) -> Join | None:
         return Join(self.invitation.id, "proof") if self.invitation is not None and issuer == ROME else None
 
-    async def delete(self, issuer: ClusterID) -> None:
+    async def delete(self, issuer: ClusterID, token_id: str = "") -> None:
         self.trace.append(f"forgot the invitation of {issuer}")
 
     def spawn(self, work: Coroutine[Any, Any, Any], what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -271,6 +272,23 @@ class TermsTests(PairCase):
         await self.offers(gamma, beta, cpu="3", memory="3Gi")
         await beta.admin.patch(FOREIGNCLUSTERS, alpha.id, {"spec": {"sharing": None}}, view=None)
         await self.offers(alpha, beta, cpu="3", memory="3Gi")
+
+    async def test_what_is_taken_back_from_one_peer(self) -> None:
+        """It is offered nothing, with the moment; others keep what they have, and it has it again without the order."""
+        beta = await self.side("beta", lending())
+        alpha, gamma = await self.side("alpha", lending()), await self.side("gamma", lending())
+        for borrower in (alpha, gamma):
+            borrower.sees(beta)
+            await self.offers(borrower, beta, cpu="3", memory="3Gi")
+        order = {"spec": {"reclaim": {"by": "2030-01-01T00:10:00Z"}}}
+        await beta.admin.patch(FOREIGNCLUSTERS, alpha.id, order, view=None)
+        record = await self.offers(alpha, beta, cpu="0", memory="0")
+        self.assertEqual(record.spec.offer.reclaimed_by, datetime(2030, 1, 1, 0, 10, tzinfo=UTC))
+        self.assertEqual(record.status.phase, "Accepted")
+        await self.offers(gamma, beta, cpu="3", memory="3Gi")
+        await beta.admin.patch(FOREIGNCLUSTERS, alpha.id, {"spec": {"reclaim": None}}, view=None)
+        record = await self.offers(alpha, beta, cpu="3", memory="3Gi")
+        self.assertIsNone(record.spec.offer.reclaimed_by)
 
     async def test_an_offer_names_prices_labels_and_classes_of_load_balancers(self) -> None:
         """What the settings say about the offer arrives in the borrower's record; the last device is offered."""

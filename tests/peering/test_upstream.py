@@ -13,6 +13,7 @@ from liqod.kube.connection.transport import CACHED_FOR
 from liqod.model.ids import ClusterID
 from liqod.peering.relay.channel import HEAD, IDLE, STALLED, TUNNEL, RelayChannel
 from liqod.peering.relay.upstream import LINGER, MAX_IDLE, Pool, UpstreamConnection
+from liqod.peering.session.usage import REACTOR_TIME, RELAY_REQUESTS, SHARES, PeerUsage
 
 GET = b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /api HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
@@ -111,11 +112,11 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(transport.calls, ["close", "abort"])
 
 
-class SilenceTests(SynchronousTestCase):
-    """A borrower that sends nothing, or too little: what ends its connection, and what it is sent."""
+class ChannelCase(SynchronousTestCase):
+    """A borrower's connection, before a gate that lets everything in."""
 
     def setUp(self) -> None:
-        self.clock, self.transport = Clock(), Transport()
+        self.clock, self.transport, self.usage = Clock(), Transport(), PeerUsage()
         self.upstream, self.api = connected(self.clock)
         gate = SimpleNamespace(
             clock=self.clock,
@@ -126,9 +127,56 @@ class SilenceTests(SynchronousTestCase):
             answered=lambda channel, call, code: None,
             release=lambda upstream: None,
             rejected=lambda channel, rejected: None,
+            channel_lost=lambda channel: None,
         )
-        self.channel = RelayChannel(cast(Any, gate), ClusterID("rome"), "", "192.0.2.1")
+        self.channel = RelayChannel(cast(Any, gate), ClusterID("rome"), "", "192.0.2.1", self.usage)
         self.channel.makeConnection(cast(Any, self.transport))
+
+
+class ShareTests(ChannelCase):
+    """A borrower that takes more than its share of what the daemon does in a second."""
+
+    def test_the_next_request_waits(self) -> None:
+        """It is read a little later, and the one before is answered."""
+        self.channel.dataReceived(GET)
+        for _ in range(int(sum(SHARES[RELAY_REQUESTS]))):
+            self.usage.requested(0.0)
+        self.upstream.dataReceived(OK)
+        self.assertEqual(self.transport.value(), OK)
+        self.api.clear()
+        self.channel.dataReceived(GET)
+        self.assertEqual((self.api.value(), self.transport.calls), (b"", ["pause"]))
+        self.clock.advance(1.01)
+        self.assertTrue(self.api.value().startswith(b"GET /api "))
+        self.assertEqual(self.transport.calls, ["pause", "resume"])
+        self.assertEqual(dict(self.usage.held), {RELAY_REQUESTS: 1})
+
+    def test_bodies_count(self) -> None:
+        """Their bytes are the borrower's, however they are cut."""
+        for part in (POST, b"bo", b"dy"):
+            self.channel.dataReceived(part)
+        self.assertEqual(self.usage.relayed, 4)
+
+    def test_a_stream_waits_in_both_directions(self) -> None:
+        """Nothing is read of either side while it is others' turn, and both go on."""
+        self.channel.dataReceived(UPGRADE)
+        self.upstream.dataReceived(SWITCH)
+        self.usage.worked(sum(SHARES[REACTOR_TIME]), 0.0)
+        self.channel.dataReceived(b"keys")
+        self.assertEqual((self.transport.calls, self.api.calls), (["pause"], ["pause"]))
+        self.clock.advance(1.01)
+        self.assertEqual((self.transport.calls, self.api.calls), (["pause", "resume"], ["pause", "resume"]))
+
+    def test_the_end_of_one_that_waits(self) -> None:
+        """No timer stays."""
+        self.usage.worked(sum(SHARES[REACTOR_TIME]), 0.0)
+        self.channel.dataReceived(GET)
+        self.channel.connectionLost()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class SilenceTests(ChannelCase):
+    """A borrower that sends nothing, or too little: what ends its connection, and what it is sent."""
 
     def lasts(self, seconds: float) -> None:
         """Check that the connection is open for ``seconds`` more, and closed then."""

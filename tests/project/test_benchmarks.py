@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,8 +12,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks import hub, profile, relay
-from benchmarks.compare import Verdict, compare, samples
+from benchmarks import hub, profile, relay, report, takeover
+from benchmarks.compare import Verdict, compare, samples, samples_of
 from tests.project.test_architecture import CHECKOUT
 from tests.testbed import process
 
@@ -51,6 +52,15 @@ class CompareTests(SynchronousTestCase):
         self.assertEqual(self.verdicts(runs(factor=1.2), runs())["seconds"], Verdict.BETTER)
         self.assertEqual(self.verdicts(runs(), runs(factor=1.05))["seconds"], Verdict.SAME)
 
+    def test_a_regression_of_exactly_a_tenth(self) -> None:
+        """It is one, whatever the rounding of the quotients; a little less is none."""
+        for before in (1.0, 0.7, 3.0, 1e-3, 1e6):
+            for factor, verdict in ((1.1, Verdict.WORSE), (1.0999, Verdict.SAME), (0.9, Verdict.BETTER)):
+                found = compare({"s": [before] * 3}, {"s": [before * factor] * 3}, 0.10)
+                self.assertEqual([one.verdict for one in found], [verdict], f"{before} {factor}")
+        self.assertEqual(self.verdicts(runs(), runs(factor=1.1))["seconds"], Verdict.WORSE)
+        self.assertEqual(self.verdicts(runs(noise=NOISY), runs(factor=1.1, noise=NOISY))["seconds"], Verdict.SAME)
+
     def test_noise_is_no_regression(self) -> None:
         """Medians that differ by less than the repetitions do among themselves."""
         self.assertEqual(self.verdicts(runs(noise=NOISY), runs(factor=1.15, noise=NOISY))["seconds"], Verdict.SAME)
@@ -66,6 +76,33 @@ class CompareTests(SynchronousTestCase):
         self.assertEqual(self.verdicts(runs(), more)["requests/pod lender"], Verdict.WORSE)
 
 
+class ResultsTests(SynchronousTestCase):
+    """Where figures go."""
+
+    def setUp(self) -> None:
+        self.patch(report, "RESULTS", Path(self.mktemp()))
+
+    def test_a_file_of_their_own(self) -> None:
+        """Without another file they go to one by the benchmark and the date; it can be compared with itself."""
+        figures = {"first write, s": [1.0, 1.1, 1.2]}
+        file = report.save_figures("takeover", figures, None, pods=10)
+        self.assertEqual(file.parent, report.RESULTS)
+        self.assertRegex(file.name, r"^takeover-\d{8}T\d{6}\.json$")
+        kept = json.loads(file.read_text())
+        self.assertEqual((kept["figures"], kept["about"]), (figures, {"pods": 10}))
+        self.assertIn("commit", kept)
+        (found,) = compare(samples_of(kept), samples_of(kept), 0.10)
+        self.assertEqual(found.verdict, Verdict.SAME)
+        self.assertRegex(report.save(None, []).name, r"^offload-")
+
+    def test_another_file(self) -> None:
+        """One that is named is written, with the folders that it is in."""
+        wanted = Path(self.mktemp()) / "mine" / "figures.json"
+        self.assertEqual(report.save(wanted, []), wanted)
+        self.assertEqual(samples_of(json.loads(wanted.read_text())), {})
+        self.assertFalse(report.RESULTS.exists())
+
+
 class HubTests(SynchronousTestCase):
     """What a hub is measured by."""
 
@@ -74,6 +111,47 @@ class HubTests(SynchronousTestCase):
         records = b'{"items": [{"status": {"phase": "Ready"}}, {"status": {"phase": "Joining"}}, {}]}'
         api: Any = SimpleNamespace(get={"/apis/discovery.liqo.io/v1alpha1/foreignclusters": records}.__getitem__)
         self.assertEqual(hub.ready_peers(api), 1)
+
+
+class TakeoverTests(SynchronousTestCase):
+    """What counts as the first write of a successor, and as a list."""
+
+    def event(self, verb: str, resource: str, name: str = "", **more: Any) -> dict[str, Any]:
+        about = {"resource": resource, "name": name}
+        return {"verb": verb, "objectRef": about, "requestURI": "/", "user": {"username": "liqod"}, **more}
+
+    def test_writes(self) -> None:
+        """Everything that changes what is stored, but for the lease of who leads; virtual nodes have leases too."""
+        for verb, resource, name, written in (
+            ("patch", "pods", "web", True),
+            ("update", "leases", "liqod", False),
+            ("patch", "leases", "liqo-milan", True),
+            ("create", "selfsubjectaccessreviews", "", False),
+            ("create", "shadowpods", "", True),
+            ("list", "pods", "", False),
+        ):
+            self.assertEqual(takeover.is_write(self.event(verb, resource, name)), written, f"{verb} {resource}")
+
+    def test_lists(self) -> None:
+        """Also those that are streamed; a watch that goes on is none."""
+        streamed = "/api/v1/pods?watch=true&sendInitialEvents=true"
+        self.assertTrue(takeover.is_list(self.event("list", "pods")))
+        self.assertTrue(takeover.is_list(self.event("watch", "pods", requestURI=streamed)))
+        self.assertFalse(takeover.is_list(self.event("watch", "pods", requestURI="/api/v1/pods?watch=true")))
+
+    def test_the_first(self) -> None:
+        """It is the one that arrived first, of those that count."""
+        events = [
+            self.event("list", "pods", requestReceivedTimestamp="2026-11-22T10:00:01.500000Z"),
+            self.event("patch", "pods", "a", requestReceivedTimestamp="2026-11-22T10:00:02.250000Z"),
+        ]
+        self.assertEqual(takeover.first(events, takeover.is_write) - takeover.first(events, takeover.is_list), 0.75)
+        self.assertRaises(LookupError, takeover.first, events[:1], takeover.is_write)
+
+    def test_who_asked(self) -> None:
+        """The one in whose name it was, where a relay passed it on."""
+        passed = self.event("create", "shadowpods", impersonatedUser={"username": "a:borrower"})
+        self.assertEqual([takeover.user(one) for one in (passed, self.event("get", "pods"))], ["a:borrower", "liqod"])
 
 
 class FailingPartTests(SynchronousTestCase):

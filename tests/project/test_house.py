@@ -153,6 +153,17 @@ class HouseTests(SynchronousTestCase):
         ]
         self.assertEqual(found, [], "give an f-string, a constant or str(...)")
 
+    def test_waiting_for_several(self) -> None:
+        """Several things are awaited with ``together``: gatherResults hides a cancellation in a FirstError."""
+        found = [
+            name(file)
+            for file in python_files(*SOURCES)
+            if file != CHECKOUT / "liqod/flow/tasks.py"
+            for node in ast.walk(ast.parse(file.read_text()))
+            if "gatherResults" in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "name", ""))
+        ]
+        self.assertEqual(found, [], "use together or side_by_side of liqod.flow.tasks")
+
     def test_words(self) -> None:
         """Identifiers and prose are plain modern English, in the sources and in the tests."""
         others = [file for file in python_files(*SOURCES, "tests") if file != Path(__file__)]

@@ -18,7 +18,11 @@ from liqod.peering.records.phase_reasons import _KNOWN
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "operations.md"
 AUDIT_PAGE = PAGE.with_name("audit.md")
-OTHERS = ("liqod/kube/resources.py", "liqod/peering/records/phase_reasons.py")
+OTHERS = (
+    "liqod/kube/resources.py",
+    "liqod/peering/records/phase_reasons.py",
+    "liqod/model/diagnosis/codes.py",
+)
 """Code that gives no reason: the names of kinds, and the reasons of others."""
 
 CAMEL_CASE = re.compile(r"(?=.*[a-z])[A-Z][a-z0-9]*[A-Z][A-Za-z0-9]*")
@@ -39,15 +43,16 @@ CONDITIONS = {"_yes", "_no", "_unknown"}
 
 _OF_KUBERNETES = """
     AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterConfiguration ClusterFirst
-    ClusterFirstWithHostNet ClusterIP ConfigMap ConnectingCancelledError ContainersReady CustomResourceDefinition
-    DaemonSet DeadlineExceeded DiskPressure DisruptionTarget DoNotSchedule DoesNotExist ErrImageNeverPull ErrImagePull
-    ExternalIP ExternalName IfNeeded IfNotPresent ImagePullBackOff InternalError InternalIP InvalidImageName JSONPatch
+    ClusterFirstWithHostNet ClusterIP ConfigMap ConnectingCancelledError ContainerCreating ContainersReady
+    CrashLoopBackOff CreateContainerConfigError CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure
+    DisruptionTarget DoNotSchedule DoesNotExist ErrImageNeverPull ErrImagePull ExternalIP ExternalName IfNeeded
+    IfNotPresent ImageInspectError ImagePullBackOff InternalError InternalIP InvalidImageName JSONPatch
     LoadBalancer MemoryPressure MethodNotAllowed NetworkUnavailable NoExecute NoSchedule NodeAffinity NodePort
-    NodeShutdown NotFound NotIn OnFailure PIDPressure PersistentVolumeClaim PodList PodMetrics PodReadyToStartContainers
-    PodResizeInProgress PodResizePending PodScheduled PreferNoSchedule ReadOnlyMany ReadWriteMany ReadWriteOnce
-    ReadWriteOncePod RegistryUnavailable ReplicaSet ReplicationController RequestEntityTooLarge
-    RuntimeDefault ScheduleAnyway SelfSubjectAccessReview SelfSubjectReview ServiceAccount ServiceCIDR
-    ServiceUnavailable StatefulSet SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError
+    NodeShutdown NotFound NotIn OnDelete OnFailure PIDPressure PersistentVolumeClaim PodInitializing PodList PodMetrics
+    PodReadyToStartContainers PodResizeInProgress PodResizePending PodScheduled PreferNoSchedule ReadOnlyMany
+    ReadWriteMany ReadWriteOnce ReadWriteOncePod RegistryUnavailable ReplicaFailure ReplicaSet ReplicationController
+    RequestEntityTooLarge RuntimeDefault ScheduleAnyway SelfSubjectAccessReview SelfSubjectReview ServiceAccount
+    ServiceCIDR ServiceUnavailable StatefulSet SubjectAccessReview TokenRequest TokenReview UnexpectedAdmissionError
     WaitForFirstConsumer
 """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
@@ -56,10 +61,10 @@ _OF_SYSTEMD = "ActiveState ExecMainStartTimestampMonotonic StatusText UnitFileSt
 """Properties of a unit, as systemctl(1) shows them."""
 
 _OF_OURS = """
-    AllowList AutoAcceptAll AutoAcceptMax CRDs CSafeLoader ClusterID DefaultName DenyList EndOfMessage EnforceSameName
-    FallbackNTP HomeAPI HomeServices
+    AllowList AppVersion AutoAcceptAll AutoAcceptMax CRDs CSafeLoader ClusterID DefaultName DenyList EndOfMessage
+    EnforceSameName FallbackNTP HomeAPI HomeServices
     IPPool IPv4 IPv6 InformationalResponse LiqodVirtualNodes LocalAndRemote NotOlderThan OffloadingRequired OpenSSL
-    OutOf RemoteClusterHasNo SelectedName
+    OutOf RemoteClusterHasNo SelectedName WithinLimits
 """
 """Values of settings, parts of words, names of fields."""
 

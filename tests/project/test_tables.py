@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.agent.account.names import ACCOUNTS, token_secret_of
+from liqod.agent.account.names import ACCOUNTS, bound_secret_of, token_secret_of
 from liqod.agent.account.rights import required
 from liqod.config.load import parse
 from liqod.kube import resources
@@ -25,7 +25,7 @@ from tests.project.test_limits import COMMENT, DOCS, NUMBER, numbers, wrong
 
 OWN: Final = "liqo-system"
 ROLES: Final = tuple(
-    f'[kubernetes]\nnamespace = "{OWN}"\n[names]\nenabled = true\n[daemon]\nrole = "{role}"'
+    f'[kubernetes]\nnamespace = "{OWN}"\n[names]\nenabled = true\n[metrics]\ntls = "own"\n[daemon]\nrole = "{role}"'
     for role in ("all", "control", "network", "names")
 )
 NAMED: Final = re.compile(r"([A-Z]\w+)?\W*`([\w-]+)`")
@@ -55,7 +55,8 @@ class ObjectTests(SynchronousTestCase):
         wanted |= {(SERVICEACCOUNTS.kind, account) for account in ACCOUNTS}
         # Of these rights the daemon has wider ones, or none.
         of_pairing = (token_name("ID"), invitation_name(ClusterID("CLUSTER")))
-        secrets = (IDENTITY_SECRET, *map(token_secret_of, ACCOUNTS), *of_pairing)
+        of_accounts = (*map(bound_secret_of, ACCOUNTS), *map(token_secret_of, ACCOUNTS))
+        secrets = (IDENTITY_SECRET, *of_accounts, *of_pairing)
         wanted |= {(SECRETS.kind, name) for name in secrets}
         listed: set[tuple[str, str]] = set()
         kind = ""

@@ -137,3 +137,10 @@ async def becomes(check: Callable[[], Awaitable[T]], timeout: float = CEILING, w
 async def in_thread(call: Callable[[], T]) -> T:
     """Run a blocking call, such as kubectl, beside the reactor."""
     return await deferToThread(call)
+
+
+def failures(result: object) -> int:
+    """Return how many failures and errors a result has so far, also where trial has wrapped the reporter."""
+    while not hasattr(result, "failures") and hasattr(result, "_originalReporter"):
+        result = result._originalReporter
+    return sum(len(getattr(result, kind, ())) for kind in ("failures", "errors"))

@@ -1,4 +1,4 @@
-"""The container image and the chart on real clusters: installed by helm, peered by a token, upgraded, removed."""
+"""The container image on real clusters: by helm and by `up --in-cluster`, peered by a token, upgraded, removed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.cli.setup.up.chart.render import Release, render
+from tests.packaging.test_chart import VARIANTS
 from tests.real.base import require_clusters
 from tests.real.manifests import pod
 from tests.real.path import eventually
@@ -27,6 +31,7 @@ from tests.testbed.testbed import Testbed
 CHECKOUT = Path(__file__).resolve().parents[2]
 CHART = CHECKOUT / "packaging/chart"
 NAMESPACE = "liqo-system"
+ENFORCE = "pod-security.kubernetes.io/enforce"
 IMAGE = "localhost/liqod"
 KINDS = "crd,clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding,priorityclass"
 """Kinds without a namespace that an installation has objects of."""
@@ -71,7 +76,8 @@ class ChartTests(SynchronousTestCase):
         if cluster is self.milan:
             given |= {"clusterName": "milan", "replicas": "1"}
             # The image of the offloaded pod is on the node, and nowhere else.
-            words = (*words, "--set-literal", 'configuration=[hosting]\nimage-pull-policy = "any"')
+            configuration = '[hosting]\nimage-pull-policy = "any"\n[names]\nupstream = ["192.0.2.53"]'
+            words = (*words, "--set-literal", f"configuration={configuration}")
         sets = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
         return self.helm(cluster, verb, "liqod", str(CHART), "--wait", "--timeout=5m", *sets, *words)
 
@@ -179,6 +185,169 @@ class ChartTests(SynchronousTestCase):
         left = self.objects(cluster) - self._before[cluster.index]
         self.assertEqual(left, {f"Namespace /{NAMESPACE}"})
         return True
+
+    def test_06_restricted(self) -> None:
+        """Without the host's network everything runs in a namespace of the level restricted; a Service leads to the
+        daemon that leads, whichever of two that is.
+        """
+        self.milan.kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}=restricted")
+        sets = ("--set", "hostNetwork=false", "--set", "replicas=2", "--set", "service.type=ClusterIP")
+        self.install(self.milan, "install", *sets, "--set", "names.enabled=true")
+        eventually("two daemons", lambda: len(self.pods(self.milan)) == 2, 120)
+        for name in ("liqod-names-1", "liqod-names-2"):
+            eventually("a name server", partial(self.milan.get, "lease", name, "-n", NAMESPACE), 60)
+        for name in ("liqod-webhook", "liqod-peers"):
+            eventually(f"{name} leads to the leader", partial(self.leads_to_the_leader, self.milan, name), 60)
+        first = self.leader(self.milan)
+        self.milan.kubectl("-n", NAMESPACE, "delete", "pod", first, "--wait")
+        eventually("another leader", lambda: self.leader(self.milan) not in ("", first), 60)
+        eventually("the Service follows", partial(self.leads_to_the_leader, self.milan, "liqod-webhook"), 60)
+        self.helm(self.milan, "test", "liqod")
+        self.helm(self.milan, "uninstall", "liqod", "--wait", "--timeout=4m")
+        eventually("nothing is left", partial(self.is_as_before, self.milan), 60)
+
+    def leader(self, cluster: Cluster) -> str:
+        """Return the pod that leads."""
+        return str(cluster.get("lease", "liqod", "-n", NAMESPACE)["spec"].get("holderIdentity") or "")
+
+    def leads_to_the_leader(self, cluster: Cluster, name: str) -> bool:
+        """Tell whether a Service leads to the pod that leads."""
+        address = cluster.get("pod", self.leader(cluster), "-n", NAMESPACE)["status"]["podIP"]
+        endpoints = cluster.get("endpointslice", name, "-n", NAMESPACE)["endpoints"]
+        return [one["addresses"] for one in endpoints] == [[address]]
+
+    # Without Helm
+
+    def up(self, cluster: Cluster, *words: str) -> dict[str, Any]:
+        """Run `liqodctl up --in-cluster` as an administrator of a cluster; returns what it publishes."""
+        config = cluster.directory / "pods.toml"
+        # The image of the offloaded pod is on the node, and nowhere else.
+        config.write_text('[hosting]\nimage-pull-policy = "any"\n')
+        name = "rome" if cluster is self.rome else "milan"
+        image = (f"--image={IMAGE}:test", "--local-image", f"--name={name}", f"--config={config}")
+        return self.program(cluster, "up", "--in-cluster", "--yes", "--timeout=240", *image, *words)
+
+    def program(self, cluster: Cluster, *words: str) -> dict[str, Any]:
+        """Run the checkout's liqodctl with an administrator's kubeconfig; returns what it publishes."""
+        argv = [sys.executable, "-m", "liqod.cli", *words, "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]
+        found: dict[str, Any] = json.loads(cluster.run(argv, timeout=400))
+        return found
+
+    def test_07_up(self) -> None:
+        """Two commands make two peers with a tunnel, out of nothing; each said beforehand what it would do."""
+        for cluster in (self.rome, self.milan):
+            cluster.kubectl("delete", "namespace", NAMESPACE, "--wait", timeout=120)
+        tunnels = {one.index: ("--userspace", f"--gateway={one.node_name}") for one in (self.rome, self.milan)}
+        planned = self.up(self.rome, "--dry-run", *tunnels[self.rome.index])
+        self.assertFalse(planned["done"])
+        self.assertEqual(self.objects(self.rome), self._before[self.rome.index])
+        made = self.up(self.milan, "--invite", *tunnels[self.milan.index])
+        found = self.up(self.rome, "--join", made["invitation"]["token"], *tunnels[self.rome.index])
+        self.assertEqual(found["peer"], made["cluster"])
+        self.assertEqual({step["state"] for step in self.up(self.rome)["steps"]}, {"done"})
+        eventually("the virtual node", self.node_is_ready, 120)
+        for cluster in (self.rome, self.milan):
+            eventually("the tunnel", partial(self.is_connected, cluster), 120)
+
+    def is_connected(self, cluster: Cluster) -> bool:
+        """Tell whether packets cross to the peer."""
+        found = cluster.get("tunnelendpoints")["items"]
+        return [one.get("status", {}).get("phase") for one in found] == ["Connected"]
+
+    def test_08_pods_call_each_other(self) -> None:
+        """A pod here and one there: through the tunnel that the agents in pods made, also while their pods change."""
+        self.rome.kubectl("create", "namespace", "shop")
+        self.administrator(self.rome, "offload", "namespace", "shop", "--placement=Remote")
+        self.rome.kubectl("create", "namespace", "here")
+        serve = "echo hello from afar > /tmp/index.html; exec busybox httpd -f -p 8080 -h /tmp"
+        there = pod("there", ["sh", "-c", serve], namespace="shop")
+        eventually("the pod is accepted", partial(self.rome.apply, there), 60)
+        local = {"nodeSelector": {"kubernetes.io/hostname": self.rome.node_name}}
+        self.rome.apply(pod("client", ["sleep", "100000"], namespace="here", **local))
+        for name, namespace in (("there", "shop"), ("client", "here")):
+            ready = ("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=120s")
+            self.rome.kubectl("-n", namespace, *ready, timeout=130)
+        eventually("an answer", lambda: "hello from afar" in self.fetch(), 60)
+        failures: list[str] = []
+        done = threading.Event()
+
+        def fetching() -> None:
+            while not done.is_set():
+                try:
+                    if "hello from afar" not in self.fetch():
+                        failures.append("another answer")
+                except CommandFailed as error:
+                    failures.append(str(error))
+
+        asking = threading.Thread(target=fetching)
+        asking.start()
+        try:
+            old = {one["metadata"]["uid"] for one in self.all_pods(self.rome)}
+            config = self.rome.directory / "changed.toml"
+            config.write_text('[log]\nlevel = "debug"\n')
+            self.program(self.rome, "up", "--in-cluster", "--yes", "--timeout=240", f"--config={config}")
+            replaced = old - {one["metadata"]["uid"] for one in self.all_pods(self.rome)}
+            # All but wireguard-go's.
+            self.assertEqual(len(replaced), len(old) - 1)
+        finally:
+            done.set()
+            asking.join()
+        self.assertEqual(failures, [])
+
+    def all_pods(self, cluster: Cluster) -> list[dict[str, Any]]:
+        """Return liqod's pods."""
+        found: list[dict[str, Any]] = cluster.get("pods", "-n", NAMESPACE)["items"]
+        return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+
+    def fetch(self) -> str:
+        """Have the pod at home fetch a page from the one at the peer, by its address."""
+        address = self.rome.get("pod", "there", "-n", "shop")["status"]["podIP"]
+        script = f"printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 8080"
+        return self.rome.kubectl("exec", "-n", "here", "client", "--", "sh", "-c", script)
+
+    def test_09_down(self) -> None:
+        """After the end of the peering one command takes all of it back: objects, namespace, and the nodes' network."""
+        self.administrator(self.rome, "unoffload", "namespace", "shop")
+        self.rome.kubectl("delete", "namespace", "shop", "here")
+        self.administrator(self.rome, "unpeer", "milan", "--yes")
+        for cluster in (self.rome, self.milan):
+            self.program(cluster, "down", "--in-cluster", "--yes")
+            self.assertEqual(self.objects(cluster), self._before[cluster.index])
+            for host in (cluster.host, *(worker.host for worker in cluster.workers)):
+                held = host.run(["ip", "-brief", "link"]) + host.run(["nft", "list", "tables"])
+                self.assertNotIn("liqod", held)
+            self.assertNotIn("net.liqo.io/overlay", str(cluster.get("nodes")["items"]))
+
+
+class RenderTests(SynchronousTestCase):
+    """The chart as Helm reads it, on this machine alone."""
+
+    def helm(self, *words: str) -> str:
+        """Run helm."""
+        build.ensure(("helm",))
+        done = subprocess.run([str(versions.program("helm")), *words], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_lint(self) -> None:
+        """Helm finds nothing wrong with it."""
+        self.assertIn("0 chart(s) failed", self.helm("lint", str(CHART)))
+
+    def test_as_helm(self) -> None:
+        """For each kind of values Helm makes the objects that `liqodctl` makes of the same templates."""
+        for variant, values in VARIANTS.items():
+            file = Path(self.mktemp())
+            file.write_text(json.dumps(values))
+            printed = self.helm("template", "liqod", str(CHART), "--namespace", NAMESPACE, "--values", str(file))
+            theirs = {_named(one): one for one in yaml.safe_load_all(printed) if one}
+            ours = {_named(one): one for one in render(values, Release(NAMESPACE))}
+            self.assertEqual(sorted(theirs), sorted(ours), variant)
+            for name, one in ours.items():
+                self.assertEqual(theirs[name], one, (variant, name))
+
+
+def _named(body: dict[str, Any]) -> str:
+    return f"{body['kind']} {body['metadata']['name']}"
 
 
 def _image() -> Path:

@@ -22,7 +22,7 @@ interfaces = ["eth0"]
 
 [leader]
 identity = "{identity}"
-
+{leader}
 # Volumes of the tests are directories beside the cluster's files.
 [storage]
 node-paths = ["{directory}/*"]
@@ -43,10 +43,13 @@ class Daemon:
     """One ``twistd liqod`` in the network namespace of a cluster.
 
     ``name`` is the cluster's name for people; a second daemon of the same cluster gets another ``identity``.
-    ``extra`` is appended to the configuration file; unless it says so there is no tunnel.
+    ``extra`` is appended to the configuration file; unless it says so there is no tunnel. ``leader`` is more of that
+    section.
     """
 
-    def __init__(self, cluster: Cluster, name: str, *, identity: str = "one", extra: str = "") -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, *, identity: str = "one", extra: str = "", leader: str = ""
+    ) -> None:
         self.cluster = cluster
         self.name = name
         self.identity = identity
@@ -56,6 +59,7 @@ class Daemon:
         self.kubeconfig = self.directory / "kubeconfig"
         values = {"name": name, "kubeconfig": self.kubeconfig, "identity": f"{cluster.name}-{identity}"}
         values["directory"] = cluster.directory
+        values["leader"] = leader
         # Tests of other things need no tunnel, which two hosts that can hold one would make.
         network = "" if "[network]" in extra else '[network]\nmode = "none"\n\n'
         self.config.write_text(network + CONFIGURATION.format(**values) + extra)

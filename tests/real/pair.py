@@ -8,7 +8,7 @@ from unittest import TestResult
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.real.base import require_clusters
+from tests.real.base import failures, require_clusters
 from tests.real.daemons import Daemon
 from tests.testbed.process import tail
 from tests.testbed.testbed import Testbed
@@ -46,15 +46,9 @@ class PairTests(SynchronousTestCase):
 
     def run(self, result: TestResult | None = None) -> TestResult | None:
         """Run one step; when it fails, show what the daemons said."""
-        before = _failed(result)
+        before = failures(result)
         done: TestResult | None = super().run(result)
-        if _failed(result) > before and self._testbed is not None:
+        if failures(result) > before and self._testbed is not None:
             for daemon in (self.rome, self.milan):
                 print(f"--- {daemon.name}", tail(daemon.log, 60), sep="\n")
         return done
-
-
-def _failed(result: object) -> int:
-    while hasattr(result, "original"):  # trial wraps the reporter
-        result = result.original
-    return sum(len(getattr(result, kind, ())) for kind in ("failures", "errors"))

@@ -21,14 +21,11 @@ from typing import Any, ClassVar
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from liqod.demo.access import client_config
-from liqod.kube.client import Client
 from tests.environment import require
-from tests.packaging.test_up import fill_tokens
 from tests.testbed import machine
 from tests.testbed.machine import Machine
 
@@ -249,11 +246,6 @@ class UpTests(TestCase):
         self.cluster.listen(REACTOR)
         self.cluster.startService()
         self.addCleanup(lambda: Deferred.fromCoroutine(self.cluster.stop()))
-        client = Client(client_config(self.cluster), REACTOR)
-        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
-        filling = LoopingCall(lambda: Deferred.fromCoroutine(fill_tokens(client)))
-        self.addCleanup(filling.stop)
-        filling.start(0.2)
         await deferToThread(self.debian.chroot, "dpkg", "--install", "/var/tmp/liqod.deb")
         (self.debian.root / "etc/liqod/liqod.toml").write_text(CONFIGURATION)
         (self.debian.root / "var/tmp/admin").write_text(self.cluster.kubeconfig())

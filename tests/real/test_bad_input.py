@@ -122,10 +122,10 @@ class EnvironmentTests(Bad):
         self.heals()
 
     def test_credentials_that_end(self) -> None:
-        """A token that is replaced while the daemon runs is read again from the file."""
+        """Tokens end with the account's Secret; one that is written while the daemon runs is read from the file."""
         self.rome.start()
         self.heals()
-        self.rome.cluster.kubectl("delete", "secret", "-n", "liqo-system", "liqod-token")
+        self.rome.cluster.kubectl("delete", "secret", "-n", "liqo-system", "liqod-account")
         eventually("the daemon is not ready", lambda: not is_ready(self.rome))
         self.rome.install()
         self.kubeconfig = self.rome.kubeconfig.read_text()

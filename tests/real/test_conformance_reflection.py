@@ -178,7 +178,9 @@ class ReflectionTests(Steps):
         self.drop("deployment/both-here", "deployment/both-there", "service/both")
 
     def test_05_ingresses(self) -> None:
-        """An ingress arrives without its class, and the lender gives it its own default one."""
+        """The class at home counts for nothing: an ingress gets the lender's default one, or the first offered one that
+        the namespace allows.
+        """
         default = {"ingressclass.kubernetes.io/is-default-class": "true"}
         one = {"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "spec": {"controller": "example.com/x"}}
         self.lender.apply({**one, "metadata": {"name": "theirs", "annotations": default}})
@@ -187,6 +189,14 @@ class ReflectionTests(Steps):
         here = self.here("ingress", "entry")
         self.assertEqual(there["spec"]["rules"], here["spec"]["rules"])
         self.assertEqual((here["spec"]["ingressClassName"], there["spec"]["ingressClassName"]), ("mine", "theirs"))
+        self.lender.apply({**one, "metadata": {"name": "aside"}})
+        spec = {"ingressClasses": ["aside"]}
+        record = made("NamespaceOffloading", "offloading", "offloading.liqo.io/v1beta1", spec=spec)
+        self.home.apply(record, ingress("side"))
+        there = eventually("the ingress of another class", lambda: self.there("ingress", "side"))
+        self.assertEqual(there["spec"]["ingressClassName"], "aside")
+        self.assertEqual(self.there("ingress", "entry")["spec"]["ingressClassName"], "theirs")
+        self.drop("ingress/side", "namespaceoffloading/offloading")
 
     def test_06_deny_list(self) -> None:
         """Without settings everything is reflected, but for what is annotated to be skipped."""

@@ -419,6 +419,17 @@ class NamespaceTests(PairTests):
         self.assertIn("adds containers to running pods", debugged)
         minted = self._as_daemon("create", "token", "default", "-n", "kube-system")
         self.assertIn("for tokens bound to pods", minted)
+        own = ("create", "token", "liqod", "-n", "liqo-system", "--bound-object-kind=Secret")
+        mine = "--bound-object-name=liqod-account"
+        for asked, why in (
+            (own[:5], "end with a Secret"),
+            ((*own, "--bound-object-name=liqod-identity"), "end with a Secret"),
+            ((*own, mine, "--duration=8760h"), "hold for 604800 seconds at most"),
+            (("create", "token", "default", *own[3:], mine), "for its own, only"),
+        ):
+            self.assertIn(why, self._as_daemon(*asked))
+        renewed = [str(program("kubectl")), f"--kubeconfig={self.rome.kubeconfig}", *own, mine, "--duration=1h"]
+        self.rome.cluster.run(renewed)
         # What it may do is what all the steps before were done with.
         self.run_there("plain", 2)
 

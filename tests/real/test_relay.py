@@ -11,9 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from liqod.hosting.tenants.authorizer import user_of
 from liqod.hosting.tenants.grants import security_labels
-from liqod.hosting.tenants.rights import BORROWER_ROLE
+from liqod.hosting.tenants.rights import BORROWER_ROLE, user_of
 from liqod.model.names import remote_namespace, tenant_namespace
 from tests.real.daemons import Daemon
 from tests.real.manifests import pod

@@ -32,6 +32,8 @@ FEW: Final = 3
 """Scenario modules that share a process at most."""
 LONG: Final = (
     "tests.real.test_three",
+    "tests.real.test_unpeer_away",
+    "tests.real.test_restored_etcd",
     "tests.real.test_node",
     "tests.real.test_network",
     "tests.real.test_names",
@@ -73,11 +75,18 @@ NIGHTLY: Final = frozenset(
         "tests.real.test_provider",
         "tests.real.test_reflect",
         "tests.real.test_spillover",
+        # They wait for what takes minutes: an offer's time to live, an outage, hundreds of pods with claims.
+        "tests.real.test_offers",
+        "tests.real.test_restored_etcd",
+        "tests.real.test_unpeer_away",
         # Set-ups beside the usual one, and steps between two that others show.
         "tests.real.test_connectivity",
         "tests.real.test_dualstack",
+        "tests.real.test_first_minutes",
+        "tests.real.test_gather",
         "tests.real.test_home_api",
         "tests.real.test_names",
+        "tests.real.test_network_auto",
         "tests.real.test_network_guests",
         "tests.real.test_network_mesh",
         "tests.real.test_reflect_path",
@@ -85,6 +94,8 @@ NIGHTLY: Final = frozenset(
         "tests.real.test_three",
         "tests.real.test_unpeer_network",
         "tests.real.test_variations",
+        "tests.real.test_wan",
+        "tests.real.test_two_lenders",
         "tests.netns.test_fabric_auto",
         "tests.netns.test_fabric_crash",
         "tests.netns.test_fabric_exports",

@@ -44,7 +44,11 @@ class Fault:
 
 
 class Door(WebResource):
-    """Stands before an API server: writes down who asks for what, and answers with a fault while there is one."""
+    """Stands before an API server: writes down who asks for what, and answers with a fault while there is one.
+
+    ``asked_by`` counts the same by the address of the machine; there a watch that begins with all objects is a list,
+    and a list of a few of them, by a selector, is a "selected list".
+    """
 
     isLeaf = True
 
@@ -52,12 +56,17 @@ class Door(WebResource):
         super().__init__()
         self._behind = behind
         self.requests: Counter[tuple[str, str, str]] = Counter()
+        self.asked_by: Counter[tuple[str, str, str]] = Counter()
         self.fault: Fault | None = None
 
     def render(self, request: Request) -> Any:
         agent = request.getHeader("user-agent") or ""
         verb, what = asked(request)
         self.requests[agent, verb, what] += 1
+        is_list = request.args.get(b"sendInitialEvents", [b""])[0] == b"true"
+        is_selected = any(request.args.get(name, [b""])[0] for name in (b"fieldSelector", b"labelSelector"))
+        way = "list" if is_list else "selected list" if verb == "list" and is_selected else verb
+        self.asked_by[request.getClientAddress().host, way, what] += 1
         fault = self.fault
         if fault is not None and agent != "admin" and (verb == "watch" or not fault.only_watches):
             body = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":"%s","message":"no"}'
@@ -165,15 +174,26 @@ class Side:
 
     def start(self) -> None:
         """Start the daemon."""
+        self.process, self.agent = self._started(self.address)
+
+    def join(self, address: str) -> tuple[Process, Agent]:
+        """Start a second daemon, on a machine with an address: one that stands by."""
+        process, agent = self._started(address)
+        # As those of a daemon that was killed, its coroutines must not be collected.
+        self.ended.append(agent)
+        return process, agent
+
+    def _started(self, address: str) -> tuple[Process, Agent]:
         self.starts += 1
-        process = self.process = Process(self.network, self.address, f"{self.name}-{self.starts}")
+        process = Process(self.network, address, f"{self.name}-{self.starts}")
         process.skew = self.api.skew
         identity = schema.LeaderSettings(identity=f"{self.name}-{self.starts}")
         settings = msgspec.structs.replace(self.settings, leader=identity)
         # It has no UDP, threads or programs; in mode "none" the daemon uses none of them.
         reactor = cast(Reactor, process)
-        self.agent = Agent(reactor, settings, client_config=self.config, hostname=self.name, wall=process.wall)
-        self.agent.startService()
+        agent = Agent(reactor, settings, client_config=self.config, hostname=self.name, wall=process.wall)
+        agent.startService()
+        return process, agent
 
     def kill(self, *, power: bool = False) -> None:
         """End the daemon in the middle of what it does; with its machine if that loses ``power``."""

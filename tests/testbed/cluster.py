@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -175,6 +177,21 @@ class Cluster:
         if self.has_node:
             self._wait("the node", lambda: self._node_ready(self.node_name))
 
+    def copy_etcd(self) -> Path:
+        """Return a copy of what etcd stores, as a backup has it; the control plane is away for that moment."""
+        copy = Path(tempfile.mkdtemp(prefix="etcd-", dir=self.directory)) / "data"
+        self.lose_control_plane()
+        shutil.copytree(self.directory / "etcd", copy)
+        self.restore_control_plane()
+        return copy
+
+    def restore_etcd(self, copy: Path) -> None:
+        """Start the control plane with what a copy holds: all that was stored since is forgotten."""
+        self.lose_control_plane()
+        shutil.rmtree(self.directory / "etcd")
+        shutil.copytree(copy, self.directory / "etcd")
+        self.restore_control_plane()
+
     def _heartbeat(self) -> str:
         """Return when the kubelet last said that it lives."""
         return str(self.get("lease", self.node_name, "-n", "kube-node-lease")["spec"]["renewTime"])
@@ -194,17 +211,31 @@ class Cluster:
         answer = self._asker.get(args)
         return json.loads(self.kubectl("get", *args, "-o=json")) if answer is None else answer
 
-    def audited(self) -> list[dict[str, Any]]:
+    def audited(self, begin: int = 0) -> list[dict[str, Any]]:
         """Return what the API server noted about the requests that it has answered, in their order.
 
         The form is ``Event`` of ``audit.k8s.io/v1`` at the level Metadata; LookupError where it notes nothing.
+        ``begin`` is an ``audit_end`` of before; what was noted in the moment between is left out.
         """
+        with self._audit_log.open("rb") as log:
+            # A log that is shorter now was begun again.
+            log.seek(begin if begin <= self.audit_end else 0)
+            text = log.read()
+        # The first and the last line may be parts: the last one is in the middle of being written.
+        lines = [line for line in text.splitlines(keepends=True) if line.startswith(b"{") and line.endswith(b"\n")]
+        return [json.loads(line) for line in lines]
+
+    @property
+    def audit_end(self) -> int:
+        """How many bytes the API server has noted so far; the last line may not be whole."""
+        return self._audit_log.stat().st_size
+
+    @property
+    def _audit_log(self) -> Path:
         log = self.directory / controlplane.AUDIT_LOG
         if not log.exists():
             raise LookupError(f"the API server of {self.name} keeps no audit log")
-        # The last line may be in the middle of being written.
-        lines = [line for line in log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-        return [json.loads(line) for line in lines]
+        return log
 
     def apply(self, *manifests: object) -> str:
         """Apply objects given as plain dicts."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from tests.testbed.process import NETNS, CommandFailed, run
+from tests.testbed.process import NETNS, CommandFailed, run, run_in
 
 TEST_ADDRESS = "10.99.0.1"
 TEST_SIX = "fd99::1"
@@ -44,7 +44,8 @@ def make_lan(netns: str, *, both: bool = False) -> None:
 def add_host(lan: str, netns: str, host: str, *, both: bool = False) -> None:
     """Make a namespace with one address on the bridge; its default route leads to the bridge, and there it ends.
 
-    ``both``: it has the IPv6 address that goes with it as well, and such a default route.
+    It forwards IPv4, as every node of Kubernetes has to before it is one: the plugin of pod networks would see to that
+    only with the first pod. ``both``: it has the IPv6 address that goes with it as well, and such a default route.
     """
     run(["ip", "netns", "add", netns])
     port = f"p{host.rpartition('.')[2]}"
@@ -57,6 +58,7 @@ def add_host(lan: str, netns: str, host: str, *, both: bool = False) -> None:
         f"route add default via {TEST_ADDRESS}",
         *((f"addr add {six(host)}/64 dev eth0 nodad", f"route add default via {TEST_SIX}") if both else ()),
     )
+    run_in(netns, ["sysctl", "-qw", "net.ipv4.ip_forward=1"])
 
 
 def remove(netns: str) -> None:

@@ -17,9 +17,10 @@ from liqod.kube.errors import Forbidden, NotFound
 from liqod.model.ids import Key
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.offloading import REMOTE, NamespaceOffloading, NamespaceOffloadingSpec, OffloadingPolicy
+from liqod.webhook.answering import Answering, ListenFailed
 from liqod.webhook.configuration import Configuration, forge
 from liqod.webhook.server import PATH, Mutate
-from liqod.webhook.service import AdmissionWebhook, ListenFailed
+from liqod.webhook.service import AdmissionWebhook
 from tests.identity.test_serving import NOW
 
 STRATEGIES = ("Local", "Remote")
@@ -213,13 +214,12 @@ class KnownTests(SynchronousTestCase):
 
     def test_a_namespace_counts_as_enabled_while_unknown(self) -> None:
         """Until the informer is there and synced every namespace may be one."""
-        webhook = made(Server())
         for known, enabled in (
             (None, (True, True)),
             (Namespaces(False), (True, True)),
             (Namespaces(True), (True, False)),
         ):
-            webhook._enabled = cast(Any, known)
+            webhook = made(Server(), enabled=cast(Any, known))
             self.assertEqual((webhook.is_enabled("shop"), webhook.is_enabled("other")), enabled)
 
     def test_the_url_of_the_settings_is_the_one_to_call(self) -> None:
@@ -236,16 +236,16 @@ class KnownTests(SynchronousTestCase):
 
     def test_why_it_cannot_listen_is_always_said(self) -> None:
         """Also when no error of a socket is the cause."""
-        webhook = made(Server())
-        webhook._settings = Settings(webhook=WebhookSettings(listen="nonsense"))
-        why = str(self.failureResultOf(Deferred.fromCoroutine(webhook._listen()), ListenFailed).value)
-        cause = self._cause(webhook)
+        settings = Settings(webhook=WebhookSettings(listen="nonsense"))
+        answering = Answering(cast(Any, Clock()), settings, lambda: NOW)
+        why = str(self.failureResultOf(Deferred.fromCoroutine(answering.listen()), ListenFailed).value)
+        cause = self._cause(answering)
         self.assertTrue(cause)
         self.assertIn(cause, why)
 
-    def _cause(self, webhook: AdmissionWebhook) -> str:
+    def _cause(self, answering: Answering) -> str:
         """Return what the endpoint itself says."""
-        failure = self.failureResultOf(Deferred.fromCoroutine(webhook._listen()), ListenFailed)
+        failure = self.failureResultOf(Deferred.fromCoroutine(answering.listen()), ListenFailed)
         return str(failure.value.__cause__)
 
     def test_requirements_of_others_are_kept_of_one_webhook(self) -> None:

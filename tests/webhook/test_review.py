@@ -13,6 +13,7 @@ from kubesandbox.store.patch import json_patch as apply
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kubelet.node.tolerations import original_tolerations
+from liqod.model.names import WEBHOOK_PROBE
 from liqod.model.objects.node_selector import NodeRequirement, Term, selects
 from liqod.model.records.offloading import BOTH, LOCAL, REMOTE, OffloadingPolicy
 from liqod.webhook.placement import (
@@ -25,7 +26,7 @@ from liqod.webhook.placement import (
     tolerates,
     wanted_terms,
 )
-from liqod.webhook.review import MAX_BODY, MalformedReview, answer
+from liqod.webhook.review import ANSWERED, MAX_BODY, MalformedReview, answer
 from liqod.webhook.runtime_class import runtime_class
 
 
@@ -352,6 +353,15 @@ class ReviewTests(SynchronousTestCase):
         """Whatever bytes come, the only failure is MalformedReview."""
         with contextlib.suppress(MalformedReview):
             answer(body)
+
+    def test_a_trial(self) -> None:
+        """A pod that is only tried is answered, besides all that it gets as any other; no other pod is."""
+        usual = patch_of(review({"metadata": {"annotations": {"a": "b"}}, "spec": {}}))
+        tried = patch_of(review({"metadata": {"annotations": {WEBHOOK_PROBE: "asked"}}, "spec": {}}))
+        answered = {"op": "add", "path": "/metadata/annotations/liqo.io~1webhook-probe", "value": ANSWERED}
+        self.assertEqual(tried, [*usual, answered])
+        pod = {"metadata": {"annotations": {WEBHOOK_PROBE: "asked"}}, "spec": {}}
+        self.assertEqual(apply(pod, tried)["metadata"]["annotations"], {WEBHOOK_PROBE: ANSWERED})
 
 
 VIRTUAL_ONLY = {"liqo.io/type": "virtual-node"}

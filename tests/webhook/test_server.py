@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.records.offloading import OffloadingPolicy
-from liqod.webhook.bodies import FROM_ADDRESS, TOGETHER
+from liqod.webhook.bodies import FROM_ADDRESS, MAX_SOURCES, REVIEWS, TOGETHER, Reviews
 from liqod.webhook.review import MAX_BODY
 from liqod.webhook.server import BUSY, Mutate, site
 
@@ -29,7 +29,9 @@ class BodiesTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         mutate = Mutate(lambda _: OffloadingPolicy(), lambda: True, 0.0, lambda _: True)
-        self.site = site(mutate, Clock())
+        self.clock, self.refused = Clock(), list[str]()
+        self.reviews = Reviews(self.clock, lambda reason, source, message: self.refused.append(f"{reason} {source}"))
+        self.site = site(mutate, self.clock, self.reviews)
 
     def call(self, host: str, body: bytes, length: int) -> tuple[Any, StringTransport]:
         """Return a connection over which a review was begun, and its transport."""
@@ -73,6 +75,23 @@ class BodiesTests(SynchronousTestCase):
             channel.dataReceived(b" ")
         again = [call for number in range(4) for call in self.large(f"192.0.2.{number}", 8)]
         self.assertEqual(self.waiting(again), TOGETHER // MAX_BODY)
+
+    def test_more_in_a_second_than_an_api_server_asks(self) -> None:
+        """An address has its share of a second, and a burst; another one is answered all the same."""
+        rate, burst = REVIEWS
+        self.assertEqual([self.reviews.admit("192.0.2.1") for _ in range(burst + 2)], [True] * burst + [False] * 2)
+        self.assertFalse(self.answers("192.0.2.1"))
+        self.assertEqual(self.refused, ["TooManyReviews 192.0.2.1"] * 3)
+        self.assertTrue(self.answers("192.0.2.2"))
+        self.clock.advance(1.0)
+        self.assertEqual([self.reviews.admit("192.0.2.1") for _ in range(int(rate) + 1)].count(True), rate)
+        self.assertEqual(self.reviews.answered, burst + 1 + rate)
+
+    def test_many_addresses(self) -> None:
+        """What is remembered of addresses is bounded."""
+        for number in range(2 * MAX_SOURCES):
+            self.reviews.admit(f"10.0.{number // 256}.{number % 256}")
+        self.assertEqual(len(self.reviews._paces), MAX_SOURCES)
 
     def test_ordinary_reviews(self) -> None:
         """A burst of a thousand reviews of ten kilobytes is received."""

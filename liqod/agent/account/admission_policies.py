@@ -3,7 +3,8 @@
 Tenants' namespaces come and go, so the account's rights in them are cluster-wide. These policies bind what it writes to
 the namespaces that were made for peers and to its own: a thief of its token cannot run a pod in ``kube-system``,
 have a token made for another account, or turn a namespace of the cluster's into a tenant's. The account of a network
-agent, whose token is on many hosts, writes one Secret: RBAC knows no names for ``create``.
+agent, whose token is on many hosts, writes one Secret and Leases of its own: RBAC knows no names for ``create``, and no
+beginnings of names.
 
 What is dangerous in a tenant's namespace is up to its Pod Security level, which is bound for everybody
 (``hosting.tenants.namespace_admission``). What may be done there anyhow is not looked at at all
@@ -18,12 +19,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from liqod.agent.account.names import ACCOUNT, NETWORK_ACCOUNT
+from liqod.agent.account.names import ACCOUNT, ACCOUNTS, NETWORK_ACCOUNT, bound_secret_of
 from liqod.config.schema import Settings
 from liqod.fabric.agent.key import SECRET as TUNNEL_SECRET
 from liqod.hosting.tenants.policies import MAKES_A_TOKEN
 from liqod.kubelet.node.forge import LEASE_NAMESPACE
 from liqod.kubelet.reflection.forge.claim import PLACEHOLDER, SELECTED_NODE
+from liqod.model.diagnosis.processes import PREFIX as PROCESS_LEASES
 from liqod.model.names import (
     ENABLED_LABEL,
     FIELD_MANAGER,
@@ -39,6 +41,7 @@ from liqod.model.names import (
     VIRTUAL_NODE_TYPE,
 )
 from liqod.model.records.invitations import INVITATION_LABEL, TOKEN_LABEL
+from liqod.model.records.network import NETWORK_LEASE
 from liqod.webhook.configuration import NAME as WEBHOOK
 
 _API: Final = "admissionregistration.k8s.io/v1"
@@ -75,7 +78,8 @@ _SAME_IMAGES: Final = "object.spec.{0}.all(c, oldObject.spec.{0}.exists(o, o.nam
 
 def policies(settings: Settings) -> list[dict[str, Any]]:
     """Return the policies for the accounts of a configuration; each is bound by a binding of its name."""
-    namespace = settings.kubernetes.namespace
+    namespace, lifetime = settings.kubernetes.namespace, settings.kubernetes.token_lifetime
+    by_agent = _by(namespace, NETWORK_ACCOUNT)
     return [
         _policy(
             "objects",
@@ -101,34 +105,30 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             [("false", "liqod gives rights in namespaces of its tenants only")],
             tenants=False,
         ),
+        # One policy for both accounts: each that is evaluated costs every secret of the cluster a conversion.
         _policy(
             "secrets",
             namespace,
             [_rule("", ["secrets"], "CREATE", "UPDATE")],
-            [("false", "liqod has no tokens made for service accounts by secrets")],
-            # As a condition: for every other secret nothing more is evaluated.
-            only=[MAKES_A_TOKEN],
-        ),
-        _policy(
-            "network-secrets",
-            namespace,
-            [_rule("", ["secrets"], "CREATE", "UPDATE")],
             [
+                (by_agent, "liqod has no tokens made for service accounts by secrets"),
                 (
-                    f"request.namespace == '{namespace}' && object.metadata.name == '{TUNNEL_SECRET}' && "
-                    "has(object.type) && object.type == 'Opaque'",
+                    f"!({by_agent}) || (request.namespace == '{namespace}' && "
+                    f"object.metadata.name == '{TUNNEL_SECRET}' && has(object.type) && object.type == 'Opaque')",
                     f"liqod's network agent writes the Secret {TUNNEL_SECRET}, and no other one",
                 ),
                 # What has such a label is a token that another cluster pairs by, whatever its name is.
                 *(
                     (
-                        f"!({_LABELLED.format('object', label)})",
+                        f"!({by_agent}) || !({_LABELLED.format('object', label)})",
                         f"liqod's network agent makes no tokens for pairing (label {label})",
                     )
                     for label in (TOKEN_LABEL, INVITATION_LABEL)
                 ),
             ],
-            accounts=(NETWORK_ACCOUNT,),
+            # As a condition: for every other secret of the daemon's nothing more is evaluated.
+            only=[("makes-a-token-or-is-an-agents", f"{by_agent} || ({MAKES_A_TOKEN[1]})")],
+            accounts=(ACCOUNT, NETWORK_ACCOUNT),
         ),
         _policy(
             "tokens",
@@ -136,12 +136,37 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             [_rule("", ["serviceaccounts/token"], "CREATE")],
             [
                 (
-                    f"{_IS_OFFLOADED} && has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Pod'",
-                    "liqod asks for tokens of its tenants' accounts, and for tokens bound to pods in offloaded "
-                    "namespaces, only",
+                    f"(request.namespace == '{namespace}' && request.name == '{ACCOUNT}') || ({_IS_OFFLOADED} && "
+                    "has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Pod')",
+                    "liqod asks for tokens of its tenants' accounts, for tokens bound to pods in offloaded namespaces, "
+                    "and for its own, only",
                 )
             ],
             tenants=False,
+        ),
+        _policy(
+            "own-tokens",
+            namespace,
+            [_rule("", ["serviceaccounts/token"], "CREATE")],
+            [
+                (
+                    f"request.userInfo.username == 'system:serviceaccount:{namespace}:' + request.name",
+                    "each account of liqod has tokens made for itself only",
+                ),
+                (
+                    f"has(object.spec.expirationSeconds) && object.spec.expirationSeconds <= {lifetime}",
+                    f"tokens of liqod's accounts hold for {lifetime} seconds at most (token-lifetime under "
+                    "[kubernetes], and `liqodctl install` after a change)",
+                ),
+                # Who deletes it ends every token of the account, also one that a thief had renewed.
+                (
+                    "has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Secret' && "
+                    f"object.spec.boundObjectRef.name == request.name + '{bound_secret_of('')}'",
+                    "tokens of liqod's accounts end with a Secret",
+                ),
+            ],
+            only=[("for-itself", f"request.namespace == '{namespace}' && request.name in {list(ACCOUNTS)}")],
+            accounts=ACCOUNTS,
         ),
         _policy(
             "pods",
@@ -300,6 +325,21 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             objects=_REAL_NODES,
         ),
         _policy(
+            "network-leases",
+            namespace,
+            [_rule("coordination.k8s.io", ["leases"], "CREATE", "UPDATE")],
+            [
+                (
+                    f"object.metadata.name == '{NETWORK_LEASE}' || "
+                    + " || ".join(
+                        f"object.metadata.name.startsWith('{PROCESS_LEASES}{role}-')" for role in ("network", "node")
+                    ),
+                    f"liqod's network agents write the Lease {NETWORK_LEASE} and those of their own processes only",
+                )
+            ],
+            accounts=(NETWORK_ACCOUNT,),
+        ),
+        _policy(
             "volumes",
             namespace,
             [_rule("", ["persistentvolumes"])],
@@ -418,9 +458,7 @@ def _policy(
     ``where`` and ``objects`` select namespaces and objects instead. ``only`` are further conditions, by name, without
     which there is nothing to validate.
     """
-    users = [f"system:serviceaccount:{namespace}:{account}" for account in accounts]
-    by = " || ".join(f"request.userInfo.username == '{user}'" for user in users)
-    conditions = [("by-the-daemon", by), *only]
+    conditions = [("by-the-daemon", _by(namespace, *accounts)), *only]
     selected = where if where is not None else {} if tenants else _NOT_OF_TENANTS
     return {
         "apiVersion": _API,
@@ -440,3 +478,8 @@ def _policy(
             ],
         },
     }
+
+
+def _by(namespace: str, *accounts: str) -> str:
+    users = [f"system:serviceaccount:{namespace}:{account}" for account in accounts]
+    return " || ".join(f"request.userInfo.username == '{user}'" for user in users)

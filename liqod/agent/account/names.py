@@ -25,6 +25,11 @@ def liqodctl_as(role: str) -> str:
     return "liqodctl" if role == "all" else f"LIQOD_DAEMON__ROLE={role} liqodctl"
 
 
+def bound_secret_of(account: str) -> str:
+    """Return the name of the Secret that an account's tokens are bound to: they end with it."""
+    return f"{account}-account"
+
+
 def token_secret_of(account: str) -> str:
-    """Return the name of the Secret that holds an account's token."""
+    """Return the name of the Secret in which earlier versions had a token without end made for an account."""
     return f"{account}-token"

@@ -1,13 +1,14 @@
-"""The daemon's own account in its cluster, as objects: ServiceAccount, its token, and roles with what it needs."""
+"""The daemon's own account in its cluster, as objects: ServiceAccount, its tokens, and roles with what it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Final
 
-from liqod.agent.account.names import ACCOUNT, account_of, token_secret_of
+from liqod.agent.account.names import ACCOUNT, account_of, bound_secret_of
 from liqod.agent.account.rights import Right, required
 from liqod.config.schema import Settings
+from liqod.kube import manifests
 from liqod.kube import resources as kinds
 from liqod.kube.resources import Resource
 
@@ -17,29 +18,36 @@ LABELS: Final = {"app.kubernetes.io/name": "liqod", "app.kubernetes.io/managed-b
 
 
 def account(namespace: str, name: str = ACCOUNT) -> dict[str, Any]:
-    """Return the ServiceAccount; nothing in the cluster mounts its tokens by itself."""
+    """Return the ServiceAccount; nothing in the cluster mounts its tokens by itself. It says which release wrote it."""
+    labels = manifests.release_label()
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, **({"labels": labels} if labels else {})},
         "automountServiceAccountToken": False,
     }
 
 
-def token_secret(namespace: str, name: str = ACCOUNT) -> dict[str, Any]:
-    """Return the Secret that Kubernetes puts a token in: one that holds until the Secret is deleted.
-
-    The daemon lives outside of the cluster, where no kubelet renews a token for it.
-    """
+def bound_secret(namespace: str, name: str = ACCOUNT) -> dict[str, Any]:
+    """Return the Secret that the account's tokens are bound to: nothing is in it, and with it all of them end."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {
-            "name": token_secret_of(name),
-            "namespace": namespace,
-            "annotations": {"kubernetes.io/service-account.name": name},
-        },
-        "type": "kubernetes.io/service-account-token",
+        "metadata": {"name": bound_secret_of(name), "namespace": namespace, "labels": dict(LABELS)},
+        "type": "Opaque",
+    }
+
+
+def token_request(name: str, seconds: int) -> dict[str, Any]:
+    """Return the TokenRequest for an account: a token that ends, and before that with its Secret.
+
+    The daemon lives outside of the cluster, where no kubelet renews a token for it.
+    """
+    bound = {"apiVersion": "v1", "kind": "Secret", "name": bound_secret_of(name)}
+    return {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": seconds, "boundObjectRef": bound},
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 from twisted.internet.defer import Deferred
 
-from liqod.agent.account.names import LEASE
+from liqod.agent.account.names import LEASE, account_of
 from liqod.config.schema import Settings
 from liqod.fabric.agent import key as tunnel
 from liqod.facts.observed import PLACES
@@ -26,10 +26,10 @@ from liqod.kube import resources as kinds
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Unauthorized
 from liqod.kube.resources import Resource
-from liqod.kubelet.api.callers import ACCESS_REVIEWS, TOKEN_REVIEWS
 from liqod.kubelet.api.certificate import REQUESTS
 from liqod.kubelet.api.service import AUTHENTICATION
 from liqod.kubelet.node.forge import LEASE_NAMESPACE
+from liqod.metrics.certificate import SECRET as METRICS_SECRET
 from liqod.model.names import CREDENTIAL_SECRET
 from liqod.model.records.name_service import SLOTS, object_name
 from liqod.model.records.network import GATEWAY_NAME, NETWORK_LEASE
@@ -67,22 +67,27 @@ class Right:
 
 def required(settings: Settings) -> tuple[Right, ...]:
     """Return the rights that a daemon with these settings uses, each once."""
-    own = settings.kubernetes.namespace
+    own, account = settings.kubernetes.namespace, account_of(settings.daemon.role)
     if settings.daemon.role == "network":
-        return tuple(dict.fromkeys([*_gateway_agent(own), *_overlay_node()]))
+        agent = [*_own_token(own, account), *_gateway_agent(own), *_overlay_node(), *_own_lease(own)]
+        return tuple(dict.fromkeys([*agent, *_callers(settings)]))
     if settings.daemon.role == "names":
-        return tuple(_names(own))
+        return (*_own_token(own, account), *_names(own), *_callers(settings))
     if settings.network.role == "node":
-        return tuple(_overlay_node())
-    wanted = [*_home(own), *_facts(own), *_peering(), *_kubelets(), *_hosting(Contract.of(settings))]
+        return (*_own_token(own, account), *_overlay_node(), *_own_lease(own), *_callers(settings))
+    wanted = [*_own_token(own, account), *_own_lease(own), *_home(own), *_facts(own), *_peering(), *_kubelets()]
+    wanted += _hosting(Contract.of(settings))
     if settings.peering.api != "direct":
         # What the relay passes on it sends as the borrower's account; as nobody else, whatever a borrower says.
         wanted += _verbs(kinds.SERVICEACCOUNTS, "impersonate", names=[borrowers.SERVICE_ACCOUNT])
+    if settings.kubernetes.leader_services:
+        wanted += _leader_services(own)
     if settings.webhook.enabled:
         wanted += _webhook(own)
     if settings.kubelet.listen:
         wanted += _node_api(settings.kubelet.signer)
     wanted += _reflection(settings)
+    wanted += [*_callers(settings), *_certificate(settings)]
     if settings.network.mode != "none":
         wanted += _network(own)
         wanted += _gateway_record(own) if settings.daemon.role == "control" else _tunnel_key(own)
@@ -117,13 +122,19 @@ def _record(resource: Resource, *verbs: str) -> Iterator[Right]:
     yield from _verbs(resource, "patch", subresource="status")
 
 
+def _own_token(own: str, account: str) -> Iterator[Right]:
+    """To renew its own token; an admission policy says for how long, and what it is bound to."""
+    yield from _verbs(kinds.SERVICEACCOUNTS, "create", subresource="token", names=[account], namespace=own)
+
+
 def _home(own: str) -> Iterator[Right]:
     # Patched are the labels of granted namespaces, deleted the namespaces that were made for a peer.
     yield from _verbs(kinds.NAMESPACES, "get", "list", "watch", "create", "patch", "delete")
     yield from _verbs(kinds.CRDS, "get")
     yield from _verbs(kinds.EVENTS, "create", "patch")
     yield from _verbs(kinds.LEASES, "create", namespace=own)
-    yield from _verbs(kinds.LEASES, "get", "update", names=[LEASE], namespace=own)
+    # A daemon that stands by sees at once when it is let go, or not renewed.
+    yield from _verbs(kinds.LEASES, "get", "list", "watch", "update", names=[LEASE], namespace=own)
     yield from _verbs(kinds.SECRETS, "create", namespace=own)
     yield from _verbs(kinds.SECRETS, "get", names=[IDENTITY_SECRET], namespace=own)
     # Pairing tokens and invitations, whose names nobody knows beforehand.
@@ -131,6 +142,14 @@ def _home(own: str) -> Iterator[Right]:
     # The note of whom peerings were ended with.
     yield from _verbs(kinds.CONFIGMAPS, "create", namespace=own)
     yield from _verbs(kinds.CONFIGMAPS, "get", "patch", names=[TOMBSTONES], namespace=own)
+
+
+def _own_lease(own: str) -> Iterator[Right]:
+    """To say by a Lease that this process runs; its name has that of the host, which nobody knows beforehand.
+
+    What the account of network agents, which is on many hosts, may write so, an admission policy keeps to its own.
+    """
+    yield from _verbs(kinds.LEASES, "create", "patch", namespace=own)
 
 
 def _facts(own: str) -> Iterator[Right]:
@@ -220,6 +239,11 @@ def _hosting(contract: Contract) -> Iterator[Right]:
         yield from _verbs(kinds.PRIORITYCLASSES, "get", names=[contract.granted.priority_class])
 
 
+def _leader_services(own: str) -> Iterator[Right]:
+    yield from _verbs(kinds.SERVICES, "list", "watch", namespace=own)
+    yield from _verbs(kinds.ENDPOINTSLICES, "list", "watch", "create", "patch", "delete", namespace=own)
+
+
 def _webhook(own: str) -> Iterator[Right]:
     yield from _verbs(kinds.SECRETS, "get", "update", names=[WEBHOOK_SECRET], namespace=own)
     yield from _verbs(kinds.MUTATINGWEBHOOKS, "create")
@@ -231,11 +255,26 @@ def _webhook(own: str) -> Iterator[Right]:
 def _node_api(signer: str) -> Iterator[Right]:
     where = AUTHENTICATION
     yield from _verbs(kinds.CONFIGMAPS, "list", "watch", names=[where.name], namespace=where.namespace)
-    yield from _verbs(TOKEN_REVIEWS, "create")
-    yield from _verbs(ACCESS_REVIEWS, "create")
+    yield from _verbs(kinds.TOKEN_REVIEWS, "create")
+    yield from _verbs(kinds.ACCESS_REVIEWS, "create")
     yield from _verbs(REQUESTS, "list", "watch", "create", "delete")
     yield from _verbs(REQUESTS, "patch", subresource="approval")
     yield from _verbs(SIGNERS, "approve", names=[signer])
+
+
+def _callers(settings: Settings) -> Iterator[Right]:
+    """To find out who may read the metrics."""
+    if settings.metrics.listen and settings.metrics.authentication == "kubernetes":
+        yield from _verbs(kinds.TOKEN_REVIEWS, "create")
+        yield from _verbs(kinds.ACCESS_REVIEWS, "create")
+
+
+def _certificate(settings: Settings) -> Iterator[Right]:
+    """To keep the certificate that all daemons show there."""
+    own = settings.kubernetes.namespace
+    if settings.metrics.listen and settings.metrics.tls == "own":
+        yield from _verbs(kinds.SECRETS, "create", namespace=own)
+        yield from _verbs(kinds.SECRETS, "get", "update", names=[METRICS_SECRET], namespace=own)
 
 
 def _reflection(settings: Settings) -> Iterator[Right]:

@@ -98,7 +98,7 @@ class CliError(Exception):
 def from_kube(error: KubeError, server: str) -> CliError:
     """Return the CliError for a failed request to the API server."""
     # Imported here, so that completion and ``version`` need not wait for it.
-    from liqod.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
+    from liqod.kube.errors import ApiError, Forbidden, LaterRelease, NotFound, Unauthorized, Unreachable
 
     match error:
         case Unreachable():
@@ -130,6 +130,8 @@ def from_kube(error: KubeError, server: str) -> CliError:
                 f"the resource does not exist in the cluster: {error.message}",
                 "run `liqodctl install`, then start the daemon",
             )
+        case LaterRelease():
+            return CliError(IN_USE, str(error), "nothing was written; docs/guides/upgrade.md has the ways back")
         case ApiError():
             return CliError(REFUSED, f"the API server refused: {error.message}", "run `liqodctl check`")
         case _:

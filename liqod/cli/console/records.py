@@ -104,7 +104,7 @@ class RecordingClient(Client):
             return await super().get(resource, name, namespace, subresource=subresource, view=view)
         if known.removed:
             raise _not_found(resource, name)
-        return self._shown(known.body(), view)
+        return self._shown(_served(resource, known.body()), view)
 
     async def create(
         self, resource: Resource, body: Content, namespace: str = "", *, view: type[T] | None = _DICT, **more: Any
@@ -173,8 +173,7 @@ class RecordingClient(Client):
         known = self._planned.get(key)
         live = known.live if known is not None else await self._live(*key)
         planned = self._planned[key] = _Planned(*key, live, msgspec.json.decode(encoded(body)))
-        served = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
-        return self._shown(planned.record() | (served if resource == CRDS else {}), view)
+        return self._shown(_served(resource, planned.record()), view)
 
     async def replace(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse: no command that is planned replaces objects."""
@@ -194,6 +193,12 @@ class RecordingClient(Client):
 
     def _shown(self, body: Body, view: type[T] | None) -> T:
         return self._decoded(encoded(body), view)
+
+
+def _served(resource: Resource, body: Body) -> Body:
+    """Return an object that would be written; of a definition that it would be served."""
+    served = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
+    return body | served if resource == CRDS else body
 
 
 def _not_found(resource: Resource, name: str) -> NotFound:

@@ -21,11 +21,11 @@ from liqod.fabric.control.probe_targets import pod_targets
 from liqod.fabric.state.network import parse_networks
 from liqod.flow.clocks import utc_now
 from liqod.kube.resources import PODS
-from liqod.model.diagnosis.cluster import DAEMON, ClusterRecords
+from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.hops import HOPS
 from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, PodPings, SizeProbes, may_send
-from liqod.model.diagnosis.problem import Diagnosis
+from liqod.model.diagnosis.problem import DAEMON, Diagnosis
 from liqod.model.objects.pod import Pod
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import ForeignCluster

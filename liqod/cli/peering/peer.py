@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 import click
-from twisted.internet.defer import Deferred
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
@@ -19,7 +18,7 @@ from liqod.cli.console.wait import until
 from liqod.cli.peering.probe_peer import probe_peer
 from liqod.cli.peering.token import PORT
 from liqod.cli.status.facts import peer_hint
-from liqod.cli.status.peers import label
+from liqod.cli.status.peers import is_connected, label
 from liqod.cli.status.whoami import own_cluster
 from liqod.identity.fingerprint_words import words
 from liqod.identity.pairing import MAX_LENGTH, PREFIX, BadToken, Token, read_token
@@ -27,7 +26,7 @@ from liqod.kube.errors import AlreadyExists, Conflict, NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, SECRETS
 from liqod.model.host_port import join_address, split_address
 from liqod.model.ids import ClusterID, Key, is_dns_label
-from liqod.model.objects.meta import find_condition, is_true
+from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.records.invitations import INVITATION, INVITATION_LABEL, invitation_name
 from liqod.model.records.unpeering import DISTRUSTED
 from liqod.model.records.views import ForeignCluster
@@ -59,9 +58,9 @@ def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
 
     async def with_token(session: Session) -> None:
         token = pairing_token(target)
-        await join(session, token)
+        before = await join(session, token)
         if wait:
-            await joined(session, token, timeout)
+            await joined(session, token, timeout, before)
         result = {"peer": token.issuer, "name": token.name, "addresses": token.addresses, "connected": wait}
         session.publish({**result, "fingerprint": token.fingerprint, "trusted": True})
 
@@ -102,24 +101,52 @@ def peer(options: Options, target: str, wait: bool, timeout: float) -> None:
     in_cluster(options, with_token if target.strip().startswith(PREFIX) else at_address)
 
 
-async def join(session: Session, token: Token) -> None:
-    """Have the daemon peer with the issuer of a token. Raises CliError for a token of our own, or a doubtful key."""
+async def join(session: Session, token: Token) -> Condition | None:
+    """Have the daemon peer with the issuer of a token. Raises CliError for a token of our own, or a doubtful key.
+
+    Returns what was known of the peer's trust before, which may be the refusal of an earlier token.
+    """
     if token.issuer == (await own_cluster(session)).cluster_id:
         raise CliError(errors.BAD_TOKEN, "this token was issued by this cluster", "use it in the other cluster")
     # Before the daemon has the token: it would say nothing to another key than the token's.
+    before = None
     with suppress(NotFound):
-        refuse_key(await session.client.get(FOREIGNCLUSTERS, token.issuer, view=ForeignCluster), token.fingerprint)
+        found = await session.client.get(FOREIGNCLUSTERS, token.issuer, view=ForeignCluster)
+        refuse_key(found, token.fingerprint)
+        before = find_condition(found.status.conditions, "Authenticated")
     await _invite(session, token)
     await _record(session, token.issuer, token.addresses, {"fingerprint": token.fingerprint})
     session.say(f"invited by {token.name or token.issuer} at {', '.join(token.addresses)}")
+    return before
 
 
-async def joined(session: Session, token: Token, timeout: float) -> None:
-    """Wait for the session with the issuer of a token. Raises CliError where it refuses the token, or time is over."""
-    settled = _settled(session, token.issuer)
+async def joined(session: Session, token: Token, timeout: float, before: Condition | None) -> None:
+    """Wait for the session with the issuer of a token. Raises CliError where it refuses the token, or time is over.
+
+    ``before`` is what ``join`` returned: only what the record says since then is an answer to this token.
+    """
+
+    def is_settled(cluster: ForeignCluster | None) -> bool:
+        return cluster is not None and (is_connected(cluster) or new_refusal(cluster, before) != "")
+
+    settled = until(session, FOREIGNCLUSTERS, ForeignCluster, Key("", token.issuer), is_settled)
     what = f"a session with {token.issuer}"
-    await session.within(timeout, settled, what, lambda: peer_hint(session, token.issuer))
-    await _check_outcome(session, token.issuer)
+    cluster = await session.within(timeout, settled, what, lambda: peer_hint(session, token.issuer))
+    if cluster is not None and not is_connected(cluster):
+        raise CliError(errors.NOT_JOINED, new_refusal(cluster, before), "ask the other admin for a new token")
+    who = label(cluster) if cluster is not None else token.issuer
+    session.say(f"connected with {who}: both clusters trust each other", "green")
+
+
+def new_refusal(cluster: ForeignCluster, before: Condition | None) -> str:
+    """Return why the peer was refused, or refuses a token; empty where it did not, or that was known ``before``.
+
+    Its time alone does not tell: it stays that of the first refusal. The message names the token, so that the refusal
+    of another one differs. One that is repeated in the same words is no news, and is waited on.
+    """
+    condition = find_condition(cluster.status.conditions, "Authenticated")
+    is_refusal = condition is not None and condition != before and condition.reason in _REFUSALS
+    return condition.message if condition is not None and is_refusal else ""
 
 
 def read_argument(text: str) -> str:
@@ -205,24 +232,3 @@ def refuse_key(before: ForeignCluster, wanted: str) -> None:
             f"the key of {peer} in the token was distrusted in this cluster",
             f"to trust it again: `liqodctl trust {peer} --fingerprint {wanted}`",
         )
-
-
-def _settled(session: Session, peer: ClusterID) -> Deferred[ForeignCluster | None]:
-    return until(session, FOREIGNCLUSTERS, ForeignCluster, Key("", peer), _is_settled)
-
-
-def _is_settled(cluster: ForeignCluster | None) -> bool:
-    return cluster is not None and (is_true(cluster.status.conditions, "Authenticated") or _refusal(cluster) != "")
-
-
-def _refusal(cluster: ForeignCluster) -> str:
-    condition = find_condition(cluster.status.conditions, "Authenticated")
-    return condition.message if condition is not None and condition.reason in _REFUSALS else ""
-
-
-async def _check_outcome(session: Session, peer: ClusterID) -> None:
-    cluster = await session.client.get(FOREIGNCLUSTERS, peer, view=ForeignCluster)
-    if is_true(cluster.status.conditions, "Authenticated"):
-        session.say(f"connected with {label(cluster)}: both clusters trust each other", "green")
-        return
-    raise CliError(errors.NOT_JOINED, _refusal(cluster), "ask the other admin for a new token")

@@ -8,15 +8,13 @@ from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, record_options, timeout_option, wait_options, yes_option
 from liqod.cli.console.session import Session, in_cluster
-from liqod.cli.console.terminal import confirm
 from liqod.cli.console.wait import until
 from liqod.cli.peering.token import say_what_is_open
 from liqod.cli.status.facts import peer_hint
-from liqod.cli.status.peers import find, label
+from liqod.cli.status.peers import find, is_connected, label
 from liqod.identity.fingerprint_words import COUNT, words
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.ids import Fingerprint, parse_fingerprint
-from liqod.model.objects.meta import is_true
 from liqod.model.records.unpeering import DISTRUSTED
 from liqod.model.records.views import ForeignCluster
 
@@ -50,12 +48,12 @@ def trust(options: Options, *, name: str, fingerprint: str, spoken: str, yes: bo
             session.say("already trusted")
         else:
             if not (yes or fingerprint or spoken):
-                confirm("Does the other side show the same words?")
+                session.confirm("Does the other side show the same words?")
             patch = {"metadata": {"annotations": {DISTRUSTED: None}}, "spec": pinned(cluster, key)}
             await session.client.patch(FOREIGNCLUSTERS, cluster.metadata.name, patch, view=None)
             session.say("trusted; the other side must trust this cluster, too")
         if wait:
-            done = until(session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, _authenticated)
+            done = until(session, FOREIGNCLUSTERS, ForeignCluster, cluster.metadata.key, _is_here)
             await session.within(
                 timeout, done, f"a session with {label(cluster)}", lambda: peer_hint(session, cluster.metadata.name)
             )
@@ -154,8 +152,8 @@ def wanted_key(cluster: ForeignCluster, fingerprint: str, spoken: str) -> Finger
     return key
 
 
-def _authenticated(cluster: ForeignCluster | None) -> bool:
-    return cluster is not None and is_true(cluster.status.conditions, "Authenticated")
+def _is_here(cluster: ForeignCluster | None) -> bool:
+    return cluster is not None and is_connected(cluster)
 
 
 def _has_access(cluster: ForeignCluster | None) -> bool:

@@ -7,18 +7,17 @@ import contextlib
 import grp
 import os
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from liqod.agent.account import objects as account
-from liqod.agent.account.names import ACCOUNTS, LEASE, account_of, token_secret_of
+from liqod.agent.account.names import ACCOUNTS, LEASE, account_of, bound_secret_of, token_secret_of
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.render import as_documents
 from liqod.cli.console.session import Session
-from liqod.cli.console.wait import until
-from liqod.cli.setup.host.wanted import READERS
+from liqod.cli.setup.host.wanted import READERS, TOKEN_FILES
 from liqod.config.schema import Settings
 from liqod.fabric.agent.key import SECRET as TUNNEL_SECRET
 from liqod.kube.connection.config import ClientConfig
@@ -37,8 +36,8 @@ from liqod.kube.resources import (
     Resource,
 )
 from liqod.kube.writing.ensure import ensure
-from liqod.kubelet.common.views import Secret
-from liqod.model.ids import Key
+from liqod.metrics.certificate import SECRET as METRICS_SECRET
+from liqod.model.names import PROCESS_LABEL, TOKEN_ANNOTATION
 from liqod.model.objects.meta import Object
 from liqod.model.records.invitations import INVITATION_LABEL, TOKEN_LABEL
 from liqod.model.records.name_service import SLOTS, object_name
@@ -47,15 +46,14 @@ from liqod.model.records.rotation import IDENTITY_SECRET
 from liqod.model.records.unpeering import TOMBSTONES
 from liqod.webhook.service import SECRET_NAME as WEBHOOK_SECRET
 
-TOKEN_TIMEOUT: Final = 30.0
-"""Seconds that the token controller of kube-controller-manager may take to fill the Secret."""
-
 
 async def ensure_account(session: Session) -> AsyncIterator[str]:
     """Create or update the account and its roles, remove stale ones; yields a line for each change."""
     namespace = session.settings.kubernetes.namespace
     name = account_of(session.settings.daemon.role)
     wanted = account.roles(session.settings)
+    if await ensure(session.client, SECRETS, account.bound_secret(namespace, name), ["type"]):
+        yield f"Secret {namespace}/{bound_secret_of(name)}: installed"
     for resource, body in [(SERVICEACCOUNTS, account.account(namespace, name)), *wanted]:
         where = body["metadata"].get("namespace", "")
         if where not in ("", namespace) and not await _exists(session, where):
@@ -128,10 +126,14 @@ async def own_objects(session: Session) -> list[tuple[Resource, str]]:
         for label in (TOKEN_LABEL, INVITATION_LABEL)
         for found in (await session.client.list(SECRETS, namespace, view=Object, labels=label)).items
     ]
-    secrets = [IDENTITY_SECRET, WEBHOOK_SECRET, TUNNEL_SECRET, *map(token_secret_of, ACCOUNTS), *paired]
+    processes = (await session.client.list(LEASES, namespace, view=Object, labels=PROCESS_LABEL)).items
+    # The latter are of earlier versions.
+    of_accounts = [secret_of(one) for one in ACCOUNTS for secret_of in (bound_secret_of, token_secret_of)]
+    secrets = [IDENTITY_SECRET, WEBHOOK_SECRET, METRICS_SECRET, TUNNEL_SECRET, *of_accounts, *paired]
     return [
         *((SECRETS, name) for name in secrets),
         *((LEASES, name) for name in (LEASE, NETWORK_LEASE, *map(object_name, SLOTS))),
+        *((LEASES, one.metadata.name) for one in processes),
         (CONFIGMAPS, TOMBSTONES),
         *((SERVICEACCOUNTS, name) for name in ACCOUNTS),
     ]
@@ -146,27 +148,39 @@ async def _exists(session: Session, namespace: str) -> bool:
 
 
 async def token_of(session: Session) -> str:
-    """Return the account's token; requests one where there is none. Raises CliError."""
-    namespace = session.settings.kubernetes.namespace
+    """Return a new token of the account, which ends. Raises KubeError."""
+    namespace, lifetime = session.settings.kubernetes.namespace, session.settings.kubernetes.token_lifetime
     name = account_of(session.settings.daemon.role)
-    await ensure(session.client, SECRETS, account.token_secret(namespace, name))
-    key = Key(namespace, token_secret_of(name))
-
-    async def why() -> str:
-        return "the token is put there by kube-controller-manager; check that it is running"
-
-    made = until(session, SECRETS, Secret, key, lambda found: found is not None and bool(decoded_token(found.data)))
-    found = await session.within(TOKEN_TIMEOUT, made, f"the token in the Secret {key}", why)
-    return decoded_token(found.data) if found is not None else ""
+    await ensure(session.client, SECRETS, account.bound_secret(namespace, name), ["type"])
+    # Only so is a Secret that was deleted known from one that is not needed: a pod has a token of another kind.
+    marked = {"metadata": {"annotations": {TOKEN_ANNOTATION: bound_secret_of(name)}}}
+    await session.client.patch(SERVICEACCOUNTS, name, marked, namespace, view=None)
+    request = account.token_request(name, lifetime)
+    answer = await session.client.create(SERVICEACCOUNTS, request, namespace, name=name, subresource="token")
+    return str(answer["status"]["token"])
 
 
-def decoded_token(data: Mapping[str, str]) -> str:
-    """Return the token in the data of an account's Secret, empty while the cluster has put none in it."""
-    return base64.b64decode(data.get("token", "")).decode("ascii")
+async def remove_endless_token(session: Session) -> str:
+    """Remove the Secret that an earlier version had a token without end made in; return a line, or "" without one."""
+    namespace, name = session.settings.kubernetes.namespace, token_secret_of(account_of(session.settings.daemon.role))
+    try:
+        await session.client.delete(SECRETS, name, namespace, missing_ok=False)
+    except NotFound:
+        return ""
+    return f"Secret {namespace}/{name}: removed; its token never ended, and kubeconfigs with it are of no use any more"
 
 
-def kubeconfig(config: ClientConfig, token: str) -> str:
-    """Return a kubeconfig for the cluster of ``config`` and the account's token, as YAML."""
+def token_file(path: str) -> str:
+    """Return where the daemon keeps the token that it renewed itself, seen from its kubeconfig at a path.
+
+    The units may write in their state directory, and not beside their kubeconfig.
+    """
+    file = Path(path).expanduser()
+    return TOKEN_FILES.get(str(file), f"{file.name}.token")
+
+
+def kubeconfig(config: ClientConfig, token: str, kept: str) -> str:
+    """Return a kubeconfig for the cluster of ``config`` and the account's token, as YAML; ``kept``: ``token_file``."""
     cluster: dict[str, Any] = {"server": config.server}
     if config.ca_pem:
         cluster["certificate-authority-data"] = base64.b64encode(config.ca_pem).decode("ascii")
@@ -178,7 +192,7 @@ def kubeconfig(config: ClientConfig, token: str) -> str:
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "home", "cluster": cluster}],
-        "users": [{"name": "liqod", "user": {"token": token}}],
+        "users": [{"name": "liqod", "user": {"token": token, "tokenFile": kept}}],
         "contexts": [{"name": "liqod", "context": {"cluster": "home", "user": "liqod"}}],
         "current-context": "liqod",
     }

@@ -29,7 +29,8 @@ from liqod.cli.network.plan import host_findings
 from liqod.cli.setup.definitions import definitions
 from liqod.cli.setup.foreign import foreign_findings
 from liqod.cli.setup.host.wanted import KUBECONFIGS
-from liqod.cli.setup.in_cluster_names import in_cluster_names
+from liqod.cli.setup.surroundings.in_cluster_names import in_cluster_names
+from liqod.cli.setup.surroundings.read import surroundings
 from liqod.cli.status.facts import as_finding
 from liqod.cli.status.own_facts import fact_findings, own_facts
 from liqod.cli.status.whoami import leader, own_cluster
@@ -40,9 +41,10 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, STORAGECLASSES
 from liqod.model.diagnosis import examination
-from liqod.model.diagnosis.cluster import DAEMON, ClusterRecords, LeaderFacts
+from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.diagnosis.examination import Evidence
 from liqod.model.diagnosis.installation import ClockFacts
+from liqod.model.diagnosis.problem import DAEMON
 from liqod.model.host_port import join_address
 from liqod.model.objects.meta import Object
 from liqod.model.objects.storage_class import StorageClass
@@ -146,7 +148,7 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
         yield finding
     for finding in await host_findings(session):
         yield finding
-    after: tuple[Part, ...] = (foreign_findings,) if pre else (_crds, _daemon, _ports, _webhook, _lending)
+    after: tuple[Part, ...] = (surroundings, foreign_findings) if pre else (_crds, _daemon, _ports, _webhook, _lending)
     for part in (_version, in_cluster_names, _rights, _clock, *after):
         try:
             async for finding in part(session):

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from liqod.agent.account.names import ACCOUNTS, token_secret_of
 from liqod.agent.host.clock_check import server_time
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
@@ -18,15 +19,16 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.peering.token import row_of
 from liqod.cli.setup.definitions import definitions
-from liqod.cli.status.facts import as_finding, cluster_records
+from liqod.cli.status.facts import as_finding
+from liqod.cli.status.first_screen import first_screen
 from liqod.identity.certs import read_certificates
 from liqod.kube.errors import KubeError
 from liqod.kube.resources import NAMESPACES, PODS, SECRETS
-from liqod.model.diagnosis.cluster import DAEMON, ClusterRecords
+from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.diagnosis.consistency import CONTRADICTIONS, NETWORKS, ORPHANS, QUOTAS
 from liqod.model.diagnosis.examination import Evidence, examine
 from liqod.model.diagnosis.installation import CLOCK, CRDS, KEYS, ClockFacts, SecretFacts, Unread
-from liqod.model.diagnosis.problem import PEERINGS
+from liqod.model.diagnosis.problem import DAEMON, PEERINGS, PROCESSES, WORKLOADS
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import Object
@@ -35,6 +37,8 @@ from liqod.model.objects.quantity import Resources
 from liqod.model.records.invitations import TOKEN_LABEL
 
 T = TypeVar("T")
+ENDLESS: Final = frozenset(map(token_secret_of, ACCOUNTS))
+"""Secrets that earlier versions had tokens without end made in."""
 
 
 @click.command()
@@ -43,7 +47,8 @@ T = TypeVar("T")
 def doctor(options: Options, fix: bool) -> None:
     """Find what is wrong, contradicts itself, or will break; each finding says what to do.
 
-    Looks at the daemon, peers, networks, orphaned objects, certificates, quotas, clocks and versions.
+    Looks at the daemon's processes, peers, pods that do not run, networks, orphaned objects, certificates, quotas,
+    clocks and versions.
 
     \b
     Examples:
@@ -64,7 +69,9 @@ def doctor(options: Options, fix: bool) -> None:
 
 TOPICS: Final = (
     DAEMON,
+    PROCESSES,
     PEERINGS,
+    WORKLOADS,
     CONTRADICTIONS,
     NETWORKS,
     ORPHANS,
@@ -96,7 +103,9 @@ async def _evidence(session: Session, fixed: list[Finding] | None) -> Evidence:
             unread.append(Unread(topic, f"{shown.code}: {shown.message}", shown.hint))
             return None
 
-    records = await cluster_records(session)
+    screen = await first_screen(session, counts=False)
+    records = screen.facts
+    unread += screen.unread
     return Evidence(
         records=records,
         spaces=await read(ORPHANS, _spaces(session)),
@@ -132,7 +141,7 @@ async def _secrets(session: Session, fixed: list[Finding] | None) -> list[Secret
         name = body["metadata"]["name"]
         if TOKEN_LABEL not in (body["metadata"].get("labels") or {}):
             end = expiry((body.get("data") or {}).get("tls.crt", ""))
-            found.append(SecretFacts(name=name, certificate_end=end))
+            found.append(SecretFacts(name=name, certificate_end=end, endless_token=name in ENDLESS))
         elif row_of(body)["state"] == "expired":
             if fixed is None:
                 found.append(SecretFacts(name=name, expired_token=True))

@@ -10,7 +10,7 @@ import click
 
 from liqod.agent.account import admission_policies
 from liqod.agent.account.names import account_of
-from liqod.agent.account.objects import LABELS, account, roles
+from liqod.agent.account.objects import LABELS, account, bound_secret, roles
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, cluster_options, yes_option
@@ -27,10 +27,13 @@ from liqod.cli.setup.account import (
     kubeconfig,
     namespace_is_ours,
     own_objects,
+    remove_endless_token,
     storage_objects,
+    token_file,
     token_of,
     write_private,
 )
+from liqod.cli.setup.definitions import refuse_downgrade
 from liqod.cli.setup.foreign import refuse_foreign, settle_foreign
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import (
@@ -77,6 +80,7 @@ from liqod.kubelet.node.forge import LEASE_NAMESPACE
 from liqod.model.names import (
     FIELD_MANAGER,
     MANAGED_BY_LABEL,
+    OVERLAY_ANNOTATION,
     REMOTE_CLUSTER_LABEL,
     TENANT_NAMESPACE_LABEL,
     TYPE_LABEL,
@@ -145,14 +149,18 @@ def install(
             changes.append(line)
             session.say(line)
 
+        await refuse_downgrade(session)
         async for line in settle_foreign(session, adopt=adopt):
             changed(line)
         async for line in ensure_objects(session):
             changed(line)
         if daemon_kubeconfig:
-            write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session)))
+            kept = token_file(daemon_kubeconfig)
+            write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session), kept))
             who = f"{settings.kubernetes.namespace}/{account_of(settings.daemon.role)}"
             changed(f"{daemon_kubeconfig}: written; the daemon's kubeconfig, account {who}")
+            if line := await remove_endless_token(session):
+                changed(line)
         session.say("installed; run `liqodctl check`, then start the daemon", "green")
         session.publish({"installed": True, "changes": changes})
 
@@ -166,8 +174,11 @@ async def ensure_objects(session: Session) -> AsyncIterator[str]:
     configuration says its host knows a part.
     """
     namespace = namespace_object(session.settings.kubernetes.namespace)
-    for name in await manifests.ensure(session.client):
+    kept: list[str] = []
+    for name in await manifests.ensure(session.client, kept=kept.append):
         yield f"CustomResourceDefinition {name}: installed"
+    for sentence in kept:
+        yield sentence
     try:
         await session.client.create(NAMESPACES, namespace)
         yield f"namespace {namespace['metadata']['name']}: created"
@@ -191,10 +202,10 @@ async def ensure_objects(session: Session) -> AsyncIterator[str]:
             yield line
 
 
-def _print_objects(output: Output, settings: Settings) -> None:
-    """Print what ``install`` creates on an API server that has every kind."""
-    home = settings.kubernetes.namespace
-    own = [account(home, account_of(settings.daemon.role)), *(body for _, body in roles(settings))]
+def objects_of(settings: Settings) -> list[dict[str, Any]]:
+    """Return what ``install`` creates on an API server that has every kind, definitions first. Pure."""
+    home, name = settings.kubernetes.namespace, account_of(settings.daemon.role)
+    own = [account(home, name), bound_secret(home, name), *(body for _, body in roles(settings))]
     objects = [*manifests.definitions(), namespace_object(home)]
     if may_lead(settings):
         bounded = [*admission_policies.policies(settings), *admission_policies.bindings(settings)]
@@ -203,6 +214,11 @@ def _print_objects(output: Output, settings: Settings) -> None:
         objects += [*storage_objects(settings), *own, *bounded, *borrowers, *pods, runtime_class()]
     else:
         objects += own
+    return objects
+
+
+def _print_objects(output: Output, settings: Settings) -> None:
+    objects = objects_of(settings)
     if output.options.output == "json":
         output.publish(objects)
     else:
@@ -399,6 +415,7 @@ async def remove_all(session: Session, *, keep_namespace: bool = False) -> list[
     virtual = await session.client.list(NODES, view=Object, labels=f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}")
     for node in virtual.items:
         receipt += await _remove(session, NODES, node.metadata.name)
+    receipt += await _remove_announcements(session)
     for label in (REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL):
         for tenant in (await session.client.list(NAMESPACES, view=Object, labels=label)).items:
             receipt += await _remove(session, NAMESPACES, tenant.metadata.name)
@@ -413,6 +430,17 @@ async def remove_all(session: Session, *, keep_namespace: bool = False) -> list[
     receipt += await _remove_account(session, keep_namespace=keep_namespace)
     for definition in reversed(manifests.definitions()):
         receipt += await _remove(session, CRDS, definition["metadata"]["name"])
+    return receipt
+
+
+async def _remove_announcements(session: Session) -> list[str]:
+    """Remove what network agents said of their hosts at these Nodes."""
+    receipt = []
+    nothing: Mapping[str, Any] = {"metadata": {"annotations": {OVERLAY_ANNOTATION: None}}}
+    for node in (await session.client.list(NODES, view=Object)).items:
+        if OVERLAY_ANNOTATION in node.metadata.annotations:
+            await session.client.patch(NODES, node.metadata.name, nothing, view=None)
+            receipt.append(f"the annotation {OVERLAY_ANNOTATION} of Node {node.metadata.name}")
     return receipt
 
 

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
+
+import attrs
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.group import did_you_mean
 from liqod.cli.console.session import Session
 from liqod.config.schema import Settings
+from liqod.flow.observe import Latest
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import EVENTS, PODS
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld
+from liqod.kubelet.common.egress import egress_to
+from liqod.kubelet.common.views import HomePod, decoded
+from liqod.kubelet.reflection.decide import desired_of
+from liqod.kubelet.reflection.forge.classes import Classes, ingress_classes, load_balancer_classes
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, HomeObjects, NoHomeObjects, Withheld
 from liqod.kubelet.reflection.kinds import KINDS, Kind, listing_of
+from liqod.kubelet.reflection.named import references
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.diagnosis.cluster import ClusterRecords, name_of
 from liqod.model.ids import ClusterID, Key
-from liqod.model.objects.meta import Object, find_condition
+from liqod.model.objects.meta import find_condition
+from liqod.model.records.offer import Offer
+from liqod.model.records.offloading import NAME as OFFLOADING
+from liqod.model.records.offloading import NamespaceOffloading
 
 ALIASES: Final = {"pvc": "persistentvolumeclaim", "claim": "persistentvolumeclaim", "svc": "service", "cm": "configmap"}
 COPIES: Final = {
@@ -48,13 +60,46 @@ def kind_named(name: str) -> Kind:
     )
 
 
-def judge(kind: Kind, home: Reflectable, context: Context, settings: Settings) -> DesiredObject | Withheld:
-    """Return what would be made of an object for one lender, or why nothing. Pure."""
+@attrs.frozen
+class _Offered(NoHomeObjects):
+    """What is known of a lender from records alone: the classes for objects of one namespace."""
+
+    offer: Offer
+    offloading: NamespaceOffloading | None
+
+    def ingress_classes(self, namespace: str) -> Classes:
+        return ingress_classes(self.offer, self.offloading)
+
+    def load_balancer_classes(self, namespace: str) -> Classes:
+        return load_balancer_classes(self.offer, self.offloading)
+
+
+_NO_OBJECTS: Final = NoHomeObjects()
+
+
+def judge(
+    kind: Kind,
+    home: Reflectable,
+    context: Context,
+    settings: Settings,
+    *,
+    objects: HomeObjects = _NO_OBJECTS,
+    pods: Sequence[HomePod] | None = None,
+) -> DesiredObject | Withheld:
+    """Return what would be made of an object for one lender, or why nothing; ``pods`` are those there. Pure."""
     if not getattr(settings.reflection, kind.setting).workers:
         return Withheld(f"this kind is not reflected (workers = 0 for {kind.setting} under [reflection])")
     if kind.unless and kind.unless in home.metadata.labels:
         return Withheld("it belongs to liqod itself")
-    return kind.forge(home, ForgeInputs(context, listing_of(kind, settings.reflection), complete=True))
+
+    def named(setting: str, key: Key) -> bool:
+        mine = [pod for pod in pods or () if pod.metadata.namespace == key.namespace]
+        return any((setting, key.name) in references(decoded(pod.spec)) for pod in mine)
+
+    asks = pods is not None and settings.egress.contents == "named"
+    listing = listing_of(kind, settings.reflection)
+    inputs = ForgeInputs(context, listing, objects, complete=True, named=named if asks else None)
+    return desired_of(kind, home, inputs) or Withheld("it is being deleted")
 
 
 async def copies_of(session: Session, facts: ClusterRecords, kind: Kind, key: Key, home: str) -> list[dict[str, Any]]:
@@ -68,6 +113,7 @@ async def copies_of(session: Session, facts: ClusterRecords, kind: Kind, key: Ke
         hint = f"kubectl get {kind.home.plural} -n {key.namespace}"
         raise CliError(errors.NO_SUCH_OBJECT, f"there is no {kind.setting} {key}", f"`{hint}` lists them") from None
     names = {peer.metadata.name: name_of(peer) for peer in facts.peers}
+    labels = {peer.metadata.name: peer.metadata.labels for peer in facts.peers}
     rows = []
     for table in facts.tables:
         peer = table.metadata.name
@@ -75,18 +121,21 @@ async def copies_of(session: Session, facts: ClusterRecords, kind: Kind, key: Ke
         if remote is None:
             continue
         nodes = facts.node_names_of(peer)
-        context = Context(ClusterID(home), ClusterID(peer), nodes[0] if nodes else "")
-        desired = judge(kind, found, context, session.settings)
+        egress = Latest(egress_to(peer, labels.get(peer, {}), session.settings.egress))
+        context = Context(ClusterID(home), ClusterID(peer), nodes[0] if nodes else "", egress=egress)
+        pods = [pod for node in nodes for pod in await _pods(session, key.namespace, node)]
+        objects = _offered(facts, peer, key.namespace)
+        desired = judge(kind, found, context, session.settings, objects=objects, pods=pods)
         mapping = table.status.mappings.get(key.namespace)
         if isinstance(desired, Withheld):
             state, why = "withheld", desired.why
         elif mapping is None or mapping.phase != "Ready":
             state, why = "waiting", mapping.message if mapping is not None else "the cluster was not asked yet"
         elif desired.idle:
-            state, why = "withheld", "there is nothing in it for that cluster yet"
+            state, why = "withheld", "; ".join(desired.objections) or "there is nothing in it for that cluster yet"
         else:
             state, why = "copied", "; ".join(desired.objections)
-        listing = sorted([pod for node in nodes for pod in await _pods(session, key.namespace, node)])[:SHOWN_PODS]
+        listing = sorted(pod.metadata.name for pod in pods)[:SHOWN_PODS]
         rows.append(
             {
                 "cluster": names.get(peer, peer),
@@ -100,9 +149,14 @@ async def copies_of(session: Session, facts: ClusterRecords, kind: Kind, key: Ke
     return rows
 
 
-async def _pods(session: Session, namespace: str, node: str) -> list[str]:
-    listing = await session.client.list(PODS, namespace, view=Object, fields=f"spec.nodeName={node}")
-    return [pod.metadata.name for pod in listing.items]
+def _offered(facts: ClusterRecords, peer: str, namespace: str) -> HomeObjects:
+    offer = facts.offer_of(peer)
+    mine = (one for one in facts.offloadings if one.metadata.key == Key(namespace, OFFLOADING))
+    return _Offered(Offer() if offer is None else offer.spec.offer, next(mine, None))
+
+
+async def _pods(session: Session, namespace: str, node: str) -> list[HomePod]:
+    return (await session.client.list(PODS, namespace, view=HomePod, fields=f"spec.nodeName={node}")).items
 
 
 def _since(facts: ClusterRecords, namespace: str, peer: str) -> str:

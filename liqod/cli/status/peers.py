@@ -61,6 +61,15 @@ DISCOVER_WIDE = {
 
 WELL = ("Ready", "Accepted", "Authenticated")
 """Phases with a session, of which the phase alone says nothing bad."""
+_WITH_SESSION = (*WELL, "Offered", "Refused")
+
+
+def is_connected(cluster: ForeignCluster) -> bool:
+    """Return whether there is a session with a trusted peer; one that is away is trusted nevertheless.
+
+    The phase ``Refused`` is that of an offer in a session, or of a key that is not the peer's: then trust is False.
+    """
+    return cluster.status.phase in _WITH_SESSION and is_true(cluster.status.conditions, "Authenticated")
 
 
 def find(wanted: str, clusters: Iterable[ForeignCluster]) -> ForeignCluster:
@@ -144,6 +153,7 @@ def _status_row(
     offered = brief(offer.spec.offer.resources) if offer is not None else ""
     decision = offer.status.phase or "Pending" if offer is not None else ""
     lending = brief(lent.resources) if lent is not None else ""
+    answer = "Reclaimed" if cluster.spec.reclaim is not None else lent.verdict or "Offered" if lent is not None else ""
     return {
         "name": label(cluster),
         "id": peer,
@@ -155,15 +165,21 @@ def _status_row(
         "borrowing": _share(short(offer.spec.offer.resources) if offer is not None else "", decision),
         "lent": lending,
         "verdict": lent.verdict if lent is not None else "",
-        "lending": _share(short(lent.resources), lent.verdict or "Offered") if lent is not None else "",
+        "lending": _share(short(lent.resources), answer) if lent is not None else "",
         "node": _node_of_all(nodes),
         "nodes": [_node(name, node) for name, node in nodes.items()],
         "cordoned": any(cordoned),
         "api": cluster.status.api,
         "tunnel": _tunnel(peer, facts),
-        "pods": sum(pods.get(name, 0) for name in nodes) if nodes else "",
+        "pods": _counted(nodes, pods),
         "stranger": is_stranger(cluster),
     }
+
+
+def _counted(nodes: Mapping[str, Node | None], pods: Mapping[str, int]) -> int | str:
+    """Return the number of pods on nodes; empty without a node, and where one could not be counted."""
+    found = [pods.get(name) for name, node in nodes.items() if node is not None]
+    return sum(one for one in found if one is not None) if nodes and None not in found else ""
 
 
 def _remarks(phase: str, problems: Sequence[Problem]) -> list[str]:

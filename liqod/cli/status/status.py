@@ -15,6 +15,7 @@ from liqod.cli.console.render import join_reason, plural
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status.browse import browse
 from liqod.cli.status.facts import advice_of, cluster_records
+from liqod.cli.status.first_screen import FirstScreen, first_screen
 from liqod.cli.status.peers import (
     DISCOVER_COLUMNS,
     DISCOVER_WIDE,
@@ -26,17 +27,22 @@ from liqod.cli.status.peers import (
     status_rows,
 )
 from liqod.cli.status.whoami import own_cluster
-from liqod.kube.resources import FOREIGNCLUSTERS, PODS
+from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, problems_of, strangers
+from liqod.model.diagnosis.installation import unread_problems
 from liqod.model.diagnosis.problem import Problem
-from liqod.model.objects.meta import Object
+from liqod.model.diagnosis.processes import LEADERS
 from liqod.model.records.views import ForeignCluster
 
 MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "info": ("-", "")}
 WATCH_INTERVAL = 2.0
 """Seconds between two looks of --watch."""
+TRIED_EVERY = 15
+"""Looks of --watch of which one tries what the API server gets through to: that takes it more than to be read."""
 NAMES = 12
 """Strangers whose names are shown; the others are counted."""
+PROBLEMS = 20
+"""Problems that are shown; the others are counted."""
 
 
 def watch_option(command: Any) -> Any:
@@ -63,16 +69,23 @@ def status(options: Options, peer: str, watch: bool) -> None:
         raise click.UsageError("--watch is for people; it goes with -o table and -o wide only")
 
     async def work(session: Session) -> None:
+        screen: FirstScreen | None = None
+        looks = 0
         while True:
-            facts = await cluster_records(session)
-            pods = {} if peer else await pods_by_node(session, facts)
+            if peer:
+                screen = FirstScreen(await cluster_records(session))
+            elif screen is None or looks % TRIED_EVERY == 0:
+                screen = await first_screen(session)
+            else:
+                screen = (await first_screen(session, tries=False)).with_trials_of(screen)
+            looks += 1
             # Only now: until then what was shown before stays.
             if watch and terminal.width() is not None:
                 terminal.clear_screen()
             if peer:
-                _show_peer(session, facts, find(peer, facts.peers))
+                _show_peer(session, screen.facts, find(peer, screen.facts.peers))
             else:
-                _show_all(session, facts, pods)
+                _show_all(session, screen)
             if not watch:
                 return
             await deferLater(session.reactor, WATCH_INTERVAL)
@@ -80,19 +93,10 @@ def status(options: Options, peer: str, watch: bool) -> None:
     in_cluster(options, work)
 
 
-async def pods_by_node(session: Session, facts: ClusterRecords) -> dict[str, int]:
-    """Return the number of pods on each virtual node."""
-    counts = {}
-    for node in facts.nodes:
-        name = node.metadata.name
-        listing = await session.client.list(PODS, view=Object, fields=f"spec.nodeName={name}")
-        counts[name] = len(listing.items)
-    return counts
-
-
-def _show_all(session: Session, facts: ClusterRecords, pods: dict[str, int]) -> None:
-    rows = status_rows(facts, pods)
-    problems = diagnose(facts)
+def _show_all(session: Session, screen: FirstScreen) -> None:
+    facts = screen.facts
+    rows = status_rows(facts, screen.pods)
+    problems = [*diagnose(facts), *unread_problems(screen.unread)]
     session.say(daemon_line(facts))
     show_peers(session, facts, rows)
     show_problems(session, problems)
@@ -100,6 +104,10 @@ def _show_all(session: Session, facts: ClusterRecords, pods: dict[str, int]) -> 
     session.publish(
         {
             "daemon": {"holder": leads.holder, "alive": leads.alive} if leads is not None else None,
+            "processes": [
+                {"process": one.title, "state": "silent" if one.silent else one.state, "renewed": round(one.age)}
+                for one in facts.processes
+            ],
             "peers": rows,
             "problems": [as_row(problem) for problem in problems],
         }
@@ -107,11 +115,14 @@ def _show_all(session: Session, facts: ClusterRecords, pods: dict[str, int]) -> 
 
 
 def daemon_line(facts: ClusterRecords) -> str:
-    """Return who leads, in one line."""
+    """Return who leads and who would take over, in one line."""
     leads = facts.leader
+    waits = [one.host for one in facts.processes if one.is_standing_by and one.role in LEADERS]
+    others = f"; standing by: {', '.join(waits)}" if waits else ""
     if leads is None:
-        return "no daemon is running"
-    return f"daemon {leads.holder}" + ("" if leads.alive else f" last renewed its lease {leads.age:.0f} s ago")
+        return f"no daemon is running{others}"
+    late = "" if leads.alive else f" last renewed its lease {leads.age:.0f} s ago"
+    return f"daemon {leads.holder}{late}{others}"
 
 
 def show_peers(output: Output, facts: ClusterRecords, rows: Sequence[dict[str, Any]]) -> None:
@@ -132,16 +143,19 @@ def show_peers(output: Output, facts: ClusterRecords, rows: Sequence[dict[str, A
 
 
 def show_problems(output: Output, problems: Sequence[Problem]) -> None:
-    """Print problems for people: a mark, the object with the reason, and what to do."""
+    """Print problems for people, the worst first: a mark, the object with the reason, and what to do."""
     if output.options.is_document:
         return
-    for problem in problems:
+    for problem in problems[:PROBLEMS]:
         mark, style = MARKS[problem.severity]
         since = f" (since {problem.since})" if problem.since else ""
-        text = f"{mark} {problem.kind} {problem.name}: {join_reason(problem.code, problem.cause)}{since}"
+        about = f"{problem.kind} {problem.name}" if problem.name else problem.topic
+        text = f"{mark} {about}: {join_reason(problem.code, problem.cause)}{since}"
         terminal.echo_wrapped(text, style, hanging="  ")
         if advice := advice_of(problem):
             terminal.echo_wrapped(advice, indent="    ")
+    if len(problems) > PROBLEMS:
+        terminal.echo(f"and {len(problems) - PROBLEMS} more; `liqodctl status -o json` has all of them")
 
 
 def as_row(problem: Problem) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.session import Session
-from liqod.cli.status.facts import cluster_records
+from liqod.cli.status.first_screen import first_screen
 from liqod.cli.status.whoami import own_cluster
 from liqod.cli.web.view import Snapshot
 from liqod.flow.clocks import wall_clock
@@ -73,7 +73,7 @@ class ClusterReader:
 
 
 async def _records(session: Session) -> Snapshot:
-    facts = await cluster_records(session)
+    facts = (await first_screen(session, tries=False, counts=False)).facts
     pods: dict[str, Sequence[Pod]] = {}
     for node in facts.nodes:
         name = node.metadata.name

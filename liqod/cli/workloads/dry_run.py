@@ -12,9 +12,11 @@ from liqod.cli.console.session import Session
 from liqod.cli.status.copies import judge
 from liqod.cli.status.explain_pod import allows
 from liqod.config.schema import Settings
+from liqod.flow.observe import Latest
 from liqod.kube.errors import Forbidden, NotFound
 from liqod.kube.resources import PODS
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.common.egress import egress_to
 from liqod.kubelet.reflection.forge.reflected import Withheld
 from liqod.kubelet.reflection.kinds import KINDS, Kind
 from liqod.kubelet.reflection.views import Reflectable
@@ -122,7 +124,8 @@ def too_large(spec: Mapping[str, Any], node: Node) -> list[str]:
 
 def object_rows(kind: Kind, objects: Sequence[Reflectable], home: str, settings: Settings) -> list[dict[str, str]]:
     """Return the row of each object of a kind: whether it leaves this cluster. Pure."""
-    context = Context(ClusterID(home), ClusterID("peer"), "")
+    # For a peer of which nothing is known here.
+    context = Context(ClusterID(home), ClusterID("peer"), "", egress=Latest(egress_to("", {}, settings.egress)))
     rows = []
     for one in objects:
         desired = judge(kind, one, context, settings)

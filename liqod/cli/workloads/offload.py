@@ -250,16 +250,20 @@ async def _row(session: Session, name: str) -> dict[str, Any]:
 
 
 def row_of(namespace: Object, found: Offloading) -> dict[str, Any]:
-    """Return the row of a namespace; the daemon's status may be older than the label."""
+    """Return the row of a namespace; the daemon's status may be older than the label.
+
+    One that is not offloaded, and has no record, has no strategies either.
+    """
     enabled = namespace.metadata.labels.get(ENABLED_LABEL) == "true"
     phase, why = found.status.offloading_phase, found.status.message
     if enabled and phase == "NotEnabled":
         phase, why = "InProgress", "the daemon has not processed it yet"
+    said = enabled or bool(found.metadata.name)
     return {
         "namespace": namespace.metadata.name,
         "enabled": enabled,
-        "mapping": found.spec.namespace_mapping_strategy,
-        "placement": found.spec.pod_offloading_strategy,
+        "mapping": found.spec.namespace_mapping_strategy if said else "",
+        "placement": found.spec.pod_offloading_strategy if said else "",
         "phase": phase,
         "remote": found.status.remote_namespace_name,
         "why": why,

@@ -209,7 +209,7 @@ class GatewayAgent(MultiService):
             implementation=devices.implementation(observed.device.kind) if observed.device is not None else "",
             routes=frozenset(observed.routes),
             tunnels={
-                key: TunnelReport(one.endpoint, one.handshake, one.received, one.handshake_at)
+                key: TunnelReport(one.endpoint, one.handshake, one.received, one.handshake_at, sent=one.sent)
                 for key, one in tunnels.items()
             },
             probes={name: target.health.result for name, target in self._prober.targets.items()},

@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from typing import Any, Final, Literal
 
 import attrs
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.fabric.agent.key import SECRET, TunnelKeys, exchange, load_or_create, plan_next
 from liqod.flow.controller import Source, watch
+from liqod.flow.tasks import together
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -65,7 +66,7 @@ class KeyRing:
 
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when the Secret, and what peers have confirmed, was listed."""
-        return gatherResults([self._watched.when_synced(), self._configs.when_synced()], consumeErrors=True)
+        return Deferred.fromCoroutine(together([self._watched.when_synced(), self._configs.when_synced()]))
 
     async def keys(self) -> TunnelKeys:
         """Return the keys; creates them where there are none."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from liqod.fabric.agent.converge import HOST, Clearness, ConvergeLoop, FabricHost
@@ -23,6 +23,7 @@ from liqod.fabric.agent.node_view import node_desired, own_node
 from liqod.flow.controller import Source, always, watch
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate
+from liqod.flow.tasks import together
 from liqod.kube.cache.informer import Informer
 from liqod.kube.resources import NODES, TUNNELENDPOINTS
 from liqod.model.names import OVERLAY_ANNOTATION
@@ -65,7 +66,7 @@ class NodeFabric(ConvergeLoop):
 
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when the records are known."""
-        return gatherResults([self._tunnels.when_synced(), self._nodes.when_synced()], consumeErrors=True)
+        return Deferred.fromCoroutine(together([self._tunnels.when_synced(), self._nodes.when_synced()]))
 
     async def preview(self) -> tuple[HostCommand, ...]:
         """Return what a pass would change on this host now; nothing is changed."""

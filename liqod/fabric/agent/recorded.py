@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from liqod.fabric.agent.converge import HOST, ConvergeLoop, FabricHost
@@ -22,10 +22,11 @@ from liqod.fabric.agent.kernel.model import HostCommand
 from liqod.fabric.agent.tunnel_status import TunnelDevice
 from liqod.fabric.agent.tunnel_statuses import TunnelStatuses
 from liqod.fabric.state.network import DesiredNetwork, parse_networks
-from liqod.fabric.state.report import HostReport
+from liqod.fabric.state.report import HostReport, NetworkReport
 from liqod.flow.controller import Source, always, watch
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate
+from liqod.flow.tasks import together
 from liqod.kube.errors import AlreadyExists
 from liqod.kube.resources import NETWORKGATEWAYS, TUNNELENDPOINTS
 from liqod.kube.writing.mutation_cache import MutationCache
@@ -87,10 +88,18 @@ class RecordedFabric(ConvergeLoop):
             self._tunnels.forget(key)
         return (HOST,) if _spec(old) != _spec(new) else ()
 
+    def report(self) -> NetworkReport:
+        """Return what was observed on this host last."""
+        return self._agent.report()
+
+    def tunnels(self) -> list[TunnelEndpoint]:
+        """Return the records of all tunnels."""
+        return self._tunnels.items()
+
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when the records are known."""
         parts = (self._gateways.informer, self._tunnels.informer, self._agent)
-        return gatherResults([part.when_synced() for part in parts], consumeErrors=True)
+        return Deferred.fromCoroutine(together(part.when_synced() for part in parts))
 
     async def preview(self) -> tuple[HostCommand, ...]:
         """Return what a pass would change on this host now; nothing is changed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 
 from liqod.config import schema
 from liqod.fabric.control.agreement.agreement import LocalNetwork
@@ -23,6 +23,7 @@ from liqod.fabric.state.services import own_services
 from liqod.fabric.state.validation import external_network, external_six
 from liqod.flow.controller import Source, watch
 from liqod.flow.errors import ExpectedError
+from liqod.flow.tasks import together
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -111,7 +112,7 @@ class ClusterNetworks:
 
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when all that is watched was listed once."""
-        return gatherResults([informer.when_synced() for informer in self._watched], consumeErrors=True)
+        return Deferred.fromCoroutine(together(informer.when_synced() for informer in self._watched))
 
     def local(self, public_key: str, next_key: str, address: str, mtu: int) -> LocalNetwork:
         """Return this cluster's side; raises NetworksUnknown where it was not found out, ExpectedError before."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -34,6 +34,7 @@ from liqod.fabric.state.services import callable_services, services_as_agreed
 from liqod.fabric.state.validation import RemoteNetwork
 from liqod.flow.clocks import WallClock
 from liqod.flow.controller import Source
+from liqod.flow.tasks import together
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.leader import Lease
@@ -99,7 +100,7 @@ class NetworkControl:
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when everything that is watched was listed once."""
         parts = (self._records, self._networks)
-        return gatherResults([part.when_synced() for part in parts], consumeErrors=True)
+        return Deferred.fromCoroutine(together(part.when_synced() for part in parts))
 
     def when_records_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when what was agreed earlier is known."""

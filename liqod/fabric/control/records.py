@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -21,6 +21,7 @@ from liqod.fabric.state.report import NetworkReport
 from liqod.fabric.state.validation import RemoteNetwork
 from liqod.flow.clocks import WallClock
 from liqod.flow.controller import Source, watch
+from liqod.flow.tasks import together
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
@@ -111,7 +112,7 @@ class NetworkRecords:
     def when_synced(self) -> Deferred[Any]:
         """Return a Deferred that fires when every kind of record was listed once."""
         watched: list[Informer[Any]] = [self._peers, self._configs.informer, self.tunnels.informer]
-        return gatherResults([informer.when_synced() for informer in watched], consumeErrors=True)
+        return Deferred.fromCoroutine(together(informer.when_synced() for informer in watched))
 
     def config(self, peer: ClusterID) -> NetworkConfig | None:
         """Return the exchange with a peer, or None."""

@@ -38,7 +38,7 @@ class HostReport:
 
 @attrs.frozen
 class TunnelReport:
-    """WireGuard's state of one peer: the endpoint it uses, the last handshake, and bytes received.
+    """WireGuard's state of one peer: the endpoint it uses, the last handshake, and the bytes received and sent.
 
     ``handshake`` is its date (0: never), ``handshake_at`` when it was by the agent's clock (None: never).
     """
@@ -47,6 +47,7 @@ class TunnelReport:
     handshake: float = 0
     received: int = 0
     handshake_at: float | None = None
+    sent: int = attrs.field(default=0, kw_only=True)
 
     def age(self, now: float) -> float | None:
         """Return the seconds since the last handshake, None where there was none."""

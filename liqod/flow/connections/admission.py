@@ -75,6 +75,10 @@ class Guest(Protocol):
         """Close the connection at once, in favor of a newer one."""
 
 
+_ROUNDING: Final = 1e-9
+"""Seconds that are no wait."""
+
+
 @attrs.define
 class Bucket:
     """Rate limiter with burst and sustained rate (generic cell rate algorithm, ITU-T I.371)."""
@@ -85,7 +89,9 @@ class Bucket:
 
     def delay(self, now: float) -> float:
         """Return the seconds until the next one may start; 0 for now."""
-        return max(0.0, self._due - now - (self.burst - 1) / self.rate)
+        wait = self._due - now - (self.burst - 1) / self.rate
+        # A burst of thousands adds up as many rounding errors.
+        return wait if wait > _ROUNDING else 0.0
 
     def take(self, now: float) -> None:
         """Count one that starts after its delay."""

@@ -16,7 +16,7 @@ from twisted.protocols.tls import BufferingTLSTransport, TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from liqod.flow.connections.admission import OF_API_SERVERS, REQUEST, Admission
+from liqod.flow.connections.admission import OF_API_SERVERS, REQUEST, Admission, PortLimits
 from liqod.flow.connections.listening import plain_host
 from liqod.flow.timer import Timer
 
@@ -189,13 +189,19 @@ class BoundedClient:
 
 
 def https(
-    creator: Any, wrapped: IProtocolFactory, clock: IReactorTime, refused: Callable[[str, str, str], None]
+    creator: Any,
+    wrapped: IProtocolFactory,
+    clock: IReactorTime,
+    refused: Callable[[str, str, str], None],
+    limits: PortLimits = OF_API_SERVERS,
 ) -> LimitedFactory:
-    """Return the factory for ports that API servers call: HTTP over TLS; silent connections may be evicted.
+    """Return the factory for ports with HTTP over TLS, by default for those that API servers call.
+
+    Silent connections may be evicted.
 
     The wrapped protocol calls ``serve`` when a request starts to be served, and ``rest`` when it is answered.
     """
-    admission = Admission(clock, OF_API_SERVERS, refused)
+    admission = Admission(clock, limits, refused)
     return LimitedFactory(admission, BoundedTLS(creator, False, wrapped, clock, admission=admission, seconds=REQUEST))
 
 

@@ -18,18 +18,28 @@ from liqod.flow.timer import Timer
 
 RETRY: Final = 10.0
 """Seconds between two attempts to listen."""
+RETRY_STANDBY: Final = 1.0
+"""The same while another daemon of the host may have the port, which is free when that one dies."""
 
 
 class PortListener(Service):
     """Listens on the first of several endpoint descriptions that can be bound; tries again after ``RETRY`` seconds.
 
-    ``service`` and ``setting`` are named in the log: what is served, and the setting that has the descriptions.
+    ``service`` and ``setting`` are named in the log: what is served, and the setting that has the descriptions. With
+    ``stands_by`` a port that is in use is taken for that of the daemon that leads: it is waited for in silence.
     """
 
     _log = Logger()
 
     def __init__(
-        self, reactor: Reactor, descriptions: Sequence[str], factory: IProtocolFactory, *, service: str, setting: str
+        self,
+        reactor: Reactor,
+        descriptions: Sequence[str],
+        factory: IProtocolFactory,
+        *,
+        service: str,
+        setting: str,
+        stands_by: bool = False,
     ) -> None:
         self.bound: Latest[int] = Latest(0)
         """The bound port; 0 before."""
@@ -38,6 +48,7 @@ class PortListener(Service):
         self._factory = factory
         self._service = service
         self._setting = setting
+        self._stands_by = stands_by
         self._listening: IListeningPort | None = None
         self._attempt: Deferred[Any] | None = None
         self._timer = Timer(reactor)
@@ -76,6 +87,9 @@ class PortListener(Service):
     def _not_bound(self, failure: Failure, number: int) -> None:
         self._attempt = None
         if not self.running or failure.check(CancelledError):
+            return
+        if self._stands_by:
+            self._timer.start(RETRY_STANDBY, self._bind, 0)
             return
         # EADDRINUSE: another program has the port.
         if number + 1 < len(self._descriptions):

@@ -46,6 +46,7 @@ from liqod.hosting.tenants.name_servers import NameServers
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.levels import Contracts
 from liqod.hosting.tenants.quota.offers import TenantOffers
+from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
 from liqod.hosting.views import FORGED_ANNOTATION, Pod, is_managed, order_of_creation
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -65,6 +66,8 @@ from liqod.model.records.views import ShadowPod, ShadowPodStatus
 
 RETRY_ADMISSION: Final = 300.0
 """Seconds after which a refused ShadowPod is judged again, should nothing have led to that before."""
+RETRY_RECLAIMED: Final = 5.0
+"""Seconds after which a ShadowPod is looked at again whose tenant's notice has ended: an order can be taken back."""
 COLLECTED: Final = 5.0
 """Seconds that the cluster's garbage collector has for the pod of a deleted ShadowPod before it is deleted from here:
 where the collector works, a second deletion of every pod would only cost the API server a request."""
@@ -99,6 +102,7 @@ class ShadowPods(Controller[Key]):
         nodes: Informer[Node],
         namespaces: Namespaces,
         offers: TenantOffers,
+        orders: ReclaimOrders,
         recorder: Recorder,
         workers: int,
         contract: Contract = _DEFAULT,
@@ -119,6 +123,7 @@ class ShadowPods(Controller[Key]):
         self._nodes = nodes
         self._namespaces = namespaces
         self._offers = offers
+        self._orders = orders
         self._contract = contract
         self._contracts = contracts or Contracts(contract, namespaces.informer)
         self._tenant_nodes = contract.nodes
@@ -186,6 +191,9 @@ class ShadowPods(Controller[Key]):
 
     async def _take(self, step: Step, shadow: ShadowPod, pod: Pod | None, tracked: Tracked) -> After | None:
         match step:
+            # Between the eviction of a pod and the end of its ShadowPod it would be created again.
+            case Create() if self._orders.is_due(self._namespaces.known_tenant(shadow.metadata.namespace) or ""):
+                return After(RETRY_RECLAIMED)
             case Create():
                 return await self._create(shadow, tracked)
             case Update() if pod is not None:
@@ -205,8 +213,7 @@ class ShadowPods(Controller[Key]):
 
     async def _create(self, shadow: ShadowPod, tracked: Tracked) -> After | None:
         key, now = shadow.metadata.key, self.clock.seconds()
-        settled = 0.0 if tracked.appeared is None else tracked.appeared + SETTLING - now
-        if (wait := max(settled, tracked.creations.wait(now))) > 0:
+        if (wait := tracked.creation_in(now, SETTLING)) > 0:
             return After(wait)
         # Namespace lifecycle admission answers 403 for everything that is created in a terminating namespace.
         if self._namespaces.is_terminating(key.namespace):
@@ -244,6 +251,7 @@ class ShadowPods(Controller[Key]):
             self._drops_until = self.clock.seconds() + RETRY_ADMISSION
             return After(0.0)
         tracked.followed = compared(shadow, pod)
+        self._reports.record_created(shadow, self.clock.seconds())
         for reason, message in events:
             self._reports.record_event(shadow, reason, message)
         # Should the watch never show the pod, it is created again when the mutation cache has dropped it.
@@ -257,7 +265,8 @@ class ShadowPods(Controller[Key]):
         try:
             avoided = self._tenant_nodes.avoids_control_plane(self._nodes.items())
             restricted = restrict(shadow, self._contract, off_control_plane=avoided)
-            body = forge.pod(restricted, self._contract.granted.priority_class)
+            granted = self._contract.granted
+            body = forge.pod(restricted, granted.priority_class, granted.service_accounts)
             if terms.granted.quota == "hard":
                 body["spec"] = with_limits(body["spec"], offered, default_requests(terms, offered))
             is_named = self._name(body, shadow, tenant)

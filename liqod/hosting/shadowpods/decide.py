@@ -113,6 +113,11 @@ class Tracked:
     """UID of the pod whose resources as a whole the API server dropped (``rejections.is_dropped``)."""
     orphan: Orphan | None = None
 
+    def creation_in(self, now: float, settling: float) -> float:
+        """Return the seconds until a pod may be created, 0 or less for now; a new ShadowPod settles for some."""
+        settled = 0.0 if self.appeared is None else self.appeared + settling - now
+        return max(settled, self.creations.wait(now))
+
     def result_of(self, shadow: ShadowPod | None) -> RecordResult | None:
         """Return how the pod of this very ShadowPod finished, as far as its record may not show it yet."""
         if shadow is None or self.observed is None or self.observed.owner != shadow.metadata.uid:

@@ -1,8 +1,9 @@
 """Forges the Pod of a ShadowPod: the body of the pod to create, and the record of what it was forged from.
 
 The spec is the borrower's, except for what would reach beyond its namespaces: the host's network, process and IPC
-namespaces, a node chosen past the scheduler, priorities of this cluster, tokens of its service accounts, pods and data
-of others (``pod_restrictions``). A pod is never scheduled to a virtual node here: what is lent is lent once.
+namespaces, a node chosen past the scheduler, priorities of this cluster, tokens of its service accounts but those that
+are granted, pods and data of others (``pod_restrictions``). A pod is never scheduled to a virtual node here: what is
+lent is lent once.
 
 An annotation of the pod has a digest of the mutable part that it was forged from, and the names of the labels and
 annotations that came from the ShadowPod. A change is therefore detected after any restart, and what this cluster's own
@@ -11,6 +12,7 @@ admission webhooks changed in the pod is not reverted.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -59,6 +61,8 @@ DROPPED: Final = (
     "ephemeralContainers",
 )
 """Fields that this cluster decides about, or that are applied to a running pod only."""
+DEFAULT_ACCOUNT: Final = "default"
+"""The service account of pods that name none."""
 _FORCED: Final = {"hostNetwork": False, "hostPID": False, "hostIPC": False, "automountServiceAccountToken": False}
 _OWN_LABELS: Final = frozenset((MANAGED_BY_LABEL, SHADOW_POD_LABEL, ISOLATED_LABEL, CLOSED_LABEL))
 # Mirror pods (kubernetes.io/config.mirror) are static pods of a kubelet: the API server exempts them from much of the
@@ -77,9 +81,13 @@ class Forged(msgspec.Struct, frozen=True, omit_defaults=True):
     ephemeral: list[str] = []
 
 
-def pod(shadow: ShadowPod, priority_class: str = "") -> dict[str, Any]:
-    """Return the body of the pod to create, of a priority class; raises ValueError for a spec that is not one."""
-    spec = spec_of(msgspec.json.decode(shadow.spec.pod), shadow.metadata.labels.get(ORIGIN_LABEL, ""))
+def pod(shadow: ShadowPod, priority_class: str = "", accounts: Collection[str] = ()) -> dict[str, Any]:
+    """Return the body of the pod to create, of a priority class; raises ValueError for a spec that is not one.
+
+    ``accounts`` are the service accounts that it may run as.
+    """
+    tenant = shadow.metadata.labels.get(ORIGIN_LABEL, "")
+    spec = spec_of(msgspec.json.decode(shadow.spec.pod), tenant, accounts)
     if priority_class:
         spec["priorityClassName"] = priority_class
     labels, annotations = labels_of(shadow), annotations_of(shadow)
@@ -110,13 +118,17 @@ def pod(shadow: ShadowPod, priority_class: str = "") -> dict[str, Any]:
     }
 
 
-def spec_of(wanted: Any, tenant: str) -> dict[str, Any]:
+def spec_of(wanted: Any, tenant: str, accounts: Collection[str] = ()) -> dict[str, Any]:
     """Return a pod spec with what is enforced here; forging is idempotent.
 
     Raises ValueError for a field of the wrong type, and for volumes that a borrower may not have.
     """
-    spec = {key: value for key, value in mapping_in(wanted, "spec").items() if key not in DROPPED}
+    given = mapping_in(wanted, "spec")
+    spec = {key: value for key, value in given.items() if key not in DROPPED}
     spec |= _FORCED
+    account = account_of(given)
+    if account in accounts:
+        spec |= {"serviceAccountName": account, "automountServiceAccountToken": True}
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and not isinstance(grace, int | float):
         raise ValueError("spec.terminationGracePeriodSeconds is not a number")
@@ -125,7 +137,7 @@ def spec_of(wanted: Any, tenant: str) -> dict[str, Any]:
     tolerations = [t for t in items_in(spec.get("tolerations"), "spec.tolerations") if not is_for_virtual_nodes(t)]
     if "tolerations" in spec:
         spec["tolerations"] = tolerations
-    pod_restrictions.check_volumes(items_in(spec.get("volumes"), "spec.volumes"))
+    pod_restrictions.check_volumes(items_in(spec.get("volumes"), "spec.volumes"), tokens=account in accounts)
     affinity = pod_restrictions.pod_affinity(mapping_in(spec.get("affinity"), "spec.affinity"), tenant)
     spec["affinity"] = affinity | {
         "nodeAffinity": pod_restrictions.only_nodes(
@@ -133,6 +145,13 @@ def spec_of(wanted: Any, tenant: str) -> dict[str, Any]:
         )
     }
     return spec
+
+
+def account_of(spec: Mapping[str, Any]) -> str:
+    """Return the service account of this cluster whose token a pod asks for; empty if it asks for none."""
+    if spec.get("automountServiceAccountToken") is not True:
+        return ""
+    return str(spec.get("serviceAccountName") or spec.get("serviceAccount") or DEFAULT_ACCOUNT)
 
 
 def ephemeral_names(spec: PodSpec) -> list[str]:

@@ -14,7 +14,7 @@ import msgspec
 
 from liqod.hosting.shadowpods import pod_restrictions
 from liqod.hosting.shadowpods.admission import raw_spec
-from liqod.hosting.shadowpods.forge import DROPPED
+from liqod.hosting.shadowpods.forge import DROPPED, account_of
 from liqod.hosting.shadowpods.validation import items_in, mapping_in
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.objects.portable_metadata import is_allowed, is_of_cluster, portable
@@ -124,7 +124,7 @@ _SOURCES: Final = {
     "configMap": {"name": None, "items": [_ITEM], "optional": None},
     "secret": {"name": None, "items": [_ITEM], "optional": None},
     "downwardAPI": {"items": [_FILE]},
-    # Refused by pod_restrictions, in a sentence that says what to do.
+    # Judged by pod_restrictions, in a sentence that says what to do.
     "serviceAccountToken": None,
     "podCertificate": None,
 }
@@ -203,6 +203,7 @@ _POD: Final = {
 }
 MAX_DEPTH: Final = 32
 """Levels of a pod's spec: in Kubernetes a selector of a preferred affinity is the deepest, with eleven."""
+_NESTED: Final = (dict, list)
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _OFF_CONTROL_PLANE: Final = [{"key": key, "operator": "DoesNotExist"} for key in CONTROL_PLANE]
 
@@ -238,6 +239,11 @@ def restrict_spec(wanted: Mapping[str, Any], contract: Contract, *, off_control_
         raise ValueError(
             f"spec.runtimeClassName {_shown(runtime_class)} is not granted here ([hosting] runtime-classes of the "
             "lender)"
+        )
+    if (account := account_of(spec)) and account not in contract.granted.service_accounts:
+        raise ValueError(
+            f"it asks for a token of this cluster's service account {_shown(account)}, which is not granted here "
+            "([hosting] service-accounts of the lender)"
         )
     if "volumes" in spec:
         spec["volumes"] = [_volume(one, contract) for one in items_in(spec["volumes"], "spec.volumes")]
@@ -279,6 +285,7 @@ def _volume(volume: Mapping[str, Any], contract: Contract) -> dict[str, Any]:
 def _ephemeral(ephemeral: Any, contract: Contract, where: str) -> dict[str, Any]:
     """Return an ephemeral volume: the controller manager, not the borrower, creates its claim from the template."""
     template = mapping_in(mapping_in(ephemeral, where).get("volumeClaimTemplate"), where)
+    where += ".volumeClaimTemplate"
     spec = mapping_in(template.get("spec"), where)
     classes = contract.granted.storage_classes
     name = spec.get("storageClassName")
@@ -316,10 +323,15 @@ def _labels(labels: Mapping[str, str], contract: Contract) -> dict[str, str]:
 
 def _check_depth(value: Any) -> None:
     """Raise ValueError for what could be decoded here, but not be encoded where the stack is higher."""
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
-        level = [one for several in inner for one in several]
+    # Of each level only what has a next one: nearly all of a spec are texts and numbers.
+    level = [value] if isinstance(value, _NESTED) else []
+    for _ in range(MAX_DEPTH - 1):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, _NESTED) and inner
+        ]
         if not level:
             return
     raise ValueError(f"it is nested in more than {MAX_DEPTH} levels")
@@ -335,11 +347,16 @@ def _check(value: Any, shape: Any, where: str) -> None:
         for position, item in enumerate(value):
             _check(item, shape[0], f"{where}[{position}]")
         return
-    unknown: Iterable[str] = mapping_in(value, where).keys() - shape.keys()
-    if found := sorted(name for name in unknown if value[name] is not None):
-        raise ValueError(f"{where}.{_shown(found[0])} is not among the fields that borrowers may use here")
-    for name, content in value.items():
-        _check(content, shape.get(name), f"{where}.{name}")
+    fields = mapping_in(value, where)
+    if not fields.keys() <= shape.keys():
+        unknown: Iterable[str] = fields.keys() - shape.keys()
+        if found := sorted(name for name in unknown if value[name] is not None):
+            raise ValueError(f"{where}.{_shown(found[0])} is not among the fields that borrowers may use here")
+    for name, content in fields.items():
+        # Most have no shape: what they are called is put together for the others only.
+        inner = shape.get(name)
+        if inner is not None and content is not None:
+            _check(content, inner, f"{where}.{name}")
 
 
 def _shown(text: Any) -> str:

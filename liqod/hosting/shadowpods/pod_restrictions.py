@@ -80,13 +80,17 @@ def only_nodes(affinity: Mapping[str, Any], expressions: Sequence[Mapping[str, A
     }
 
 
-def check_volumes(volumes: Iterable[Mapping[str, Any]]) -> None:
-    """Raise ValueError, with a sentence for the borrower, for a volume with tokens or data of others."""
+def check_volumes(volumes: Iterable[Mapping[str, Any]], *, tokens: bool = False) -> None:
+    """Raise ValueError, with a sentence for the borrower, for a volume with tokens or data of others.
+
+    ``tokens``: the pod runs as an account that is granted, so that it may have tokens of it.
+    """
+    refused = [kind for kind in _TOKENS if not (tokens and kind == _TOKENS[0])]
     for volume in volumes:
         where = f"spec.volumes[{str(volume.get('name', ''))[:63]}]"
         projected = mapping_in(volume.get("projected"), f"{where}.projected")
         for source in items_in(projected.get("sources"), f"{where}.projected.sources"):
-            if found := next((kind for kind in _TOKENS if source.get(kind) is not None), ""):
+            if found := next((kind for kind in refused if source.get(kind) is not None), ""):
                 raise ValueError(
                     f"{where} asks for a {found}: tokens and certificates of this cluster's service accounts are not "
                     "for borrowers; what the pod needs at home comes in a secret"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from twisted.logger import Logger
 
+from liqod.flow.connections.admission import Bucket
 from liqod.flow.controller import After
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
@@ -14,6 +17,10 @@ from liqod.kube.writing.status_writer import StatusWriter
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, reference_to
 from liqod.model.records.views import ShadowPod, ShadowPodStatus
+
+CREATED_PER_SECOND: Final = 1.0
+"""Events of created pods, far below what may be recorded in all, so that they displace no warning; and at once:"""
+CREATED_BURST: Final = 10
 
 
 class ShadowPodReports:
@@ -27,6 +34,7 @@ class ShadowPodReports:
         # reason to fail. The UID keeps a ShadowPod from inheriting the result of another one of its name.
         self._writer = StatusWriter(client, SHADOWPODS, ShadowPod, shadows, versioned=False)
         self._refusals: RefusedWrites[Key] = RefusedWrites()
+        self._pace = Bucket(CREATED_PER_SECOND, CREATED_BURST)
 
     async def clear(self, shadow: ShadowPod) -> After | None:
         """Remove a refusal from the status: the pod runs now. Returns like ``write``."""
@@ -47,6 +55,13 @@ class ShadowPodReports:
         """Record a warning about a ShadowPod."""
         regarding = reference_to(SHADOWPODS.api_version, SHADOWPODS.kind, shadow.metadata)
         self._recorder.record_event(regarding, "Warning", reason, message)
+
+    def record_created(self, shadow: ShadowPod, now: float) -> None:
+        """Record that the pod of a ShadowPod was created, unless many others were just now."""
+        if self._pace.delay(now) == 0.0:
+            self._pace.take(now)
+            regarding = reference_to(SHADOWPODS.api_version, SHADOWPODS.kind, shadow.metadata)
+            self._recorder.record_event(regarding, "Normal", "CreatedPod", f"created the pod {shadow.metadata.name}")
 
     def record_update_refused(self, pod: Object, message: str) -> None:
         """Record a warning about a pod that cannot be changed; it is reflected to the borrower's own pod."""

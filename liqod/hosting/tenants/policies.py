@@ -9,11 +9,13 @@ secrets and slices; and where it deletes one. What a pod may be is decided where
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from liqod.config.schema import OF_TENANT
+from liqod.hosting.tenants import metadata_rules
 from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.metadata_rules import cel_list
 from liqod.hosting.tenants.namespace_admission import (
     NAMESPACE_POLICY,
     SECURITY_POLICY,
@@ -25,12 +27,7 @@ from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS
 from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.model.ingress_path import NOT_PLAIN, PATH_TYPES
 from liqod.model.names import FULL_CONTENTS_LABEL, FULL_LABEL, ORIGIN_LABEL, REMOTE_CLUSTER_LABEL, tenant_namespace
-from liqod.model.objects.portable_metadata import (
-    ACTED_ON,
-    MAX_ANNOTATIONS_SIZE,
-    MAX_KEYS,
-    METADATA_POLICY,
-)
+from liqod.model.objects.portable_metadata import METADATA_POLICY
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
 from liqod.model.records.name_service import LABEL as NAME_SERVICE
 
@@ -141,28 +138,19 @@ _LEAVES_DEPENDENTS: Final = (
     "(has(request.options.propagationPolicy) && "
     "!(request.options.propagationPolicy in ['Background', 'Foreground'])))",
 )
-_NO_FINALIZERS: Final = (
-    # Storage object in use protection adds its finalizer as a mutating admission plugin, so that it is there when
-    # policies are evaluated.
-    "!has(object.metadata.finalizers) || object.metadata.finalizers.all(f, "
-    "f == 'kubernetes.io/pvc-protection' || (oldObject != null && "
-    "has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers))",
-    "a borrower may not add finalizers: they would keep its namespace after the end of the peering",
-)
-_NO_OWNERS: Final = (
-    "!has(object.metadata.ownerReferences) || object.metadata.ownerReferences.all(o, oldObject != null && "
-    "has(oldObject.metadata.ownerReferences) && o in oldObject.metadata.ownerReferences)",
-    "a borrower may not set owner references: what depends on what here is this cluster's to say",
-)
-_TOTAL: Final = "{0}.metadata.annotations.map(k, {0}.metadata.annotations[k].size()).sum()"
-# Not summed where there are too many, which is refused for that: an expression may cost so much only.
-_SHORT_ANNOTATIONS: Final = (
-    f"!has(object.metadata.annotations) || object.metadata.annotations.size() > {MAX_KEYS} || "
-    f"{_TOTAL.format('object')} <= {MAX_ANNOTATIONS_SIZE} || (oldObject != null && "
-    f"has(oldObject.metadata.annotations) && {_TOTAL.format('object')} <= {_TOTAL.format('oldObject')})",
-    f"its annotations have more than {MAX_ANNOTATIONS_SIZE} characters together; leave some out at home ([reflection] "
-    "skip-annotations)",
-)
+_SLICE_RULES: Final = [
+    (
+        "!has(object.spec.template) || !has(object.spec.template.addressType) || "
+        "object.spec.template.addressType != 'FQDN'",
+        "a borrower's slice may not hold names: where they are resolved, they may be names of this cluster",
+    ),
+    # The proxy of each node has rules for every port of every endpoint.
+    (
+        "!has(object.spec.template) || !has(object.spec.template.endpoints) || !has(object.spec.template.ports) || "
+        f"object.spec.template.endpoints.size() * object.spec.template.ports.size() <= {MAX_DESTINATIONS}",
+        f"a borrower's slice may have {MAX_DESTINATIONS} endpoints times ports at most",
+    ),
+]
 
 
 def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
@@ -172,17 +160,15 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
         _policy(
             METADATA_POLICY,
             _OBJECTS,
-            [
-                _only_keys("annotations", contract.annotations),
-                _only_keys("labels", contract.labels),
-                _few("annotations"),
-                _few("labels"),
-                _SHORT_ANNOTATIONS,
-                _NO_FINALIZERS,
-                _NO_OWNERS,
-            ],
+            metadata_rules.rules(contract),
+            only=[_unlike(metadata_rules.ordinary(contract))],
         ),
-        _policy(FINALIZER_POLICY, {_OFFLOADING: KINDS}, [_NO_FINALIZERS, _NO_OWNERS]),
+        _policy(
+            FINALIZER_POLICY,
+            {_OFFLOADING: KINDS},
+            [metadata_rules.NO_FINALIZERS, metadata_rules.NO_OWNERS],
+            only=[_unlike(metadata_rules.NEITHER)],
+        ),
         _policy(SERVICE_POLICY, {_CORE: ("services",)}, _service_rules(contract)),
         _policy(INGRESS_POLICY, {_NETWORKING: ("ingresses",)}, _ingress_rules(contract)),
         _policy(
@@ -197,20 +183,8 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
         _policy(
             SLICE_POLICY,
             {_OFFLOADING: ("shadowendpointslices",)},
-            [
-                (
-                    "!has(object.spec.template) || !has(object.spec.template.addressType) || "
-                    "object.spec.template.addressType != 'FQDN'",
-                    "a borrower's slice may not hold names: where they are resolved, they may be names of this cluster",
-                ),
-                # The proxy of each node has rules for every port of every endpoint.
-                (
-                    "!has(object.spec.template) || !has(object.spec.template.endpoints) || "
-                    "!has(object.spec.template.ports) || "
-                    f"object.spec.template.endpoints.size() * object.spec.template.ports.size() <= {MAX_DESTINATIONS}",
-                    f"a borrower's slice may have {MAX_DESTINATIONS} endpoints times ports at most",
-                ),
-            ],
+            _SLICE_RULES,
+            only=[_unlike(*(expression for expression, _ in _SLICE_RULES))],
         ),
         _policy(
             ISOLATION_POLICY,
@@ -354,11 +328,11 @@ def _service_rules(contract: Contract) -> list[tuple[str, str]]:
         ),
         # An ExternalName behind an Ingress would publish services of this cluster (CVE-2021-25740 is alike).
         (
-            f"!has(object.spec.type) || object.spec.type in {_list(types)}",
+            f"!has(object.spec.type) || object.spec.type in {cel_list(types)}",
             f"a borrower's service may be of the types {', '.join(types) or 'none'} here ([hosting] service-types)",
         ),
         (
-            f"!has(object.spec.loadBalancerClass) || object.spec.loadBalancerClass in {_list(classes)}",
+            f"!has(object.spec.loadBalancerClass) || object.spec.loadBalancerClass in {cel_list(classes)}",
             "a borrower's service may name only a load balancer class that is offered ([sharing] "
             "load-balancer-classes)",
         ),
@@ -407,7 +381,7 @@ def _ingress_rules(contract: Contract) -> list[tuple[str, str]]:
         (
             "!has(object.spec.rules) || object.spec.rules.all(r, !has(r.http) || r.http.paths.all(p, has(p.path) && "
             f"p.path.startsWith('/') && !p.path.matches('{NOT_PLAIN}') && has(p.pathType) && "
-            f"p.pathType in {_list(PATH_TYPES)}))",
+            f"p.pathType in {cel_list(PATH_TYPES)}))",
             "a borrower's ingress has paths of letters, digits and /_.~- only, of the types Prefix and Exact: ingress "
             "controllers write others into their configuration",
         ),
@@ -415,7 +389,7 @@ def _ingress_rules(contract: Contract) -> list[tuple[str, str]]:
     if classes:
         rules.append(
             (
-                f"has(object.spec.ingressClassName) && object.spec.ingressClassName in {_list(classes)}",
+                f"has(object.spec.ingressClassName) && object.spec.ingressClassName in {cel_list(classes)}",
                 f"a borrower's ingress may be of the classes {', '.join(classes)} here ([hosting] ingress-classes)",
             )
         )
@@ -472,7 +446,7 @@ def _claim_rules(contract: Contract) -> list[tuple[str, str]]:
     if classes:
         rules.append(
             (
-                f"!has(object.spec.storageClassName) || object.spec.storageClassName in {_list(classes)}",
+                f"!has(object.spec.storageClassName) || object.spec.storageClassName in {cel_list(classes)}",
                 f"a borrower's claim may be of the classes {', '.join(classes)} here ([hosting] storage-classes)",
             )
         )
@@ -496,42 +470,7 @@ def _only_fields(kind: str, path: str, known: Sequence[str]) -> tuple[str, str]:
 def _only(path: str, known: Sequence[str]) -> str:
     """Return the expression that a part of an object has fields of a list only."""
     # With ``dyn`` the API server's check of types, whose result is a warning, lets an object be gone through.
-    return f"dyn({path}).all(f, f in {_list(known)})"
-
-
-def _only_keys(field: str, allowed: Sequence[str]) -> tuple[str, str]:
-    """Return the rule that a borrower sets allowed labels or annotations only; those of controllers may stay.
-
-    The same as ``portable_metadata.is_allowed``.
-    """
-    prefixes = [one for one in allowed if one.endswith(("/", "."))]
-    names = [one for one in allowed if one not in prefixes]
-    new, old = f"object.metadata.{field}", f"oldObject.metadata.{field}"
-    return (
-        f"!has({new}) || {new}.all(k, !(k.contains('/') || k.contains('.') || k in {_list(ACTED_ON)}) || "
-        f"{_list(prefixes)}.exists(p, k.startsWith(p)) || k in {_list(names)} || "
-        f"(oldObject != null && has({old}) && k in {old} && {old}[k] == {new}[k]))",
-        f"it has {field} of a domain that is not granted to borrowers here; leave them out at home ([reflection] "
-        f"skip-{field}), or have the lender's administrator grant them ([hosting] {field})",
-    )
-
-
-def _few(field: str) -> tuple[str, str]:
-    """Return the rule that there are not too many labels or annotations; where there are, they may not get more.
-
-    The controller manager copies the labels of a service to each of its EndpointSlices.
-    """
-    new, old = f"object.metadata.{field}", f"oldObject.metadata.{field}"
-    return (
-        f"!has({new}) || {new}.size() <= {MAX_KEYS} || (oldObject != null && has({old}) && "
-        f"{new}.size() <= {old}.size())",
-        f"it has more than {MAX_KEYS} {field}; leave some out at home ([reflection] skip-{field})",
-    )
-
-
-def _list(values: Iterable[str]) -> str:
-    """Return a CEL list of strings; escapes of JSON are those of CEL (cel-spec, "String and Bytes Values")."""
-    return json.dumps(list(values))
+    return f"dyn({path}).all(f, f in {cel_list(known)})"
 
 
 def bindings() -> list[dict[str, Any]]:
@@ -545,6 +484,15 @@ def bindings() -> list[dict[str, Any]]:
         }
         for name in _NAMES
     ]
+
+
+def _unlike(*expressions: str) -> tuple[str, str]:
+    """Return the condition that something of a borrower's is not as nearly all is, of which no rule is broken.
+
+    An API server converts the object for its conditions, and three times more to validate it. It evaluates all
+    conditions, whose request it may be, so that this one has the borrower in it.
+    """
+    return "is-unlike-others", f"({_IS_BORROWER}) && !({' && '.join(f'({one})' for one in expressions)})"
 
 
 def _where(label: str, operator: str) -> dict[str, Any]:

@@ -1,11 +1,16 @@
-"""RBAC objects of borrowers: what they need in the namespaces granted to them, and nothing elsewhere."""
+"""The rights of borrowers, in the namespaces granted to them and nowhere else: RBAC objects, and the relay's requests.
+
+A request over the relay is judged by the same rules as the roles have.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from liqod.hosting.tenants.contract import PRIORITY_CLASS
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
+from liqod.model.objects.api_request import RequestAttributes
 
 BORROWER_ROLE: Final = "liqod-borrower"
 TENANT_ROLE: Final = "liqod-tenant"
@@ -111,3 +116,34 @@ def service_account(peer: str) -> dict[str, Any]:
 
 def _rule(group: str, resources: list[str], verbs: list[str]) -> dict[str, Any]:
     return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+
+
+def user_of(peer: str) -> str:
+    """Return the user name of a borrower's service account (Kubernetes: "Service account tokens")."""
+    return f"system:serviceaccount:{tenant_namespace(peer)}:{SERVICE_ACCOUNT}"
+
+
+def permits(peer: str, ask: RequestAttributes, tenant: str) -> bool:
+    """Return whether a borrower may send a request; ``tenant`` is the cluster ID that the namespace was granted to.
+
+    In its tenant namespace a borrower may read its own service account and nothing else.
+    """
+    if not ask.namespace or ask.path:
+        return False
+    if ask.namespace == tenant_namespace(peer):
+        return _covered(tenant_role(peer)["rules"], ask)
+    return tenant == peer and _covered(_BORROWER, ask)
+
+
+def _covered(rules: Iterable[Mapping[str, Any]], ask: RequestAttributes) -> bool:
+    return any(
+        ask.group in rule["apiGroups"]
+        and ask.what in rule["resources"]
+        and ask.verb in rule["verbs"]
+        and ask.name in rule.get("resourceNames", [ask.name])
+        for rule in rules
+    )
+
+
+_BORROWER: Final[list[dict[str, Any]]] = borrower_role(services=True)["rules"]
+"""With services: where this API server grants borrowers none, its RBAC refuses them."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random as _random
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, Generic
 
+import attrs
 import msgspec
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -17,7 +18,16 @@ from twisted.python import failure
 
 from liqod.flow.observe import Gate, Latest, Subscribers
 from liqod.flow.timer import Timer
-from liqod.kube.cache.listwatch import Command, List, ListWatch, Wait, Watch, is_warming
+from liqod.kube.cache.listwatch import (
+    CATCH_UP,
+    LONGEST_CATCH_UP,
+    Command,
+    List,
+    ListWatch,
+    Wait,
+    Watch,
+    is_warming,
+)
 from liqod.kube.cache.sizes import Sizes
 from liqod.kube.cache.store import Delta, Store, V
 from liqod.kube.cache.watch_decoder import LONGEST, Bookmark, Decoder, Failure, Unreadable, WatchEvent, object_size
@@ -25,6 +35,7 @@ from liqod.kube.cache.watch_stream import TURN, WatchStream, WatchTimeout
 from liqod.kube.client import Client
 from liqod.kube.connection.answers import MOST_PARTS, OF_A_PEER
 from liqod.kube.connection.cache_quota import CacheUsage, decoded_size
+from liqod.kube.connection.kept_caches import CacheContents, Watched
 from liqod.kube.errors import Gone, KubeError, Undecodable
 from liqod.kube.resources import Resource
 from liqod.model.digests import long_digest
@@ -48,7 +59,8 @@ class Informer(Service, Generic[V]):
     is True while the watch follows the server. When the network path recovers, the watch restarts at once. When an
     informer of the same client sees lower versions than before, all list again, at most once in some seconds.
     If the objects exceed the client's quota, the cache keeps its last state, is not live, and lists again after a
-    back-off. With ``sizes`` the cache notes how large each object is as the server sends it.
+    back-off. With ``sizes`` the cache notes how large each object is as the server sends it. Where the client has kept
+    what another cache of the same objects held, this one begins with that, and with a watch in place of a list.
     """
 
     _log = Logger()
@@ -68,6 +80,7 @@ class Informer(Service, Generic[V]):
     ) -> None:
         self.resource = resource
         self._client = client
+        self._view = view
         self._clock = clock
         self._namespace = namespace
         self._selectors = {"labelSelector": labels, "fieldSelector": fields}
@@ -79,6 +92,7 @@ class Informer(Service, Generic[V]):
         self._deletion_subscribers: Subscribers[Callable[[Key, V], None]] = Subscribers()
         self._undelivered: deque[Delta[V]] = deque()
         self._delivery = Timer(clock)
+        self._catching_up = Timer(clock)
         self._run: Deferred[None] | None = None
         self._request: Deferred[Command] | None = None
         self._command: Command | None = None
@@ -92,6 +106,18 @@ class Informer(Service, Generic[V]):
     def __repr__(self) -> str:
         where = f" in {self._namespace}" if self._namespace else ""
         return f"<Informer {self.resource}{where}: {len(self._store)}{'' if self.synced else ', not synced'}>"
+
+    @property
+    def watched(self) -> Watched:
+        """What this is a cache of."""
+        return Watched(
+            server=self._client.config.server,
+            resource=self.resource,
+            view=self._view,
+            namespace=self._namespace,
+            labels=self._selectors["labelSelector"],
+            fields=self._selectors["fieldSelector"],
+        )
 
     # Reading
 
@@ -178,13 +204,16 @@ class Informer(Service, Generic[V]):
 
     def startService(self) -> None:
         super().startService()
+        if self._client.allowance is not None:
+            self._held = CacheUsage(self._client.allowance)
+            self._decoder.most_parts = MOST_PARTS
+        kept = self._client.kept.get(self.watched)
+        if kept is not None and not self._machine.synced:
+            self._begin_with(kept)
         if self._client.went_back.value > self._machine.went_back:
             self._machine.lowered(self._client.went_back.value, self._clock.seconds())
         # Before anything is asked for: what a list shows then is never older.
         self._machine.newest = max(self._machine.newest, self._client.seen.newest(self.resource))
-        if self._client.allowance is not None:
-            self._held = CacheUsage(self._client.allowance)
-            self._decoder.most_parts = MOST_PARTS
         self._unsubscribes = (
             self._client.path_since.subscribe(self._path_is_new),
             self._client.went_back.subscribe(self._versions_went_back),
@@ -195,6 +224,8 @@ class Informer(Service, Generic[V]):
     def stopService(self) -> Deferred[None]:
         super().stopService()
         self._client.seen.note(self.resource, self._machine.newest, went_back=self.went_back > 0)
+        if self._client.kept.is_open:
+            self._keep_contents()
         for unsubscribe in self._unsubscribes:
             unsubscribe()
         run, self._run = self._run, None
@@ -203,6 +234,35 @@ class Informer(Service, Generic[V]):
         if self._held is not None:
             self._held.clear()
         return succeed(None) if run is None else run
+
+    def _begin_with(self, kept: CacheContents) -> None:
+        """Begin with what another cache of the same objects held.
+
+        Nothing of it counts where a part of what this one notes is missing, or the server went back since.
+        """
+        if kept.went_back != self._client.went_back.value:
+            return
+        tables: list[tuple[CacheUsage | Sizes | None, Mapping[Key, int] | None]] = [
+            (self._held, kept.usage),
+            (self._sizes, kept.sizes),
+        ]
+        if any(table is not None and noted is None for table, noted in tables):
+            return
+        # As in a list that is complete when this cache has caught up: the events until then count into it.
+        self._start_list()
+        for table, noted in tables:
+            if table is not None and not all(table.note(key, size) for key, size in (noted or {}).items()):
+                return
+        self._undelivered.extend(self._machine.resume(kept))
+        # As after a list, never inside the call that starts this service.
+        self._delivery.start(0, self._deliver)
+
+    def _keep_contents(self) -> None:
+        contents = self._machine.contents()
+        if contents is not None:
+            sizes = None if self._sizes is None else self._sizes.contents()
+            usage = None if self._held is None else self._held.contents()
+            self._client.kept.keep(self.watched, attrs.evolve(contents, sizes=sizes, usage=usage))
 
     def _crashed(self, reason: failure.Failure) -> None:
         if not reason.check(CancelledError):
@@ -354,13 +414,33 @@ class Informer(Service, Generic[V]):
         self._machine.connected(self._clock.seconds())
         self._recovered()
         watchdog = WatchTimeout(self._clock, lambda: self._machine.deadline, stream.closed)
+        if not self._machine.synced and not command.initial:
+            self._await_silence(self._clock.seconds())
         try:
             error = await stream.closed
         finally:
+            self._catching_up.cancel()
             watchdog.stop()
             stream.end()
             abort()
         return self._ended(error)
+
+    def _await_silence(self, now: float) -> None:
+        """Wait until the watch has brought what happened since the version that it goes on from."""
+        begun = self._machine.connected_at
+        left = (now if begun is None else begun) + LONGEST_CATCH_UP - now
+        self._catching_up.start(max(0.0, min(CATCH_UP, left)), self._caught_up)
+
+    def _caught_up(self) -> None:
+        """Count as synced, unless the server said that it does not go on from there."""
+        if self._machine.closing:
+            return
+        for table in (self._held, self._sizes):
+            if table is not None:
+                table.complete()
+        self._machine.caught_up()
+        self._recovered()
+        self._publish(())
 
     def _line(self, line: bytes) -> bool:
         event: WatchEvent[V] | Bookmark | Failure | Unreadable = self._decoder.line(line)
@@ -372,7 +452,10 @@ class Informer(Service, Generic[V]):
             kept = event.object if isinstance(event, WatchEvent) else event
             if not self._count(self._held, event, _occupied(len(line), kept)):
                 event = Failure(self._quota_exceeded())
-        deltas = self._machine.received(event, self._clock.seconds())
+        now = self._clock.seconds()
+        deltas = self._machine.received(event, now)
+        if self._catching_up.running:
+            self._await_silence(now)
         self._compare_versions()
         if self._in_trouble or not self.live.value:
             self._recovered()

@@ -16,6 +16,7 @@ import attrs
 from liqod.flow.backoff import Backoff
 from liqod.kube.cache.store import Delta, Store, V
 from liqod.kube.cache.watch_decoder import Bookmark, Failure, Unreadable, WatchEvent
+from liqod.kube.connection.kept_caches import CacheContents
 from liqod.kube.connection.seen_versions import revision
 from liqod.kube.errors import Forbidden, Gone, Invalid, KubeError, NotFound, ServerError, Throttled, Undecodable
 from liqod.model.ids import Key
@@ -40,6 +41,10 @@ WARMING: Final = Backoff(initial=0.15, factor=2.0, cap=1.0, jitter=1 / 3)
 _SOON: Final = 5
 SPREAD: Final = 0.5
 """Seconds over which the restarts of a server's watches are spread after a network interruption."""
+CATCH_UP: Final = 0.25
+LONGEST_CATCH_UP: Final = 2.0
+"""Seconds without an event, and at most since its start, until a watch that goes on from kept contents has brought what
+happened meanwhile: the server sends that at once (or that the version is too old), and nothing marks where it ends."""
 
 
 @attrs.frozen
@@ -73,6 +78,7 @@ class ListWatch(Generic[V]):
     ``stale_since`` is the time since which the store may be behind, None when live. ``closing`` requests the driver to
     close the watch now. ``went_back`` counts how often the server's resource versions were lower than earlier ones, or
     than ``newest``, which starts as what an earlier list-watch has seen; or than those of another list-watch.
+    One that was stopped leaves its ``contents``, from which another can ``resume`` in place of a first list.
     """
 
     def __init__(self, store: Store[V], random: Callable[[], float], *, stream: bool = True) -> None:
@@ -97,6 +103,7 @@ class ListWatch(Generic[V]):
         self._unread: set[Key] = set()
         self._attempts = 0
         self._lowered = False
+        self._resumes = False
         self._list_from = 0.0
         self._connected_at: float | None = None
         self._listed_at: float | None = None
@@ -121,7 +128,37 @@ class ListWatch(Generic[V]):
     def start(self, now: float) -> Command:
         """Return the first command."""
         self.stale_since = now if self.stale_since is None else self.stale_since
-        return self._list()
+        resumes, self._resumes = self._resumes, False
+        return self._watch() if resumes and self.resource_version else self._list()
+
+    def contents(self) -> CacheContents | None:
+        """Return what there is to go on from; None before a list was complete, and when everything is to be listed."""
+        if not self.synced or not self.resource_version:
+            return None
+        return CacheContents(
+            objects=self.store.contents(),
+            resource_version=self.resource_version,
+            newest=self.newest,
+            went_back=self.went_back,
+            has_bookmarks=self._has_bookmarks,
+        )
+
+    def resume(self, contents: CacheContents) -> list[Delta[V]]:
+        """Begin with the contents of another list-watch of the same objects; return the deltas.
+
+        Call it before ``start``. ``synced`` is True after ``caught_up``, or after a list if the version is too old.
+        """
+        self.resource_version = contents.resource_version
+        self.newest = max(self.newest, contents.newest)
+        self.went_back = contents.went_back
+        self._has_bookmarks = contents.has_bookmarks
+        self._resumes = True
+        return self.store.replace(contents.objects)
+
+    def caught_up(self) -> None:
+        """Note that what happened since the version of ``resume`` has come."""
+        self.synced = True
+        self._live()
 
     def waited(self) -> Command:
         """Return the command after a wait."""
@@ -140,7 +177,7 @@ class ListWatch(Generic[V]):
         """Note that the server accepted the watch."""
         self._connected_at = self._last_activity = now
         self._mute = True
-        if not self._initial:
+        if not self._initial and self.synced:
             self._live()
 
     def received(self, event: WatchEvent[V] | Bookmark | Failure | Unreadable, now: float) -> Iterable[Delta[V]]:

@@ -58,6 +58,11 @@ class Informers(MultiService):
             raise ValueError(f"{informer!r} was made without sizes")
         return cast("Informer[V]", informer)
 
+    def watch_same(self, others: Informers) -> None:
+        """Watch what others watch, whether they run or not."""
+        for (resource, view, namespace, labels, fields), informer in others._known.items():
+            self.of(resource, view, namespace=namespace, labels=labels, fields=fields, sizes=informer.has_sizes)
+
     def __iter__(self) -> Any:
         return iter(list(self._known.values()))
 

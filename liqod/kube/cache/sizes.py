@@ -37,6 +37,10 @@ class Sizes:
         """Return the size of an object, or None."""
         return self._sizes.get(key)
 
+    def contents(self) -> dict[Key, int]:
+        """Return the sizes of all objects."""
+        return dict(self._sizes)
+
     def when_synced(self) -> Deferred[None]:
         """Return a Deferred that fires when subscribers were notified of the first list."""
         return self._gate.wait()

@@ -55,6 +55,10 @@ class Store(Generic[V]):
         """Return the keys of all objects."""
         return list(self._objects)
 
+    def contents(self) -> dict[Key, V]:
+        """Return all objects by their keys."""
+        return dict(self._objects)
+
     def add_index(self, name: str, values: Callable[[V], Iterable[Hashable]]) -> None:
         """Index objects by the values that ``values`` returns for each; raise ValueError if the name is in use."""
         if name in self._indexes:

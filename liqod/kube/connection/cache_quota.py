@@ -80,6 +80,10 @@ class CacheUsage:
         """Subtract an object."""
         self._add(-self._table.pop(key, 0))
 
+    def contents(self) -> dict[Key, int]:
+        """Return the bytes of each object, as they were noted."""
+        return {key: size - OVERHEAD for key, size in self._held.items()}
+
     def clear(self) -> None:
         """Release everything, when the cache is stopped."""
         self._held, self._coming = {}, None

@@ -16,6 +16,7 @@ from typing import Any, Final
 import attrs
 
 from liqod.flow.errors import ExpectedError
+from liqod.kube.connection.account_token import AccountToken
 
 REREAD: Final = 60.0
 """Seconds between two reads of a token file; the kubelet rotates projected tokens at 80 % of their lifetime."""
@@ -81,7 +82,7 @@ class TokenFile:
             self._due = now + REREAD
             try:
                 self._token = self._path.read_text("ascii").strip() or self._token
-            except (OSError, UnicodeDecodeError) as error:
+            except (OSError, ValueError) as error:
                 if not self._token:
                     raise ConfigError(f"the token file {self._path} cannot be read: {error}") from error
             if not self._token:
@@ -159,7 +160,8 @@ def _from_kubeconfig(named: str, context: str) -> ClientConfig:
                 client_cert_pem=_content(configuration.cert_file),
                 client_key_pem=_content(configuration.key_file),
                 insecure=not configuration.verify_ssl,
-                tls_server_name=configuration.tls_server_name or "",
+                # What is no text in quotes may be a number in YAML.
+                tls_server_name=str(configuration.tls_server_name or ""),
             )
     except ConfigError:
         raise
@@ -184,15 +186,23 @@ def _with_token(config: ClientConfig, configuration: Any, named: str, context: s
             held = _Held(token, lambda: _token_again(named, context))
             return attrs.evolve(config, token=held, renew_token=held.renew, renewal_blocks=True)
         return config
-    if "token" not in user and "tokenFile" in user:
-        base = Path(getattr(user, "path", None) or named).expanduser().parent
-        file = TokenFile(base / str(user["tokenFile"]))
+    path = _token_file(user, named)
+    if "token" not in user and path is not None:
+        file = TokenFile(path)
         return attrs.evolve(config, token=file, renew_token=file.expire)
     if token:
-        # A token that was replaced in the file is used as soon as the old one is rejected (401).
-        held = _Held(token, lambda: _token_again(named, context))
-        return attrs.evolve(config, token=held, renew_token=held.renew)
+        # A token that was replaced in the file is used as soon as the old one is rejected (401). What is in a token
+        # file beside it counts as in client-go ("takes precedence over Token"), if it is newer, for the same account.
+        own = AccountToken(token, lambda: _token_again(named, context), path)
+        return attrs.evolve(config, token=own, renew_token=own.renew)
     return config
+
+
+def _token_file(user: Any, named: str) -> Path | None:
+    """Return the file that a user's entry names; a relative path is relative to its kubeconfig."""
+    if "tokenFile" not in user:
+        return None
+    return Path(getattr(user, "path", None) or named).expanduser().parent / str(user["tokenFile"])
 
 
 def _token_again(named: str, context: str) -> str:

@@ -27,6 +27,9 @@ from liqod.kubelet.common.messages import clean_message
 
 MAX_STREAMS: Final = 256
 """Maximum number of logs and tunnels open at the same time."""
+MAX_FOLLOWED: Final = 192
+"""Maximum number of those that are logs which are followed: what collects the logs of all pods must leave room for
+people who look into one."""
 JSON: Final = b"application/json"
 END_AFTER: Final = 0.001
 """Seconds between the last data of a log and the end of its body, which are therefore in different TLS records: an API
@@ -47,6 +50,7 @@ class Answers:
         self.ports: Ports = NoPorts()
         """The ports of the nodes, by which pages know which node they are of."""
         self._streams = 0
+        self._followed = 0
         self._tunnels: set[StreamProxy] = set()
 
     def abort(self) -> None:
@@ -89,8 +93,12 @@ class Answers:
         _check_pod(target, route.there)
         if self._streams >= MAX_STREAMS:
             raise RequestRejected(503, f"{MAX_STREAMS} logs and streams are open, which is the limit; close some")
+        follows = isinstance(target, Logs) and target.follows
+        if follows and self._followed >= MAX_FOLLOWED:
+            raise RequestRejected(503, f"{MAX_FOLLOWED} logs are followed, which is the limit; read this one without")
         path = lender_path(target, route.namespace)
         self._streams += 1
+        self._followed += follows
         try:
             if isinstance(target, Logs):
                 await self._log(request, route.client, path)
@@ -106,6 +114,7 @@ class Answers:
             raise RequestRejected(502, clean_message(str(error))) from error
         finally:
             self._streams -= 1
+            self._followed -= follows
 
     async def _identify(self, request: ApiRequest) -> UserInfo:
         certificate = client_certificate(request.channel.transport)

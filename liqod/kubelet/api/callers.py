@@ -18,12 +18,10 @@ from twisted.internet.defer import DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.kube.client import Client
-from liqod.kube.resources import Resource
+from liqod.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS
 from liqod.kubelet.api.targets import NodeRight
 from liqod.model.objects.meta import View
 
-TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
-ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
 # Kubelets cache answers longer (KubeletConfiguration: 2 min for tokens, 5 min and 30 s for rights). Here a right that
 # was withdrawn ends sooner.
 KEPT_FOR: Final = 10.0

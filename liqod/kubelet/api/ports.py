@@ -2,7 +2,7 @@
 
 The pages of a kubelet (``/pods``, ``/stats/summary``, ``/metrics/resource``) do not name their node, and all virtual
 nodes have the address of this host. The first node gets the configured port, each further one the lowest free port
-above it; the VirtualNode records them, so that a node keeps its port over restarts.
+above it that liqod itself does not use; the VirtualNode records them, so that a node keeps its port over restarts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IProtocolFactory
 
 from liqod.config.endpoints import port_of, with_port
+from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
 from liqod.flow.connections.port_listener import PortListener
 from liqod.flow.observe import Latest
@@ -23,12 +24,21 @@ from liqod.model.ids import Key
 
 PORTS: Final = 256
 """Size of the range of ports for virtual nodes, which starts with the configured one."""
+METRICS_OF_OTHERS: Final = (5877, 5878)
+"""Where the network agent and the name server have their metrics on this host, by their units and the chart."""
+
+
+def used_ports(settings: Settings) -> frozenset[int]:
+    """Return the TCP ports of this host at which liqod's processes listen otherwise, also before one is started."""
+    listens = (settings.peering.listen, settings.webhook.listen, settings.metrics.listen)
+    return frozenset({*METRICS_OF_OTHERS, *(port for text in listens if (port := port_of(text)))})
 
 
 def own_ports(configured: int, recorded: int, taken: Collection[int]) -> list[int]:
     """Return the ports to try for a node that does not have the configured one, the best first.
 
-    ``recorded`` is the node's port so far (0: none), ``taken`` are those of others. With ``configured`` 0: any.
+    ``recorded`` is the node's port so far (0: none), ``taken`` are those of others, nodes or not; a node that has one
+    of them gets another. With ``configured`` 0: any.
     """
     if not configured:
         return [0]
@@ -44,10 +54,24 @@ class _Owner:
 
 
 class NodePorts(MultiService):
-    """The port of ``listen`` and those of further virtual nodes, all served by one factory."""
+    """The port of ``listen`` and those of further virtual nodes, all served by one factory.
 
-    def __init__(self, reactor: Reactor, listen: str, factory: IProtocolFactory) -> None:
+    Further nodes get none of ``used``. With ``stands_by`` the ports are those of the daemon that leads: a node has the
+    recorded one and no other.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        listen: str,
+        factory: IProtocolFactory,
+        *,
+        used: Collection[int] = (),
+        stands_by: bool = False,
+    ) -> None:
         super().__init__()
+        self._used = frozenset(used)
+        self._stands_by = stands_by
         self._reactor = reactor
         self._listen = listen
         self._configured = port_of(listen)
@@ -66,14 +90,15 @@ class NodePorts(MultiService):
         if configured is None:
             return self._main.bound
         is_free = all(owner.listener is not self._main for owner in self._owners.values())
-        ports = own_ports(configured, recorded, taken)
+        ports = own_ports(configured, recorded, self._used.union(taken))
         keeps_own = configured and ports and ports[0] == recorded
         if is_free and not keeps_own and (not configured or configured not in taken):
             listener = self._main
-        elif not ports:
+        elif not ports or (self._stands_by and not keeps_own):
             return self._main.bound
         else:
-            listener = self._listener([with_port(self._listen, port) for port in ports])
+            wanted = ports[:1] if self._stands_by else ports
+            listener = self._listener([with_port(self._listen, port) for port in wanted])
         self._owners[key] = _Owner(node, listener)
         return listener.bound
 
@@ -84,6 +109,7 @@ class NodePorts(MultiService):
             self._factory,
             service="the API of virtual nodes",
             setting="kubelet.listen",
+            stands_by=self._stands_by,
         )
         listener.setServiceParent(self)
         return listener

@@ -5,6 +5,7 @@ The pod in a request decides which node it is for; for the pages of a node, the 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
 from twisted.application.service import MultiService
@@ -12,10 +13,12 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, utc_now
 from liqod.flow.connections.handshake import https
 from liqod.flow.connections.refused import RefusedConnections
 from liqod.flow.tasks import Tasks
+from liqod.identity.serving import validity
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.resources import CONFIGMAPS
@@ -23,7 +26,7 @@ from liqod.kubelet.api.answers import Answers
 from liqod.kubelet.api.callers import Callers
 from liqod.kubelet.api.certificate import Certificate, Shown, self_signed
 from liqod.kubelet.api.nodes import Nodes
-from liqod.kubelet.api.ports import NodePorts
+from liqod.kubelet.api.ports import NodePorts, used_ports
 from liqod.kubelet.api.server import Channels
 from liqod.kubelet.api.tls import ServingTls
 from liqod.kubelet.api.usage import Usage
@@ -42,9 +45,10 @@ class ClientCA(Object, frozen=True):
 
 
 class NodeAPI(MultiService):
-    """Serves the API of virtual nodes on ``listen`` (an endpoint string).
+    """Serves the API of virtual nodes on ``kubelet.listen`` of the settings.
 
-    ``address`` is the InternalIP of the nodes, ``signer`` the name of the signer of certificates for it.
+    ``address`` is the InternalIP of the nodes, for which the signer of the settings signs certificates. One that
+    ``stands_by`` asks for none, and another daemon may have the ports.
     """
 
     _log = Logger()
@@ -55,23 +59,25 @@ class NodeAPI(MultiService):
         client: Client,
         nodes: Nodes,
         *,
-        listen: str,
+        settings: Settings,
         address: str,
-        signer: str,
+        stands_by: bool = False,
     ) -> None:
         super().__init__()
+        listen, signer = settings.kubelet.listen, settings.kubelet.signer
         self._reactor = reactor
         self.refused = RefusedConnections(reactor, listen)
         self._answers = Answers(reactor, nodes, Callers(client, reactor), Usage(reactor, nodes))
         self._serving = ServingTls(*_pair(self_signed(address, utc_now())))
+        self.certificate_end: datetime | None = None
+        """When the certificate that the cluster signed ends; None while there is none: nobody looks at another one."""
         self._listener = https(self._serving, Channels(self._answers.answer, reactor), reactor, self.refused.record)
-        self._certificate = Certificate(
-            reactor, client, address, lambda shown: self._serving.show(*_pair(shown)), signer=signer
-        )
-        self.ports = NodePorts(reactor, listen, self._listener)
+        self._certificate: Certificate | None = None
+        if address and not stands_by:
+            self._certificate = Certificate(reactor, client, address, self._show, signer=signer)
+        self.ports = NodePorts(reactor, listen, self._listener, used=used_ports(settings), stands_by=stands_by)
         self.ports.setServiceParent(self)
         self._answers.ports = self.ports
-        self._address = address
         self._tasks = Tasks()
         self._tasks.setServiceParent(self)
         self._authorities: Informer[ClientCA] = Informer(
@@ -92,8 +98,9 @@ class NodeAPI(MultiService):
 
     def startService(self) -> None:
         super().startService()
-        if self._address:
-            self._tasks.spawn(self._keep_certificate(), "keeping the certificate of the API of virtual nodes")
+        if self._certificate is not None:
+            keeping = self._keep_certificate(self._certificate)
+            self._tasks.spawn(keeping, "keeping the certificate of the API of virtual nodes")
 
     def stopService(self) -> Deferred[Any]:
         return maybeDeferred(super().stopService).addBoth(lambda _: self._hang_up())
@@ -104,9 +111,13 @@ class NodeAPI(MultiService):
         # Twisted reports connectionLost of aborted connections in a later iteration of the reactor.
         return deferLater(self._reactor, 0, lambda: None)
 
-    async def _keep_certificate(self) -> None:
+    def _show(self, shown: Shown) -> None:
+        self._serving.show(*_pair(shown))
+        self.certificate_end = validity(shown.certificate_pem)[1]
+
+    async def _keep_certificate(self, certificate: Certificate) -> None:
         while self.running:
-            pause = await self._certificate.renew()
+            pause = await certificate.renew()
             # A renewal that stopService cancelled looks like a failed one.
             if self.running:
                 await deferLater(self._reactor, pause)

@@ -25,6 +25,8 @@ MAX_PARAMETERS: Final = 4096
 _LOG_OPTIONS: Final = frozenset(
     {"follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream"}
 )
+_TRUE: Final = ("1", "t", "true")
+"""How Go reads true (strconv, ParseBool), but for the case of letters."""
 _STREAM_FLAGS: Final[Mapping[str, str]] = {"input": "stdin", "output": "stdout", "error": "stderr", "tty": "tty"}
 _KINDS: Final[Mapping[str, str]] = {"exec": "exec", "attach": "attach", "portForward": "portforward"}
 _PAGES: Final[Mapping[str, str]] = {
@@ -44,6 +46,11 @@ class Logs:
 
     pod: Key
     query: Query
+
+    @property
+    def follows(self) -> bool:
+        """Whether it is read as it grows, for as long as the container runs."""
+        return any(key == "follow" and value.lower() in _TRUE for key, value in self.query)
 
 
 @frozen

@@ -68,9 +68,32 @@ class _Containers(View, frozen=True):
     ephemeral_containers: list[_Named] = []
 
 
+class _Running(View, frozen=True):
+    started_at: str | None = None
+
+
+class _State(View, frozen=True):
+    running: _Running = _Running()
+
+
+class _ContainerStatus(View, frozen=True):
+    name: str = ""
+    state: _State = _State()
+
+
+class _Status(View, frozen=True):
+    start_time: str | None = None
+    container_statuses: list[_ContainerStatus] = []
+    init_container_statuses: list[_ContainerStatus] = []
+    ephemeral_container_statuses: list[_ContainerStatus] = []
+
+
 @frozen
 class Sample:
-    """One container's usage: current cores, total core seconds, bytes of memory."""
+    """One container's usage: current cores, total core seconds, bytes of memory.
+
+    ``started``, ``pod_started``: the dates at which it and its pod began; None where the status has none.
+    """
 
     node: str
     pod: Key
@@ -79,6 +102,8 @@ class Sample:
     cores: float
     seconds: float
     memory: int
+    started: str | None
+    pod_started: str | None
 
 
 @define
@@ -93,6 +118,7 @@ class Usage:
     def __init__(self, clock: IReactorTime, nodes: Nodes) -> None:
         self._clock = clock
         self._nodes = nodes
+        self._since = rfc3339(wall_clock(clock)())
         self._counters: dict[tuple[str, str], _Counter] = {}
         self._samples: list[Sample] = []
         self._requested_at = float("-inf")
@@ -132,6 +158,7 @@ class Usage:
             return
         now = self._clock.seconds()
         own = _containers_of(pod)
+        pod_started, starts = _starts(pod)
         for container in metrics.containers:
             if container.name not in own:
                 continue
@@ -148,6 +175,8 @@ class Usage:
                 cores=float(cores),
                 seconds=counter.seconds,
                 memory=int(memory),
+                started=starts.get(container.name, pod_started),
+                pod_started=pod_started,
             )
 
     async def summary(self, node_name: str) -> dict[str, Any]:
@@ -157,11 +186,12 @@ class Usage:
         pods: dict[Key, dict[str, Any]] = {}
         for sample in samples:
             ref = {"name": sample.pod.name, "namespace": sample.pod.namespace, "uid": sample.uid}
-            pod = pods.setdefault(sample.pod, {"podRef": ref, "containers": []})
-            pod["containers"].append({"name": sample.container, **_stats([sample], now)})
+            pod = pods.setdefault(sample.pod, {"podRef": ref, "startTime": sample.pod_started, "containers": []})
+            pod["containers"].append({"name": sample.container, "startTime": sample.started, **_stats([sample], now)})
         for key, pod in pods.items():
             pod.update(_stats([sample for sample in samples if sample.pod == key], now))
-        node = {"nodeName": node_name, **_stats(samples, now)}
+        # A virtual node is up since its kubelet is: this daemon.
+        node = {"nodeName": node_name, "startTime": self._since, **_stats(samples, now)}
         return {"node": node, "pods": list(pods.values())}
 
     async def text(self, node_name: str) -> str:
@@ -204,6 +234,14 @@ def _containers_of(pod: HomePod) -> set[str]:
     """Return the names of a pod's own containers."""
     spec = msgspec.json.decode(pod.spec, type=_Containers)
     return {one.name for one in (*spec.containers, *spec.init_containers, *spec.ephemeral_containers)}
+
+
+def _starts(pod: HomePod) -> tuple[str | None, dict[str, str]]:
+    """Return when a pod began, by its status or else its creation, and by name when its running containers did."""
+    status = msgspec.json.decode(pod.status, type=_Status)
+    listed = (*status.container_statuses, *status.init_container_statuses, *status.ephemeral_container_statuses)
+    began = {one.name: one.state.running.started_at for one in listed if one.state.running.started_at}
+    return status.start_time or pod.metadata.creation_timestamp, began
 
 
 def _family(name: str, kind: str, groups: list[tuple[str, list[Sample]]], value: Any) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from attrs import Factory, field, frozen
 
 from liqod.flow.observe import Latest
+from liqod.kubelet.common.egress import Egress
 from liqod.kubelet.common.network import LenderNetwork, NoNetwork
 from liqod.model.ids import ClusterID
 from liqod.model.records.name_service import DEFAULT_DOMAIN
@@ -73,7 +74,7 @@ class Context:
     what the virtual node adds to its pods, and changes while it runs. ``neighbours`` are the names of the other virtual
     nodes of the lender, as label values; None while they are not known. ``policies`` says of a namespace at home
     whether the lender has its NetworkPolicies; a namespace is not in it while that is not known. It is the same for all
-    virtual nodes of the lender.
+    virtual nodes of the lender. ``egress`` is what may leave home for the lender.
     """
 
     home: ClusterID
@@ -86,6 +87,7 @@ class Context:
     patch: Latest[OffloadingPatch] = field(factory=lambda: Latest(OffloadingPatch()), eq=False)
     neighbours: Latest[frozenset[str] | None] = field(factory=lambda: Latest(None), eq=False)
     policies: Latest[Mapping[str, bool]] = field(factory=lambda: Latest({}), eq=False)
+    egress: Latest[Egress] = field(factory=lambda: Latest(Egress()), eq=False)
     network: LenderNetwork = field(default=Factory(NoNetwork), eq=False)
     services: HomeServices = field(default=Factory(NoHomeServices), eq=False)
 

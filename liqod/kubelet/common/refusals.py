@@ -81,6 +81,16 @@ def refusal_reason(error: ApiError) -> str:
     return _REASONS.get(type(error), "RemoteApiError")
 
 
+def counted_reason(error: ApiError | Unreachable, *, granted_for: float, creating: bool = False) -> str:
+    """Return the reason by which a failed write is counted; empty where the cache, or the grant, is only behind."""
+    meaning = meaning_of(error, granted_for=granted_for, creating=creating)
+    if meaning in (Meaning.OUTDATED, Meaning.SETTLING):
+        return ""
+    if isinstance(error, Unauthorized):
+        return "CredentialRejected"
+    return refusal_reason(error) if isinstance(error, ApiError) else "PeerUnreachable"
+
+
 def is_namespace_missing(error: NotFound) -> bool:
     """Return whether 404 is about the namespace rather than about an object in it."""
     return error.details.get("kind") == "namespaces"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections import Counter
+from datetime import datetime
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ from liqod.kubelet.lender.endpoint_choice import Endpoint, EndpointSetting, allo
 from liqod.kubelet.ports import Relays
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import CREDENTIAL_SECRET, tenant_namespace
+from liqod.model.timestamps import parse_rfc3339
 
 CREDENTIAL_PRESENT: Final = Readiness(
     ready=True, reason="CredentialPresent", message="the lender granted access to its API server"
@@ -62,6 +64,7 @@ class LenderAccess(MultiService):
         super().__init__()
         namespace = tenant_namespace(lender)
         self._clock = clock
+        self._home = home
         self._lender = lender
         self._setting = setting
         self._relays = relays
@@ -78,6 +81,8 @@ class LenderAccess(MultiService):
         """The requests of all clients, of the former ones too, as ``Client.requests`` counts them."""
         self.token_renewals: Latest[int] = Latest(0)
         """The number of tokens received from the lender."""
+        self.expires: datetime | None = None
+        """When the credential ends, by what was said when it came; None: without one, or not known."""
         self._token = ""
         self._grant: Grant | None = None
         self._tasks = Tasks()
@@ -91,6 +96,7 @@ class LenderAccess(MultiService):
 
     def _missing(self, secret: Secret | None) -> None:
         if secret is None:
+            self.expires = None
             self.readiness.set(
                 not_ready(
                     "CredentialMissing",
@@ -109,6 +115,7 @@ class LenderAccess(MultiService):
         except ValueError as error:
             self.readiness.set(not_ready("CredentialMalformed", f"the secret {self._key} cannot be used: {error}"))
             return
+        self.expires = expiry_of(new)
         if token != self._token:
             self._token = token
             self.token_renewals.set(self.token_renewals.value + 1)
@@ -149,6 +156,8 @@ class LenderAccess(MultiService):
             config = from_grant(grant.api_url, grant.ca or None, lambda: self._token)
         client = Client(config, self._clock, allowance=Allowance())
         client.requests = self.requests
+        # The caches of this cluster's daemon, wherever they are of, are kept together; they are named by their servers.
+        client.kept = self._home.kept
         return client
 
     def _replace(self, client: Client | None) -> None:
@@ -177,6 +186,14 @@ def read(secret: Secret) -> tuple[Grant, str]:
     if not token or any(character.isspace() or ord(character) < 33 for character in token):
         raise ValueError("token is empty or not one word")
     return Grant(url, _bytes(secret, "ca.crt"), relay), token
+
+
+def expiry_of(secret: Secret) -> datetime | None:
+    """Return when the credential in a Secret ends; None where that is not said."""
+    try:
+        return parse_rfc3339(_text(secret, "expires-at"))
+    except ValueError:
+        return None
 
 
 def _text(secret: Secret, key: str) -> str:

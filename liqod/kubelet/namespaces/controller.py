@@ -13,7 +13,7 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 
-from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -106,6 +106,7 @@ class NamespaceController(Controller[str]):
         yield watch(self._nodes, self._node_changed)
         yield watch(self._tables, self._table_changed)
         yield watch(self._pods, self._pod_changed)
+        yield observe(self._context.egress, lambda _: [one.metadata.name for one in self._enabled.items()])
 
     def startService(self) -> None:
         self._unsubscribe_deletions = self._enabled.subscribe_deletions(
@@ -256,12 +257,14 @@ class NamespaceController(Controller[str]):
     def _selection(self, local: str) -> Selection:
         namespace = self._enabled.get(Key("", local))
         node = self._nodes.get(Key("", self._context.node_name))
+        labels = namespace.metadata.labels if namespace is not None else {}
         return select(
             local,
             enabled=namespace is not None and not namespace.metadata.deleting and not self._retiring,
             offloading=self._offloadings.get(Key(local, OFFLOADING)),
             node=self._context.node_name,
             labels=None if node is None else node.metadata.labels,
+            stays=self._context.egress.value.objection("namespace", local, labels),
         )
 
     # One step

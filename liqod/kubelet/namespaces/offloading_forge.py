@@ -194,4 +194,7 @@ def _summary(
     if waiting:
         cluster, one = min(waiting.items())
         return "InProgress", f"{cluster}: {one.message}"
-    return "Ready", f"{len(required)} of {len(conditions_of)} clusters selected, offloaded to {served}"
+    chosen = f"{len(required)} of {len(conditions_of)} clusters selected"
+    if not served:
+        return "Ready", f"{chosen}; the namespace is made there with the first pod"
+    return "Ready", f"{chosen}, offloaded to {served}"

@@ -26,6 +26,12 @@ NOT_SELECTED: Final = (
 )
 
 
+EGRESS: Final = (
+    "namespace {namespace} is not offloaded to this cluster: {why}; delete the pod, so that its owner makes one that "
+    "is scheduled elsewhere"
+)
+
+
 @frozen
 class Included:
     """Pods of the namespace may run on the node; ``remote_name``: the requested remote name, empty: the default."""
@@ -55,10 +61,16 @@ def select(
     offloading: NamespaceOffloading | None,
     node: str,
     labels: Mapping[str, str] | None,
+    stays: str = "",
 ) -> Selection:
-    """Return whether a namespace is offloaded through a node; ``labels`` None: the node does not exist."""
+    """Return whether a namespace is offloaded through a node; ``labels`` None: the node does not exist.
+
+    ``stays`` is why nothing of it may leave home for the node's lender; empty: something may.
+    """
     if not enabled:
         return Excluded(NOT_ENABLED.format(namespace=namespace))
+    if stays:
+        return Excluded(EGRESS.format(namespace=namespace, why=stays))
     policy = policy_of(namespace, offloading)
     if policy.placement == LOCAL:
         return Excluded(KEPT_HOME.format(namespace=namespace))

@@ -25,8 +25,9 @@ from liqod.model.names import (
     VIRTUAL_NODE_TYPE,
 )
 from liqod.model.objects.meta import to_dict
-from liqod.model.records.offer import Offer
+from liqod.model.records.offer import RECLAIMED, RECLAIMED_BY, Offer
 from liqod.model.records.views import NodeTaint
+from liqod.model.timestamps import rfc3339
 
 APPLIED_LABELS: Final = "offloading.liqo.io/applied-labels"
 """Annotation that lists the extra labels, so that a label removed from the offer is removed from the node."""
@@ -114,7 +115,8 @@ def node_addresses(status: Mapping[str, Any], facts: NodeFacts) -> list[dict[str
 def extra_labels(facts: NodeFacts) -> dict[str, str]:
     """Return the labels of the offer and the VirtualNode record (which takes precedence)."""
     offered = facts.offer.labels if facts.offer is not None else {}
-    fixed = base_labels(facts.name, facts.cluster_id).keys() - PLATFORM
+    # When a lender takes its offer back is a condition of the node.
+    fixed = (base_labels(facts.name, facts.cluster_id).keys() - PLATFORM) | {RECLAIMED_BY}
     return {key: value for key, value in {**offered, **facts.labels}.items() if key not in fixed}
 
 
@@ -210,22 +212,41 @@ def status_patch(status: Mapping[str, Any], facts: NodeFacts, now: str) -> dict[
     wanted["addresses"] = node_addresses(status, facts)
     if facts.port:
         wanted["daemonEndpoints"] = {"kubeletEndpoint": {"Port": facts.port}}
-    wanted["conditions"] = conditions(status.get("conditions") or [], facts.readiness, now, facts.network)
+    wanted["conditions"] = conditions(
+        status.get("conditions") or [], facts.readiness, now, facts.network, reclaimed=_reclaimed(facts.offer)
+    )
     patch = merge_patch(status, wanted)
     return {"status": patch} if patch else {}
+
+
+def _reclaimed(offer: Offer | None) -> str | None:
+    """Return that the lender takes its offer back, as a sentence; empty: it does not; None: not known."""
+    if offer is None:
+        return None
+    if (by := offer.reclaimed_by) is None:
+        return ""
+    return (
+        f"the lender takes back what it lent: nothing new runs there, and from {rfc3339(by)} on it evicts the pods "
+        "that do; their controllers make others elsewhere"
+    )
 
 
 _OF_NETWORK: Final = ("NetworkReady", "NetworkDown")
 
 
 def conditions(
-    old: list[dict[str, Any]], readiness: Readiness, now: str, network: Readiness | None = None
+    old: list[dict[str, Any]],
+    readiness: Readiness,
+    now: str,
+    network: Readiness | None = None,
+    *,
+    reclaimed: str | None = None,
 ) -> list[dict[str, Any]]:
     """Return the node's conditions, with NetworkUnavailable if a network is managed and its status is known.
 
     Without a managed network our NetworkUnavailable is removed: the taint that it causes would keep the scheduler from
     the node. While the node is not ready, a status Unknown is kept: the node lifecycle controller writes it when the
-    lease expires, and both would overwrite each other.
+    lease expires, and both would overwrite each other. ``reclaimed`` as ``_reclaimed`` returns it.
     """
     wanted = [_condition("Ready", readiness.ready, readiness.reason, readiness.message)]
     for kind in _PRESSURES:
@@ -233,7 +254,11 @@ def conditions(
         wanted.append(_condition(kind, False, reason, "the lender's offer is what can be used here"))
     if network is not None and network.known:
         wanted.append(_condition("NetworkUnavailable", not network.ready, network.reason, network.message))
+    if reclaimed:
+        wanted.append(_condition(RECLAIMED, True, RECLAIMED, reclaimed))
     kept = {condition.get("type"): condition for condition in old}
+    if reclaimed == "":
+        kept.pop(RECLAIMED, None)
     if network is None and kept.get("NetworkUnavailable", {}).get("reason") in _OF_NETWORK:
         del kept["NetworkUnavailable"]
     result = []

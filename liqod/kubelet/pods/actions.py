@@ -30,7 +30,8 @@ from liqod.kube.writing.refusals import LATER, READ_AGAIN
 from liqod.kube.writing.status_writer import StatusWriter, Written
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import home_uid, is_ours
-from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning, meaning_of
+from liqod.kubelet.common.reflection_counts import ReflectionCounts
+from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning, counted_reason, meaning_of
 from liqod.kubelet.common.views import HomePod, Shadow, decoded
 from liqod.kubelet.lender.failed_writes import NO_ANSWER_RETRY, FailedWrite, existing, failed_write
 from liqod.kubelet.lender.health import LenderHealth
@@ -58,6 +59,7 @@ UPDATE_REFUSED: Final = "UpdateRefused"
 """The reason that a lender's daemon gives as well, for a change that its pod cannot take."""
 DELETION_TIMEOUT: Final = 10.0
 """Seconds after which a deletion that the watch has not shown is requested again."""
+_KIND: Final = "Pod"
 CLAIM_RETRY: Final = Backoff(initial=1.0, factor=2.0, cap=30.0)
 """Back-off of pods whose claim's name is taken at the lender."""
 
@@ -191,8 +193,10 @@ class PodActions:
         health: LenderHealth,
         recorder: Recorder,
         claims_follow: bool = False,
+        counts: ReflectionCounts | None = None,
     ) -> None:
         self._clock = clock
+        self._counts = counts or ReflectionCounts()
         self._client = client
         self._context = context
         self._grants = grants
@@ -297,6 +301,7 @@ class PodActions:
         except (Throttled, ServerError) as error:
             # A webhook of the lender that does not answer is a 500. The controller backs off; statuses go home.
             now = self._clock.seconds()
+            self._counts.failed(_KIND, counted_reason(error, granted_for=now - remote.since))
             tracked.hold(patch, now + max(error.retry_after, tracked.attempts.delay(Meaning.OVERLOADED)))
             if home.metadata.deleting and tracked.grace_sent_at is None:
                 tracked.grace_sent_at = now
@@ -454,6 +459,7 @@ class PodActions:
         Raises ``Postponed`` without an answer, and the error itself for 429 and 5xx.
         """
         granted_for = self._clock.seconds() - remote.since
+        self._counts.failed(_KIND, counted_reason(error, granted_for=granted_for, creating=creating))
         failed = failed_write(error, pod.tracked.attempts, self._health, granted_for=granted_for, creating=creating)
         if failed.meaning is Meaning.NO_ANSWER:
             raise Postponed(str(error)) from error

@@ -109,6 +109,8 @@ class PodController(Controller[Key]):
         self._network_usable = network_usable
         self._gate = gate
         self._budget = StatusBudget()
+        self.delayed_statuses = 0
+        """How often a status waited since its lender had its share of what is written here."""
         gate.register(SHADOWPODS.plural, namespaces.count_shadows, self.enqueue)
         self._unsubscribe_deletions: Callable[[], None] = lambda: None
         self._delay = status_delay
@@ -129,6 +131,7 @@ class PodController(Controller[Key]):
         yield observe(self._network_usable, lambda _: self._all_keys())
         yield observe(self._context.network.translation, lambda _: self._all_keys())
         yield observe(self._context.patch, lambda _: self._patch_changed())
+        yield observe(self._context.egress, lambda _: self._all_keys())
         yield observe(self._context.services.api_addresses, lambda _: self._take_postponed())
         yield observe(self._context.neighbours, lambda _: self._namespaces.remote_pods())
         yield observe(self._context.policies, lambda _: self._take_postponed())
@@ -384,6 +387,7 @@ class PodController(Controller[Key]):
         size = size_of(home, decision.status)
         left = self._budget.wait(size, now, urgent=urgent)
         if left > 0.001:
+            self.delayed_statuses += 1
             self._actions.report_flood(now)
             return left
         self._budget.spend(size)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from attrs import evolve, frozen
 
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.common.egress import DENIED
 from liqod.kubelet.common.messages import clean_message, clean_reason
 from liqod.kubelet.common.meta import FORGED_ANNOTATION, home_uid, is_of_node, is_ours
 from liqod.kubelet.common.readiness import CREDENTIAL_REJECTED
@@ -164,10 +165,12 @@ def decide(
         if not more or remote is None or tally is None:
             return step
         return _write_home(observed, home, remote, tally)
+    if shadow is not None and home_uid(shadow.metadata) != home.metadata.uid:
+        return _delete(shadow)
+    if why := context.egress.value.objection("pod", home.metadata.namespace, home.metadata.labels):
+        return _stay(status, shadow, why, now)
     if shadow is None:
         return _write_end(observed, home, ended) or _create(observed, home, namespace)
-    if home_uid(shadow.metadata) != home.metadata.uid:
-        return _delete(shadow)
     unseen = remote is None and shadow.status.phase not in FINISHED
     if unseen and ended is not None and tally is not None and _has_ended(home, ended):
         return _write_home(observed, home, ended, tally)
@@ -245,6 +248,18 @@ def decide_refused(home: HomePod | None, reason: str, message: str, now: str) ->
         return Keep("the pod has finished")
     reason, message = clean_reason(reason, "Refused"), clean_message(message)
     return _write(status, refused_status(status, reason, message, now), Report(reason, message))
+
+
+def _stay(status: dict[str, Any], shadow: Shadow | None, why: str, now: str) -> Decision:
+    """Return the next step for a pod that may not leave home, by the rules of this cluster.
+
+    One that has left ends, with all that is there of it: its controller makes another, which is scheduled again.
+    """
+    message = clean_message(f"the pod may not leave: {why}")
+    new = refused_status(status, DENIED, message, now)
+    if shadow is not None or status.get("phase", "Pending") != "Pending" or status.get("containerStatuses"):
+        new = ended_status(new, "Failed", ABORTED, message)
+    return _write(status, new, Report(DENIED, message))
 
 
 def _create(observed: _Observed, home: HomePod, namespace: str) -> Decision:

@@ -63,7 +63,7 @@ _DOMAIN: Final = ".svc.cluster.local"
 def forge_spec(meta: ObjectMeta, spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """Return the pod spec for the lender; the argument is not modified."""
     kept = {key: value for key, value in spec.items() if key not in REMOVED}
-    forged = forge_access(meta.key, kept, meta.annotations, context)
+    forged = forge_access(meta, kept, context)
     for kind in _CONTAINERS:
         if forged.get(kind):
             forged[kind] = [_container(container, bool(spec.get("hostNetwork"))) for container in forged[kind]]

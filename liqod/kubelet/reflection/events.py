@@ -23,8 +23,8 @@ from liqod.kube.resources import EVENTS
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.event_limiter import EventLimiter, Urgency
+from liqod.kubelet.reflection.forge import policy
 from liqod.kubelet.reflection.forge.event import Event, HomeEvent, forge
 from liqod.kubelet.reflection.kinds import Kind
 from liqod.kubelet.reflection.reflector import Reflector

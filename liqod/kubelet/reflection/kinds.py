@@ -20,8 +20,8 @@ from liqod.kube.resources import (
 )
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.reflection.forge import claim, configmap, endpointslice, ingress, secret, service
+from liqod.kubelet.reflection.forge.policy import Listing
 from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld
-from liqod.kubelet.reflection.policy import Listing
 from liqod.kubelet.reflection.views import ConfigMap, EndpointSlice, Reflectable, Secret, WithSpec
 from liqod.kubelet.tokens.secret import ACCOUNT_LABEL
 from liqod.model.names import HOME_API_LABEL
@@ -51,7 +51,7 @@ class Kind:
     of one object. ``setting``: the name in the configuration. ``unless``: objects of ours with this label are not
     reflected ones. ``objection``: why an object of ours may not be updated. ``lasting``: objects at the lender hold
     data and are kept when they are no longer desired. ``requests_exports``: objects contain addresses that the
-    lender's pods must reach.
+    lender's pods must reach. ``class_field``: the field of the spec with the object's class at the lender.
     """
 
     setting: str
@@ -69,6 +69,7 @@ class Kind:
     objection: Callable[[Reflectable, DesiredObject], str] = _no_objection
     lasting: bool = False
     requests_exports: bool = False
+    class_field: str = ""
 
 
 CONFIGMAP: Final = Kind(
@@ -104,8 +105,11 @@ SERVICE: Final = Kind(
     service.observe,
     service.is_fixed,
     unless=HOME_API_LABEL,
+    class_field=service.CLASS,
 )
-INGRESS: Final = Kind("ingress", INGRESSES, INGRESSES, WithSpec, WithSpec, ingress.forge, ingress.observe)
+INGRESS: Final = Kind(
+    "ingress", INGRESSES, INGRESSES, WithSpec, WithSpec, ingress.forge, ingress.observe, class_field=ingress.CLASS
+)
 ENDPOINTSLICE: Final = Kind(
     "endpointslice",
     ENDPOINTSLICES,
@@ -128,8 +132,14 @@ CLAIM: Final = Kind(
     claim.observe,
     objection=claim.objection,
     lasting=True,
+    class_field=claim.CLASS,
 )
 KINDS: Final = (CONFIGMAP, SECRET, SERVICE, ENDPOINTSLICE, INGRESS, CLAIM)
+
+
+def reflected_kinds(settings: ReflectionSettings, *, storage: bool) -> list[Kind]:
+    """Return the kinds that are reflected; claims are where their data follows pods (``storage``)."""
+    return [kind for kind in KINDS if getattr(settings, kind.setting).workers and (kind is not CLAIM or storage)]
 
 
 def listing_of(kind: Kind, settings: ReflectionSettings) -> Listing:

@@ -33,6 +33,8 @@ class TrackedObject:
     """The single addresses that the lender's pods must reach for it; None: it was not forged yet."""
     objections: tuple[str, ...] = ()
     """The parts that are permanently not reflected and for which events were recorded."""
+    offered_class: str = ""
+    """The class that it has at the lender, once that was seen in the offer."""
     attempts: Attempts = Factory(Attempts)
     """Failed writes at the lender."""
     postponed: bool = False
@@ -74,6 +76,9 @@ class NamespacePair(MultiService):
         self.there.setServiceParent(self)
         self.mutations: Mutations[str, Reflectable] = Mutations(clock)
         self.tracked: dict[str, TrackedObject] = {}
+        self.changed_at: dict[str, float] = {}
+        """Since when a home object has a change that the lender does not have, by name."""
+        self._clock = clock
         self._kind = kind
         self._context = context
         self._informers = informers
@@ -121,6 +126,7 @@ class NamespacePair(MultiService):
 
     def _home_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:
         if self.synced:
+            self.changed_at.setdefault(key.name, self._clock.seconds())
             self._changed(key.name)
 
     def _there_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:
@@ -131,6 +137,7 @@ class NamespacePair(MultiService):
 
     def _all_synced(self, _: object) -> None:
         names = {each.metadata.name for each in self.home.items()}
+        self.changed_at.update(dict.fromkeys(names, self._clock.seconds()))
         names.update(self._kind.name_at_home(each.metadata.name, self._context) for each in self.there.items())
         for name in names:
             self._changed(name)

@@ -19,13 +19,15 @@ from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.messages import clean_message
 from liqod.kubelet.common.meta import is_ours
 from liqod.kubelet.common.readiness import Readiness
-from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning
+from liqod.kubelet.common.reflection_counts import ReflectionCounts
+from liqod.kubelet.common.refusals import NAME_TAKEN_RETRY, Attempts, Meaning, counted_reason
 from liqod.kubelet.common.write_limiter import WriteLimiter
 from liqod.kubelet.lender.failed_writes import existing, failed_write
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
-from liqod.kubelet.reflection.decide import Create, Decision, Delete, Keep, Patch, Skip, decide
+from liqod.kubelet.reflection.decide import Create, Decision, Delete, Keep, Patch, Skip, decide, desired_of
+from liqod.kubelet.reflection.forge.classes import Classes
 from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, portable_only
 from liqod.kubelet.reflection.kinds import Kind
 from liqod.kubelet.reflection.namespace_pair import NamespacePair, TrackedObject
@@ -87,6 +89,7 @@ class Reflector(Controller[Key]):
         gate: DeletionGate,
         recorder: Recorder,
         workers: int,
+        counts: ReflectionCounts | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         self.name = f"reflection of {kind.home.plural}"
@@ -98,6 +101,7 @@ class Reflector(Controller[Key]):
         self._informers = informers
         self._health = health
         self._recorder = recorder
+        self._counts = counts or ReflectionCounts()
         self._gate = gate
         gate.register(kind.home.plural, lambda: sum(len(pair.there) for pair in self._pairs.values()), self.enqueue)
         self._pairs: dict[str, NamespacePair] = {}
@@ -131,6 +135,11 @@ class Reflector(Controller[Key]):
             self._tasks.spawn(stopped(pair), f"closing the watches of {self.kind.home.plural} in {local}")
             if pair.exports:
                 self._surroundings.export_requests_changed()
+
+    @property
+    def outstanding(self) -> int:
+        """The number of home objects with a change that the lender does not have, for whatever reason."""
+        return sum(len(pair.changed_at) for pair in self._pairs.values())
 
     def pair(self, local: str) -> NamespacePair | None:
         """Return the pair of caches of a namespace; None if it is not reflected."""
@@ -171,16 +180,17 @@ class Reflector(Controller[Key]):
             return After(INPUTS_RETRY)
         home, tracked = pair.at_home(key.name), pair.tracked.setdefault(key.name, TrackedObject())
         try:
-            desired = None if home is None or home.metadata.deleting else self.kind.forge(home, inputs)
+            desired = desired_of(self.kind, home, inputs)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            self._counts.failed(self.kind.home.kind, "UnreadableObject")
             self._report(home, "UnreadableObject", f"what it holds cannot be read: {clean_message(str(error))}")
             return After(tracked.attempts.delay(Meaning.REFUSED))
         if tracked.portable_only and isinstance(desired, DesiredObject):
             desired = portable_only(desired)
         seen = _Object(key, pair, tracked, home, self.kind.name_there(key.name, self._context), desired)
         self._record_export_requests(seen)
-        self._note_objections(seen)
         there = pair.at_lender(seen.name)
+        self._note_objections(seen, there)
         if home is None and there is None:
             pair.tracked.pop(key.name, None)
         decision = decide(self.kind, desired, there, name=seen.name, namespace=pair.namespace, context=self._context)
@@ -192,6 +202,7 @@ class Reflector(Controller[Key]):
         again = After(INCOMPLETE_RETRY) if isinstance(desired, DesiredObject) and desired.incomplete else None
         match decision:
             case Keep():
+                pair.changed_at.pop(key.name, None)
                 return again
             case Skip(why):
                 return self._name_taken(home, why)
@@ -207,10 +218,14 @@ class Reflector(Controller[Key]):
         left = self._write_limiter.wait(seen.key, digest, now)
         if left > 0.001:
             return After(left)
+        # Taken away first: what changes while the request is in progress is a change of its own.
+        changed_at = seen.pair.changed_at.pop(seen.key.name, None)
         try:
             again = await self._carry_out(seen, there, decision)
         except (ApiError, Unreachable) as error:
+            self._note_failure(seen, changed_at, error, creating=isinstance(decision, Create))
             return self._failed(seen, error, creating=isinstance(decision, Create))
+        self._note_arrival(seen, changed_at, arrived=again is None)
         self._write_limiter.written(seen.key, digest, self.clock.seconds())
         self._health.request_succeeded()
         if not isinstance(decision, Delete):
@@ -274,6 +289,23 @@ class Reflector(Controller[Key]):
         self._write_limiter.failed(seen.key, delay, now)
         return After(delay)
 
+    # Counts
+
+    def _note_arrival(self, seen: _Object, changed_at: float | None, *, arrived: bool) -> None:
+        if changed_at is None:
+            return
+        if arrived:
+            self._counts.arrived(self.kind.home.kind, self.clock.seconds() - changed_at)
+        else:
+            seen.pair.changed_at[seen.key.name] = changed_at
+
+    def _note_failure(
+        self, seen: _Object, changed_at: float | None, error: ApiError | Unreachable, *, creating: bool
+    ) -> None:
+        granted_for = self.clock.seconds() - seen.pair.since
+        self._counts.failed(self.kind.home.kind, counted_reason(error, granted_for=granted_for, creating=creating))
+        self._note_arrival(seen, changed_at, arrived=False)
+
     # Addresses to be exported, and events
 
     def _record_export_requests(self, seen: _Object) -> None:
@@ -285,26 +317,48 @@ class Reflector(Controller[Key]):
         if exports != before:
             self._surroundings.export_requests_changed()
 
-    def _note_objections(self, seen: _Object) -> None:
-        """Record an event, once, when the object or a part of it is permanently not reflected."""
+    def _note_objections(self, seen: _Object, there: Reflectable | None) -> None:
+        """Record an event, once, when the object or a part of it is permanently not reflected, or its class is lost."""
         desired, home = seen.desired, seen.home
         reason, objections = "EndpointNotExported", desired.objections if isinstance(desired, DesiredObject) else ()
+        loss = ""
         if isinstance(desired, Withheld) and desired.recorded:
-            reason, objections = "NotReflected", (desired.why,)
+            reason, objections = desired.code, (desired.why,)
+        elif isinstance(desired, DesiredObject) and desired.classes is not None:
+            loss = self._lost_class(seen.tracked, desired.classes, there)
+            reason, objections = "ClassNotOffered", (loss,) if loss else objections
         news = objections != seen.tracked.objections
         seen.tracked.objections = objections if home is not None else ()
-        if home is not None and objections and news:
+        if home is None or not objections or not news:
+            return
+        if loss:
+            self._record(home, reason, f"at {self._context.lender}: {loss}")
+        else:
             self._report(home, reason, "; ".join(objections)[:MAX_OBJECTIONS])
+
+    def _lost_class(self, tracked: TrackedObject, classes: Classes, there: Reflectable | None) -> str:
+        """Return what to say of the class that the object has at the lender; empty while that is offered."""
+        if there is None or there.metadata.deleting:
+            return ""
+        used = str((there.content().get("spec") or {}).get(self.kind.class_field) or "")
+        lost = classes.has_lost(used, was_offered=used == tracked.offered_class)
+        if used in (classes.offered or ()):
+            tracked.offered_class = used
+        return classes.loss(clean_message(used)) if lost else ""
 
     def _name_taken(self, home: Reflectable | None, why: str) -> After | None:
         if home is None:
             return None
+        self._counts.failed(self.kind.home.kind, "RemoteNameTaken")
         self._report(home, "RemoteNameTaken", f"{why} (rename this one, or ask the lender's administrator)")
         return After(NAME_TAKEN_RETRY)
 
     def _report(self, home: Reflectable | None, reason: str, message: str) -> None:
         if home is None:
             return
+        self._record(home, reason, f"not reflected to {self._context.lender}: {message}")
+
+    def _record(self, home: Reflectable, reason: str, message: str) -> None:
         meta = home.metadata
         regarding: Mapping[str, Any] = {
             "apiVersion": self.kind.home.api_version,
@@ -313,7 +367,7 @@ class Reflector(Controller[Key]):
             "namespace": meta.namespace,
             "uid": meta.uid,
         }
-        self._recorder.record_event(regarding, "Warning", reason, f"not reflected to {self._context.lender}: {message}")
+        self._recorder.record_event(regarding, "Warning", reason, message)
 
 
 def _write_digest(decision: Decision, desired: DesiredObject | Withheld | None) -> Any:

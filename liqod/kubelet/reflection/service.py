@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,15 +18,20 @@ from liqod.kube.cache.informer import Informer
 from liqod.kube.events import Recorder
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.informers import NamespacedInformers
+from liqod.kubelet.common.reflection_counts import ReflectionCounts
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
+from liqod.kubelet.reflection.decide import CONTENTS
 from liqod.kubelet.reflection.events import EventReflector
 from liqod.kubelet.reflection.forge.claim import Volume, lender_of
+from liqod.kubelet.reflection.forge.classes import Classes
 from liqod.kubelet.reflection.forge.reflected import ForgeInputs
-from liqod.kubelet.reflection.kinds import CLAIM, ENDPOINTSLICE, KINDS, SERVICE, Kind, listing_of
+from liqod.kubelet.reflection.kinds import CLAIM, ENDPOINTSLICE, SERVICE, Kind, listing_of, reflected_kinds
+from liqod.kubelet.reflection.lender_classes import LenderClasses
+from liqod.kubelet.reflection.named import NamedContents
 from liqod.kubelet.reflection.reflector import Reflector
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.kubelet.reflection.writer_election import WriterElection
@@ -37,7 +42,7 @@ from liqod.model.records.network import ExportRequests
 
 
 class Storage(Protocol):
-    """The volumes of claims that follow their pods (``kubelet.volume_provisioner``)."""
+    """The volumes of claims that follow their pods (``volume_provisioner``)."""
 
     volumes: Informer[Volume]
 
@@ -46,20 +51,11 @@ class Storage(Protocol):
         ...
 
 
-class Offers(Protocol):
-    """The storage classes in the lenders' offers."""
-
-    def storage_classes(self, peer: str) -> list[str]:
-        """Return the storage classes that a lender offers, the best first."""
-        ...
-
-
 @frozen
 class VolumeLocations:
-    """The clusters that hold the data of claims, and the storage classes that lenders offer."""
+    """The clusters that hold the data of claims."""
 
     storage: Storage
-    offers: Offers
 
     @property
     def volumes(self) -> Informer[Volume]:
@@ -75,9 +71,17 @@ class VolumeLocations:
         known = self.volumes.get(Key("", volume))
         return known is not None and lender_of(known) == str(lender)
 
-    def storage_class(self, lender: ClusterID) -> str:
-        """Return the class for claims at a lender; empty: its default."""
-        return next(iter(self.offers.storage_classes(str(lender))), "")
+
+@frozen
+class Named:
+    """What pods at a lender name, and the names of its virtual nodes now."""
+
+    contents: NamedContents
+    nodes: Callable[[], Iterable[str]]
+
+    def names(self, kind: str, key: Key) -> bool | None:
+        """Return whether a pod there names a config map or secret; None while that is not known."""
+        return self.contents.names(kind, key, self.nodes())
 
 
 class Reflection(MultiService):
@@ -85,7 +89,8 @@ class Reflection(MultiService):
 
     Objects of a namespace are reflected by the elected one of the lender's virtual kubelets, events of pods by each
     for its own. ``nodes`` are the virtual nodes of the home cluster, ``pods`` those on the virtual node.
-    ``export_requests_revision`` changes whenever the set of requested addresses changes.
+    ``export_requests_revision`` changes whenever the set of requested addresses changes. With ``named`` config maps and
+    secrets go only if pods there name them.
     """
 
     def __init__(
@@ -102,12 +107,18 @@ class Reflection(MultiService):
         health: LenderHealth,
         gate: DeletionGate,
         recorder: Recorder,
+        classes: LenderClasses,
         locations: VolumeLocations | None = None,
+        named: Named | None = None,
+        counts: ReflectionCounts | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__()
         self.export_requests_revision: Latest[int] = Latest(0)
         self._locations = locations
+        self._classes = classes
+        self._named = named
+        self._pods = pods
         self._context = context
         self._object_context = context
         self.labels_withheld: Latest[frozenset[str]] = Latest(context.labels_not_reflected)
@@ -118,22 +129,21 @@ class Reflection(MultiService):
         self._namespaces = namespaces
         self._settings = settings
         self.reflectors: dict[Kind, Reflector] = {}
-        for kind in KINDS:
-            workers = getattr(settings, kind.setting).workers
-            if workers and (kind is not CLAIM or locations is not None):
-                reflector = self.reflectors[kind] = Reflector(
-                    clock,
-                    kind,
-                    context=context,
-                    surroundings=self,
-                    informers=informers,
-                    health=health,
-                    gate=gate,
-                    recorder=recorder,
-                    workers=workers,
-                    metrics=metrics,
-                )
-                reflector.setServiceParent(self)
+        for kind in reflected_kinds(settings, storage=locations is not None):
+            reflector = self.reflectors[kind] = Reflector(
+                clock,
+                kind,
+                context=context,
+                surroundings=self,
+                informers=informers,
+                health=health,
+                gate=gate,
+                recorder=recorder,
+                workers=getattr(settings, kind.setting).workers,
+                counts=counts,
+                metrics=metrics,
+            )
+            reflector.setServiceParent(self)
         self.events: EventReflector | None = None
         if settings.event.workers:
             self.events = EventReflector(
@@ -155,7 +165,16 @@ class Reflection(MultiService):
             self._namespaces.subscribe(self._namespace_changed),
             self._nodes.subscribe(self._node_changed),
             self._context.network.translation.subscribe(lambda _: self._addresses_changed()),
+            self._classes.subscribe(self._classes_changed),
+            self._context.egress.subscribe(lambda _: self._egress_changed()),
         ]
+        if self._named is not None:
+            named = self._named.contents
+            self._unsubscribe += [
+                named.subscribe(self._named_changed),
+                named.revision.subscribe(lambda _: self._contents_changed()),
+                named.join(self._context.node_name, self._pods, self._context.egress),
+            ]
         if self._locations is not None and CLAIM in self.reflectors:
             self._unsubscribe.append(self._locations.volumes.subscribe(self._volume_changed))
 
@@ -271,9 +290,17 @@ class Reflection(MultiService):
         """Return whether the lender holds the data of a volume."""
         return self._locations is not None and self._locations.holds(volume, self._context.lender)
 
-    def storage_class(self) -> str:
-        """Return the storage class for claims at the lender; empty: its default."""
-        return "" if self._locations is None else self._locations.storage_class(self._context.lender)
+    def storage_classes(self) -> Classes:
+        """Return the storage classes for claims at the lender."""
+        return self._classes.storage()
+
+    def ingress_classes(self, namespace: str) -> Classes:
+        """Return the classes for ingresses of a namespace at the lender."""
+        return self._classes.ingress(namespace)
+
+    def load_balancer_classes(self, namespace: str) -> Classes:
+        """Return the classes for services of a namespace with a load balancer at the lender."""
+        return self._classes.load_balancers(namespace)
 
     # Interface for the reflectors (``ReflectorContext``)
 
@@ -286,8 +313,9 @@ class Reflection(MultiService):
             context=self._object_context,
             listing=listing_of(kind, self._settings),
             home=self,
-            complete=all(cache.synced for cache in caches if cache is not None),
+            complete=self._classes.synced and all(cache.synced for cache in caches if cache is not None),
             has_services=self._home_informer(SERVICE, local) is not None,
+            named=None if self._named is None else self._named.names,
         )
 
     def namespace_missing(self, local: str) -> None:
@@ -298,13 +326,35 @@ class Reflection(MultiService):
         """Increase ``export_requests_revision``: the set of requested addresses changed."""
         self.export_requests_revision.set(self.export_requests_revision.value + 1)
 
+    def _classes_changed(self, namespace: str) -> None:
+        """Enqueue what has a class, in one namespace or, without its name, in all."""
+        for kind, reflector in self.reflectors.items():
+            if kind.class_field:
+                reflector.enqueue_all(namespaces=[namespace] if namespace else ())
+
     def _service_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:
-        """Enqueue the slices of a service whose annotations changed, which apply to its slices too."""
-        if old is not None and new is not None and old.metadata.annotations == new.metadata.annotations:
+        """Enqueue the slices of a service whose annotations or labels changed, which apply to its slices too."""
+        seen = [(one.metadata.annotations, one.metadata.labels) for one in (old, new) if one is not None]
+        if len(seen) == 2 and seen[0] == seen[1]:
             return
         self.reflectors[ENDPOINTSLICE].enqueue_all(
             lambda thing: thing.metadata.labels.get(SERVICE_NAME_LABEL) == key.name, [key.namespace]
         )
+
+    def _egress_changed(self) -> None:
+        """Enqueue everything: other objects may leave home, or have to return."""
+        for reflector in self.reflectors.values():
+            reflector.enqueue_all()
+
+    def _contents_changed(self) -> None:
+        for kind in CONTENTS:
+            if kind in self.reflectors:
+                self.reflectors[kind].enqueue_all()
+
+    def _named_changed(self, setting: str, key: Key) -> None:
+        for kind in CONTENTS:
+            if kind.setting == setting and kind in self.reflectors:
+                self.reflectors[kind].enqueue(key)
 
     def _volume_changed(self, key: Key, old: Volume | None, new: Volume | None) -> None:
         if new is not None:

@@ -107,6 +107,15 @@ class _Answer(View, frozen=True):
     status: _Status = _Status()
 
 
+def token_secrets(clock: IReactorTime, remote: RemoteNamespace, context: Context) -> Informer[Object]:
+    """Return a new cache of the tokens' Secrets in a remote namespace.
+
+    Those of all virtual nodes: a removed one leaves some, and a pod of their name waits until they are gone.
+    """
+    selector = f"{label_selector(ownership(context))},{ACCOUNT_LABEL}"
+    return Informer(remote.client, SECRETS, Object, clock, namespace=remote.namespace, labels=selector)
+
+
 class TokenController(Controller[Key]):
     """Reconciles the tokens of one virtual node's pods, by the pod's key; ``client`` is the home cluster's."""
 
@@ -143,6 +152,7 @@ class TokenController(Controller[Key]):
     def sources(self) -> Iterable[Source[Key]]:
         yield watch(self._pods, _pod_changed)
         yield observe(self._health.state, self._health_changed)
+        yield observe(self._context.egress, lambda _: [pod.metadata.key for pod in self._pods.items()])
 
     def fair_by(self, key: Key) -> Hashable:
         # After a restart all pods are enqueued at once. Two lanes, served in turn: a new pod does not wait until
@@ -163,11 +173,7 @@ class TokenController(Controller[Key]):
             self._tasks.spawn(stopped(known.secrets), f"closing the watch of tokens in {local}")
         if remote is None:
             return
-        # Those of all virtual nodes: a removed one leaves some, and a pod of their name waits until they are gone.
-        selector = f"{label_selector(ownership(self._context))},{ACCOUNT_LABEL}"
-        secrets: Informer[Object] = Informer(
-            remote.client, SECRETS, Object, self.clock, namespace=remote.namespace, labels=selector
-        )
+        secrets = token_secrets(self.clock, remote, self._context)
 
         def changed(key: Key, old: Object | None, new: Object | None) -> None:
             shown = new or old
@@ -337,7 +343,7 @@ class TokenController(Controller[Key]):
 
 
 def _pod_changed(key: Key, old: HomePod | None, new: HomePod | None) -> Iterable[Key]:
-    """Return the key of a pod that was created, replaced or deleted, or whose status changed: it may have finished."""
+    """Return the key of a pod that was created, replaced or deleted, may have finished, or may leave home or not."""
     if old is None or new is None or old.metadata.uid != new.metadata.uid or bytes(old.status) != bytes(new.status):
         return (key,)
-    return ()
+    return (key,) if old.metadata.labels != new.metadata.labels else ()

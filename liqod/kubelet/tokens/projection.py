@@ -4,7 +4,7 @@ With an unchanged token source the lender's kubelet would request a token of one
 ``with_access`` replaces token sources by items of a Secret at the lender, with tokens of the home API server, and sets
 the environment variables of that API server. If this is disabled, or the pod is annotated so, ``without_tokens``
 removes the volume that the ServiceAccount admission plugin adds, with its mounts, and the token sources of the user's
-projected volumes.
+projected volumes. ``with_lender_account`` leaves the token to the lender, where a pod is annotated so.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from typing import Any, Final
 from attrs import frozen
 
 from liqod.kubelet.common.context import ROOT_CA, ApiServer, Context, remote_root_ca
-from liqod.model.ids import Key
+from liqod.model.objects.meta import ObjectMeta
 
 API_ACCESS_PREFIX: Final = "kube-api-access-"
 SUPPORT_ANNOTATION: Final = "liqo.io/api-server-support"
+LENDER_ACCOUNT_ANNOTATION: Final = "liqo.io/remote-service-account-name"
+REMOTE: Final = "remote"
+"""The value of that annotation of a pod that is to have a token of the lender's cluster, not of its own."""
 DEFAULT_ACCOUNT: Final = "default"
 DEFAULT_SECONDS: Final = 3600
 """Default lifetime of a token in seconds. Source: Kubernetes API, ServiceAccountTokenProjection."""
@@ -67,8 +70,22 @@ def account_of(spec: Mapping[str, Any]) -> str:
 
 
 def is_supported(annotations: Mapping[str, str]) -> bool:
-    """Return whether a pod gets access to its home API server; ``remote``, the lender's, is not supported."""
-    return annotations.get(SUPPORT_ANNOTATION, "").lower() not in ("disabled", "remote")
+    """Return whether a pod gets tokens of its home API server, as far as its annotation says."""
+    return annotations.get(SUPPORT_ANNOTATION, "").lower() not in ("disabled", REMOTE)
+
+
+def lender_account(spec: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
+    """Return the service account of the lender whose token a pod asks for instead; empty if it asks for none."""
+    if annotations.get(SUPPORT_ANNOTATION, "").lower() != REMOTE or not sources_of(spec):
+        return ""
+    return annotations.get(LENDER_ACCOUNT_ANNOTATION) or account_of(spec)
+
+
+def has_access(pod: ObjectMeta, context: Context) -> bool:
+    """Return whether a pod gets access to its home API server: it wants that, and may leave home with its tokens."""
+    egress = context.egress.value
+    stays = any(egress.objection(kind, pod.namespace, pod.labels) for kind in ("pod", "serviceaccount"))
+    return is_supported(pod.annotations) and not stays
 
 
 def sources_of(spec: Mapping[str, Any]) -> list[TokenSource]:
@@ -84,9 +101,11 @@ def sources_of(spec: Mapping[str, Any]) -> list[TokenSource]:
     ]
 
 
-def forge_access(pod: Key, spec: Mapping[str, Any], annotations: Mapping[str, str], context: Context) -> dict[str, Any]:
+def forge_access(pod: ObjectMeta, spec: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """Return the spec of a home pod with the fields for API access forged."""
-    server = context.services.api_server(pod.namespace) if is_supported(annotations) else None
+    if account := lender_account(spec, pod.annotations):
+        return with_lender_account(spec, account)
+    server = context.services.api_server(pod.namespace) if has_access(pod, context) else None
     return without_tokens(spec) if server is None else with_access(pod.name, spec, context, server)
 
 
@@ -110,12 +129,32 @@ def with_access(name: str, spec: Mapping[str, Any], context: Context, server: Ap
     return forged
 
 
+def with_lender_account(spec: Mapping[str, Any], account: str) -> dict[str, Any]:
+    """Return a pod spec with a token of the lender's account of that name in the remote namespace.
+
+    Admission there adds the volume that admission here added, which is left out, with the lender's CA and namespace.
+    Other sources of tokens stay: the kubelet there requests tokens of the same account for them.
+    """
+    forged = _without_api_access(spec)
+    if forged.get("volumes"):
+        forged["volumes"] = [_without_sources(volume, ("podCertificate",)) for volume in forged["volumes"]]
+    return {**forged, "serviceAccountName": account, "automountServiceAccountToken": True}
+
+
 def without_tokens(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a pod spec without tokens of the API server; the argument is not modified."""
+    forged = _without_api_access(spec)
+    if forged.get("volumes"):
+        forged["volumes"] = [_without_sources(volume, _TOKEN_SOURCES) for volume in forged["volumes"]]
+    return forged
+
+
+def _without_api_access(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod spec without account and without the volume with its token that admission added."""
     forged = _without_account(spec)
     volumes = spec.get("volumes") or []
     removed = {volume.get("name") for volume in volumes if _is_api_access(volume)}
-    kept = [_without_token_sources(volume) for volume in volumes if volume.get("name") not in removed]
+    kept = [volume for volume in volumes if volume.get("name") not in removed]
     if kept:
         forged["volumes"] = kept
     else:
@@ -247,9 +286,9 @@ def _is_api_access(volume: Mapping[str, Any]) -> bool:
     return str(volume.get("name", "")).startswith(API_ACCESS_PREFIX) and any(True for _ in _tokens(volume))
 
 
-def _without_token_sources(volume: dict[str, Any]) -> dict[str, Any]:
+def _without_sources(volume: dict[str, Any], kinds: Iterable[str]) -> dict[str, Any]:
     sources = _sources(volume)
-    kept = [source for source in sources if not any(kind in source for kind in _TOKEN_SOURCES)]
+    kept = [source for source in sources if not any(kind in source for kind in kinds)]
     if len(kept) == len(sources):
         return volume
     return {**volume, "projected": {**volume["projected"], "sources": kept}}

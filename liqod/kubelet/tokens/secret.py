@@ -24,7 +24,7 @@ from liqod.kubelet.tokens.projection import (
     NAMESPACE_KEY,
     TokenSource,
     account_of,
-    is_supported,
+    has_access,
     secret_name,
     sources_of,
 )
@@ -106,10 +106,10 @@ def plan(
     the Secret is compared with this host's clock, which may differ from the API server's; that happens only once.
     """
     if there is not None and not (is_ours(there.metadata, context) and is_of_node(there.metadata, context)):
-        return Taken() if home is not None and _wanted(home) else Rest()
+        return Taken() if home is not None and _wanted(home, context) else Rest()
     if there is not None and there.metadata.deleting:
         return Rest()
-    wanted = _wanted(home) if home is not None else ()
+    wanted = _wanted(home, context) if home is not None else ()
     if home is None or not wanted:
         return Remove(there.metadata.uid) if there is not None else Rest()
     if there is not None and there.metadata.annotations.get(POD_UID) != home.metadata.uid:
@@ -134,8 +134,8 @@ def is_in_use(there: Object | None, shadow: Shadow | None) -> bool:
     return home_uid(shadow.metadata) in ("", there.metadata.annotations.get(POD_UID))
 
 
-def _wanted(home: HomePod) -> tuple[TokenSource, ...]:
-    if not is_supported(home.metadata.annotations) or decoded(home.status).get("phase") in FINISHED:
+def _wanted(home: HomePod, context: Context) -> tuple[TokenSource, ...]:
+    if not has_access(home.metadata, context) or decoded(home.status).get("phase") in FINISHED:
         return ()
     return tuple(sources_of(decoded(home.spec)))
 

@@ -7,23 +7,31 @@ because this host has no device; then the host is what is wrong. ``examination``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 import attrs
 
-from liqod.model.diagnosis import hops
-from liqod.model.diagnosis.problem import Problem, Severity
+from liqod.model.diagnosis import access, hops, processes, workloads
+from liqod.model.diagnosis.access import AccountFacts, NodeApiFacts, WebhookFacts
+from liqod.model.diagnosis.installation import SKEW_WARNING
+from liqod.model.diagnosis.problem import DAEMON, PROCESSES, Problem, Severity
+from liqod.model.diagnosis.processes import ProcessFacts
+from liqod.model.diagnosis.workloads import FullTenant, WaitingPod
 from liqod.model.names import DELETIONS_HELD, advertisement_name
 from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.objects.node import Node
-from liqod.model.records.network import NetworkConfig, TunnelEndpoint
+from liqod.model.records.network import NetworkConfig, NetworkGateway, TunnelEndpoint
+from liqod.model.records.offer import RECLAIMED
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.unpeering import DISTRUSTED
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
+from liqod.model.timestamps import parse_rfc3339
 
-DAEMON: Final = "Daemon"
 _UNPROVEN = ("", "Discovered", "TrustPending", "Connecting")
 """Phases of a peer with which there was no session yet."""
+MTU_STEP: Final = 8
+"""Bytes to which the MTU of a path is measured (``fabric.agent.probing.health``)."""
 
 
 @attrs.frozen
@@ -37,7 +45,12 @@ class LeaderFacts:
 
 @attrs.frozen(kw_only=True)
 class ClusterRecords:
-    """The records of one cluster at one moment; ``leader`` None: no daemon ever led, or it released the lease."""
+    """The records of one cluster at one moment, and what was tried; None: not looked at.
+
+    ``leader`` None: no daemon ever led, or it released the lease. ``agent`` is the same for the network agents, None
+    where there were none; its holder is empty where the last one released the lease. ``read_at`` is by the API server's
+    clock.
+    """
 
     leader: LeaderFacts | None = None
     peers: Sequence[ForeignCluster] = ()
@@ -48,6 +61,15 @@ class ClusterRecords:
     tunnels: Sequence[TunnelEndpoint] = ()
     tables: Sequence[NamespaceNattingTable] = ()
     offloadings: Sequence[NamespaceOffloading] = ()
+    read_at: datetime | None = None
+    processes: Sequence[ProcessFacts] = ()
+    agent: LeaderFacts | None = None
+    gateways: Sequence[NetworkGateway] = ()
+    waiting: Sequence[WaitingPod] | None = None
+    tenants: Sequence[FullTenant] | None = None
+    accounts: Sequence[AccountFacts] = ()
+    webhook: WebhookFacts | None = None
+    node_apis: Sequence[NodeApiFacts] = ()
 
     def node(self, name: str) -> Node | None:
         """Return a node by its name."""
@@ -85,12 +107,13 @@ def is_stranger(peer: ForeignCluster) -> bool:
 
 @attrs.frozen
 class _Records:
-    """The records that are looked up for each peer, by its cluster ID; nodes by name."""
+    """The records that are looked up for each peer, by its cluster ID; nodes and offers by name."""
 
     networks: Mapping[str, NetworkConfig]
     tunnels: Mapping[str, TunnelEndpoint]
     virtual_nodes: Mapping[str, Sequence[VirtualNode]]
     nodes: Mapping[str, Node]
+    offers: Mapping[str, Advertisement]
 
 
 def _by_peer(facts: ClusterRecords) -> _Records:
@@ -102,23 +125,35 @@ def _by_peer(facts: ClusterRecords) -> _Records:
         tunnels={one.metadata.name: one for one in facts.tunnels},
         virtual_nodes=virtual_nodes,
         nodes={one.metadata.name: one for one in facts.nodes},
+        offers={one.metadata.name: one for one in facts.offers},
     )
 
 
 def diagnose(facts: ClusterRecords) -> list[Problem]:
     """Return what is wrong by the records, the worst first, causes instead of what they cause."""
-    found = [*daemon_problems(facts.leader)]
+    found = [*daemon_problems(facts.leader), *_processes(facts)]
     records = _by_peer(facts)
     for peer in facts.peers:
         found += _of_peer(peer, records)
-    found += _namespaces(facts)
+    found += [*_namespaces(facts), *_workloads(facts)]
     return sorted(found, key=lambda problem: problem.rank)
 
 
 def problems_of(facts: ClusterRecords, peer: str) -> list[Problem]:
     """Return what is wrong with one peer, with what concerns every peer."""
-    mine = [one for one in facts.peers if one.metadata.name == peer]
-    return diagnose(attrs.evolve(facts, peers=mine, tables=(), offloadings=()))
+    only = attrs.evolve(
+        facts,
+        peers=[one for one in facts.peers if one.metadata.name == peer],
+        tables=(),
+        offloadings=(),
+        processes=[one for one in facts.processes if one.role not in ("node", "names")],
+        waiting=None,
+        tenants=None,
+        webhook=None,
+        node_apis=(),
+    )
+    # What only warns of a process, such as one that stands by, is no matter of a peer.
+    return [one for one in diagnose(only) if one.topic != PROCESSES or one.severity == "error"]
 
 
 def problems_of_node(facts: ClusterRecords, record: VirtualNode) -> list[Problem]:
@@ -161,10 +196,45 @@ def daemon_problems(leader: LeaderFacts | None) -> Iterator[Problem]:
         )
 
 
+def _processes(facts: ClusterRecords) -> Iterator[Problem]:
+    """Yield what is wrong with the processes of the daemon, and with what the API server has of it."""
+    leader, agent = facts.leader, facts.agent
+    holder, leads = (leader.holder, leader.alive) if leader is not None else ("", False)
+    yield from processes.of_processes(facts.processes, holder, leads=leads)
+    if agent is not None:
+        yield from processes.without_agent(facts.processes, agent.holder, holds=agent.alive)
+    for gateway in facts.gateways:
+        # Without a peer nobody asks the host for a tunnel.
+        if gateway.status.lacking and (facts.networks or facts.tunnels):
+            yield Problem(
+                code="HostLacks",
+                kind="host",
+                name=f"the gateway {gateway.status.address}".rstrip(),
+                cause=f"it can hold no tunnel: {gateway.status.lacking}",
+                severity="warning",
+                topic=PROCESSES,
+            )
+    for account in facts.accounts:
+        yield from access.of_account(account)
+    if facts.webhook is not None:
+        yield from access.of_webhook(facts.webhook)
+    yield from access.of_node_apis(facts.node_apis)
+
+
+def _workloads(facts: ClusterRecords) -> Iterator[Problem]:
+    names = {peer.metadata.name: name_of(peer) for peer in facts.peers}
+    lenders = {
+        record.spec.node_name: names.get(record.spec.cluster_id, record.spec.cluster_id)
+        for record in facts.virtual_nodes
+    }
+    yield from workloads.of_pods(facts.waiting or (), lenders)
+    yield from workloads.of_tenants(facts.tenants or (), names)
+
+
 def _of_peer(peer: ForeignCluster, records: _Records) -> list[Problem]:
     if is_stranger(peer):
         return []
-    session = list(_session(peer, borrows=peer.metadata.name in records.virtual_nodes))
+    session = [*_session(peer, borrows=peer.metadata.name in records.virtual_nodes), *_clock(peer, records)]
     network = list(_network(peer, records))
     node = list(_node(peer, records))
     away = any(one.severity == "error" for one in session)
@@ -202,6 +272,21 @@ def _session(peer: ForeignCluster, *, borrows: bool) -> Iterator[Problem]:
     offer_reason = find_condition(status.conditions, "Accepted")
     if offer_reason is not None and offer_reason.status != "True" and offer_reason.reason in _UNDECIDED:
         yield _about(peer, offer_reason.reason, offer_reason.message, "warning", since=offer_reason)
+    if (order := peer.spec.reclaim) is not None:
+        cause = f"what was lent to {name} is taken back: its pods here are evicted from {order.by} on"
+        yield _about(peer, "Reclaiming", cause, "info", f"`liqodctl reclaim {name} --end` lends again")
+
+
+def _clock(peer: ForeignCluster, records: _Records) -> Iterator[Problem]:
+    """Yield that a peer's clock is ahead: its daemon dates its offers by its start, which was before they came."""
+    offer = records.offers.get(advertisement_name(peer.metadata.name))
+    received = parse_rfc3339(offer.status.received_at) if offer is not None else None
+    if offer is None or received is None:
+        return
+    ahead = offer.spec.epoch - received.timestamp()
+    if ahead >= SKEW_WARNING:
+        text = f"its clock is at least {ahead:.0f} s ahead of this cluster's, by the date of its offer"
+        yield _about(peer, "PeerClockAhead", text, "warning", "have the clocks of both clusters set by NTP")
 
 
 def _trust_ended_there(peer: ForeignCluster) -> Problem:
@@ -268,6 +353,7 @@ def _network(peer: ForeignCluster, records: _Records) -> Iterator[Problem]:
         return
     if tunnel is not None:
         yield from _tunnel(peer, tunnel)
+        yield from _path_mtu(peer, config, tunnel)
 
 
 _TUNNEL_SEVERITIES: Mapping[tuple[str, str], Severity] = {
@@ -289,6 +375,22 @@ def _tunnel(peer: ForeignCluster, tunnel: TunnelEndpoint) -> Iterator[Problem]:
         return
     found = _about(peer, status.reason or "NotReady", status.message, severity, since=since, kind="tunnel")
     yield attrs.evolve(found, hop=hops.of_cut(status.cut))
+
+
+def _path_mtu(peer: ForeignCluster, config: NetworkConfig | None, tunnel: TunnelEndpoint) -> Iterator[Problem]:
+    """Yield that a path takes smaller packets than both ends of the tunnel; it is measured to some bytes."""
+    ends = (config.spec.local.mtu, config.status.remote.mtu) if config is not None else ()
+    wanted, measured = min(filter(None, ends), default=0), tunnel.status.path_mtu
+    if tunnel.status.phase == "Connected" and 0 < measured <= wanted - MTU_STEP:
+        found = _about(
+            peer,
+            "PathMTUReduced",
+            f"packets of {wanted} bytes, the MTU of the tunnel, are lost on the path; {measured} bytes pass",
+            "warning",
+            f"find the router that drops large packets, or set mtu = {measured} under [network] on both sides",
+            kind="tunnel",
+        )
+        yield attrs.evolve(found, hop=hops.SIZES)
 
 
 def local_route_missing(peer: ForeignCluster, message: str, since: str = "") -> Problem:
@@ -318,6 +420,10 @@ def _node(peer: ForeignCluster, records: _Records) -> Iterator[Problem]:
         elif node is not None and (ready is None or ready.status != "True"):
             reason, message = (ready.reason, ready.message) if ready is not None else ("NotReady", "")
             found = _about(peer, reason or "NotReady", message or "the node is not ready", since=ready, kind="node")
+            yield attrs.evolve(found, name=name)
+        reclaimed = find_condition(node.status.conditions, RECLAIMED) if node is not None else None
+        if reclaimed is not None and reclaimed.status == "True":
+            found = _about(peer, RECLAIMED, reclaimed.message, "warning", since=reclaimed, kind="node")
             yield attrs.evolve(found, name=name)
         held = find_condition(status.conditions, DELETIONS_HELD)
         if held is not None and held.status == "True":

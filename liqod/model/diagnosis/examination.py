@@ -1,7 +1,8 @@
 """The one answer to what is wrong, from all that is known: records, what one daemon says of itself, and probes. Pure.
 
-``status``, ``explain`` and ``test`` know the records alone, ``/readyz`` the process alone, ``doctor`` and ``netcheck``
-more; more evidence only adds problems. What was not looked at is neither wrong nor well.
+``explain`` and ``test`` know the records alone, ``status`` also pods and what the API server answers, ``/readyz`` the
+process alone, ``doctor`` and ``netcheck`` more; more evidence only adds problems. What was not looked at is neither
+wrong nor well.
 """
 
 from __future__ import annotations
@@ -12,10 +13,19 @@ from datetime import datetime
 import attrs
 
 from liqod.model.diagnosis import consistency, installation
-from liqod.model.diagnosis.cluster import DAEMON, ClusterRecords, daemon_problems, diagnose
+from liqod.model.diagnosis.cluster import ClusterRecords, daemon_problems, diagnose
 from liqod.model.diagnosis.installation import ClockFacts, DefinitionFacts, SecretFacts, Unmet, Unread
 from liqod.model.diagnosis.path import PathProbes, path_passed, path_problems
-from liqod.model.diagnosis.problem import PEERINGS, Diagnosis, Passed, Problem, diagnosis
+from liqod.model.diagnosis.problem import (
+    DAEMON,
+    PEERINGS,
+    PROCESSES,
+    WORKLOADS,
+    Diagnosis,
+    Passed,
+    Problem,
+    diagnosis,
+)
 from liqod.model.objects.meta import Object
 from liqod.model.objects.quantity import Resources
 
@@ -81,6 +91,10 @@ def _passed(evidence: Evidence) -> Iterator[Passed]:
         if not any(daemon_problems(records.leader)):
             # Records that nobody keeps up to date may say that all is well, and are not believed.
             yield Passed(PEERINGS, "nothing is wrong")
+        if records.processes:
+            yield Passed(PROCESSES, f"{len(records.processes)} of the daemon renew their Leases and lack nothing")
+        if records.waiting is not None:
+            yield Passed(WORKLOADS, "every pod on a virtual node runs, or has just begun")
         yield from consistency.overlaps_passed(records)
         if evidence.spaces is not None:
             yield Passed(consistency.ORPHANS, "every object of a peering belongs to a known peer")

@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 import attrs
 
-from liqod.model.diagnosis.cluster import DAEMON
-from liqod.model.diagnosis.problem import Passed, Problem, Severity
+from liqod.model.diagnosis.problem import DAEMON, Passed, Problem, Severity
 
 CLOCK: Final = "Clock"
 KEYS: Final = "Keys"
@@ -48,16 +47,24 @@ def clock_problems(clock: ClockFacts) -> Iterator[Problem]:
 
 @attrs.frozen(kw_only=True)
 class SecretFacts:
-    """A Secret of the daemon's namespace: whether it is a pairing token that has expired, and its certificate's end."""
+    """A Secret of the daemon's namespace: whether it is a pairing token that has expired, and its certificate's end.
+
+    ``endless_token``: it has a token of one of liqod's accounts that does not end, as earlier versions had made.
+    """
 
     name: str
     expired_token: bool = False
+    endless_token: bool = False
     certificate_end: datetime | None = None
 
 
 def key_problems(secrets: Sequence[SecretFacts], now: datetime) -> Iterator[Problem]:
-    """Yield pairing tokens that have expired, and certificates that have or will."""
+    """Yield pairing tokens that have expired, tokens without end, and certificates that have ended or will."""
     for one in secrets:
+        if one.endless_token:
+            text = f"the Secret {one.name} has a token of the daemon's account that never ends"
+            advice = "`liqodctl install --daemon-kubeconfig FILE`, on each host that uses it, replaces and removes it"
+            yield _problem(KEYS, "TokenWithoutEnd", one.name, text, "warning", advice=advice)
         if one.expired_token:
             advice = "liqodctl doctor --fix deletes it"
             yield _problem(
@@ -75,13 +82,14 @@ class DefinitionFacts:
     """A CustomResourceDefinition of this release, and how the cluster has it."""
 
     name: str
-    state: Literal["same", "missing", "not served", "other release"]
+    state: Literal["same", "missing", "not served", "other release", "later release"]
 
 
 _DEFINITIONS: Final[Mapping[str, tuple[str, Severity, str]]] = {
     "missing": ("DefinitionsMissing", "error", "is missing"),
     "not served": ("DefinitionNotServed", "error", "is not served yet"),
     "other release": ("OtherRelease", "warning", "belongs to another release"),
+    "later release": ("LaterRelease", "error", "was written by liqod more than one minor release after this one"),
 }
 
 

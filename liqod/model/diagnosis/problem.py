@@ -15,6 +15,10 @@ _ROOTS: tuple[Kind, ...] = ("daemon", "host", "peer", "tunnel", "node", "namespa
 """Kinds in the order in which one causes another."""
 
 PEERINGS: Final = "Peerings"
+DAEMON: Final = "Daemon"
+PROCESSES: Final = "Processes"
+WORKLOADS: Final = "Workloads"
+"""Topics: what is looked at."""
 
 
 @attrs.frozen(kw_only=True)

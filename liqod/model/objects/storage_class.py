@@ -1,16 +1,18 @@
-"""The one view of StorageClasses that all features share, so that there is one watch of them. Pure."""
+"""The one view of StorageClasses that all features share, and which class Kubernetes takes by default. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Collection, Iterable
+from typing import Final, TypeVar
 
 from liqod.model.objects.meta import Object
 
-_IS_DEFAULT: Final = (
+_DEFAULT_STORAGE: Final = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 )
+DEFAULT_INGRESS: Final = ("ingressclass.kubernetes.io/is-default-class",)
+C = TypeVar("C", bound=Object)
 
 
 class StorageClass(Object, frozen=True):
@@ -20,11 +22,13 @@ class StorageClass(Object, frozen=True):
     reclaim_policy: str = "Delete"
 
 
-def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
-    """Return the class of claims that name none: of several default ones the newest, and the first name of those.
+def default_class(classes: Iterable[C], marks: Collection[str] = _DEFAULT_STORAGE) -> C | None:
+    """Return the class of objects that name none: of several default ones the newest, and the first name of those.
 
-    Source: Kubernetes, ``pkg/volume/util/storageclass.go``, GetDefaultClass.
+    ``marks`` are the annotations of which one says that a class is a default one; for an IngressClass
+    ``DEFAULT_INGRESS``. Source: Kubernetes, ``pkg/volume/util/storageclass.go``, GetDefaultClass, and
+    ``plugin/pkg/admission/network/defaultingressclass``, getDefaultClass.
     """
-    marked = [each for each in classes if any(each.metadata.annotations.get(key) == "true" for key in _IS_DEFAULT)]
+    marked = [each for each in classes if any(each.metadata.annotations.get(key) == "true" for key in marks)]
     marked.sort(key=lambda each: each.metadata.name)
     return max(marked, key=lambda each: each.metadata.creation_timestamp or "", default=None)

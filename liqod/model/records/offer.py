@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -11,6 +12,13 @@ from liqod.model.names import tenant_namespace
 MAX_RESOURCES: Final = 128
 MAX_LABELS: Final = 64
 MAX_CLASSES: Final = 64
+
+RECLAIMED: Final = "Reclaimed"
+"""Why pods end whose lender takes back what it lent: the reason of their status, and of a condition of the node."""
+RECLAIMED_BY: Final = "liqod/reclaimed-by"
+"""The label of an offer that is taken back, with the moment from which on its pods are evicted."""
+_MOMENT: Final = "%Y%m%dT%H%M%SZ"
+"""A date as the value of a label can hold it, which has no colon."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -26,6 +34,19 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     ingress_classes: list[str] = []
     load_balancer_classes: list[str] = []
     kubernetes_version: str = ""
+
+    @property
+    def reclaimed_by(self) -> datetime | None:
+        """When the lender begins to evict what runs there; None while it does not take its offer back."""
+        try:
+            return datetime.strptime(self.labels.get(RECLAIMED_BY, ""), _MOMENT).replace(tzinfo=UTC)
+        except ValueError:
+            return None
+
+
+def reclaim_label(by: datetime) -> dict[str, str]:
+    """Return the label of an offer that is taken back at a moment."""
+    return {RECLAIMED_BY: by.astimezone(UTC).strftime(_MOMENT)}
 
 
 class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,13 +26,18 @@ BOTH: Final = "LocalAndRemote"
 
 
 class NamespaceOffloadingSpec(View, frozen=True):
-    """What the namespace's users want; the values are checked by the definition's schema."""
+    """What the namespace's users want; the values are checked by the definition's schema.
+
+    ``ingress_classes``, ``load_balancer_classes``: those of other clusters that its objects may have; empty: any.
+    """
 
     namespace_mapping_strategy: str = DEFAULT_NAME
     remote_namespace_name: str = ""
     pod_offloading_strategy: str = BOTH
     cluster_selector: NodeSelector | None = None
     spillover: Spillover | None = None
+    ingress_classes: list[str] = []
+    load_balancer_classes: list[str] = []
 
 
 class NamespaceOffloadingStatus(View, frozen=True):

@@ -43,8 +43,14 @@ class PeerSharing(View, frozen=True):
     limits: dict[str, str] = {}
 
 
+class Reclaim(View, frozen=True):
+    """An order to take back what is lent to a peer; ``by`` is the moment from which on its pods are evicted."""
+
+    by: str = ""
+
+
 class ForeignClusterSpec(View, frozen=True):
-    """User-owned: the pin (``fingerprint``), addresses written by hand, and whether to peer in each direction."""
+    """User-owned: the pin (``fingerprint``), addresses written by hand, whether to peer in each direction, and how."""
 
     cluster_id: str = msgspec.field(name="clusterID", default="")
     fingerprint: str = ""
@@ -53,6 +59,7 @@ class ForeignClusterSpec(View, frozen=True):
     incoming_peering: Switch = "Auto"
     announced_key: AnnouncedKey | None = None
     sharing: PeerSharing = PeerSharing()
+    reclaim: Reclaim | None = None
 
     @property
     def next_key(self) -> Fingerprint | None:
@@ -78,8 +85,8 @@ class ForeignClusterStatus(View, frozen=True):
     """Daemon-owned: identity as seen, addresses as found, phase with reason and sentence, conditions.
 
     Condition types: Discovered, Authenticated, Advertised (they offer to us), Accepted (we accepted), Lending (they
-    accepted ours). ``knows_key`` is the newest key of ours that the peer has on record, ``api`` how its API server is
-    reached: direct or relay.
+    accepted ours), WithinLimits (once they were refused something, or held back). ``knows_key`` is the newest key of
+    ours that the peer has on record, ``api`` how its API server is reached: direct or relay.
     """
 
     cluster_name: str = ""

@@ -25,7 +25,7 @@ from liqod.model.ids import ClusterID, Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, advertisement_name
 from liqod.model.objects import label_selector
 from liqod.model.objects.meta import MAX_MESSAGE, to_dict
-from liqod.model.records.offer import Offer, Refusal
+from liqod.model.records.offer import RECLAIMED_BY, Offer, Refusal
 from liqod.model.records.offer_rules import granted_labels
 from liqod.model.records.views import Advertisement, AdvertisementSpec
 from liqod.peering.changes import Change, Queue
@@ -115,6 +115,8 @@ class Advertisements(PeerController):
     def _shown(self, peer: ClusterID, offer: Offer) -> Offer:
         """Return an offer with the labels that virtual nodes may have."""
         labels = granted_labels(offer.labels, self._granted)
+        if offer.reclaimed_by is not None:
+            labels[RECLAIMED_BY] = offer.labels[RECLAIMED_BY]
         left_out, tracked = sorted(offer.labels.keys() - labels.keys()), self._of(peer)
         if left_out != tracked.left_out:
             tracked.left_out = left_out

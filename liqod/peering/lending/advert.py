@@ -7,12 +7,15 @@ offer = percentage of (allocatable of real, ready, schedulable nodes - requests 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from fractions import Fraction
 from typing import Final
 
+import msgspec
+
 from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources
-from liqod.model.records.offer import Offer
+from liqod.model.records.offer import MAX_LABELS, Offer, reclaim_label
 
 MEBI: Final = Fraction(1 << 20)
 MILLI: Final = Fraction(1, 1000)
@@ -112,6 +115,17 @@ def compose(
         load_balancer_classes=list(load_balancer_classes),
         kubernetes_version=version,
     )
+
+
+def reclaimed(offer: Offer, by: datetime | None) -> Offer:
+    """Return an offer of which nothing is left, with the moment ``by`` from which on its pods are evicted.
+
+    The moment is a label: a borrower that does not know it leaves it out, and schedules nothing where nothing is left.
+    It is not sent to one that would refuse the offer for having a label too many.
+    """
+    label = reclaim_label(by) if by is not None and len(offer.labels) < MAX_LABELS else {}
+    nothing = dict.fromkeys(offer.resources, "0")
+    return msgspec.structs.replace(offer, resources=nothing, labels={**offer.labels, **label})
 
 
 def worth_sending(old: Offer | None, new: Offer, threshold: int) -> bool:

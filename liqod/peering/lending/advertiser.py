@@ -19,6 +19,7 @@ from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.offer import Offer
 from liqod.model.records.views import PeerSharing
+from liqod.model.timestamps import parse_rfc3339
 from liqod.peering.changes import Queue
 from liqod.peering.controller import PeerController, PeeringContext
 from liqod.peering.lending import advert
@@ -169,7 +170,9 @@ class Advertiser(PeerController):
         record = self._records.get(peer)
         own = record.spec.sharing if record is not None else PeerSharing()
         percentage, limits = advert.terms(self._sharing.percentage, self._limits, own.percentage, own.limits)
-        return self._compose(advert.share(self._capacity.free(), self._tenants.used_by(peer), percentage, limits))
+        offer = self._compose(advert.share(self._capacity.free(), self._tenants.used_by(peer), percentage, limits))
+        order = record.spec.reclaim if record is not None else None
+        return offer if order is None else advert.reclaimed(offer, parse_rfc3339(order.by))
 
     def _compose(self, resources: Resources) -> Offer:
         about = self._cluster_info.about()

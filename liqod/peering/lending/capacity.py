@@ -11,11 +11,12 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.observe import Latest
+from liqod.flow.tasks import together
 from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import Key
@@ -63,9 +64,7 @@ class FreeCapacity:
         """Subscribe to the informers."""
         self._following = True
         self._ends = [self._nodes.subscribe(self._node_changed), self._pods.subscribe(self._pod_changed)]
-        both: Deferred[list[None]] = gatherResults(
-            [self._nodes.when_synced(), self._pods.when_synced()], consumeErrors=True
-        )
+        both = Deferred.fromCoroutine(together([self._nodes.when_synced(), self._pods.when_synced()]))
         both.addCallbacks(lambda _: self._schedule(), lambda _: None)
 
     def stop(self) -> None:

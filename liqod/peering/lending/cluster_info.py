@@ -1,6 +1,7 @@
 """The facts in an offer besides capacity: Kubernetes version, storage classes, ingress classes.
 
-They are informative only: an offer waits a few seconds for them, is then sent without them, and a complete one follows.
+An offer waits a few seconds for them, is then sent without them, and a complete one follows. Classes come in the order
+in which borrowers are to choose: the one that Kubernetes takes by default is the first.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import attrs
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
-from liqod.flow.tasks import Tasks
+from liqod.flow.tasks import Tasks, together
 from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
@@ -25,7 +26,7 @@ from liqod.kube.errors import KubeError
 from liqod.kube.resources import INGRESSCLASSES, STORAGECLASSES
 from liqod.model.names import PROVISIONER
 from liqod.model.objects.meta import Object
-from liqod.model.objects.storage_class import StorageClass, default_class
+from liqod.model.objects.storage_class import DEFAULT_INGRESS, StorageClass, default_class
 from liqod.model.records.offer import MAX_CLASSES
 
 PATIENCE: Final = 2.0
@@ -47,6 +48,7 @@ class ClusterInfo:
     """Watches the classes and the version, for which it asks until it is known; ``state`` notifies of changes.
 
     ``granted`` are the storage classes that borrowers' claims may be of; empty: all that delete their volumes.
+    ``granted_ingress`` are the classes that their ingresses may be of; empty: all.
     """
 
     _log = Logger()
@@ -59,10 +61,12 @@ class ClusterInfo:
         tasks: Tasks,
         *,
         granted: Collection[str] = (),
+        granted_ingress: Collection[str] = (),
     ) -> None:
         self._clock = clock
         self._tasks = tasks
         self._granted = granted
+        self._granted_ingress = granted_ingress
         self.state: Latest[tuple[bool, OfferFacts]] = Latest((False, OfferFacts()))
         """``known`` and ``about()``, as of their last change."""
         self._storage: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
@@ -81,7 +85,8 @@ class ClusterInfo:
     def about(self) -> OfferFacts:
         """Return the facts known now."""
         storage = _storage_classes(self._storage.items(), self._granted)
-        return OfferFacts(self._version.known.value, storage, _names(self._ingress.items()))
+        ingress = _ingress_classes(self._ingress.items(), self._granted_ingress)
+        return OfferFacts(self._version.known.value, storage, ingress)
 
     def start(self) -> None:
         """Subscribe to the informers, and request the version."""
@@ -91,9 +96,7 @@ class ClusterInfo:
             self._ingress.subscribe(self._update),
             self._version.known.subscribe(self._update),
         ]
-        both: Deferred[list[None]] = gatherResults(
-            [self._storage.when_synced(), self._ingress.when_synced()], consumeErrors=True
-        )
+        both = Deferred.fromCoroutine(together([self._storage.when_synced(), self._ingress.when_synced()]))
         both.addCallbacks(self._update, lambda _: None)
         self._tasks.spawn(self._ask(), "asking for the version of this cluster")
 
@@ -142,10 +145,17 @@ def _storage_classes(classes: Iterable[StorageClass], granted: Collection[str]) 
         and not each.metadata.deleting
         and (each.metadata.name in granted if granted else each.reclaim_policy != "Retain")
     ]
-    default = default_class(offered)
-    ordered = sorted(offered, key=lambda each: (each is not default, each.metadata.name))
-    return tuple(each.metadata.name for each in ordered[:MAX_CLASSES])
+    return _ordered(offered, default_class(offered))
 
 
-def _names(classes: Iterable[Object]) -> tuple[str, ...]:
-    return tuple(sorted(each.metadata.name for each in classes if not each.metadata.deleting)[:MAX_CLASSES])
+def _ingress_classes(classes: Iterable[Object], granted: Collection[str]) -> tuple[str, ...]:
+    """Return the names of the granted ingress classes, the default one first."""
+    offered = [
+        each for each in classes if not each.metadata.deleting and (not granted or each.metadata.name in granted)
+    ]
+    return _ordered(offered, default_class(offered, DEFAULT_INGRESS))
+
+
+def _ordered(offered: Iterable[Object], first: Object | None) -> tuple[str, ...]:
+    names = sorted((each is not first, each.metadata.name) for each in offered)
+    return tuple(name for _, name in names[:MAX_CLASSES])

@@ -91,6 +91,7 @@ class ForeignClusters(PeerController):
         self._offers = offers
         self._nodes = nodes
         self._interval = settings.ping_interval
+        self._usages = context.usages
         self._directions = directions
         self._recorder = recorder
         self._max_strangers = settings.max_untrusted
@@ -343,6 +344,8 @@ class ForeignClusters(PeerController):
         node = self._nodes.get(Key(tenant_namespace(peer.id), peer.id))
         known = addresses(peer, record)
         by_hand = {endpoint.address for endpoint in record.spec.endpoints}
+        usage = self._usages.get(peer.id)
+        limited = usage.shown() if usage is not None else None
         facts = PeerFacts(
             name=peer.name,
             seen_fingerprint=peer.seen or "",
@@ -367,8 +370,10 @@ class ForeignClusters(PeerController):
             ending=peer.state.waiting_for if isinstance(peer.state, Withdrawing) else "",
             knows_key=peer.knows_key,
             retry_within=peer.dialer.retry_within if not connected else 0,
+            limited=None if limited is None else (limited[0], now < limited[1]),
         )
-        return facts, view.until
+        ends = limited[1] if limited is not None and now < limited[1] else None
+        return facts, min((moment for moment in (view.until, ends) if moment is not None), default=None)
 
 
 def _last_sign(peer: Peer) -> float:

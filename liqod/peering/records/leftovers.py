@@ -1,7 +1,8 @@
 """The objects left of a virtual node: its VirtualNode record, the Node, the NamespaceNattingTable.
 
-The virtual kubelet removes them in that order while it drains the node. Until none is left, it needs its access to the
-lender.
+The record goes first, deleted by peering or by an administrator. The virtual kubelet then drains the node and deletes
+the Node; the table it deletes with the lender's last virtual node, unless that one comes back and owes the lender
+something. Until none is left, it needs its access to the lender.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from liqod.peering.session.liveness import Liveness
 MAX_ENDPOINTS = 8
 REPEATED_ID: Final = "ClusterIDRepetition"
 """The reason where another key than the pinned one claimed the peer's ID."""
+LIMITS: Final = "WithinLimits"
+"""The condition that there is once something was refused to a peer, or reading from it was held."""
 
 
 @attrs.frozen(kw_only=True)
@@ -27,7 +29,8 @@ class PeerFacts:
     ``offer`` is the status of its Advertisement, None where there is none; ``has_node``: a VirtualNode record is there,
     so that an offer was accepted and has not ended. ``lends``/``borrows``: the wanted
     directions. ``retry_within``: upper bound in seconds until the peer is dialled again, 0 when it is not; a bound, so
-    that the next attempt does not change the status.
+    that the next attempt does not change the status. ``limited``: what was refused to the peer, or held back of it,
+    since this daemon leads, and whether that was lately; None where nothing was.
     """
 
     name: str = ""
@@ -53,11 +56,13 @@ class PeerFacts:
     ending: str = ""
     knows_key: str = ""
     withdrawn: bool = False
+    limited: tuple[str, bool] | None = None
 
 
 def describe(facts: PeerFacts, before: ForeignClusterStatus, now: str) -> ForeignClusterStatus:
     """Return the whole status; conditions of other writers are preserved, ``now`` is RFC 3339."""
-    conditions: list[Condition] = list(before.conditions)
+    # Of what an earlier daemon held back nothing is known.
+    conditions = [one for one in before.conditions if one.type != LIMITS or facts.limited is not None]
     for condition in _conditions(facts, before.conditions):
         conditions = set_condition(conditions, condition, now)
     phase, reason, message = phase_of(facts, before)
@@ -152,7 +157,16 @@ _ESTABLISHED = ("Authenticated", "Offered", "Accepted", "Ready", "Suspect", "Los
 
 def _conditions(facts: PeerFacts, before: Sequence[Condition]) -> list[Condition]:
     found = [_discovered(facts), _authenticated(facts, before), _advertised(facts), _accepted(facts), _lending(facts)]
-    return [condition for condition in found if condition is not None]
+    return [condition for condition in (*found, _within_limits(facts)) if condition is not None]
+
+
+def _within_limits(facts: PeerFacts) -> Condition | None:
+    if facts.limited is None:
+        return None
+    what, is_recent = facts.limited
+    if is_recent:
+        return _no(LIMITS, "Limited", f"since this daemon leads the peer was {what}"[:MAX_MESSAGE])
+    return _yes(LIMITS, "NotLimited", f"lately nothing; before, since this daemon leads, it was {what}"[:MAX_MESSAGE])
 
 
 def _discovered(facts: PeerFacts) -> Condition:

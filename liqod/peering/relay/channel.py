@@ -25,6 +25,7 @@ from liqod.peering.relay import policy
 from liqod.peering.relay.policy import Answer, Call
 from liqod.peering.relay.rejection import Rejected, status
 from liqod.peering.relay.upstream import LINGER, UpstreamConnection
+from liqod.peering.session.usage import PeerUsage
 
 IDLE: Final = 120.0
 """Seconds for which an idle connection is kept; borrowers close theirs after 60."""
@@ -81,15 +82,22 @@ class RequestGate(Protocol):
 
 @implementer(IPushProducer)
 class RelayChannel(TwistedProtocol):
-    """The borrower's connection; ``caller`` was authenticated by its key before the first byte was read."""
+    """The borrower's connection; ``caller`` was authenticated by its key before the first byte was read.
+
+    ``usage`` is what the borrower takes by all of its connections: once it had its share, nothing more is read of it
+    for a while, and of the API server for it.
+    """
 
     transport: Any
 
-    def __init__(self, gate: RequestGate, caller: ClusterID, fingerprint: str, address: str) -> None:
+    def __init__(
+        self, gate: RequestGate, caller: ClusterID, fingerprint: str, address: str, usage: PeerUsage | None = None
+    ) -> None:
         self.caller = caller
         self.fingerprint = fingerprint
         self.address = address
         self._gate = gate
+        self._usage = usage or PeerUsage()
         self._http = Connection("server", policy.LIMITS)
         # The current request, what is still to be sent for it, and the response once its head was received.
         self._call: Call | None = None
@@ -105,6 +113,7 @@ class RelayChannel(TwistedProtocol):
         self._held: set[str] = set()
         self._until: float | None = None
         self._timer = Timer(gate.clock)
+        self._share_of_others = Timer(gate.clock)
         self._reading_head = False
 
     # From the borrower.
@@ -116,12 +125,14 @@ class RelayChannel(TwistedProtocol):
     def dataReceived(self, data: bytes) -> None:
         if self._over:
             return
+        began = self._gate.clock.seconds()
         if self._tunnel and self._upstream is not None:
             self._wait(TUNNEL)
             self._upstream.write(data)
-            return
-        self._http.receive(data)
-        self._advance()
+        else:
+            self._http.receive(data)
+            self._advance()
+        self._worked(began)
 
     def _advance(self) -> None:
         try:
@@ -138,7 +149,8 @@ class RelayChannel(TwistedProtocol):
         """Process the next event of the request stream; returns whether there may be another."""
         if self._call is None:
             # Each refusal of a request is bytes for a borrower who may not read them.
-            return not self._slow and self._begin()
+            waits = bool(self._http.unread) and self._waits(relay=True)
+            return not self._slow and not waits and self._begin()
         if self._request_complete or self._upstream is None:
             return False
         event = self._http.next_event()
@@ -146,8 +158,39 @@ class RelayChannel(TwistedProtocol):
             return False
         self._request_complete = isinstance(event, EndOfMessage)
         self._wait(None if self._request_complete else STALLED)
+        if isinstance(event, Data):
+            self._usage.passed_on(len(event.data), self._gate.clock.seconds())
         self._upstream.send(event)
         return True
+
+    def _worked(self, began: float) -> None:
+        """Count the time since ``began`` as the borrower's; of a stream nothing is read once it had its share."""
+        now = self._gate.clock.seconds()
+        self._usage.worked(now - began, now)
+        if self._tunnel and not self._over:
+            self._waits()
+
+    def _waits(self, *, relay: bool = False) -> bool:
+        """Return whether the borrower has had its share: reading goes on by itself when it is others' turn no more."""
+        if self._share_of_others.running:
+            return True
+        wait = self._usage.hold(self._gate.clock.seconds(), relay=relay)
+        if wait > 0:
+            self._share_of_others.start(wait, self._has_turn)
+            self._hold("share", True)
+            self._pause_upstream()
+        return wait > 0
+
+    def _has_turn(self) -> None:
+        if self._over:
+            return
+        self._hold("share", False)
+        self._pause_upstream()
+        self._advance()
+
+    def _pause_upstream(self) -> None:
+        if self._upstream is not None:
+            self._upstream.pause(self._slow or (self._tunnel and self._share_of_others.running))
 
     def _begin(self) -> bool:
         request = self._http.next_event()
@@ -207,12 +250,14 @@ class RelayChannel(TwistedProtocol):
     def from_upstream(self, data: bytes) -> None:
         """Forward bytes of the API server."""
         upstream = self._upstream
+        began = self._gate.clock.seconds()
         if self._tunnel:
             self._wait(TUNNEL)
             self.transport.write(data)
         elif upstream is not None:
             upstream.http.receive(data)
             self._read_answer(upstream)
+        self._worked(began)
 
     def _read_answer(self, upstream: UpstreamConnection) -> None:
         # One write for all events: a TLS record and a system call cost more than the copy.
@@ -342,6 +387,7 @@ class RelayChannel(TwistedProtocol):
     def _stop(self) -> None:
         self._over = True
         self._timer.cancel()
+        self._share_of_others.cancel()
         if self._opening is not None:
             self._opening.cancel()
         upstream, self._upstream = self._upstream, None
@@ -367,13 +413,11 @@ class RelayChannel(TwistedProtocol):
 
     def pauseProducing(self) -> None:
         self._slow = True
-        if self._upstream is not None:
-            self._upstream.pause(True)
+        self._pause_upstream()
 
     def resumeProducing(self) -> None:
         self._slow = False
-        if self._upstream is not None:
-            self._upstream.pause(False)
+        self._pause_upstream()
         if self._call is None and not self._over:
             self._advance()
 

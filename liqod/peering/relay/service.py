@@ -32,6 +32,7 @@ from liqod.peering.relay.policy import Call
 from liqod.peering.relay.rejection import Rejected, status
 from liqod.peering.relay.targets import ask_of
 from liqod.peering.relay.upstream import LINGER, Pool, UpstreamConnection
+from liqod.peering.session.usage import Usages
 
 MAX_CONNECTIONS: Final = 1024
 """Connections of one borrower at most: each carries one request at a time, and each watch occupies one."""
@@ -72,7 +73,7 @@ class RejectionLog(Protocol):
 class Relay:
     """Forwards requests of borrowers to the API server of ``client``.
 
-    ``requests`` counts forwarded requests by peer.
+    ``requests`` counts forwarded requests by peer, ``usages`` what each borrower takes of this daemon.
     """
 
     def __init__(
@@ -85,8 +86,10 @@ class Relay:
         callers: CallerLookup,
         refusals: RejectionLog,
         tasks: Tasks,
+        usages: Usages | None = None,
     ) -> None:
         self.clock = clock
+        self._usages = usages or Usages()
         self.requests: Counter[ClusterID] = Counter()
         self._client = client
         self._tls = tls
@@ -121,7 +124,7 @@ class Relay:
             message = f"{MAX_CONNECTIONS} connections of the cluster are open"
             rejected = Rejected(429, "RelayTooManyConnections", message)
             return self._turn_away(caller, rejected)
-        channel = RelayChannel(self, caller, certificate.fingerprint, address)
+        channel = RelayChannel(self, caller, certificate.fingerprint, address, self._usages.of(caller))
         channels.add(channel)
         return channel
 
@@ -159,6 +162,7 @@ class Relay:
         if not ask.path and not self._rights.permits(caller, ask):
             raise Rejected(403, "RelayDenied", f"cluster {caller} may not {ask}: it was not granted that here")
         self.requests[caller] += 1
+        self._usages.of(caller).requested(self.clock.seconds())
         return self._rights.account_of(caller)
 
     def rejected(self, channel: RelayChannel, rejected: Rejected) -> None:

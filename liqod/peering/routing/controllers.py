@@ -207,7 +207,12 @@ def make_lending(
     tenant_nodes = TenantNodes.of(settings.hosting.control_plane_nodes, settings.hosting.tolerations)
     capacity = FreeCapacity(informers.of(NODES, Node), occupying, context.clock, tenant_nodes)
     cluster_info = ClusterInfo(
-        context.client, informers, context.clock, tasks, granted=settings.hosting.storage_classes
+        context.client,
+        informers,
+        context.clock,
+        tasks,
+        granted=settings.hosting.storage_classes,
+        granted_ingress=settings.hosting.ingress_classes,
     )
     advertiser = Advertiser(
         context,

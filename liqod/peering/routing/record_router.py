@@ -42,6 +42,7 @@ class RecordRouter:
         self._peers = context.peers
         self._audit = context.audit
         self._changes = context.changes
+        self._usages = context.usages
         self._controllers = controllers
         self._sessions = sessions
         self._decisions = decisions
@@ -146,6 +147,7 @@ class RecordRouter:
         former = self._controllers.records.pins.pop(cluster_id, None)
         if former is not None:
             self._audit.record(AuditEvent("TrustWithdrawn", "RecordDeleted", peer=cluster_id, fingerprint=former))
+        self._usages.forget(cluster_id)
         peer = self._peers.get(cluster_id)
         if peer is None:
             return

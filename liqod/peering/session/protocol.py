@@ -22,6 +22,7 @@ from liqod.identity.tls import EXPORTER, PeerCertificate, PeerTLS
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
 from liqod.peering.session.liveness import Heartbeat
+from liqod.peering.session.usage import PeerUsage
 from liqod.wire.check import plain
 from liqod.wire.codec import UnknownEvent
 from liqod.wire.errors import RemoteProtocolError
@@ -109,6 +110,10 @@ class PeerConnection(TwistedProtocol):
         self.ended_by_peer = False
         self.established_at: float | None = None
         self.heartbeat = Heartbeat()
+        self.token_id = ""
+        """Which pairing token of the peer's was sent over it; empty: none."""
+        self.usage: PeerUsage | None = None
+        """What the peer of an established session takes: of one that had its share nothing is read for a while."""
         self.writable = True
         self._owner = owner
         self._tls = tls
@@ -119,6 +124,7 @@ class PeerConnection(TwistedProtocol):
         """By when the session must be established, a probe be answered or the connection be closed."""
         self._unread_until = Timer(clock)
         self._beat = Timer(clock)
+        self._held = Timer(clock)
         self._authenticating: Deferred[Any] | None = None
         self._over = False
         self._unread = 0
@@ -169,6 +175,16 @@ class PeerConnection(TwistedProtocol):
         # Twisted may deliver data that was buffered before loseConnection: it is ignored.
         if self.certificate is None or self._over:
             return
+        began = self._clock.seconds()
+        self._read(data)
+        if self.usage is not None:
+            now = self._clock.seconds()
+            self.usage.worked(now - began, now)
+            if not self._over and not self._held.running and (wait := self.usage.hold(now)) > 0:
+                cast(Any, self.transport).pauseProducing()
+                self._held.start(wait, cast(Any, self.transport).resumeProducing)
+
+    def _read(self, data: bytes) -> None:
         self._session.receive_data(data)
         try:
             while not self._over:
@@ -268,6 +284,8 @@ class PeerConnection(TwistedProtocol):
 
     def _dispatch(self, event: Event | UnknownEvent) -> None:
         self._note_activity()
+        if self.usage is not None:
+            self.usage.events += 1
         match event:
             case UnknownEvent(number=number):
                 self.send(Unsupported(number))
@@ -316,6 +334,7 @@ class PeerConnection(TwistedProtocol):
             if introduction is None:
                 self.end(Bye("Duplicate", "the invitation was used meanwhile"))
                 return
+            self.token_id = introduction.token
             self._write(self._session.send(introduction))
         self._write(self._session.send(self._session.welcome()))
         if self.established and self.established_at is None:
@@ -360,7 +379,7 @@ class PeerConnection(TwistedProtocol):
             self.end(Bye("TooFast", f"more than {MAX_RATE} events in a second", 60.0))
 
     def _cancel_timers(self) -> None:
-        for timer in (self._deadline, self._unread_until, self._beat):
+        for timer in (self._deadline, self._unread_until, self._beat, self._held):
             timer.cancel()
 
     def _write(self, data: bytes) -> None:
@@ -374,8 +393,11 @@ class PeerConnection(TwistedProtocol):
         self._over = True
         if self.ending is None:
             self.ending = ending
-        self._cancel_timers()
         transport = cast(Any, self.transport)
+        if self._held.running:
+            # A paused transport does not notice that the connection was closed.
+            transport.resumeProducing()
+        self._cancel_timers()
         if self.certificate is not None:
             transport.unregisterProducer()
         if gently and self.writable:

@@ -194,10 +194,10 @@ class Invitations:
         made = proof(verifier(token.secret), binding, token.id, self._tls.keypair.fingerprint, token.fingerprint)
         return Join(token.id, made)
 
-    async def delete(self, issuer: ClusterID) -> None:
-        """Delete an invitation that was used, or cannot be."""
+    async def delete(self, issuer: ClusterID, token_id: str = "") -> None:
+        """Delete an invitation that was used, or cannot be; with ``token_id`` only if it is the one of that token."""
         invited = self._find(issuer)
-        if invited is not None:
+        if invited is not None and token_id in ("", invited.token.id):
             await self._client.delete(SECRETS, invitation_name(issuer), self._namespace, uid=invited.uid)
 
     def _find(self, issuer: ClusterID) -> _Invited | None:

@@ -12,7 +12,7 @@ from kubesandbox.auth import tokens
 from kubesandbox.auth.rbac import Access, Roles
 from kubesandbox.auth.tokens import ANONYMOUS, User
 from kubesandbox.kinds import statuses
-from kubesandbox.kinds.kinds import SERVICEACCOUNTS, GroupResource, Key
+from kubesandbox.kinds.kinds import SECRETS, SERVICEACCOUNTS, GroupResource, Key
 from kubesandbox.store.state import Store
 
 _EVERYBODY = "system:authenticated"
@@ -43,15 +43,22 @@ class Authenticator:
         return _certified_user(request) or ANONYMOUS
 
     def user_of_token(self, token: str) -> User | None:
-        """Return the user of a token; tokens of deleted service accounts are invalid."""
+        """Return the user of a token; tokens of deleted service accounts, or bound to deleted Secrets, are invalid."""
         if token in self._fixed:
             return self._fixed[token]
         user = tokens.read(self._secret, token, self._wall())
         if user is None or user.account is None:
             return user
         namespace, name, uid = user.account
-        account = self._store.get(SERVICEACCOUNTS, Key(namespace, name))
-        return user if account is not None and account.object["metadata"]["uid"] == uid else None
+        if not self._exists(SERVICEACCOUNTS, Key(namespace, name), uid):
+            return None
+        if user.secret is not None and not self._exists(SECRETS, Key(namespace, user.secret[0]), user.secret[1]):
+            return None
+        return user
+
+    def _exists(self, resource: GroupResource, key: Key, uid: str) -> bool:
+        found = self._store.get(resource, key)
+        return found is not None and found.object["metadata"]["uid"] == uid
 
 
 def _certified_user(request: Request) -> User | None:

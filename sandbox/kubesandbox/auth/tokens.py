@@ -16,12 +16,16 @@ ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 
 @attrs.frozen
 class User:
-    """The user of a request. ``account`` is the (namespace, name, UID) of a service account's token."""
+    """The user of a request. ``account`` is the (namespace, name, UID) of a service account's token.
+
+    ``secret`` is the (name, UID) of the Secret that the token is bound to.
+    """
 
     name: str
     groups: tuple[str, ...] = ()
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
     account: tuple[str, str, str] | None = None
+    secret: tuple[str, str] | None = None
 
 
 ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
@@ -33,10 +37,10 @@ def system(name: str) -> User:
     return User(f"system:{name}", ("system:masters", "system:authenticated"))
 
 
-def account_user(namespace: str, name: str, uid: str) -> User:
+def account_user(namespace: str, name: str, uid: str, secret: tuple[str, str] | None = None) -> User:
     """Return a service account as a user, with its groups."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-    return User(f"system:serviceaccount:{namespace}:{name}", groups, account=(namespace, name, uid))
+    return User(f"system:serviceaccount:{namespace}:{name}", groups, account=(namespace, name, uid), secret=secret)
 
 
 def sign(
@@ -48,20 +52,20 @@ def sign(
     now: float,
     seconds: int,
     audiences: Sequence[str] = (ISSUER,),
-    pod: tuple[str, str] | None = None,
+    bound: tuple[str, str, str] | None = None,
 ) -> str:
     """Return a token for a service account, valid from ``now`` (seconds since 1970) for a while.
 
-    ``pod`` is the (name, UID) of the pod that it is bound to.
+    ``bound`` is what it is bound to: ``pod`` or ``secret``, its name and its UID.
     """
-    bound = {"pod": {"name": pod[0], "uid": pod[1]}} if pod is not None else {}
+    to = {} if bound is None else {bound[0]: {"name": bound[1], "uid": bound[2]}}
     claims = {
         "aud": list(audiences) or [ISSUER],
         "exp": int(now) + seconds,
         "iat": int(now),
         "nbf": int(now),
         "iss": ISSUER,
-        "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **bound},
+        "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}, **to},
         "sub": f"system:serviceaccount:{namespace}:{name}",
     }
     head = _encode(b'{"alg":"HS256","typ":"JWT"}')
@@ -79,10 +83,12 @@ def read(secret: bytes, token: str, now: float) -> User | None:
         if not hmac.compare_digest(_decode(signature), _mac(secret, body)):
             return None
         claims: dict[str, Any] = msgspec.json.decode(_decode(parts[1]))
-        account = claims["kubernetes.io"]["serviceaccount"]
+        own = claims["kubernetes.io"]
+        account, bearer = own["serviceaccount"], own.get("secret")
         if claims["exp"] <= now or ISSUER not in claims["aud"]:
             return None
-        return account_user(claims["kubernetes.io"]["namespace"], account["name"], account["uid"])
+        bound = (bearer["name"], bearer["uid"]) if bearer else None
+        return account_user(own["namespace"], account["name"], account["uid"], bound)
     except (ValueError, KeyError, TypeError):
         return None
 

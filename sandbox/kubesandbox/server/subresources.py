@@ -10,7 +10,7 @@ from kubesandbox.auth import tokens
 from kubesandbox.auth.rbac import Access, Roles
 from kubesandbox.auth.tokens import User
 from kubesandbox.kinds import statuses
-from kubesandbox.kinds.kinds import PODS, SERVICEACCOUNTS, GroupResource, Json, Key, Kind
+from kubesandbox.kinds.kinds import PODS, SECRETS, SERVICEACCOUNTS, GroupResource, Json, Key, Kind
 from kubesandbox.kinds.statuses import Cause
 from kubesandbox.server.api import Api
 from kubesandbox.server.requests import Caller, DeleteOptions
@@ -77,22 +77,24 @@ def delete_options(body: Json, query: dict[str, str]) -> DeleteOptions:
     )
 
 
-def _bound(api: Api, account: Key, reference: Json) -> tuple[str, str] | None:
-    """Return the pod that a token is to be bound to, after the checks that the API server makes."""
-    if reference.get("kind") != "Pod":
+def _bound(api: Api, account: Key, reference: Json) -> tuple[str, str, str] | None:
+    """Return what a token is to be bound to (kind, name, UID), after the checks that the API server makes."""
+    kind = str(reference.get("kind"))
+    resource = {"Pod": PODS, "Secret": SECRETS}.get(kind)
+    if resource is None:
         return None
     name, uid = str(reference.get("name") or ""), str(reference.get("uid") or "")
-    pod = api.get(api.catalog.builtin(PODS), account.namespace, name).object
-    running_as = (pod.get("spec") or {}).get("serviceAccountName") or "default"
-    if running_as != account.name:
+    found = api.get(api.catalog.builtin(resource), account.namespace, name).object
+    running_as = (found.get("spec") or {}).get("serviceAccountName") or "default"
+    if resource == PODS and running_as != account.name:
         said = (
             f'cannot bind token for serviceaccount "{account.name}" to pod running with different serviceaccount name.'
         )
         raise statuses.bad_request(said)
-    if uid and uid != pod["metadata"]["uid"]:
+    if uid and uid != found["metadata"]["uid"]:
         message = f"the UID in the bound object reference ({uid}) does not match the UID in record."
-        raise statuses.conflict(PODS, name, message)
-    return name, pod["metadata"]["uid"]
+        raise statuses.conflict(resource, name, message)
+    return kind.lower(), name, found["metadata"]["uid"]
 
 
 async def request_token(api: Api, secret: bytes, key: Key, body: Json) -> Json:
@@ -110,10 +112,10 @@ async def request_token(api: Api, secret: bytes, key: Key, body: Json) -> Json:
         cause = Cause.invalid("spec.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
         raise statuses.invalid("authentication.k8s.io", "TokenRequest", "", [cause])
     now = api.wall()
-    pod = _bound(api, key, spec["boundObjectRef"] or {})
+    bound = _bound(api, key, spec["boundObjectRef"] or {})
     account_uid = account["metadata"]["uid"]
     token = tokens.sign(
-        secret, key.namespace, key.name, account_uid, now=now, seconds=seconds, audiences=spec["audiences"], pod=pod
+        secret, key.namespace, key.name, account_uid, now=now, seconds=seconds, audiences=spec["audiences"], bound=bound
     )
     return {
         "kind": "TokenRequest",

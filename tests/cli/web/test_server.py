@@ -186,12 +186,18 @@ class ServerTests(EveryCase):
 
             config = client_config(self.cluster)
 
-            async def get(self, *_: Any, **__: Any) -> Any:
-                asked.append(clock.seconds())
-                clock.advance(30)
+            async def list(self, resource: Resource, *_: Any, **__: Any) -> Any:
+                if resource == FOREIGNCLUSTERS:
+                    asked.append(clock.seconds())
+                    clock.advance(30)
                 raise Unreachable("no answer")
 
-        session: Any = SimpleNamespace(reactor=clock, client=Silent(), settings=Settings())
+            async def create(self, *_: Any, **__: Any) -> Any:
+                raise Unreachable("no answer")
+
+            page = create
+
+        session: Any = SimpleNamespace(reactor=clock, client=Silent(), settings=Settings(), options=Options())
         latest = ClusterReader(session)
         for _ in range(2):
             self.failureResultOf(Deferred.fromCoroutine(latest.read()), CliError)

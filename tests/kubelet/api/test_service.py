@@ -11,13 +11,13 @@ import msgspec
 from twisted.internet import ssl
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import SSL4ClientEndpoint, TCP4ServerEndpoint
-from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
-from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from liqod.config.schema import KubeletSettings, Settings
 from liqod.flow.clocks import installed_reactor
 from liqod.kube.client import Client
 from liqod.kube.connection.answers import MOST_PARTS
@@ -28,6 +28,7 @@ from liqod.kubelet.api.service import NodeAPI
 from liqod.kubelet.common.views import HomePod
 from liqod.model.ids import Key
 from liqod.model.objects.meta import ObjectMeta
+from tests.kubelet.api.lender_server import Connection, LenderFactory
 from tests.testbed.certs import Authority
 
 POD = Key("shop", "web")
@@ -73,121 +74,6 @@ class Home(Resource):
         return json.dumps({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no such kind"}).encode()
 
 
-class Connection(Protocol):
-    """Collects what comes; ``until`` waits for some of it."""
-
-    transport: Any
-
-    def __init__(self) -> None:
-        self.data = b""
-        self.pieces: list[bytes] = []
-        """The data as it came: over TLS each piece is of one record."""
-        self.lost: Failure | None = None
-        self._waiting: list[tuple[bytes | None, Deferred[bytes]]] = []
-
-    def dataReceived(self, data: bytes) -> None:
-        self.data += data
-        self.pieces.append(data)
-        self._look()
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.lost = reason
-        self._look()
-
-    def until(self, wanted: bytes | None) -> Deferred[bytes]:
-        """Fire with all data once it holds ``wanted`` (None: once the connection is closed)."""
-        waiting: Deferred[bytes] = Deferred()
-        self._waiting.append((wanted, waiting))
-        self._look()
-        return waiting
-
-    def _look(self) -> None:
-        for wanted, waiting in list(self._waiting):
-            if (wanted is None and self.lost is not None) or (wanted is not None and wanted in self.data):
-                self._waiting.remove((wanted, waiting))
-                waiting.callback(self.data)
-            elif self.lost is not None and wanted is not None:
-                self._waiting.remove((wanted, waiting))
-                waiting.errback(AssertionError(f"closed with {self.data[-200:]!r}"))
-
-
-class LenderServer(Connection):
-    """The lender's API server: what it does follows from the subresource that is asked for."""
-
-    factory: LenderFactory
-    upgraded = False
-
-    def dataReceived(self, data: bytes) -> None:
-        super().dataReceived(data)
-        if self.upgraded:
-            self.transport.write(data.upper())
-        elif b"\r\n\r\n" in self.data:
-            self.factory.connections.append(self)
-            head, _, rest = self.data.partition(b"\r\n\r\n")
-            self.answer(head.split(b" ")[1].partition(b"?")[0].rsplit(b"/", 1)[-1], rest)
-
-    def answer(self, subresource: bytes, rest: bytes) -> None:
-        switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
-        if subresource == b"exec":
-            self.upgraded = True
-            self.transport.write(switch + b"first:" + rest.upper())
-        elif subresource == b"attach":
-            body = b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not in\\nmy house"}'
-            self.transport.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        elif subresource == b"portforward":
-            self.transport.write(switch)
-            self.transport.registerProducer(Flood(self), True)
-            Flood(self).resumeProducing()
-        elif subresource == b"pods":
-            body = json.dumps({"items": self.factory.metrics}).encode()
-            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        elif subresource == b"log" and b"previous" in self.data:
-            self.transport.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
-        elif subresource == b"log" and b"tailLines" in self.data:
-            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\none\n")
-        elif subresource == b"log":
-            self.transport.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
-
-
-class Flood:
-    """Writes for as long as it may."""
-
-    def __init__(self, server: LenderServer) -> None:
-        self.server = server
-
-    def resumeProducing(self) -> None:
-        self.server.factory.paused = False
-        self.more()
-
-    def more(self) -> None:
-        from twisted.internet import reactor
-
-        factory = self.server.factory
-        if not factory.paused and self.server.lost is None and factory.sent < 64 << 20:
-            factory.sent += 65536
-            self.server.transport.write(b"x" * 65536)
-            reactor.callLater(0, self.more)
-
-    def pauseProducing(self) -> None:
-        self.server.factory.paused = True
-
-    def stopProducing(self) -> None:
-        self.pauseProducing()
-
-
-class LenderFactory(Factory):
-    """What the lender saw."""
-
-    protocol: Any = LenderServer
-    noisy = False
-
-    def __init__(self) -> None:
-        self.connections: list[LenderServer] = []
-        self.metrics: list[dict[str, Any]] = []
-        self.sent = 0
-        self.paused = False
-
-
 class SomeNodes:
     """A virtual node with the pod ``web``, and another one of the same lender with the pod ``db``, if it is there."""
 
@@ -195,6 +81,7 @@ class SomeNodes:
         self.lender = lender
         self.nodes = {"liqo-milan": POD}
         self.there: bool | None = True
+        self.status = msgspec.Raw(b"{}")
 
     def route(self, pod: Key) -> PodRoute | None:
         node = next((node for node, its in self.nodes.items() if its == pod), None)
@@ -204,7 +91,8 @@ class SomeNodes:
     def pods(self, node: str = "") -> Iterable[HomePod]:
         keys = [pod for name, pod in self.nodes.items() if node in ("", name)]
         spec = msgspec.Raw(b'{"containers":[{"name":"main"}],"initContainers":[{"name":"first"}]}')
-        return [HomePod(metadata=ObjectMeta(name=key.name, namespace=key.namespace), spec=spec) for key in keys]
+        metas = [ObjectMeta(name=key.name, namespace=key.namespace) for key in keys]
+        return [HomePod(metadata=meta, spec=spec, status=self.status) for meta in metas]
 
     def accesses(self) -> Iterable[NodeAccess]:
         return [NodeAccess(node, self.lender, {"shop": "shop-rome"}) for node in self.nodes]
@@ -231,10 +119,9 @@ class NodeApiTests(TestCase):
         self.lender_client = Client(from_grant(f"http://{HERE}:{lender_port}/prefix", None, lambda: "granted"), reactor)
         self.nodes = SomeNodes(self.lender_client)
         bound: Deferred[None] = Deferred()
-        listen = f"tcp:0:interface={HERE}"
-        self.api = NodeAPI(
-            installed_reactor(), self.home_client, self.nodes, listen=listen, address=HERE, signer="example.com/signer"
-        )
+        kubelet = KubeletSettings(listen=f"tcp:0:interface={HERE}", signer="example.com/signer")
+        settings = Settings(kubelet=kubelet)
+        self.api = NodeAPI(installed_reactor(), self.home_client, self.nodes, settings=settings, address=HERE)
         port = self.api.ports.acquire(Key("tenant", "milan"), "liqo-milan", recorded=0, taken=())
         self.api.ports.bound.subscribe(lambda number: bound.callback(None) if number else None)
         self.api.startService()
@@ -331,6 +218,22 @@ class NodeApiTests(TestCase):
         (pod,) = summary["pods"]
         self.assertEqual(pod["podRef"], {"name": "web", "namespace": "shop", "uid": "uid"})
         self.assertEqual(pod["cpu"]["usageNanoCores"], 250_000_000)
+
+    async def test_when_it_began(self) -> None:
+        """The summary says when a pod and its containers began, by its status at home; the node with this daemon."""
+        used = {"name": "main", "usage": {"cpu": "250m"}}
+        self.lender.metrics = [{"metadata": {"name": "web"}, "containers": [used, {"name": "first", "usage": {}}]}]
+        self.nodes.status = msgspec.Raw(
+            b'{"startTime":"2026-01-01T00:00:01Z","containerStatuses":'
+            b'[{"name":"main","state":{"running":{"startedAt":"2026-01-01T00:00:05Z"}}}]}'
+        )
+        self.home.allowed["apiserver"] = {"get nodes/stats"}
+        summary = json.loads((await self._get("/stats/summary")).partition(b"\r\n\r\n")[2])
+        self.assertRegex(summary["node"]["startTime"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        (pod,) = summary["pods"]
+        self.assertEqual(pod["startTime"], "2026-01-01T00:00:01Z")
+        begun = {one["name"]: one["startTime"] for one in pod["containers"]}
+        self.assertEqual(begun, {"main": "2026-01-01T00:00:05Z", "first": "2026-01-01T00:00:01Z"})
 
     async def test_usage_that_is_said_again_and_again(self) -> None:
         """A pod counts once, and so does each of its containers, however often the lender names them."""
@@ -446,6 +349,23 @@ class NodeApiTests(TestCase):
         first.transport.abortConnection()
         await self.lender.connections[0].until(None)
         await self._ask(EXEC, b"first:", self.apiserver)
+
+    async def test_room_beside_logs_that_are_followed(self) -> None:
+        """What follows the logs of all pods leaves room for a shell and for a log that is read once."""
+        self.assertLess(answers.MAX_FOLLOWED, answers.MAX_STREAMS)
+        self.patch(answers, "MAX_FOLLOWED", 1)
+        options = b"follow=true&timestamps=true&sinceTime=2026-11-27T00:00:00Z"
+        log = b"GET /containerLogs/shop/web/main?" + options + b" HTTP/1.1\r\nHost: x\r\n\r\n"
+        first = await self._ask(log, b"one\n", self.apiserver)
+        self.assertIn(b" 503 ", (await self._ask(log, b"which is the limit", self.apiserver)).data)
+        await self._ask(EXEC, b"first:", self.apiserver)
+        await self._ask(log.replace(b"follow=true", b"tailLines=1"), b"one\n", self.apiserver)
+        first.transport.abortConnection()
+        await self.lender.connections[0].until(None)
+        await self._ask(log, b"one\n", self.apiserver)
+        # Who was interrupted goes on where it was: the lender gets the time of the last line.
+        asked = b"log?container=main&follow=true&timestamps=true&sinceTime=2026-11-27T00%3A00%3A00Z "
+        self.assertIn(asked, self.lender.connections[-1].data)
 
     async def test_a_log_that_is_followed(self) -> None:
         """Each piece of a log passes when it comes; when the reader leaves, the lender's connection is closed."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, cast
 
 import attrs
@@ -13,6 +15,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.observe import Latest
+from liqod.kube.connection.kept_caches import KeptCaches
 from liqod.kubelet.common.readiness import Readiness, not_known, not_ready
 from liqod.kubelet.common.views import Secret
 from liqod.kubelet.lender.access import LenderAccess, read
@@ -305,7 +308,8 @@ class CredentialTests(SynchronousTestCase):
     def test_requests_of_former_clients_count(self) -> None:
         """The count of requests to a lender never goes back: a counter of Prometheus that does has begun again."""
         clock: Any = Clock()
-        access = LenderAccess(clock, cast(Any, None), ClusterID("milan"), setting="direct", relays=NoRelays())
+        home: Any = SimpleNamespace(kept=KeptCaches())
+        access = LenderAccess(clock, home, ClusterID("milan"), setting="direct", relays=NoRelays())
         key = Key(tenant_namespace(ClusterID("milan")), "liqo-credential")
         for url in ("https://192.0.2.1:6443", "https://192.0.2.2:6443"):
             access._changed(key, None, secret(api_url=url, token="t"))
@@ -313,3 +317,22 @@ class CredentialTests(SynchronousTestCase):
             assert client is not None
             client.requests["list", "pods"] += 1
         self.assertEqual(access.requests, {("list", "pods"): 2})
+
+    def test_when_it_ends(self) -> None:
+        """The end is known as long as the credential is there; one that is not said, or is no date, is none."""
+        clock: Any = Clock()
+        home: Any = SimpleNamespace(kept=KeptCaches())
+        access = LenderAccess(clock, home, ClusterID("milan"), setting="auto", relays=NoRelays())
+        key = Key(tenant_namespace(ClusterID("milan")), "liqo-credential")
+        self.assertIsNone(access.expires)
+        grant = {"api_url": "https://lender:6443", "token": "t"}
+        for end, found in (
+            ({"expires_at": "2026-11-27T12:00:00Z"}, datetime(2026, 11, 27, 12, tzinfo=UTC)),
+            ({"expires_at": "soon"}, None),
+            ({}, None),
+        ):
+            access._changed(key, None, secret(**grant, **end))
+            self.assertEqual(access.expires, found)
+        access._changed(key, None, secret(**grant, expires_at="2026-11-27T12:00:00Z"))
+        access._changed(key, None, None)
+        self.assertIsNone(access.expires)

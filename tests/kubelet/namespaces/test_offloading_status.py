@@ -68,6 +68,15 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual(status(offloading(), ready, enabled=False)["offloadingPhase"], "NotEnabled")
         self.assertEqual(status(offloading(name="other"), ready)["offloadingPhase"], "Ignored")
 
+    def test_messages(self) -> None:
+        """A namespace that is ready for its first pod says so, not that it is nowhere."""
+        chosen = "1 of 1 clusters selected"
+        idle, ready = lender("milan"), lender("milan", "shop-rome", "Ready")
+        self.assertEqual(
+            status(offloading(), idle)["message"], f"{chosen}; the namespace is made there with the first pod"
+        )
+        self.assertEqual(status(offloading(), ready)["message"], f"{chosen}, offloaded to 1")
+
     def test_conditions(self) -> None:
         """Each cluster has two conditions with reasons; those of clusters that went away go too."""
 

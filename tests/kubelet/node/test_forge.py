@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from liqod.kubelet.node.forge import (
     status_patch,
 )
 from liqod.model.names import TAINT_KEY
-from liqod.model.records.offer import Offer
+from liqod.model.records.offer import RECLAIMED, RECLAIMED_BY, Offer, reclaim_label
 from liqod.model.records.views import NodeTaint
 
 NOW = "2026-01-01T00:00:00Z"
@@ -178,6 +179,33 @@ class NodeTests(SynchronousTestCase):
         self.assertEqual(reported(network=down), [("True", "NetworkDown")])
         up = Readiness(ready=True, reason="NetworkReady", message="packets cross")
         self.assertEqual(reported(network=up), [("False", "NetworkReady")])
+
+    def test_an_offer_that_is_taken_back(self) -> None:
+        """The node has nothing left and says why and when, by a condition and not a label, until the lender lends
+        again; while the offer is not known the condition stays.
+        """
+        by = datetime(2030, 1, 1, 0, 10, tzinfo=UTC)
+        offer = Offer(resources={"cpu": "0", "pods": "0"}, labels={"region": "eu", **reclaim_label(by)})
+        facts = self.facts(offer=offer)
+        self.assertNotIn(RECLAIMED_BY, forge_node(facts)["metadata"]["labels"])
+        status = apply_merge_patch({}, status_patch({}, facts, NOW)["status"])
+        self.assertEqual(status["allocatable"], {"cpu": "0", "pods": "0"})
+        (found,) = [one for one in status["conditions"] if one["type"] == RECLAIMED]
+        self.assertEqual((found["status"], found["reason"]), ("True", RECLAIMED))
+        self.assertIn("2030-01-01T00:10:00Z", found["message"])
+        self.assertEqual(status_patch(status, facts, "later"), {})
+        self.assertEqual(status_patch(status, self.facts(offer=None), "later"), {})
+        after = apply_merge_patch(status, status_patch(status, self.facts(), "later")["status"])
+        self.assertNotIn(RECLAIMED, [one["type"] for one in after["conditions"]])
+        self.assertEqual(after["allocatable"], self.offer.resources)
+
+    def test_a_label_that_is_no_date(self) -> None:
+        """A lender that sets the label to something else reclaims nothing."""
+        for text in ("", "soon", "20301301T000000Z", "2030-01-01T00:00:00Z", "20300101T001000"):
+            offer = Offer(resources={"cpu": "1"}, labels={RECLAIMED_BY: text})
+            self.assertIsNone(offer.reclaimed_by, text)
+            kinds = [one["type"] for one in status_patch({}, self.facts(offer=offer), NOW)["status"]["conditions"]]
+            self.assertNotIn(RECLAIMED, kinds, text)
 
     def test_a_network_that_is_given_up_leaves_no_condition(self) -> None:
         """What was said of the network goes when there is none any more; what others say of theirs stays."""

@@ -325,6 +325,20 @@ class RefusedPatchTests(SynchronousTestCase):
         seen = ObservedPod(WEB, home, self.lender, self.tracked)
         return Deferred.fromCoroutine(self.actions.patch(seen, home, self.lender, patch))
 
+    def test_what_failed_is_counted(self) -> None:
+        """By its reason: what is refused, what has no answer, and what the lender has no time for."""
+        for error, reason in (
+            (Forbidden(403, "Forbidden", "no"), "RemoteForbidden"),
+            (Unreachable("no answer"), "PeerUnreachable"),
+            (Unauthorized(401, "Unauthorized", "no"), "CredentialRejected"),
+            (ServerError(503, "ServiceUnavailable", "later"), "RemoteApiError"),
+        ):
+            self.setUp()
+            self.lender.error = error
+            done = self.patched()
+            done.addErrback(lambda _: None)
+            self.assertEqual(self.actions._counts.failures, {("Pod", reason): 1}, reason)
+
     def test_a_refused_patch_waits(self) -> None:
         """However often the pod is reconciled in an hour, requests are few; an event reports each, no status."""
         for _ in range(3600):

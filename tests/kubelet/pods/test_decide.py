@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.flow.observe import Latest
 from liqod.kube.writing.merge_patch import apply_merge_patch, merge_patch
 from liqod.kubelet.common.context import Context
+from liqod.kubelet.common.egress import Egress, EgressRule
 from liqod.kubelet.common.meta import FORGED_ANNOTATION
 from liqod.kubelet.common.network import NoNetwork
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
@@ -126,6 +128,39 @@ class DecideTests(SynchronousTestCase):
         ]
         for what, pod, there, runs, expected in table:
             self.assertIsInstance(ask(pod, there, runs), expected, f"{what}")
+
+    def test_reclaimed(self) -> None:
+        """A pod whose lender takes back what it lent has failed once its pod there goes; a controller makes another."""
+        over = shadow(status={"phase": "Failed", "reason": "Reclaimed", "message": "taken back"})
+        for there in (remote(deletionTimestamp=NOW), None):
+            step = ask(home(RUNNING), over, there)
+            assert isinstance(step, WriteStatus)
+            self.assertEqual((step.status["phase"], step.status["reason"]), ("Failed", "Reclaimed"))
+            self.assertIsInstance(ask(home(step.status), over, there), Keep)
+
+    def test_a_pod_that_may_not_leave(self) -> None:
+        """It is neither made nor changed there, whatever is there already: one that never left waits and says why, one
+        that did fails, and what is there of it goes; its deletion takes the usual way.
+        """
+        egress = Egress((EgressRule(number=3, verdict="deny", kinds=frozenset({"pod"})),))
+        kept = attrs.evolve(CONTEXT, egress=Latest(egress))
+
+        def step(pod: HomePod | None, there: Shadow | None, runs: RemotePod | None) -> Decision:
+            return decide(pod, there, runs, context=kept, namespace="shop-home", tally=None, now=NOW)
+
+        first = step(home(), None, None)
+        assert isinstance(first, WriteStatus) and first.report is not None
+        self.assertEqual((first.status["phase"], first.report.reason), ("Pending", "EgressDenied"))
+        self.assertIn("rule 3", first.report.message)
+        self.assertIsInstance(step(home(first.status), None, None), Keep)
+        for pod, there in ((home(RUNNING), shadow()), (home(), shadow()), (home(RUNNING), None)):
+            ended = step(pod, there, remote() if there is not None else None)
+            assert isinstance(ended, WriteStatus)
+            self.assertEqual((ended.status["phase"], ended.status["reason"]), ("Failed", "OffloadingAborted"))
+            if there is not None:
+                self.assertIsInstance(step(home(ended.status), there, remote()), DeleteShadow)
+        self.assertIsInstance(step(home(uid="u2"), shadow(), remote()), DeleteShadow)
+        self.assertIsInstance(step(home(**DELETING), shadow(), remote()), DeleteShadow)
 
     def test_an_update_that_must_wait(self) -> None:
         """An update that is held back holds nothing else back: statuses, ends and other updates go on."""

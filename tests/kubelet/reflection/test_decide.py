@@ -14,9 +14,10 @@ from liqod.config.schema import Reflected, ReflectionSettings
 from liqod.kube.writing.merge_patch import apply_merge_patch
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.write_limiter import SETTLED, WriteLimiter
-from liqod.kubelet.reflection import policy
 from liqod.kubelet.reflection.decide import Create, Delete, Keep, Patch, Skip, decide
+from liqod.kubelet.reflection.forge import policy
 from liqod.kubelet.reflection.forge.claim import REMOTE_MODES
+from liqod.kubelet.reflection.forge.classes import Classes
 from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld
 from liqod.kubelet.reflection.kinds import (
     CLAIM,
@@ -177,7 +178,7 @@ class ClaimTests(SynchronousTestCase):
         spec = {"volumeName": "pvc-1", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
         metadata = {"name": "data", "namespace": "shop", "uid": uid, "annotations": annotations}
         body = {"metadata": metadata, "spec": spec}
-        inputs = ForgeInputs(CONTEXT, home=LenderObjects(volumes=("pvc-1",), storage_class="x"))
+        inputs = ForgeInputs(CONTEXT, home=LenderObjects(volumes=("pvc-1",), storage=Classes(("x",))))
         desired = CLAIM.forge(thing(CLAIM.home_view, body), inputs)
         assert isinstance(desired, DesiredObject)
         return desired

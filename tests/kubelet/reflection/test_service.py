@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.logger import formatEvent, globalLogPublisher
 
-from liqod.agent.metrics import Numbers
+from liqod.agent.metrics.daemon import Numbers
 from liqod.kube.resources import EVENTS, SERVICES
 from tests.kubelet.reflection import cases, sandboxes
 

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.flow.observe import Latest
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kubelet.common.context import ApiServer, Context
+from liqod.kubelet.common.egress import Egress, EgressRule
 from liqod.kubelet.common.views import HomePod, Shadow
 from liqod.kubelet.lender.home_api import HomeApi
 from liqod.kubelet.pods.forge import forge_spec
@@ -35,6 +37,7 @@ from liqod.kubelet.tokens.secret import (
 )
 from liqod.model.ids import ClusterID
 from liqod.model.names import HOME_POD_UID_ANNOTATION
+from liqod.model.objects.label_selector import parse
 from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.timestamps import from_epoch, rfc3339
 from tests.kubelet.networks import Services
@@ -105,6 +108,22 @@ class SpecTests(SynchronousTestCase):
         self.assertEqual(forged["containers"][0]["volumeMounts"], spec()["containers"][0]["volumeMounts"])
         self.assertNotIn("serviceAccountName", forged)
         self.assertIs(forged["automountServiceAccountToken"], False)
+
+    def test_tokens_that_may_not_leave(self) -> None:
+        """By a rule for tokens, or for the pod itself, nothing of them leaves: no volume, no secret, and one that is
+        there is removed.
+        """
+        for kind in ("serviceaccount", "pod"):
+            rule = EgressRule(number=1, verdict="deny", kinds=frozenset({kind}), labels=parse("stay"))
+            kept = attrs.evolve(CONTEXT, egress=Latest(Egress((rule,))))
+            stays = pod(metadata={"labels": {"stay": ""}})
+            self.assertEqual(plan(stays, None, kept, now=from_epoch(NOW)), Rest())
+            self.assertEqual(plan(stays, secret(stays), kept, now=from_epoch(NOW), left=60.0), Remove("s1"))
+            self.assertIsInstance(plan(pod(), None, kept, now=from_epoch(NOW)), Mint)
+            forged = forge_spec(stays.metadata, spec(), kept)
+            self.assertNotIn("volumes", forged)
+            self.assertNotIn("hostAliases", forged)
+            self.assertIn("volumes", forge_spec(pod().metadata, spec(), kept))
 
     def test_several_sources(self) -> None:
         """Several tokens have keys of their own; other sources, and other items of the downward API, stay."""
@@ -184,11 +203,35 @@ class SpecTests(SynchronousTestCase):
         self.assertEqual(forged["volumes"][0]["configMap"]["name"], "kube-root-ca.crt.home")
 
     def test_switched_off_for_a_pod(self) -> None:
-        """A pod annotated so has neither tokens nor the home's API server; the lender's accounts are never its."""
-        for value in ("disabled", "remote"):
-            forged = self.forged(spec(), annotations={"liqo.io/api-server-support": value})
-            self.assertNotIn("volumes", forged)
+        """A pod annotated so has neither tokens nor the home's API server, and asks for no account of the lender."""
+        forged = self.forged(spec(), annotations={"liqo.io/api-server-support": "disabled"})
+        self.assertNotIn("volumes", forged)
+        self.assertNotIn("env", forged["containers"][0])
+        self.assertIs(forged["automountServiceAccountToken"], False)
+        self.assertNotIn("serviceAccountName", forged)
+
+    def test_an_account_of_the_lender(self) -> None:
+        """A pod annotated so is sent as an account there, of its own name or the annotated one, without tokens of home.
+
+        The volume of its own admission stays at home, since the lender's adds one; what the user mounts goes along.
+        """
+        asked = {"serviceAccountToken": {"path": "v", "audience": "vault"}}
+        mine = {"name": "vault", "projected": {"sources": [asked]}}
+        certified = {"name": "tls", "projected": {"sources": [{"podCertificate": {"signerName": "x/y"}}]}}
+        ca = {"name": "ca", "configMap": {"name": "kube-root-ca.crt"}}
+        for more, name in (({}, "builder"), ({"liqo.io/remote-service-account-name": "reader"}, "reader")):
+            annotations = {"liqo.io/api-server-support": "Remote", **more}
+            forged = self.forged(spec(volumes=[volume(), mine, certified, ca]), annotations=annotations)
+            self.assertEqual((forged["serviceAccountName"], forged["automountServiceAccountToken"]), (name, True))
+            self.assertEqual(forged["volumes"], [mine, {"name": "tls", "projected": {"sources": []}}, ca])
+            self.assertNotIn("volumeMounts", forged["containers"][0])
             self.assertNotIn("env", forged["containers"][0])
+            self.assertNotIn("hostAliases", forged)
+            home = pod(metadata={"annotations": annotations})
+            self.assertEqual(plan(home, None, CONTEXT, now=from_epoch(NOW)), Rest())
+        forged = self.forged({"containers": [{"name": "main"}]}, annotations={"liqo.io/api-server-support": "remote"})
+        self.assertIs(forged["automountServiceAccountToken"], False)
+        self.assertNotIn("serviceAccountName", forged)
 
     @given(st.text("abc-.", min_size=1, max_size=253), st.text("abc-.", min_size=1, max_size=253))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -36,6 +36,15 @@ KUBECONFIGS: Final = {
     "names": "/etc/liqod/names.kubeconfig",
 }
 """The kubeconfig that each of these units names."""
+TOKEN_FILES: Final = {
+    "/etc/liqod/kubeconfig": "../../var/lib/liqod/home.token",
+    "/etc/liqod/network.kubeconfig": "../../var/lib/liqod-network/home.token",
+    "/etc/liqod/names.kubeconfig": "../../var/lib/liqod-names/home.token",
+}
+"""The newest token that goes with each of these, in the state directory of its unit, which alone it may write.
+
+Relative, since a kubeconfig may lie in the directory of another host's root.
+"""
 CONFIGURATION: Final = "/etc/liqod/liqod.toml"
 UNITS: Final = "/etc/systemd/system"
 SYSUSERS: Final = "/etc/sysusers.d/liqod.conf"

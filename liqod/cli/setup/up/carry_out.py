@@ -14,7 +14,7 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.progress import Progress
 from liqod.cli.console.session import Session
 from liqod.cli.peering.peer import join, joined
-from liqod.cli.setup.account import kubeconfig, token_of, write_private
+from liqod.cli.setup.account import kubeconfig, remove_endless_token, token_file, token_of, write_private
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.plan import Receipt, settled
 from liqod.cli.setup.host.wanted import READERS, digest_of
@@ -58,8 +58,8 @@ class Up:
                 case "ready" if services and service:
                     await self._ready(services, service.unit)
                 case "peering" if self.token:
-                    await join(self.session, self.token)
-                    await joined(self.session, self.token, self.timeout)
+                    before = await join(self.session, self.token)
+                    await joined(self.session, self.token, self.timeout, before)
 
     def _host(self) -> None:
         root = self.place.root
@@ -69,7 +69,7 @@ class Up:
 
     async def _kubeconfig(self) -> None:
         path = kubeconfig_path(self.session)
-        text = kubeconfig(self.session.client.config, await token_of(self.session))
+        text = kubeconfig(self.session.client.config, await token_of(self.session), token_file(path))
         receipt = apply.read_receipt(self.place.root) or Receipt()
         digest = digest_of(text.encode())
         before = receipt.entries.get(path, ())
@@ -84,6 +84,8 @@ class Up:
                 os.chown(file, 0, group)
                 file.chmod(0o640)
         apply.save_receipt(self.place.root, attrs.evolve(receipt, entries={**receipt.entries, path: [digest]}))
+        if line := await remove_endless_token(self.session):
+            self.session.say(f"  {line}")
 
     async def _ready(self, services: Services, unit: str) -> None:
         """Wait until the unit is active and the cluster has its key, and show what the daemon says meanwhile."""

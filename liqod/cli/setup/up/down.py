@@ -50,7 +50,7 @@ async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run
         await _refuse_others(session, used)
         await refuse_peerings(session)
     kept = not await namespace_is_ours(session)
-    objects = await _objects(session, keep_namespace=kept)
+    objects = await removable(session, keep_namespace=kept)
     observed = apply.observe(place.root, [])
     files = plan_removal(observed)
     written = observed.receipt.entries if observed.receipt and services else {}
@@ -79,7 +79,7 @@ async def take_down(session: Session, place: TargetHost, *, force: bool, dry_run
         # The host's network before the records that it is derived from.
         removed += [*units, *await leave_host(session)]
     removed += await remove_all(session, keep_namespace=kept)
-    left = await _until_gone(session, keep_namespace=kept)
+    left = await until_gone(session, keep_namespace=kept)
     removed += apply.remove(place.root, files)
     apply.reload_systemd(place.root)
     session.say(f"{plural(len(removed), 'object')} removed", "green")
@@ -113,7 +113,8 @@ async def until_taken_over(session: Session) -> float:
     return max(0.0, settings.lease_duration - leads.age) + asked
 
 
-async def _objects(session: Session, *, keep_namespace: bool) -> list[str]:
+async def removable(session: Session, *, keep_namespace: bool) -> list[str]:
+    """Return a line for each object of the cluster that would be removed."""
     client = RecordingClient(session.client.config, session.reactor, user_agent="liqodctl")
     try:
         return await remove_all(attrs.evolve(session, client=client), keep_namespace=keep_namespace)
@@ -121,7 +122,7 @@ async def _objects(session: Session, *, keep_namespace: bool) -> list[str]:
         await client.close()
 
 
-async def _until_gone(session: Session, *, keep_namespace: bool) -> str:
+async def until_gone(session: Session, *, keep_namespace: bool) -> str:
     """Wait until the API server has deleted namespace and CRDs; returns what it has not after a while, or ""."""
     deadline = session.reactor.seconds() + PATIENCE
     wanted = [(CRDS, one["metadata"]["name"]) for one in manifests.definitions()]

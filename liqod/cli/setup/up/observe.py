@@ -11,15 +11,16 @@ from typing import Final
 import attrs
 import click
 
-from liqod.agent.account.names import account_of, token_secret_of
+from liqod.agent.account.names import account_of
 from liqod.agent.account.rights import Right, may
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.records import RecordingClient
 from liqod.cli.console.session import Session
 from liqod.cli.peering.peer import refuse_key
 from liqod.cli.peering.probe_peer import probe_peer
-from liqod.cli.setup.account import decoded_token, kubeconfig
+from liqod.cli.setup.account import kubeconfig, token_file
 from liqod.cli.setup.check import examine
+from liqod.cli.setup.definitions import downgrade
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import lines, planned
 from liqod.cli.setup.host.plan import HostPlan, plan_installation
@@ -32,6 +33,7 @@ from liqod.cli.status.whoami import own_cluster
 from liqod.identity.pairing import Token
 from liqod.kube.client import Client
 from liqod.kube.connection import config as kube_config
+from liqod.kube.connection.account_token import AccountToken, claims_of
 from liqod.kube.connection.config import ClientConfig
 from liqod.kube.errors import KubeError, NotFound, Unauthorized
 from liqod.kube.resources import (
@@ -43,7 +45,6 @@ from liqod.kube.resources import (
     SECRETS,
     SERVICEACCOUNTS,
 )
-from liqod.kubelet.common.views import Secret
 from liqod.model.objects.meta import is_true
 from liqod.model.records.views import ForeignCluster
 
@@ -111,7 +112,7 @@ async def look(session: Session, place: TargetHost, token: Token | None) -> Obse
     changed = {change.path for change in files.changes if change.verb == "replace"}
     found = FoundSetup(
         kubeconfig=await _kubeconfig(session, place),
-        failed=[*await _lacking(session), *await _leaving(session)],
+        failed=[*await lacking(session), *await leaving(session), *filter(None, [await downgrade(session)])],
         obstacles=obstacles,
         files=lines(files),
         objects=await _objects(session),
@@ -119,7 +120,7 @@ async def look(session: Session, place: TargetHost, token: Token | None) -> Obse
         outdated=f"{UNITS}/{unit}" in changed or _is_outdated(session, place, service),
         service=service,
         keyed=(await own_cluster(session)).has_key,
-        invitation=await _invitation(session, token) if token is not None else None,
+        invitation=await invitation(session, token) if token is not None else None,
     )
     return Observation(found, entries, files)
 
@@ -144,7 +145,7 @@ async def _objects(session: Session) -> list[str]:
     return client.touched
 
 
-async def _lacking(session: Session) -> list[str]:
+async def lacking(session: Session) -> list[str]:
     wanted = [Right("create", resource) for resource in _NEEDED]
     return [
         f"this kubeconfig's user may not create {right.resource}; use an administrator's with --kubeconfig"
@@ -153,7 +154,7 @@ async def _lacking(session: Session) -> list[str]:
     ]
 
 
-async def _leaving(session: Session) -> list[str]:
+async def leaving(session: Session) -> list[str]:
     """Return a line where the namespace of an earlier installation is being deleted."""
     name = session.settings.kubernetes.namespace
     try:
@@ -176,10 +177,10 @@ async def _kubeconfig(session: Session, place: TargetHost) -> Kubeconfig:
         return Kubeconfig(path, "unreadable")
     receipt = apply.read_receipt(place.root)
     ours = receipt is not None and digest_of(content) in receipt.entries.get(path, ())
-    return Kubeconfig(path, await _judged(session, file, content), ours)
+    return Kubeconfig(path, await _judged(session, file, content, token_file(path)), ours)
 
 
-async def _judged(session: Session, file: Path, content: bytes) -> Credentials:
+async def _judged(session: Session, file: Path, content: bytes, kept: str) -> Credentials:
     try:
         there = kube_config.load(str(file))
     except kube_config.ConfigError:
@@ -187,9 +188,6 @@ async def _judged(session: Session, file: Path, content: bytes) -> Credentials:
     config = session.client.config
     if not is_same_cluster(there, config):
         return "foreign"
-    token = await _present_token(session)
-    if token and content.decode("utf-8", "replace") == kubeconfig(config, token):
-        return "current"
     client = Client(there, session.reactor, user_agent="liqodctl")
     try:
         await client.raw("GET", "/version")
@@ -199,7 +197,13 @@ async def _judged(session: Session, file: Path, content: bytes) -> Credentials:
         pass  # Out of reach is not rejected: the daemon waits for its API server, and says so.
     finally:
         await client.close()
-    return "usable"
+    given = there.token.given if isinstance(there.token, AccountToken) else ""
+    namespace, account = session.settings.kubernetes.namespace, account_of(session.settings.daemon.role)
+    claims = claims_of(given)
+    # One without an end is of an earlier version.
+    if claims is None or claims.subject != f"system:serviceaccount:{namespace}:{account}" or claims.expires is None:
+        return "usable"
+    return "current" if content.decode("utf-8", "replace") == kubeconfig(config, given, kept) else "usable"
 
 
 def is_same_cluster(one: ClientConfig, other: ClientConfig) -> bool:
@@ -209,15 +213,7 @@ def is_same_cluster(one: ClientConfig, other: ClientConfig) -> bool:
     return one.server == other.server
 
 
-async def _present_token(session: Session) -> str:
-    name, namespace = token_secret_of(account_of(session.settings.daemon.role)), session.settings.kubernetes.namespace
-    try:
-        return decoded_token((await session.client.get(SECRETS, name, namespace, view=Secret)).data)
-    except NotFound:
-        return ""
-
-
-async def _invitation(session: Session, token: Token) -> Invitation:
+async def invitation(session: Session, token: Token) -> Invitation:
     """Return whether the token of another cluster can be used: its issuer answers there, with the key in the token."""
     shown = token.name or token.issuer
     if token.issuer == (await own_cluster(session)).cluster_id:

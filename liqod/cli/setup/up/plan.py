@@ -82,12 +82,12 @@ class SetupStep:
 
 def plan(found: FoundSetup) -> list[SetupStep]:
     """Return the steps in their order; if one is refused, none may be carried out."""
-    steps = [_checks(found), _host(found), _cluster(found), credentials(found.kubeconfig)]
+    steps = [checks(found.failed), _host(found), cluster(found.objects), credentials(found.kubeconfig)]
     if found.service is not None:
         service = _service(found.service, changed=found.outdated or steps[-1].state == "needed")
         steps += [service, _ready(found, service)]
     if found.invitation is not None:
-        steps.append(_peering(found.invitation))
+        steps.append(peering(found.invitation))
     return steps
 
 
@@ -101,9 +101,10 @@ def is_needed(steps: Sequence[SetupStep]) -> bool:
     return any(step.state == "needed" for step in steps)
 
 
-def _checks(found: FoundSetup) -> SetupStep:
-    if found.failed:
-        return SetupStep("check", "refused", "prerequisites are missing", found.failed)
+def checks(failed: Sequence[str]) -> SetupStep:
+    """Return the step for the prerequisites."""
+    if failed:
+        return SetupStep("check", "refused", "prerequisites are missing", failed)
     return SetupStep("check", "done", "the prerequisites are there")
 
 
@@ -116,12 +117,17 @@ def _host(found: FoundSetup) -> SetupStep:
     return SetupStep("host", "done", f"configuration, user, unit and completions are there{by}")
 
 
-def _cluster(found: FoundSetup) -> SetupStep:
-    if not found.objects:
+def cluster(objects: Sequence[str]) -> SetupStep:
+    """Return the step for records, rights and policies; ``objects`` are those that have to be written."""
+    if not objects:
         return SetupStep("cluster", "done", "records, rights and policies are as they should be")
-    kinds = Counter(line.split(" ")[0] for line in found.objects)
-    shown = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    return SetupStep("cluster", "needed", f"missing, or not as needed: {shown}", found.objects)
+    return SetupStep("cluster", "needed", f"missing, or not as needed: {counted(objects)}", objects)
+
+
+def counted(objects: Sequence[str]) -> str:
+    """Return how many objects there are of each kind; each is a line that begins with its kind."""
+    kinds = Counter(line.split(" ")[0] for line in objects)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
 
 
 def credentials(file: Kubeconfig) -> SetupStep:
@@ -137,7 +143,7 @@ def credentials(file: Kubeconfig) -> SetupStep:
         case ("usable", False):
             return SetupStep("kubeconfig", "done", f"{file.path} is yours, and this cluster accepts it")
         case (_, True):
-            return SetupStep("kubeconfig", "needed", f"replace {file.path}: the daemon's account has another token")
+            return SetupStep("kubeconfig", "needed", f"replace {file.path}: it gets a new token of the account")
         case ("rejected", _):
             return SetupStep("kubeconfig", "refused", f"{file.path} is rejected by the API server; move it away")
     return SetupStep("kubeconfig", "refused", f"{file.path} cannot be used as a kubeconfig; move it away")
@@ -162,7 +168,8 @@ def _ready(found: FoundSetup, service: SetupStep) -> SetupStep:
     return SetupStep("ready", "needed", "wait until the daemon is ready")
 
 
-def _peering(invitation: Invitation) -> SetupStep:
+def peering(invitation: Invitation) -> SetupStep:
+    """Return the step for the token of another cluster."""
     if invitation.problem:
         return SetupStep("peering", "refused", invitation.problem)
     if invitation.trusted:

@@ -2,6 +2,7 @@
 
 wireguard-go is a process that must outlive the daemon: it gets its own session, and under systemd a unit
 (systemd/liqod-tunnel@.service), because systemd kills the processes of a stopped unit (control group, systemd.kill(5)).
+Where the agent is a pod, it has a pod of its own (``userspace``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from liqod.fabric.agent.kernel import userspace
 from liqod.fabric.agent.kernel.host import Kernel, KernelError, ProgramOutput
 
 PROBE_DEVICE: Final = "liqod-probe"
@@ -33,6 +35,8 @@ async def creation(kernel: Kernel, device: str, *, under_systemd: bool) -> tuple
         return ("ip", "link", "add", "dev", device, "type", "wireguard")
     if "Operation not permitted" in made.err:
         raise KernelError("making network devices is not permitted: the daemon needs the capability CAP_NET_ADMIN")
+    if userspace.is_served(device):
+        return userspace.start_command(device)
     if shutil.which("wireguard-go", path="/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin") is None:
         raise KernelError("the kernel has no WireGuard and wireguard-go is not installed; install one of them")
     unit = f"{UNIT}@{device}.service"
@@ -42,6 +46,11 @@ async def creation(kernel: Kernel, device: str, *, under_systemd: bool) -> tuple
         # The unit is not installed: a transient one instead, which needs root.
         options = ("--quiet", "--collect", f"--unit={UNIT}-{device}", "--property=Type=forking")
         return ("systemd-run", *options, "wireguard-go", device)
+    if shutil.which("setsid") is None:
+        raise KernelError(
+            "the kernel has no WireGuard: beside an agent in a pod wireguard-go runs in a pod of its own, which "
+            "network.userspace of the chart makes"
+        )
     # wireguard-go forks: the parent exits when the device exists, the child keeps none of our pipes open.
     return ("setsid", "--fork", "wireguard-go", device)
 

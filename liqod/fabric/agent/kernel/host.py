@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -47,6 +48,13 @@ TOOLS: Final = {
     "sysctl": "procps",
 }
 """The programs that are needed, and the packages that have them on Debian."""
+_ABSENT: Final = {
+    "ip": re.compile(r'(Device ".*"|Error: ipv[46]: FIB table) does not exist\.|Cannot find device ".*"'),
+    "nft": re.compile(r"Error: (Could not process rule: )?No such file or directory.*"),
+    # Protocol: the kernel has no WireGuard, and no wireguard-go serves the device. Operation: it is of another kind.
+    "wg": re.compile(r"Unable to access interface: (No such device|(Protocol|Operation) not supported)"),
+}
+"""Lines by which programs say that what they are to show does not exist; their exit codes are those of any failure."""
 
 
 class KernelError(ExpectedError):
@@ -183,21 +191,22 @@ def _environment() -> dict[str, str]:
 
 
 async def observe(kernel: Kernel, device: str) -> ObservedKernel:
-    """Return what a gateway's kernel has of our network; ``device`` is the tunnel's."""
-    shown = await kernel.run(("ip", "-j", "-d", "addr", "show", "dev", device))
-    link = routes.parse_device(shown.out) if shown.code == 0 else None
+    """Return what a gateway's kernel has of our network; ``device`` is the tunnel's.
+
+    Raises KernelError where any of it cannot be found out: what is unknown is not absent, and would be made again.
+    """
+    link = routes.parse_device(await _shown(kernel, ("ip", "-j", "-d", "addr", "show", "dev", device)))
     tunnel = None
     if link is not None:
-        tunnel = wireguard.parse_dump((await kernel.run(("wg", "show", device, "dump"))).out)
+        tunnel = wireguard.parse_dump(await _shown(kernel, ("wg", "show", device, "dump")))
     policies: set[Policy] = set()
     table: dict[Network, Route] = {}
     rules = await _rules(kernel)
     for version, text in rules.items():
         policies.update((version, priority) for priority in routes.rule_priorities(text, TABLE))
         # A table that never had a route does not exist, which ip(8) reports as an error.
-        shown = await kernel.run(("ip", f"-{version}", "-j", "route", "show", "table", str(TABLE)))
-        if shown.code == 0:
-            table.update(routes.parse_routes(shown.out))
+        shown = await _shown(kernel, ("ip", f"-{version}", "-j", "route", "show", "table", str(TABLE)))
+        table.update(routes.parse_routes(shown))
     over = await observe_overlay(kernel, vxlan.device_name(device))
     inward = await _table(kernel, rules, INWARD, device, over)
     return ObservedKernel(link, tunnel, frozenset(policies), table, await _nft(kernel), over, inward)
@@ -213,7 +222,10 @@ async def has_six(kernel: Kernel) -> bool:
 
 
 async def observe_node(kernel: Kernel, device: str) -> ObservedNodeKernel:
-    """Return what the kernel of a host that is no gateway has of our network; ``device`` is the overlay's."""
+    """Return what the kernel of a host that is no gateway has of our network; ``device`` is the overlay's.
+
+    Raises KernelError as ``observe``.
+    """
     over = await observe_overlay(kernel, device)
     outward = await _table(kernel, await _rules(kernel), TABLE, "", over)
     return ObservedNodeKernel(over, outward, await _nft(kernel))
@@ -221,15 +233,18 @@ async def observe_node(kernel: Kernel, device: str) -> ObservedNodeKernel:
 
 async def observe_overlay(kernel: Kernel, device: str) -> ObservedOverlay | None:
     """Return the overlay device with its forwarding and neighbour entries; None where there is none."""
-    shown = await kernel.run(("ip", "-j", "-d", "addr", "show", "dev", device))
-    if shown.code:
+    shown = await _shown(kernel, ("ip", "-j", "-d", "addr", "show", "dev", device))
+    if not shown:
         return None
-    hosts = await kernel.run(("bridge", "-j", "fdb", "show", "dev", device))
+    hosts = await checked(kernel, ("bridge", "-j", "fdb", "show", "dev", device))
     neighbours = [
-        (await kernel.run(("ip", f"-{version}", "-j", "neigh", "show", "dev", device))).out for version in (4, 6)
+        (await checked(kernel, ("ip", f"-{version}", "-j", "neigh", "show", "dev", device))).out for version in (4, 6)
     ]
     rp_filter = await kernel.run(("sysctl", "-n", f"net.ipv4.conf.{device}.rp_filter"))
-    return vxlan.parse_overlay(shown.out, hosts.out, neighbours, rp_filter.out)
+    if rp_filter.out.strip() == "0":
+        # The kernel takes the larger value of `all` and the device.
+        rp_filter = await kernel.run(("sysctl", "-n", "net.ipv4.conf.all.rp_filter"))
+    return vxlan.parse_overlay(shown, hosts.out, neighbours, rp_filter.out)
 
 
 async def _rules(kernel: Kernel) -> dict[int, str]:
@@ -239,17 +254,24 @@ async def _rules(kernel: Kernel) -> dict[int, str]:
 async def _table(
     kernel: Kernel, rules: dict[int, str], number: int, source: str, over: ObservedOverlay | None
 ) -> ObservedTable:
-    shown = []
     # The kernel removes routes together with their device: without it there is nothing to list.
-    for version in (4, 6) if over is not None else ():
-        listed = await kernel.run(("ip", f"-{version}", "-j", "route", "show", "table", str(number)))
-        shown.append(listed.out if listed.code == 0 else "")
+    shown = [
+        await _shown(kernel, ("ip", f"-{version}", "-j", "route", "show", "table", str(number)))
+        for version in ((4, 6) if over is not None else ())
+    ]
     return vxlan.parse_table(shown, rules, number, source)
 
 
 async def _nft(kernel: Kernel) -> NftablesTable | None:
-    listed = await kernel.run(("nft", "-j", "list", "table", *nftables.NAME.split()))
-    return nftables.parse_table(listed.out) if listed.code == 0 else None
+    return nftables.parse_table(await _shown(kernel, ("nft", "-j", "list", "table", *nftables.NAME.split())))
+
+
+async def _shown(kernel: Kernel, argv: Sequence[str]) -> str:
+    """Return what a program shows, nothing where that does not exist; raises KernelError where it fails otherwise."""
+    output = await kernel.run(argv)
+    if output.code and any(_ABSENT[argv[0]].fullmatch(line.strip()) for line in output.err.splitlines()):
+        return ""
+    return _successful(argv, output).out
 
 
 async def apply(kernel: Kernel, steps: Sequence[HostCommand]) -> None:
@@ -261,7 +283,11 @@ async def apply(kernel: Kernel, steps: Sequence[HostCommand]) -> None:
 async def checked(kernel: Kernel, argv: Sequence[str], stdin: str = "", harmless: str = "") -> ProgramOutput:
     """Run a command that has to succeed, or to fail with an error output that contains ``harmless``."""
     output = await kernel.run(argv, stdin)
-    if output.code and not (harmless and harmless in output.err):
+    return output if harmless and harmless in output.err else _successful(argv, output)
+
+
+def _successful(argv: Sequence[str], output: ProgramOutput) -> ProgramOutput:
+    if output.code:
         message = output.err.strip() or output.out.strip() or f"exit code {output.code}"
         raise KernelError(f"{' '.join(argv)} failed: {message}")
     return output

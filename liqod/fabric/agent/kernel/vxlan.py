@@ -18,6 +18,8 @@ from liqod.fabric.agent.kernel.routes import add_rule, delete_rule, parse_device
 from liqod.fabric.state.network import Vtep
 from liqod.model.records.network import Network
 
+READ_ONLY: Final = "Read-only file system"
+"""How a program says EROFS (strerror(3))."""
 OVERHEAD: Final = {4: 50, 6: 70}
 """Bytes that VXLAN adds to a packet, by the IP version between the hosts: IP 20 or 40, UDP 8, VXLAN 8, Ethernet 14."""
 
@@ -69,7 +71,7 @@ def parse_overlay(link: str, fdb: str, neighbours: Sequence[str], rp_filter: str
         port=int(info.get("port", 0)),
         local=str(info.get("local") or info.get("local6") or ""),
         hardware=str(shown.get("address", "")),
-        loose_rp_filter=rp_filter.strip() == "2",
+        loose_rp_filter=rp_filter.strip() in ("0", "2"),
         hosts={str(one["mac"]): str(one["dst"]) for one in _items(fdb) if "dst" in one},
         neighbours={str(one["dst"]): str(one["lladdr"]) for one in known if "lladdr" in one},
     )
@@ -111,8 +113,10 @@ def overlay_steps(wanted: Overlay, seen: ObservedOverlay | None) -> Iterator[Hos
     if seen is None or not seen.loose_rp_filter:
         # With strict reverse path filtering (1) the kernel drops a packet whose source it would route over another
         # device (ip-sysctl.rst, rp_filter). The sources here are peers' and other nodes' pods, whose routes may be over
-        # another one. The kernel takes the larger value of `all` and the device: 2, loose, wins over 1.
-        yield HostCommand(("sysctl", "-q", "-w", f"net.ipv4.conf.{name}.rp_filter=2"))
+        # another one. The kernel takes the larger value of `all` and the device: 2, loose, wins over 1. In a container
+        # that is not privileged nothing can be written there; where the host does not filter strictly it is not needed.
+        harmless = READ_ONLY if seen is None else ""
+        yield HostCommand(("sysctl", "-q", "-w", f"net.ipv4.conf.{name}.rp_filter=2"), harmless=harmless)
     # `self`: an entry of the VXLAN device, not of a bridge that it may be a port of; `permanent` ones, and neighbours
     # that are `nud permanent`, never expire and are never asked for (bridge(8), ip-neighbour(8)).
     hosts = {hardware(vtep.address): vtep.address for vtep in wanted.vteps}

@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import HOME_CLAIM_UID
-from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted, with_class
 from liqod.kubelet.reflection.views import Reflectable, WithSpec
 from liqod.model.names import (
     FIELD_MANAGER,
@@ -30,6 +30,7 @@ from liqod.model.objects.storage_class import StorageClass
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 REMOTE_CLASS: Final = "liqo.io/remote-storage-class"
+CLASS: Final = "storageClassName"
 REMOTE_MODES: Final = "liqo.io/remote-access-modes"
 VIRTUAL_NAMESPACE: Final = "storage.liqo.io/virtual-pvc-namespace"
 VIRTUAL_NAME: Final = "storage.liqo.io/virtual-pvc-name"
@@ -302,16 +303,17 @@ def forge(home: WithSpec, inputs: ForgeInputs) -> DesiredObject | Withheld:
     if not spec.get("volumeName") or not inputs.home.holds(str(spec["volumeName"])):
         return Withheld("its data is not at this lender")
     annotations = home.metadata.annotations
-    storage_class = annotations.get(REMOTE_CLASS) or inputs.home.storage_class()
     modes = [mode.strip() for mode in annotations.get(REMOTE_MODES, "").split(",") if mode.strip() in MODES]
     content: dict[str, Any] = {
         "accessModes": modes or spec.get("accessModes") or [],
         "volumeMode": spec.get("volumeMode") or "Filesystem",
         "resources": {"requests": (spec.get("resources") or {}).get("requests") or {}},
     }
-    if storage_class:
-        content["storageClassName"] = storage_class
+    if named := annotations.get(REMOTE_CLASS):
+        content[CLASS] = named
     desired = wanted(home.metadata, {"spec": content}, inputs.context, left_out=_OF_THIS_CLUSTER)
+    if not named:
+        desired = with_class(desired, inputs.home.storage_classes(), CLASS)
     return evolve(desired, annotations={**desired.annotations, HOME_CLAIM_UID: home.metadata.uid})
 
 

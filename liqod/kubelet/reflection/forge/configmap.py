@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from liqod.kubelet.common.context import ROOT_CA, Context, remote_root_ca
-from liqod.kubelet.reflection import policy
+from liqod.kubelet.reflection.forge import policy
 from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.views import ConfigMap
 

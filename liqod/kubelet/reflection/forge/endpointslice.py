@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.reflection import policy
+from liqod.kubelet.reflection.forge import policy
 from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
 from liqod.kubelet.reflection.forge.service import API_SERVER
 from liqod.kubelet.reflection.views import EndpointSlice, WithSpec

@@ -1,9 +1,10 @@
-"""Forges Ingresses: without the class, so that the lender's default class applies (spec 004, "Ingresses").
+"""Forges Ingresses: of the class that the lender offers first, which is its default one (spec 004, "Ingresses").
+
+Where it offers none the class is left empty, and the API server there sets the default one, if there is any: only on
+creation (DefaultIngressClass admission plugin).
 
 A path that is not plain stays at home, as every lender refuses it (``hosting.tenants.policies``); a path of the type
 ImplementationSpecific, whose meaning depends on the class, goes as a Prefix.
-
-The API server sets the default IngressClass only on creation (DefaultIngressClass admission plugin).
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted, with_class
 from liqod.kubelet.reflection.views import WithSpec
 from liqod.model.ingress_path import PATH_TYPES, is_plain
 from liqod.model.text import clean_text
 
+CLASS: Final = "ingressClassName"
 _FIELDS: Final = ("defaultBackend", "rules", "tls")
 # The annotation from before ingressClassName (Kubernetes, "Ingress"): it would choose a class by its name at home.
 _LEFT_OUT: Final = frozenset({"kubernetes.io/ingress.class"})
@@ -31,7 +33,8 @@ def forge(home: WithSpec, inputs: ForgeInputs) -> DesiredObject | Withheld:
         return Withheld(f"its path {clean_text(odd, 100)!r} has other characters than letters, digits and /_.~-", True)
     if any(path.get("pathType") not in PATH_TYPES for path in paths):
         spec["rules"] = [_with_types(rule) for rule in spec["rules"]]
-    return wanted(home.metadata, {"spec": spec}, inputs.context, left_out=_LEFT_OUT)
+    desired = wanted(home.metadata, {"spec": spec}, inputs.context, left_out=_LEFT_OUT)
+    return with_class(desired, inputs.home.ingress_classes(home.metadata.namespace), CLASS)
 
 
 def forge_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,5 +54,7 @@ def _with_types(rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def observe(there: WithSpec, desired: DesiredObject) -> dict[str, Any]:
-    """Return the reflected part of the object at the lender."""
-    return {"spec": forge_spec(there.content().get("spec") or {})}
+    """Return the reflected part of the object at the lender; a class that it has there is taken as desired."""
+    spec = there.content().get("spec") or {}
+    observed, desired_class = forge_spec(spec), desired.content["spec"].get(CLASS)
+    return {"spec": {**observed, CLASS: desired_class} if desired_class and spec.get(CLASS) else observed}

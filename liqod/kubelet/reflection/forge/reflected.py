@@ -6,7 +6,7 @@ lists in one annotation the keys that came from home: only those are removed whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -14,7 +14,8 @@ from attrs import Factory, evolve, frozen
 
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.meta import ownership, reflected_annotations, reflected_labels
-from liqod.kubelet.reflection import policy
+from liqod.kubelet.reflection.forge import policy
+from liqod.kubelet.reflection.forge.classes import Classes
 from liqod.model.ids import Key
 from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.objects.portable_metadata import (
@@ -44,6 +45,7 @@ class DesiredObject:
     ``incomplete``: a part is not known yet; forge it again later. ``idle``: the object is updated if it exists, but not
     created. ``exports``: single addresses that the lender's pods must reach for it, with ports
     (``model.records.network.ExportRequests``). ``objections``: the parts that are permanently left out, and why.
+    ``classes``: those from which its class was chosen; None for what has no class.
     """
 
     labels: dict[str, str]
@@ -53,6 +55,7 @@ class DesiredObject:
     incomplete: bool = False
     exports: frozenset[tuple[str, str]] = frozenset()
     objections: tuple[str, ...] = ()
+    classes: Classes | None = None
 
     def __repr__(self) -> str:
         return f"DesiredObject({sorted(self.content)})"
@@ -60,10 +63,15 @@ class DesiredObject:
 
 @frozen
 class Withheld:
-    """The object is not reflected, for the reason ``why``; ``recorded``: as an event, too."""
+    """The object is not reflected, for the reason ``why``; ``recorded``: as an event with this reason code, too.
+
+    ``kept``: whether it is to be reflected is not known yet, so that what is at the lender stays there.
+    """
 
     why: str
     recorded: bool = False
+    code: str = "NotReflected"
+    kept: bool = False
 
 
 class HomeObjects(Protocol):
@@ -81,13 +89,21 @@ class HomeObjects(Protocol):
         """Return whether the lender holds the data of a volume."""
         ...
 
-    def storage_class(self) -> str:
-        """Return the storage class for claims at the lender; empty: its default."""
+    def storage_classes(self) -> Classes:
+        """Return the storage classes for claims at the lender."""
+        ...
+
+    def ingress_classes(self, namespace: str) -> Classes:
+        """Return the classes for ingresses of a namespace at the lender."""
+        ...
+
+    def load_balancer_classes(self, namespace: str) -> Classes:
+        """Return the classes for services of a namespace with a load balancer at the lender."""
         ...
 
 
 class NoHomeObjects:
-    """Null object: there are no services, no other virtual nodes and no volumes."""
+    """Null object: there are no services, no other virtual nodes, no volumes and no classes."""
 
     def service(self, key: Key) -> None:
         """Return None."""
@@ -100,9 +116,17 @@ class NoHomeObjects:
         """Return False."""
         return False
 
-    def storage_class(self) -> str:
-        """Return an empty string."""
-        return ""
+    def storage_classes(self) -> Classes:
+        """Return no class."""
+        return Classes()
+
+    def ingress_classes(self, namespace: str) -> Classes:
+        """Return no class."""
+        return Classes()
+
+    def load_balancer_classes(self, namespace: str) -> Classes:
+        """Return no class."""
+        return Classes()
 
 
 @frozen
@@ -110,6 +134,8 @@ class ForgeInputs:
     """The inputs of forging besides the object; ``complete``: all caches behind ``home`` have synced.
 
     ``has_services``: services are among what ``home`` knows, so that one which it does not know is not there yet.
+    ``named`` says, by the setting of the kind and the key, whether a pod at the lender names a config map or secret
+    (None while that is not known); None: they go whether one does or not.
     """
 
     context: Context
@@ -117,6 +143,7 @@ class ForgeInputs:
     home: HomeObjects = Factory(NoHomeObjects)
     complete: bool = True
     has_services: bool = False
+    named: Callable[[str, Key], bool | None] | None = None
 
     def objection(self, annotations: Mapping[str, str]) -> str:
         """Return why an object with these annotations is not reflected; empty if it is."""
@@ -152,6 +179,20 @@ def wanted(
         incomplete=incomplete,
         exports=exports,
         objections=objections,
+    )
+
+
+def with_class(desired: DesiredObject, classes: Classes, field: str) -> DesiredObject:
+    """Return the desired object with its class in a field of its spec; it waits for an offer that is not known."""
+    spec = {**desired.content["spec"], field: classes.first} if classes.first else desired.content["spec"]
+    unknown, why = classes.offered is None, classes.objection
+    return evolve(
+        desired,
+        content={**desired.content, "spec": spec},
+        idle=desired.idle or unknown or bool(why),
+        incomplete=desired.incomplete or unknown,
+        objections=(*desired.objections, why) if why else desired.objections,
+        classes=classes,
     )
 
 

@@ -3,6 +3,9 @@
 externalIPs are never reflected: with them a service intercepts traffic to any address (CVE-2020-8554). Of ipFamilies
 the first is reflected if the lender has it; by ipFamilyPolicy the lender adds the other one itself. Without it an IPv6
 service would become an IPv4 one at a dual-stack lender, and the endpoints of this cluster would not match.
+
+A service with a load balancer gets the class that the lender offers first. Nobody can change that of a service that is
+there, so what it has is kept.
 """
 
 from __future__ import annotations
@@ -10,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted
+from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld, wanted, with_class
 from liqod.kubelet.reflection.views import WithSpec
 from liqod.model.ids import Key
 from liqod.model.names import FORCE_NODE_PORT
 
 API_SERVER: Final = Key("default", "kubernetes")
 HEADLESS: Final = "None"
+LOAD_BALANCER: Final = "LoadBalancer"
+CLASS: Final = "loadBalancerClass"
 FAMILIES: Final = ("IPv4", "IPv6")
 _FIELDS: Final = (
     "type",
@@ -32,7 +37,7 @@ _FIELDS: Final = (
     "sessionAffinityConfig",
     "trafficDistribution",
 )
-_OUTSIDE: Final = ("NodePort", "LoadBalancer")
+_OUTSIDE: Final = ("NodePort", LOAD_BALANCER)
 # Without nodePort, which the lender's API server allocates from a range of its own (--service-node-port-range).
 _PORT_FIELDS: Final = ("name", "port", "targetPort", "protocol", "appProtocol")
 
@@ -45,7 +50,10 @@ def forge(home: WithSpec, inputs: ForgeInputs) -> DesiredObject | Withheld:
         return Withheld(why)
     force = home.metadata.annotations.get(FORCE_NODE_PORT) == "true"
     spec = forge_spec(home.content().get("spec") or {}, force=force, families=inputs.context.network.families())
-    return wanted(home.metadata, {"spec": spec}, inputs.context)
+    desired = wanted(home.metadata, {"spec": spec}, inputs.context)
+    if spec["type"] != LOAD_BALANCER:
+        return desired
+    return with_class(desired, inputs.home.load_balancer_classes(home.metadata.namespace), CLASS)
 
 
 def forge_spec(spec: Mapping[str, Any], *, force: bool, families: Collection[str] = ()) -> dict[str, Any]:
@@ -79,10 +87,15 @@ def _port(port: Mapping[str, Any], force: bool) -> dict[str, Any]:
 
 
 def observe(there: WithSpec, desired: DesiredObject) -> dict[str, Any]:
-    """Return the reflected part of the object at the lender; node ports and IP families only if they are desired."""
+    """Return the reflected part of the object at the lender; node ports and IP families only if they are desired.
+
+    Its class is taken as desired.
+    """
     forced = any("nodePort" in port for port in desired.content["spec"].get("ports", ()))
     families = FAMILIES if "ipFamilies" in desired.content["spec"] else ()
-    return {"spec": forge_spec(there.content().get("spec") or {}, force=forced, families=families)}
+    observed = forge_spec(there.content().get("spec") or {}, force=forced, families=families)
+    desired_class = desired.content["spec"].get(CLASS)
+    return {"spec": {**observed, CLASS: desired_class} if desired_class else observed}
 
 
 def is_fixed(observed: dict[str, Any], desired: DesiredObject) -> bool:

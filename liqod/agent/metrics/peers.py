@@ -1,4 +1,4 @@
-"""Metrics for people: each peer, its tunnel, what is lent and borrowed, certificates, and the version.
+"""Metrics for people: each peer, its tunnel, what is lent and borrowed, and the version.
 
 Everything is read from what the daemon holds anyway: no scrape sends a request. What is not known is left out.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
@@ -17,8 +17,11 @@ import attrs
 import msgspec
 
 from liqod.agent.wiring import Features
+from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.fabric.state.report import NetworkReport, ProbeResult, TunnelReport
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, TUNNELENDPOINTS
+from liqod.kubelet.common.views import HomePod
+from liqod.kubelet.virtual_kubelet import VirtualKubelet
 from liqod.metrics.registry import Registry, Samples
 from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
@@ -28,6 +31,9 @@ from liqod.peering.records.phase_reasons import shown_reason
 
 RESOURCES: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 """Resources that are shown: a peer chooses the names of what it offers, and each would be a series."""
+STATUS_BYTES: Final = "StatusBytes"
+"""Why a lender waits whose statuses are as many bytes as are written for one (``kubelet.pods.status_pace``)."""
+_ENDED: Final = ("Succeeded", "Failed")
 
 
 class _Phase(msgspec.Struct, frozen=True):
@@ -45,6 +51,18 @@ def register(registry: Registry, read: PeerNumbers) -> None:
     gauge("liqod_peer_used", "Requested by the pods of a peer here.", ("peer", "resource"), read.used)
     gauge("liqod_peer_borrowed", "Accepted offers of a peer.", ("peer", "resource"), read.borrowed)
     gauge("liqod_peer_pods", "Pods on the virtual nodes of a peer, by phase.", ("peer", "phase"), read.pods)
+    counter("liqod_peer_refusals", "What was refused to a peer that proved its key.", ("peer", "reason"), read.refused)
+    counter("liqod_peer_held", "How often a peer had its share, and waited.", ("peer", "reason"), read.held)
+    counter("liqod_peer_reactor_seconds", "Time of the event loop for what a peer sent.", ("peer",), read.worked)
+    counter("liqod_peer_session_events", "Events that a peer sent in its sessions.", ("peer",), read.events)
+    counter("liqod_peer_relayed_bytes", "Bytes of a peer's requests over the relay.", ("peer",), read.relayed)
+    counter(
+        "liqod_peer_written_bytes",
+        "Bytes of requests to the own API server because of a peer, as a lender or a borrower.",
+        ("peer", "side"),
+        read.written,
+    )
+    gauge("liqod_peer_pods_wanted", "Pods that are to run at a peer.", ("peer",), read.wanted)
     gauge("liqod_tunnel_connected", "Whether packets cross to a peer and back.", ("peer",), read.tunnels)
     gauge(
         "liqod_tunnel_last_handshake_timestamp_seconds",
@@ -56,12 +74,7 @@ def register(registry: Registry, read: PeerNumbers) -> None:
     gauge("liqod_tunnel_loss_ratio", "Share of the latest probes without an answer.", ("peer",), read.losses)
     gauge("liqod_tunnel_path_mtu_bytes", "MTU of the path to a peer.", ("peer",), read.path_mtus)
     counter("liqod_tunnel_receive_bytes", "Bytes that came through the tunnel.", ("peer",), read.received)
-    gauge(
-        "liqod_certificate_not_after_timestamp_seconds",
-        "When a certificate of this daemon ends, as Unix time.",
-        ("what",),
-        read.certificates,
-    )
+    counter("liqod_tunnel_transmit_bytes", "Bytes that were sent through the tunnel.", ("peer",), read.sent)
     counter("liqod_audit_events", "Security events that were written.", ("type",), read.audited)
     counter("liqod_audit_omitted", "Security events above their rate.", ("type",), read.omitted)
     gauge("liqod_audit_file_failing", "Whether the file of [audit] cannot be written.", (), read.audit_failing)
@@ -78,9 +91,14 @@ def build_info() -> Samples:
 
 @attrs.frozen
 class PeerNumbers:
-    """Reads the numbers of the peers of one daemon; ``leading`` returns its features, as a list of one or none."""
+    """Reads the numbers of the peers of one daemon.
+
+    ``leading`` returns its features, as a list of one or none; ``gateway`` the agent of the network where that is a
+    process of its own, which alone knows what its host counts.
+    """
 
     _leading: Callable[[], list[Features]]
+    _gateway: Callable[[], RecordedFabric | None] = lambda: None
 
     def connected(self) -> Samples:
         """Return 1 or 0 for each peer."""
@@ -130,15 +148,64 @@ class PeerNumbers:
             counts: Counter[tuple[str, str]] = Counter()
             for kubelet in features.kubelets.all():
                 for pod in kubelet.home_pods():
-                    phase = msgspec.json.decode(pod.status or b"{}", type=_Phase).phase
-                    counts[kubelet.context.lender, phase or "Pending"] += 1
+                    counts[kubelet.context.lender, _phase_of(pod)] += 1
             for labels, count in sorted(counts.items()):
                 yield labels, float(count)
 
+    def refused(self) -> Samples:
+        """Return how often something was refused to each peer, and why."""
+        for features in self._leading():
+            for peer, usage in features.peering.usages.items():
+                for reason, count in sorted(usage.refused.items()):
+                    yield (peer, reason), float(count)
+
+    def held(self) -> Samples:
+        """Return how often each peer waited because it had its share, and of what."""
+        for features in self._leading():
+            for peer, usage in features.peering.usages.items():
+                for what, count in sorted(usage.held.items()):
+                    yield (peer, what), float(count)
+            for lender, statuses in sorted(_of_lenders(features, lambda one: one.pods.delayed_statuses).items()):
+                yield (lender, STATUS_BYTES), float(statuses)
+
+    def worked(self) -> Samples:
+        """Return the time of the event loop that each peer took."""
+        for features in self._leading():
+            for peer, usage in features.peering.usages.items():
+                yield (peer,), usage.seconds
+
+    def events(self) -> Samples:
+        """Return how many events each peer sent."""
+        for features in self._leading():
+            for peer, usage in features.peering.usages.items():
+                yield (peer,), float(usage.events)
+
+    def relayed(self) -> Samples:
+        """Return the bytes of each peer's requests that the relay passed on."""
+        for features in self._leading():
+            for peer, usage in features.peering.usages.items():
+                yield (peer,), float(usage.relayed)
+
+    def written(self) -> Samples:
+        """Return the bytes that were written at the own API server because of each peer."""
+        for features in self._leading():
+            for borrower, size in sorted(features.hosting.written_for().items()):
+                yield (borrower, "borrower"), float(size)
+            of_lenders = _of_lenders(features, lambda one: (one.writes.written or Counter()).total())
+            for lender, size in sorted(of_lenders.items()):
+                yield (lender, "lender"), float(size)
+
+    def wanted(self) -> Samples:
+        """Return how many pods are to run at each lender: neither ended nor deleted; one without any is 0."""
+        for features in self._leading():
+            wanted = _of_lenders(features, lambda one: sum(map(_is_wanted, one.home_pods())))
+            for lender, count in sorted(wanted.items()):
+                yield (lender,), float(count)
+
     def tunnels(self) -> Samples:
         """Return 1 or 0 for each tunnel."""
-        for features in self._leading():
-            for tunnel in _tunnels(features):
+        for tunnels, _ in self._networks():
+            for tunnel in tunnels:
                 yield (tunnel.spec.cluster_id,), float(tunnel.status.phase == "Connected")
 
     def handshakes(self) -> Samples:
@@ -146,13 +213,16 @@ class PeerNumbers:
         yield from self._reported(lambda tunnel: tunnel.handshake or None)
 
     def received(self) -> Samples:
-        """Return the bytes that came through each tunnel."""
-        yield from self._reported(lambda tunnel: float(tunnel.received))
+        """Return the bytes that came through each tunnel; none where another process counts them."""
+        yield from self._reported(lambda tunnel: tunnel.received if _is_counted(tunnel) else None)
+
+    def sent(self) -> Samples:
+        """Return the bytes that were sent through each tunnel."""
+        yield from self._reported(lambda tunnel: tunnel.sent if _is_counted(tunnel) else None)
 
     def _reported(self, value: Callable[[TunnelReport], float | None]) -> Samples:
-        for features in self._leading():
-            report = _report(features)
-            for tunnel in _tunnels(features):
+        for tunnels, report in self._networks():
+            for tunnel in tunnels:
                 found = report.tunnels.get(tunnel.spec.public_key)
                 if found is not None and (number := value(found)) is not None:
                     yield (tunnel.spec.cluster_id,), float(number)
@@ -170,17 +240,19 @@ class PeerNumbers:
         yield from self._probed(lambda probe: probe.mtu or None)
 
     def _probed(self, value: Callable[[ProbeResult], float | None]) -> Samples:
-        for features in self._leading():
-            for peer, probe in sorted(_report(features).probes.items()):
+        for _, report in self._networks():
+            for peer, probe in sorted(report.probes.items()):
                 if (number := value(probe)) is not None:
                     yield (peer,), float(number)
 
-    def certificates(self) -> Samples:
-        """Return when the certificates that this daemon shows to others end."""
+    def _networks(self) -> Iterator[tuple[list[TunnelEndpoint], NetworkReport]]:
+        """Yield the records of tunnels with what is known of them, where this process knows any."""
         for features in self._leading():
-            yield ("identity",), features.peering.certificate_end.timestamp()
-            if features.webhook is not None and (end := features.webhook.certificate_end) is not None:
-                yield ("webhook",), end.timestamp()
+            if features.fabric is not None:
+                tunnels = features.informers.of(TUNNELENDPOINTS, TunnelEndpoint).items()
+                yield list(tunnels), features.fabric.report()
+        if (agent := self._gateway()) is not None:
+            yield agent.tunnels(), agent.report()
 
     def audited(self) -> Samples:
         """Return how many security events were written."""
@@ -205,14 +277,24 @@ def _clusters(features: Features) -> list[ForeignCluster]:
     return sorted(clusters, key=lambda cluster: cluster.metadata.name)
 
 
-def _tunnels(features: Features) -> list[TunnelEndpoint]:
-    if features.fabric is None:
-        return []
-    return list(features.informers.of(TUNNELENDPOINTS, TunnelEndpoint).items())
+def _of_lenders(features: Features, count: Callable[[VirtualKubelet], int]) -> Counter[ClusterID]:
+    """Return a number of each virtual kubelet, added up for each lender."""
+    counts: Counter[ClusterID] = Counter()
+    for kubelet in features.kubelets.all():
+        counts[kubelet.context.lender] += count(kubelet)
+    return counts
 
 
-def _report(features: Features) -> NetworkReport:
-    return features.fabric.report() if features.fabric is not None else NetworkReport()
+def _phase_of(pod: HomePod) -> str:
+    return msgspec.json.decode(pod.status or b"{}", type=_Phase).phase or "Pending"
+
+
+def _is_wanted(pod: HomePod) -> bool:
+    return not pod.metadata.deleting and _phase_of(pod) not in _ENDED
+
+
+def _is_counted(tunnel: TunnelReport) -> bool:
+    return bool(tunnel.received or tunnel.sent)
 
 
 def _readable(resources: Mapping[str, str]) -> dict[str, Fraction]:

@@ -1,37 +1,26 @@
-"""Which numbers a daemon shows, and where each is read."""
+"""Metrics of one daemon: its work, its requests, its queues. The other modules here have those of one subject each."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
 import attrs
 from twisted.application.service import IService, MultiService
 
-from liqod.agent import peer_metrics
-from liqod.agent.peer_metrics import PeerNumbers
+from liqod.agent.metrics import expiry, peers, problems, reflection
+from liqod.agent.metrics.expiry import Ends
+from liqod.agent.metrics.peers import PeerNumbers
+from liqod.agent.metrics.problems import Problems
+from liqod.agent.metrics.reflection import ReflectionNumbers
+from liqod.agent.metrics.source import MetricsSource, leading
 from liqod.agent.wiring import Features
+from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.flow.controller import Controller
-from liqod.kube.client import Client
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
-from liqod.metrics.registry import Registry, Samples
+from liqod.metrics.registry import Samples
 from liqod.model.ids import ClusterID
 from liqod.model.records.views import Advertisement, ForeignCluster
-
-
-class MetricsSource(Protocol):
-    """What the metrics are read from; ``features`` None: the daemon stands by."""
-
-    registry: Registry
-
-    @property
-    def client(self) -> Client | None:
-        """The client of the home API server, once connected."""
-
-    @property
-    def features(self) -> Features | None:
-        """The running features of a leading daemon."""
 
 
 def register(agent: MetricsSource) -> None:
@@ -45,11 +34,20 @@ def register(agent: MetricsSource) -> None:
     gauge("liqod_offers", "Offers received, by what became of them.", ("phase", "reason"), numbers.offers)
     counter("liqod_refusals", "What was refused, by reason.", ("reason",), numbers.refusals)
     counter("liqod_relay_requests", "Requests passed on to the own API server, by peer.", ("peer",), numbers.relayed)
+    counter("liqod_webhook_reviews", "Admission reviews that were answered.", (), numbers.reviews)
     counter("liqod_events_dropped", "Kubernetes Events above the rate limit, by origin.", ("cluster",), numbers.events)
     counter("liqod_spillover_returns", "Evictions of pods to come home, by outcome.", ("outcome",), numbers.returns)
     gauge("liqod_queue_length", "Keys that wait to be worked on.", ("queue",), numbers.queues)
-    peer_metrics.register(agent.registry, PeerNumbers(lambda: numbers.features))
     gauge("liqod_stale_caches", "Caches that cannot follow the API server.", ("resource",), numbers.stale)
+    peers.register(agent.registry, PeerNumbers(lambda: leading(agent), lambda: _gateway_of(agent)))
+    reflection.register(agent.registry, ReflectionNumbers(agent))
+    expiry.register(agent.registry, Ends(agent))
+    problems.register(agent.registry, Problems(agent))
+
+
+def _gateway_of(agent: MetricsSource) -> RecordedFabric | None:
+    """Return the network agent where that is all that a process does."""
+    return agent.node if isinstance(agent.node, RecordedFabric) else None
 
 
 @attrs.frozen
@@ -61,8 +59,7 @@ class Numbers:
     @property
     def features(self) -> list[Features]:
         """The features as a list of one or none, for loops."""
-        features = self._agent.features
-        return [] if features is None else [features]
+        return leading(self._agent)
 
     def leading(self) -> Samples:
         """Return 1 or 0."""
@@ -96,13 +93,18 @@ class Numbers:
             yield from _counted((offer.status.phase or "Pending", offer.status.reason) for offer in offers)
 
     def refusals(self) -> Samples:
-        """Return how often peers were refused something, and callers of the admission webhook a connection."""
+        """Return how often peers were refused something, and callers of other ports a connection or a page."""
+        refused: Counter[str] = Counter()
+        if self._agent.pages is not None:
+            refused.update(self._agent.pages.refused.counts)
         for features in self.features:
-            refused = Counter(features.peering.refusals)
+            refused.update(features.peering.refusals)
             if features.webhook is not None:
                 refused.update(features.webhook.refused.counts)
-            for reason, count in sorted(refused.items()):
-                yield (reason,), float(count)
+            if features.kubelets.api is not None:
+                refused.update(features.kubelets.api.refused.counts)
+        for reason, count in sorted(refused.items()):
+            yield (reason,), float(count)
 
     def relayed(self) -> Samples:
         """Return how many requests of which borrower the relay passed on."""
@@ -110,6 +112,12 @@ class Numbers:
             if features.peering.relay is not None:
                 for peer, count in sorted(features.peering.relay.requests.items()):
                     yield (peer,), float(count)
+
+    def reviews(self) -> Samples:
+        """Return how many reviews the admission webhook answered."""
+        for features in self.features:
+            if features.webhook is not None:
+                yield (), float(features.webhook.reviews.answered)
 
     def events(self) -> Samples:
         """Return how many events were not recorded: the daemon's own, and those that are reflected from lenders."""
@@ -139,9 +147,8 @@ class Numbers:
             yield (name,), float(length)
 
     def stale(self) -> Samples:
-        """Return the kinds whose caches are behind."""
-        for features in self.features:
-            yield from _counted((str(informer.resource),) for informer in features.informers if informer.error)
+        """Return the kinds whose caches are behind, also of a daemon that stands by."""
+        yield from _counted((str(informer.resource),) for informer in self._agent.caches if informer.error)
 
 
 def _queues(services: Iterable[IService]) -> Iterator[tuple[str, int]]:

@@ -1,0 +1,174 @@
+"""From the end of a dead leader's lease to what its successor does: the first write, and a pod that was made meanwhile.
+
+    python -m benchmarks takeover [--pods 10000] [--repeat 3] [--cold] [--json FILE]
+
+Two real control planes with raised request rates and made-up (kwok) nodes at the lender; two daemons of the borrower on
+one host. The one that leads is killed (``kill -9``), a Deployment of one pod is created, and what the API servers noted
+(audit log) says what the successor did and when. The lease ends its duration after the last renewal. Then the killed
+one is started again and stands by, until the next repetition. ``--cold``: no daemon watches while it stands by, to
+compare. Needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.hold import PER_NODE, raise_pods
+from benchmarks.measure import spent, table
+from benchmarks.offload import FAST, NAMESPACE, deployment, peer, precompile, settle
+from benchmarks.report import save_figures
+from liqod.agent.account.names import LEASE
+from tests.real.daemons import Daemon
+from tests.real.path import eventually
+from tests.testbed import build, system
+from tests.testbed.cluster import Cluster
+from tests.testbed.testbed import Testbed
+
+COLD: Final = "warm-standby = false\n"
+WRITES: Final = frozenset({"create", "update", "patch", "delete"})
+REVIEWS: Final = ("selfsubject", "tokenreviews", "subjectaccessreviews")
+"""What is created and stored nowhere."""
+WARM: Final = 20.0
+"""Seconds for which a standby is left alone before the leader dies."""
+
+
+def moment(text: str) -> float:
+    """Return a date of Kubernetes as seconds since 1970."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def user(event: Mapping[str, Any]) -> str:
+    """Return who asked, or in whose name."""
+    return str((event.get("impersonatedUser") or event["user"]).get("username", ""))
+
+
+def is_write(event: Mapping[str, Any]) -> bool:
+    """Return whether a request changes what is stored, the lease of who leads apart."""
+    about = event.get("objectRef") or {}
+    if event["verb"] not in WRITES or about.get("resource", "").startswith(REVIEWS):
+        return False
+    return (about.get("resource"), about.get("name")) != ("leases", LEASE)
+
+
+def is_list(event: Mapping[str, Any]) -> bool:
+    """Return whether a request is a list, streamed or not."""
+    return event["verb"] == "list" or "sendInitialEvents=true" in event["requestURI"]
+
+
+def first(events: Iterable[Mapping[str, Any]], holds: Callable[[Mapping[str, Any]], bool]) -> float:
+    """Return when the first request of a kind arrived; LookupError without one."""
+    for event in events:
+        if holds(event):
+            return moment(event["requestReceivedTimestamp"])
+    raise LookupError("there is no such request")
+
+
+def lease_of(home: Cluster) -> dict[str, Any]:
+    """Return the spec of the lease."""
+    return dict(home.get("lease", LEASE, "-n", "liqo-system")["spec"])
+
+
+def take_over(testbed: Testbed, leader: Daemon, successor: Daemon, number: int) -> dict[str, float]:
+    """Kill the leader; return the seconds from the end of its lease to each thing that its successor did."""
+    home, lender = testbed[1], testbed[2]
+    memory = spent(successor.pid)
+    begins = [cluster.audit_end for cluster in (home, lender)]
+    leader.kill()
+    died = time.time()
+    last = lease_of(home)
+    ended = moment(last["renewTime"]) + last["leaseDurationSeconds"]
+    name = f"after-{number}"
+    home.apply(deployment(name, 1, {"liqo.io/type": "virtual-node"}))
+    identity = f"{home.name}-{successor.identity}"
+    eventually("the successor leads", lambda: lease_of(home)["holderIdentity"] == identity, 60, 0.1)
+    acquired = moment(lease_of(home)["acquireTime"])
+    home.kubectl("wait", "-n", "bench", f"deployment/{name}", "--for=condition=Available", "--timeout=120s")
+    runs = time.time()
+    time.sleep(5.0)
+    at_home, there = (
+        [event for event in cluster.audited(begin) if moment(event["requestReceivedTimestamp"]) > died]
+        for cluster, begin in zip((home, lender), begins, strict=True)
+    )
+    ours = [event for event in at_home if user(event) == "system:serviceaccount:liqo-system:liqod"]
+    borrowed = [event for event in there if user(event).endswith(":borrower")]
+    lists = [event for event in (*ours, *borrowed) if is_list(event) and acquired <= _arrived(event)]
+    made = ("create", "shadowpods")
+    return {
+        "lease ends -> it leads, s": acquired - ended,
+        "lease ends -> its first write at home, s": first(ours, is_write) - ended,
+        "lease ends -> its first ShadowPod, s": first(borrowed, lambda event: _about(event) == made) - ended,
+        "lease ends -> the new pod runs, s": runs - ended,
+        "lists after that": float(len(lists)),
+        "lists of pods, ShadowPods and secrets": float(
+            sum(_about(event)[1] in ("pods", "shadowpods", "secrets") for event in lists)
+        ),
+        "peak memory of the standby, MiB": memory.peak_mib,
+    }
+
+
+def _arrived(event: Mapping[str, Any]) -> float:
+    return moment(event["requestReceivedTimestamp"])
+
+
+def _about(event: Mapping[str, Any]) -> tuple[str, str]:
+    return event["verb"], (event.get("objectRef") or {}).get("resource", "")
+
+
+def stand_by(daemon: Daemon) -> float:
+    """Start a daemon beside one that leads, and leave it alone for a while; returns its CPU then, in percent."""
+    said = len(daemon.log.read_text()) if daemon.log.exists() else 0
+    daemon.start()
+    eventually("the second daemon stands by", lambda: "standby: " in daemon.log.read_text()[said:], 60, 0.1)
+    time.sleep(WARM / 2)
+    before = spent(daemon.pid).cpu
+    time.sleep(WARM / 2)
+    return 100 * (spent(daemon.pid).cpu - before) / (WARM / 2)
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pods", type=int, default=10000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--cold", action="store_true", help="standbys watch nothing")
+    parser.add_argument("--json", type=Path, help="where the figures go (benchmarks/results/)")
+    args = parser.parse_args()
+    system.require()
+    build.ensure()
+    precompile()
+    found: dict[str, list[float]] = {}
+    section = COLD if args.cold else ""
+    with Testbed(2, nodes=False, kwok=max(1, args.pods // PER_NODE), qps=500, audit=True) as testbed:
+        daemons, _ = peer(testbed, leader=section)
+        home = testbed[1]
+        pair = [daemons[0], Daemon(home, "rome", identity="two", extra=FAST, leader=section)]
+        daemons.append(pair[1])
+        home.apply(NAMESPACE)
+        try:
+            raise_pods(testbed, args.pods, 2400)
+            settle(testbed)
+            found.setdefault("CPU of the standby at rest, % of a core", []).append(stand_by(pair[1]))
+            for number in range(args.repeat):
+                leader, successor = pair
+                for what, value in take_over(testbed, leader, successor, number).items():
+                    found.setdefault(what, []).append(value)
+                    print(f"{number + 1}: {what}: {value:.2f}", flush=True)
+                settle(testbed)
+                stand_by(leader)
+                pair.reverse()
+        finally:
+            for daemon in daemons:
+                daemon.stop()
+    rows = [(what, statistics.median(values), min(values), max(values)) for what, values in found.items()]
+    print(table([f"{args.pods} pods, {'cold' if args.cold else 'warm'} standby", "median", "least", "most"], rows))
+    print("figures:", save_figures("takeover", found, args.json, pods=args.pods, cold=args.cold))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Which numbers a daemon shows, and where each is read."""

@@ -1,0 +1,82 @@
+"""Carries out the steps of ``up --in-cluster``; each may be interrupted, and the next run goes on with what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+from twisted.internet.task import deferLater
+
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
+from liqod.cli.console.progress import Progress
+from liqod.cli.console.session import Session
+from liqod.cli.peering.peer import join, joined
+from liqod.cli.setup.install import ensure_objects
+from liqod.cli.setup.up.plan import SetupStep
+from liqod.cli.setup.up.pods.observe import InClusterSight, is_at_work, pods_of, workloads, write
+from liqod.cli.setup.up.pods.plan import progress
+from liqod.identity.pairing import Token
+
+POLL: Final = 1.0
+
+
+@attrs.frozen
+class UpInCluster:
+    """The work of one run."""
+
+    session: Session
+    sight: InClusterSight
+    timeout: float
+    token: Token | None = None
+
+    async def carry_out(self, steps: Sequence[SetupStep]) -> None:
+        """Carry out the steps that are needed, in their order. Raises CliError, or KubeError."""
+        for step in steps:
+            if step.state != "needed":
+                continue
+            self.session.say(f"{step.name}: {step.why}", "bold")
+            match step.name:
+                case "cluster":
+                    for settings in self.sight.settings:
+                        async for line in ensure_objects(attrs.evolve(self.session, settings=settings)):
+                            self.session.say(f"  {line}")
+                case "pods":
+                    await write(self.session, self.sight.objects, is_ours=self.sight.is_ours)
+                case "ready":
+                    await self._ready()
+                case "peering" if self.token:
+                    before = await join(self.session, self.token)
+                    await joined(self.session, self.token, self.timeout, before)
+
+    async def _ready(self) -> None:
+        """Wait until the pods are ready and the daemon has begun its work, and show how far they are meanwhile."""
+        session, reactor = self.session, self.session.reactor
+        deadline = reactor.seconds() + self.timeout
+        said: Sequence[str] = ()
+        with Progress(reactor, "the pods to be ready", quiet=session.options.is_document):
+            while True:
+                now = progress(await workloads(session), await pods_of(session))
+                if now.waiting != said:
+                    said = now.waiting
+                    for line in said:
+                        session.say(f"  {line}")
+                if now.hopeless:
+                    raise CliError(errors.NOT_RUNNING, now.hopeless, self._advice(now.hopeless))
+                if not now.waiting and await is_at_work(session):
+                    return
+                if reactor.seconds() > deadline:
+                    break
+                await deferLater(reactor, POLL)
+        shown = "; ".join(said) or "the daemon has not begun its work"
+        what = f"timed out after {self.timeout:g} s waiting for the pods to be ready: {shown}"
+        namespace = session.settings.kubernetes.namespace
+        hint = f"it goes on by itself; see kubectl -n {namespace} logs deploy/liqod, then run this again"
+        raise CliError(errors.TIMED_OUT, what, hint)
+
+    def _advice(self, problem: str) -> str:
+        if "Image" in problem:
+            return "bring the image to the nodes or a registry (docs/install-in-cluster.md), or name it with --image"
+        namespace = self.session.settings.kubernetes.namespace
+        return f"mend that, and run this again; kubectl -n {namespace} logs deploy/liqod says more"

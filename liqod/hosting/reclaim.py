@@ -1,0 +1,153 @@
+"""Takes back what is lent: after a notice the pods of a tenant are evicted, one after the other.
+
+The order is ``spec.reclaim`` of the peer's ForeignCluster. Pods are evicted as by a drain of their nodes, so that
+disruption budgets hold. With its pod a ShadowPod ends: it has failed, by the reason Reclaimed, and is not run again.
+Every borrower understands that: the pod at its home fails, and the controller of that makes another one, which is
+scheduled elsewhere, for nothing is offered here any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
+from liqod.hosting.shadowpods.decide import requested_grace
+from liqod.hosting.shadowpods.status import ShadowPodReports
+from liqod.hosting.tenants.namespaces import Namespaces
+from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
+from liqod.hosting.views import Pod, is_managed
+from liqod.kube.cache.informer import Informer
+from liqod.kube.client import Client
+from liqod.kube.errors import ApiError, Conflict, NotFound, Unauthorized
+from liqod.kube.events import Recorder
+from liqod.kube.resources import PODS
+from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.model.ids import Key
+from liqod.model.objects.meta import controller_of, eviction_of
+from liqod.model.objects.pod_completion import FINISHED
+from liqod.model.records.offer import RECLAIMED
+from liqod.model.records.views import ForeignCluster, ShadowPod, ShadowPodStatus
+
+PACE: Final = 1.0
+"""Seconds between the evictions of two pods of one tenant: what replaces them at their home has to start meanwhile."""
+PASSED_OVER: Final = 10.0
+"""Seconds for which a pod is passed over whose eviction was refused, by a disruption budget, say."""
+LOOK: Final = 5.0
+"""Seconds until a tenant is looked at again of which nothing is to be evicted at the moment."""
+MESSAGE: Final = "the lender takes back what it lent, as it announced, and has evicted the pod"
+
+Step = Literal["", "evict", "finish"]
+"""What is to be done with a ShadowPod: nothing, evict its pod and finish it, or finish it."""
+
+
+def next_step(shadow: ShadowPod, pod: Pod | None) -> Step:
+    """Return what takes a ShadowPod back; ``pod`` is that of its name. Pure."""
+    meta, status = shadow.metadata, shadow.status
+    if meta.deleting or requested_grace(shadow) is not None:
+        return ""  # its borrower ends it
+    owner = controller_of(pod) if pod is not None and is_managed(pod) else None
+    if pod is None or pod.metadata.deleting or owner is None or owner.uid != meta.uid:
+        return "" if status.phase in FINISHED else "finish"
+    if pod.finished:
+        return ""  # its result is about to be written
+    # One that was just being created when its ShadowPod was finished runs all the same.
+    return "evict" if status.phase not in FINISHED or status.reason == RECLAIMED else ""
+
+
+class Reclaims(Controller[str]):
+    """Evicts the pods of each tenant of which something is reclaimed, by its cluster ID."""
+
+    name = "reclaims"
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: Client,
+        clock: IReactorTime,
+        *,
+        orders: ReclaimOrders,
+        shadows: Informer[ShadowPod],
+        pods: Informer[Pod],
+        namespaces: Namespaces,
+        recorder: Recorder,
+        metrics: ReconcileMetrics = NO_METRICS,
+    ) -> None:
+        super().__init__(clock, metrics=metrics)
+        self._client = client
+        self._orders = orders
+        self._shadows = MutationCache(shadows, clock)
+        self._pods = pods
+        self._namespaces = namespaces
+        self._reports = ShadowPodReports(client, recorder, self._shadows)
+        self._passed_over: dict[str, float] = {}
+        """Until when ShadowPods are passed over, by UID, in seconds of the reactor's clock."""
+
+    def sources(self) -> Iterable[Source[str]]:
+        """The orders; of pods and ShadowPods only that they are known."""
+        yield watch(self._orders.informer, _orders)
+        known: tuple[Informer[Any], ...] = (self._shadows.informer, self._pods, self._namespaces.informer)
+        for informer in known:
+            yield watch(informer, lambda key, old, new: ())
+
+    async def reconcile(self, key: str) -> After | None:
+        """Evict one pod of a tenant, if it is time; returns when to look again, None without an order."""
+        due, now = self._orders.due_in(key), self.clock.seconds()
+        if due is None:
+            return None
+        if due > 0:
+            return After(due)
+        self._passed_over = {uid: end for uid, end in self._passed_over.items() if end > now}
+        for shadow in self._shadows.items():
+            meta = shadow.metadata
+            if self._namespaces.known_tenant(meta.namespace) != key or meta.uid in self._passed_over:
+                continue
+            pod = self._pods.get(meta.key)
+            step = next_step(shadow, pod)
+            if step == "evict" and pod is not None:
+                return await self._evict(shadow, pod)
+            if step == "finish":
+                return await self._finish(shadow)
+        return After(LOOK)
+
+    async def _evict(self, shadow: ShadowPod, pod: Pod) -> After:
+        """Request the eviction of a pod, and finish its ShadowPod if that is granted."""
+        meta = pod.metadata
+        body = eviction_of(meta)
+        try:
+            await self._client.create(PODS, body, meta.namespace, name=meta.name, subresource="eviction", view=None)
+        except (Conflict, NotFound):
+            return After(PACE)  # it is gone, or the name is another pod's: the watch shows that
+        except Unauthorized:
+            raise
+        except ApiError as error:
+            # 429: a disruption budget does not allow it now; 500: there are two budgets for one pod (Kubernetes,
+            # "API-initiated Eviction"); webhooks refuse with any code. Others may go meanwhile.
+            self._pass_over(shadow)
+            self._log.info("{pod} is not evicted yet: {error}", pod=str(meta.key), error=str(error))
+            return After(PACE)
+        self._log.info("{pod} is evicted: what was lent to its home is reclaimed", pod=str(meta.key))
+        return await self._finish(shadow)
+
+    async def _finish(self, shadow: ShadowPod) -> After:
+        """Write that a ShadowPod is over, unless it is."""
+        if shadow.status.phase in FINISHED:
+            return After(PACE)
+        status = ShadowPodStatus(phase="Failed", reason=RECLAIMED, message=MESSAGE)
+        if await self._reports.write(shadow, status) is not None:
+            self._pass_over(shadow)  # the API server refused it
+        else:
+            self._reports.record_event(shadow, RECLAIMED, MESSAGE)
+        return After(PACE)
+
+    def _pass_over(self, shadow: ShadowPod) -> None:
+        self._passed_over[shadow.metadata.uid] = self.clock.seconds() + PASSED_OVER
+
+
+def _orders(key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> Iterable[str]:
+    """Return the peer whose order is new, or another one."""
+    before, after = (None if record is None else record.spec.reclaim for record in (old, new))
+    return (key.name,) if before != after else ()

@@ -1,0 +1,56 @@
+"""The reasons that docs/operations.md explains: in the metrics each is a series, so that no other one may be. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_WORDS: Final = """
+    APIFailed APIRefused APIUnreachable Accepted AcceptedByUser AccountMissing AddressRefused AdmissionDenied
+    AdmissionUnavailable AdvertisementMissing AgentSilent AllFailed AmbiguousName BadAnswer BadCIDR BadCredential
+    BadEndpoint BadExport BadField BadKey BadMTU BadNamespace BadRecord BlockNotKnown BlockSplitsPods
+    BorrowingQuotaExceeded BothCan CIDRForbidden CIDROverlap CIDRTooNarrow CIDRTooWide CachesIncomplete CannotAdmit
+    CannotSend CertificateExpired CertificateExpiring CertificateUnreadable ChainTooLong ClaimTaken ClassNotOffered
+    ClockSkew ClusterIDRepetition ClusterIDTooLong ClusterNotSelected ClusterSelected ConnectionLost
+    ContainerStatusUnknown Cordoned CreatedPod CredentialMalformed CredentialMissing CredentialPresent
+    CredentialRejected CredentialsRefused DaemonFailed DaemonSilent DecisionPending DefinitionNotServed
+    DefinitionsMissing DeletionsHeld Draining Duplicate EgressDenied EndpointNotExported Expired FamilyCut
+    FileUnreadable Forbidden Found FrameLength HandshakeFailed HandshakeTimeout HomeFirst HomeWentBack HostLacks
+    IdentityUnusable Ignored ImageMissing InProgress Incoming Incomplete Internal InvalidClusterID InvalidName
+    InvalidOffer InvalidPod InvalidPolicy KeptFromBefore KeyInUse KeyNotOnDevice KeyNotProven KeyPinned KeyRevoked
+    KeyRotated KeyTypeRefused KubeconfigUnusable LabelNotCarried LabelsDoNotMatch LaterRelease LeaderUnknown
+    LenderAnswers LenderReady LenderUnknown LenderUnreachable Limited LimitsShown LocalRouteMissing MissingAtHome
+    NameNotYours NameReserved NameTaken NamesSilent NamespaceCreated NamespaceNotOffloaded NamespacePending
+    NamespaceTaken NamespaceTerminating NamespacesWaiting NearlyFull NetworkDown NetworkFailing NetworkReady
+    NoAnswer NoCertificate NoClusterSelected NoCommonMinor NoCommonProtocol NoCommonWay NoDaemon NoExternalAddress
+    NoHandshake NoNamePort NoNameService NoNetworkAgent NoOffer NoPodNetwork NoPodYet NoRoom NoService NoTunnel
+    NodeAPIUnreachable NodeLost NodeMissing NodeNameTaken NodeRefused NodeWithoutStorage NotADomain NotAnEvent
+    NotContacted NotConverged NotDetailed NotEnabled NotExamined NotExported NotExportedYet NotGranted NotKept
+    NotLedByLender NotLending NotLent NotLimited NotListening NotMsgpack NotNeeded NotOffered NotReady NotReflected
+    NotTLS NotTrusted NothingHeld OfferExceeded OfferExpired OfferInvalid OfferPending OfferReceived OfferRefused
+    OfferWithdrawn Offered OffloadingAborted OffloadingBackOff OffloadingNotAdmitted OriginMismatch Orphaned
+    OtherCluster OtherRelease OutOfOrder OutOfSight OutsideHours OwnNetworksUnknown PacketLoss PacketsCross
+    PartlyResolved PatchContradicts PathMTUReduced PeerClockAhead PeerHasNone PeerInvalid PeerNotReady PeerSilent
+    PeerUnknown PeerUnreachable PeeringDisabled PodPathCut PodRefused PodSecurity PodWaiting PoliciesNotEnforced
+    PoliciesUnknown PolicyNotApplied PoolExhausted PortClosed PortTaken ProbesLost Probing ProvisioningFailed
+    QuotaExceeded ReactorTime ReadinessGatesNotReady Reclaimed Reclaiming Reflecting RefusedByPeer RefusedByUser
+    RelayApiUnauthorized RelayApiUnreachable RelayBadAnswer RelayBadRequest RelayBytes RelayDenied RelayForbidden
+    RelayIdentityClaimed RelayRequests RelayTooManyConnections RelayUnknownKey RemoteApiError RemoteForbidden
+    RemoteInvalid RemoteNameInUse RemoteNameTaken RemoteNotFound RemotePodMissing RemotePodPending
+    RemotePodTerminated RequestNotSent ResourceQuota Return ReturningHome RightsMissing RulesMissing ScrapeForbidden
+    ScrapeNotReviewed ScrapeUnauthorized SeenByBorrower Self ServiceAccountTokenRefused ServiceRefused
+    ServicesNotSeen SessionBroken SessionEstablished SignatureRefused SizesLost SliceRefused SlowReader SomeFailed
+    StaleOffer StandbySilent Starting StatusBytes StatusesDelayed Stopping StorageNotOffered StrategyContradicts
+    TenantFull TokenExpired TokenMissing TokenRefused TokenWithoutEnd TooDeep TooExpensive TooFast TooMany
+    TooManyConnections TooManyDomains TooManyFromAddress TooManyHalfOpen TooManyHandshakes TooManyHosts
+    TooManyNamespaces TooManyNetworks TooManyPeers TooManyPods TooManyPolicies TooManyRequests TooManyReviews
+    TooManyRules TooManySessions TooManyTerms TooManyUntrusted TooMuch TooMuchPending TrustPending TrustWithdrawn
+    Tunnel TunnelSilent Undecided UnexpectedIdentity UnexpectedKey Unknown Unpeered UnpeeredByPeer Unpeering
+    Unreachable UnreadableObject Unresponsive UpdateRefused WaitingForPeer WaitingForPeerTrust WebhookNotConfigured
+    WebhookUnreachable WelcomeDiffers Withdrawn WithdrawnByBorrower
+"""
+_KNOWN: Final = frozenset(_WORDS.split())
+
+
+def shown_code(code: str) -> str:
+    """Return the code of a problem, ``Other`` for a word that a peer made up or another release has."""
+    return code if code in _KNOWN else "Other"

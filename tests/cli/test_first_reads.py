@@ -1,0 +1,292 @@
+"""What the first screen reads: side by side and within a bound, and what it has the API server try."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.endpoints import TCP4ClientEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import Clock, deferLater
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from liqod.agent.account.names import LEASE, account_of, bound_secret_of
+from liqod.agent.service import Agent
+from liqod.cli.console.options import Options
+from liqod.cli.console.session import Session
+from liqod.cli.status.first_screen import BUDGET, FirstScreen, first_screen, trial_pod
+from liqod.config.load import parse
+from liqod.config.schema import Settings
+from liqod.demo.access import client_config
+from liqod.kube import manifests
+from liqod.kube.errors import Forbidden, NotFound
+from liqod.kube.pages import Listing
+from liqod.kube.resources import LEASES, NAMESPACES, NODES, PODS, SECRETS, SERVICEACCOUNTS, VIRTUALNODES, Resource
+from liqod.model.diagnosis.access import NodeApiFacts, of_account, of_webhook
+from liqod.model.diagnosis.cluster import diagnose
+from liqod.model.names import TOKEN_ANNOTATION, WEBHOOK_PROBE
+from liqod.model.objects.node import Node
+from tests.agent.test_service import SETTINGS
+from tests.cli.cluster_case import REACTOR, ClusterCase
+
+SLOW: float = 2.0
+
+
+class Slow:
+    """An API server without objects that takes its time for each answer, and says nothing of some kinds."""
+
+    config = SimpleNamespace(server="https://192.0.2.1:6443")
+
+    def __init__(self, clock: Clock, silent: tuple[Resource, ...] = (), denied: tuple[Resource, ...] = ()) -> None:
+        self._clock = clock
+        self._silent = silent
+        self._denied = denied
+        self.asked: list[str] = []
+
+    async def _answer(self, resource: Resource) -> None:
+        self.asked.append(resource.plural)
+        if resource in self._silent:
+            await Deferred[None]()
+        await deferLater(self._clock, SLOW)
+        if resource in self._denied:
+            raise Forbidden(403, "Forbidden", "no")
+
+    async def list(self, resource: Resource, *_: Any, **__: Any) -> Any:
+        await self._answer(resource)
+        empty: Listing[Any] = Listing([], "1")
+        return empty
+
+    async def page(self, resource: Resource, *_: Any, **__: Any) -> Any:
+        await self._answer(resource)
+        return SimpleNamespace(items=[])
+
+    async def get(self, resource: Resource, *_: Any, **__: Any) -> Any:
+        await self._answer(resource)
+        raise NotFound(404, "NotFound", "no")
+
+    async def create(self, resource: Resource, *_: Any, **__: Any) -> Any:
+        await self._answer(resource)
+        return {}
+
+
+class BoundTests(SynchronousTestCase):
+    """Where the API server is slow."""
+
+    def read(self, seconds: float, **more: Any) -> tuple[FirstScreen, Slow]:
+        """Return what is known after some seconds; it fails where nothing is shown by then."""
+        clock = Clock()
+        server = Slow(clock, **more)
+        session: Any = SimpleNamespace(reactor=clock, client=server, settings=Settings(), options=Options())
+        looking = Deferred.fromCoroutine(first_screen(session))
+        for _ in range(int(10 * seconds)):
+            clock.advance(0.1)
+        return self.successResultOf(looking), server
+
+    def test_side_by_side(self) -> None:
+        """Two rounds of requests are enough, however many there are: the second is about what the first has shown."""
+        screen, server = self.read(2 * SLOW + 0.5)
+        self.assertEqual((screen.unread, screen.facts.waiting, screen.facts.tenants), ((), [], []))
+        self.assertLess(len(server.asked), 24)
+
+    def test_silent(self) -> None:
+        """What is not answered is left out after a bound, and named."""
+        screen, _ = self.read(BUDGET + 0.5, silent=(PODS,))
+        (left_out,) = screen.unread
+        self.assertIn("pods that wait: the API server did not answer within 7 s", left_out.cause)
+        self.assertIsNone(screen.facts.waiting)
+        self.assertEqual(screen.facts.tenants, [])
+
+    def test_denied(self) -> None:
+        """What the user may not see is left out, and that is no trouble."""
+        screen, _ = self.read(2 * SLOW + 0.5, denied=(PODS, NAMESPACES))
+        self.assertEqual((screen.unread, screen.facts.waiting, screen.facts.tenants), ((), None, None))
+
+    def test_kept_while_watching(self) -> None:
+        """What was tried once is shown until it is tried again."""
+        screen, _ = self.read(2 * SLOW + 0.5)
+        kept = [NodeApiFacts("liqo-milan", "192.0.2.1", 5875, "refused")]
+        tried = FirstScreen(attrs.evolve(screen.facts, node_apis=kept))
+        self.assertEqual(screen.with_trials_of(tried).facts.node_apis, kept)
+
+    def test_trial_pod(self) -> None:
+        """The pod that is tried says so, has a name of its own each time, and asks for next to nothing."""
+        one, two = trial_pod(), trial_pod()
+        self.assertNotEqual(one["metadata"]["name"], two["metadata"]["name"])
+        self.assertEqual(one["metadata"]["annotations"], {WEBHOOK_PROBE: "asked"})
+        self.assertTrue(one["spec"]["containers"][0]["securityContext"]["runAsNonRoot"])
+
+
+class Late(Protocol):
+    """One end of a connection; what comes in goes out at the other end, later."""
+
+    def __init__(self, delay: float) -> None:
+        self.delay = delay
+        self.other: Late | None = None
+        self.early: list[bytes] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.other is None:
+            self.early.append(data)
+        else:
+            REACTOR.callLater(self.delay, self.other.send, data)
+
+    def send(self, data: bytes) -> None:
+        if self.transport is not None and self.connected:
+            self.transport.write(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self.other is not None:
+            REACTOR.callLater(self.delay, self.other.leave)
+
+    def leave(self) -> None:
+        if self.transport is not None and self.connected:
+            self.transport.loseConnection()
+
+
+class FarEnds(Factory):
+    """Makes the ends at the server."""
+
+    def __init__(self, delay: float) -> None:
+        self._delay = delay
+
+    def buildProtocol(self, addr: Any) -> Late:
+        return Late(self._delay)
+
+
+class Doors(Factory):
+    """Lets connections through to a port of this host; what the server says takes its time."""
+
+    def __init__(self, port: int, delay: float) -> None:
+        self._port = port
+        self._delay = delay
+
+    def buildProtocol(self, addr: Any) -> Late:
+        near = Late(0.0)
+        opening = TCP4ClientEndpoint(REACTOR, "127.0.0.1", self._port).connect(FarEnds(self._delay))
+
+        def opened(far: Any) -> None:
+            near.other, far.other = far, near
+            for data in near.early:
+                far.send(data)
+
+        opening.addCallbacks(opened, lambda _: near.leave())
+        return near
+
+
+class SlowApiTests(ClusterCase):
+    """The command, against an API server that is far away."""
+
+    async def test_status(self) -> None:
+        """With a second for each answer, handshakes among them, status is done in less than ten."""
+        await manifests.ensure(self.client)
+        port = int(self.cluster.url.rpartition(":")[2])
+        listening = REACTOR.listenTCP(0, Doors(port, 1.0), interface="127.0.0.1")
+        self.addCleanup(lambda: maybeDeferred(listening.stopListening))
+        slow = self.cluster.url.replace(f":{port}", f":{listening.getHost().port}")
+        self.kubeconfig.write_text(self.cluster.kubeconfig().replace(self.cluster.url, slow))
+        begun = time.monotonic()
+        out = await self.liqodctl("status")
+        self.assertLess(time.monotonic() - begun, 10)
+        self.assertIn("NoDaemon", out)
+        await deferLater(REACTOR, 1.5)  # what is under way arrives
+
+
+class TrialTests(ClusterCase):
+    """What the API server is asked to try, with a daemon that leads."""
+
+    def session(self) -> Session:
+        return Session(Options(), reactor=REACTOR, client=self.client, settings=Settings())
+
+    async def lead(self) -> Agent:
+        """Start a daemon, and return it once others see that it works."""
+        agent = Agent(REACTOR, parse(SETTINGS, {}), client_config=client_config(self.cluster))
+        agent.startService()
+        self.addCleanup(agent.stopService)
+        await agent.ready.wait()
+        while not any(one.webhook for one in (await first_screen(self.session(), tries=False)).facts.processes):
+            await deferLater(REACTOR, 0.1)
+        return agent
+
+    async def test_webhook(self) -> None:
+        """A webhook that answers is known from one that does not; without an offloaded namespace nothing is tried."""
+        agent = await self.lead()
+        found = (await first_screen(self.session())).facts.webhook
+        assert found is not None
+        self.assertEqual((found.configured, found.answered), (True, None))
+        await self.client.create(NAMESPACES, {"metadata": {"name": "shop", "labels": {"liqo.io/enabled": "true"}}})
+        found = (await first_screen(self.session())).facts.webhook
+        assert found is not None
+        self.assertEqual((found.configured, found.answered, list(of_webhook(found))), (True, True, []))
+        self.assertEqual((await self.client.list(PODS, "shop")).items, [])
+        assert agent.features is not None and agent.features.webhook is not None
+        answering = agent.features.webhook._answering
+        port = answering._port
+        assert port is not None
+        await maybeDeferred(port.stopListening)
+        answering._listener.hang_up()  # type: ignore[union-attr]
+        closed = (await first_screen(self.session())).facts
+        self.assertEqual([one.code for one in diagnose(closed) if one.failing], ["WebhookUnreachable"])
+        self.assertRegex(diagnose(closed)[0].advice, r"TCP port \d+ of 127.0.0.1")
+
+    async def test_account(self) -> None:
+        """Where no daemon runs it is said whether its token was deleted, or its rights taken."""
+        await self.liqodctl("install")
+        namespace, name = "liqo-system", account_of("all")
+        (account,) = (await first_screen(self.session())).facts.accounts
+        self.assertEqual((account.name, account.exists, account.is_bound), (f"{namespace}/{name}", True, True))
+        self.assertEqual((account.lacks, account.has_token), ((), True), "one that was never written is not missed")
+        await self.client.delete(SECRETS, bound_secret_of(name), namespace)
+        (account,) = (await first_screen(self.session())).facts.accounts
+        self.assertTrue(account.has_token, "a pod needs none")
+        note = {"metadata": {"annotations": {TOKEN_ANNOTATION: bound_secret_of(name)}}}
+        await self.client.patch(SERVICEACCOUNTS, name, note, namespace)
+        self.assertIn("TokenMissing", await self.liqodctl("status"))
+        await self.client.delete(SERVICEACCOUNTS, name, namespace)
+        (gone,) = (await first_screen(self.session())).facts.accounts
+        self.assertEqual([one.code for one in of_account(gone)], ["AccountMissing"])
+
+    async def test_pods_that_wait(self) -> None:
+        """Pods on virtual nodes that do not run are counted and named with their lender's words, by status."""
+        await manifests.ensure(self.client)
+        await self.client.create(NAMESPACES, {"metadata": {"name": "shop"}})
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-tenant-c2"}})
+        record = {"metadata": {"name": "c2"}, "spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}
+        await self.client.create(VIRTUALNODES, record, "liqo-tenant-c2")
+        labels = {"liqo.io/type": "virtual-node"}
+        await self.client.create(NODES, {"metadata": {"name": "liqo-milan", "labels": labels}}, view=Node)
+        waiting = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling "web:none"'}}
+        status = {
+            "phase": "Pending",
+            "containerStatuses": [
+                {"name": "web", "image": "web:none", "imageID": "", "ready": False, "restartCount": 0, "state": waiting}
+            ],
+        }
+        for number in range(5):
+            pod = {
+                "metadata": {"name": f"web-{number}"},
+                "spec": {"nodeName": "liqo-milan", "containers": [{"name": "web", "image": "web:none"}]},
+            }
+            await self.client.create(PODS, pod, "shop")
+            await self.client.patch(PODS, f"web-{number}", {"status": status}, "shop", subresource="status")
+        out = re.sub(r"\s+", " ", await self.liqodctl("status"))
+        self.assertIn("pod shop/web-0: ImageMissing: 5 pods do not run", out)
+        self.assertIn('shop/web-2 and 2 more), says c2: ImagePullBackOff: Back-off pulling "web:none"', out)
+        self.assertIn("`liqodctl explain web-0 -n shop`", out)
+        problems = json.loads(await self.liqodctl("status", "-o", "json"))["problems"]
+        self.assertIn("ImageMissing", [one["code"] for one in problems])
+
+    async def test_no_lease_to_list(self) -> None:
+        """A Lease without a process of ours, and one that was released, are no daemon."""
+        await manifests.ensure(self.client)
+        await self.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        for name in (LEASE, "somebody-elses"):
+            lease = {"metadata": {"name": name}, "spec": {"holderIdentity": ""}}
+            await self.client.create(LEASES, lease, "liqo-system")
+        facts = (await first_screen(self.session())).facts
+        self.assertEqual((facts.leader, facts.processes, facts.agent), (None, [], None))

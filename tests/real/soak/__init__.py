@@ -1,0 +1,1 @@
+"""Hours of churn and trouble on two real clusters, and whether anything grows."""
