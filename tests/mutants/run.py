@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,23 +59,28 @@ def run(place: Path, tests: Sequence[str], limit: int = LIMIT, *, measured: Path
         (measured / "settings").write_text(_COVERAGE)
         watch = ["-m", "coverage", "run", f"--rcfile={measured / 'settings'}", f"--data-file={measured / 'lines'}"]
     begin, used = time.monotonic(), _used()
+    # No pipe: a program that a broken test leaves behind would hold it open.
+    said = tempfile.TemporaryFile()  # noqa: SIM115
     child = subprocess.Popen(
         [sys.executable, *watch, *_TRIAL, f"--temp-directory={place / '_trial_temp'}", *tests],
         cwd=place,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=said,
         stderr=subprocess.STDOUT,
         # With CI, Hypothesis tries the same examples each time.
         env={**os.environ, "CI": "true", "PYTHONPATH": f"{place}:{place / 'sandbox'}"},
         start_new_session=True,
         preexec_fn=functools.partial(_bounded, limit),
     )
-    try:
-        output = child.communicate(timeout=PATIENCE)[0].decode(errors="replace")
-    except subprocess.TimeoutExpired:
-        return Run(passed=False, seconds=_used() - used, late=True)
-    finally:
-        _end(child)
+    with said:
+        try:
+            child.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            return Run(passed=False, seconds=_used() - used, late=True)
+        finally:
+            _end(child)
+        said.seek(0)
+        output = said.read().decode(errors="replace")
     seconds = _used() - used
     failed = _FAILED.search(output)
     return Run(
