@@ -35,8 +35,8 @@ from liqod.peering.trust.records import TrustRecords
 from liqod.wire.events import Bye, Event, Hello, Join
 
 OLDEST_MINOR: Final = 0
-NEWEST_MINOR: Final = 1
-"""The supported minor versions of liqod/1: 1 adds NewKey and KeyNoted."""
+NEWEST_MINOR: Final = 2
+"""The supported minor versions of liqod/1; what each added is in docs/protocol.md."""
 KEY_ROTATED: Final = Bye("KeyRotated", "this cluster has a new key", 0.0)
 VIOLATIONS: Final = frozenset(
     {
