@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from liqod.model.objects.tenant_nodes import ControlPlane
 from liqod.model.records.offer_rules import SHOWN
-from liqod.model.records.views import Switch
+from liqod.model.records.views import DEFAULT_CLASS, Switch
 
 Seconds = Annotated[float, Meta(gt=0, le=86400 * 365, description="seconds, more than 0")]
 Percentage = Annotated[int, Meta(ge=0, le=100, description="a whole number from 0 to 100")]
@@ -127,7 +127,11 @@ class PeeringSettings(Section, frozen=True):
 
 
 class SharingSettings(Section, frozen=True):
-    """What is offered: a percentage of what is free, and absolute limits by resource that cap it."""
+    """What is offered: a percentage of what is free, and absolute limits by resource that cap it.
+
+    ``slice_classes``: the classes of which borrowers may ask for slices, each with the most of a resource in one slice;
+    what is not named there has no bound but the offer.
+    """
 
     percentage: Percentage = 30
     limits: dict[str, str] = {}
@@ -136,6 +140,7 @@ class SharingSettings(Section, frozen=True):
     load_balancer_classes: list[str] = []
     ttl: Seconds = 1800.0
     threshold: Percentage = 5
+    slice_classes: dict[str, dict[str, str]] = msgspec.field(default_factory=lambda: {DEFAULT_CLASS: {}})
 
 
 Granted = Annotated[list[Annotated[str, Meta(min_length=1, max_length=317)]], Meta(max_length=64)]

@@ -80,6 +80,7 @@ SEARCHDOMAINS: Final = Resource("discovery.liqo.io", "v1alpha1", "searchdomains"
 CLUSTERFACTS: Final = Resource("discovery.liqo.io", "v1alpha1", "clusterfacts", "ClusterFacts", False)
 FOREIGNCLUSTERS: Final = Resource("discovery.liqo.io", "v1alpha1", "foreignclusters", "ForeignCluster", False)
 ADVERTISEMENTS: Final = Resource("sharing.liqo.io", "v1alpha1", "advertisements", "Advertisement", False)
+RESOURCESLICES: Final = Resource("sharing.liqo.io", "v1alpha1", "resourceslices", "ResourceSlice", True)
 VIRTUALNODES: Final = Resource("offloading.liqo.io", "v1beta1", "virtualnodes", "VirtualNode", True)
 NAMESPACEOFFLOADINGS: Final = Resource(
     "offloading.liqo.io", "v1beta1", "namespaceoffloadings", "NamespaceOffloading", True

@@ -281,8 +281,9 @@ def _slice_decided(event: events.SliceDecided) -> None:
     _counter("revision", event.revision)
     _one_of("decision", event.decision, ("Granted", "Reduced", "Refused", "Removed"))
     _resources(event.resources)
-    if bool(event.resources) != (event.decision in ("Granted", "Reduced")):
-        raise BadField("resources go with Granted and Reduced")
+    has_some = bool(event.resources)
+    if has_some == (event.decision == "Removed") and event.decision != "Refused":
+        raise BadField("Granted and Reduced have resources, Removed has none")
     _reason(event.reason, optional=True)
     _text("message", event.message)
 

@@ -250,7 +250,7 @@ class RefusalTests(SynchronousTestCase):
             (21, "gpu", "large", {f"r{number}": "1" for number in range(17)}, 1),
             (21, "gpu", "large", {"cpu": "4"}, -1),
             (22, "gpu", 1, "Granted", {}),
-            (22, "gpu", 1, "Refused", {"cpu": "4"}),
+            (22, "gpu", 1, "Removed", {"cpu": "4"}),
             (22, "gpu", 1, "Perhaps", {"cpu": "4"}),
             (23, "", 1),
             (24, "Home", ["192.0.2.1:5871"], KEY, [], 1420),

@@ -14,7 +14,7 @@ from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.events import Recorder
-from liqod.kube.resources import NETWORKCONFIGS, NODES, PODS
+from liqod.kube.resources import NETWORKCONFIGS, NODES, PODS, RESOURCESLICES
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.api_url import OwnAddresses
 from liqod.model.ids import ClusterID
@@ -22,8 +22,15 @@ from liqod.model.objects.node import Node
 from liqod.model.objects.pod import OCCUPYING_PODS, Pod
 from liqod.model.objects.tenant_nodes import TenantNodes
 from liqod.model.records.network import NetworkConfig
-from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
+from liqod.model.records.views import (
+    Advertisement,
+    ForeignCluster,
+    NamespaceNattingTable,
+    ResourceSlice,
+    VirtualNode,
+)
 from liqod.peering.borrowing.advertisements import Advertisements
+from liqod.peering.borrowing.slice_requests import SliceRequests
 from liqod.peering.borrowing.virtual_nodes import VirtualNodes
 from liqod.peering.controller import PeeringContext
 from liqod.peering.exchange.credentials import CredentialIssuer, CredentialStore
@@ -32,6 +39,7 @@ from liqod.peering.exchange.network import NetworkExchange, NoTunnels
 from liqod.peering.lending.advertiser import Advertiser
 from liqod.peering.lending.capacity import FreeCapacity
 from liqod.peering.lending.cluster_info import ClusterInfo
+from liqod.peering.lending.slice_grants import SliceGrants
 from liqod.peering.ports import OwnCluster, Tenants
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
@@ -64,23 +72,25 @@ class Watches:
 
 @attrs.frozen(kw_only=True, eq=False)
 class LendingControllers:
-    """The lender's side: our offer, the rights that it grants, and the answers to requests of borrowers."""
+    """The lender's side: our offer, the rights that it grants, slices, and the answers to requests of borrowers."""
 
     capacity: FreeCapacity
     cluster_info: ClusterInfo
     advertiser: Advertiser
     credential_issuer: CredentialIssuer
     namespace_responses: NamespaceResponses
+    slice_grants: SliceGrants
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class BorrowingControllers:
-    """The borrower's side besides the decision: offers, credentials, virtual nodes, and requests to lenders."""
+    """The borrower's side besides the decision: offers, credentials, virtual nodes, requests to lenders, and slices."""
 
     advertisements: Advertisements
     credential_store: CredentialStore
     virtual_nodes: VirtualNodes
     namespace_requests: NamespaceRequests
+    slice_requests: SliceRequests
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -114,8 +124,10 @@ class Controllers:
         self.networks.forget(peer)
         self.lending.advertiser.forget(peer)
         self.lending.credential_issuer.forget(peer)
+        self.lending.slice_grants.forget(peer)
         self.borrowing.credential_store.forget(peer)
         self.borrowing.advertisements.forget(peer)
+        self.borrowing.slice_requests.forget(peer)
         self.trust.next_keys.forget(peer)
 
     def services(self) -> Iterator[IService]:
@@ -123,9 +135,11 @@ class Controllers:
         yield self.records
         yield self.lending.advertiser
         yield self.lending.credential_issuer
+        yield self.lending.slice_grants
         yield self.borrowing.credential_store
         yield self.borrowing.virtual_nodes
         yield self.borrowing.advertisements
+        yield self.borrowing.slice_requests
         yield self.unpeering
         yield self.trust.distrust
         yield self.trust.rotation
@@ -180,7 +194,13 @@ def make_controllers(
             tasks=tasks,
         ),
         borrowing=make_borrowing(
-            context, watches, records, leftovers, advertisements=advertisements, credential_store=credential_store
+            context,
+            informers,
+            watches=watches,
+            records=records,
+            leftovers=leftovers,
+            advertisements=advertisements,
+            credential_store=credential_store,
         ),
         unpeering=UnpeeringController(
             context, records=records, leftovers=leftovers, trust=trust.records, distrust=trust.distrust
@@ -233,15 +253,19 @@ def make_lending(
         namespace_responses=NamespaceResponses(
             tenants, tasks, records, directions, context.audit, left_over=issuer.left_over, clock=context.clock
         ),
+        slice_grants=SliceGrants(
+            context, records=records, sharing=settings.sharing, tenants=tenants, directions=directions
+        ),
     )
 
 
 def make_borrowing(
     context: PeeringContext,
+    informers: Informers,
+    *,
     watches: Watches,
     records: ForeignClusters,
     leftovers: Leftovers,
-    *,
     advertisements: Advertisements,
     credential_store: CredentialStore,
 ) -> BorrowingControllers:
@@ -258,6 +282,14 @@ def make_borrowing(
             leftovers=leftovers,
         ),
         namespace_requests=NamespaceRequests(context.clock),
+        slice_requests=SliceRequests(
+            context,
+            records=records,
+            slices=informers.of(RESOURCESLICES, ResourceSlice),
+            virtual_nodes=watches.virtual_nodes,
+            nodes=watches.nodes,
+            pods=informers.of(PODS, Pod, fields=OCCUPYING_PODS),
+        ),
     )
 
 

@@ -25,6 +25,7 @@ from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import (
     Advertise,
+    AskSlice,
     Credential,
     Event,
     KeyNoted,
@@ -34,6 +35,8 @@ from liqod.wire.events import (
     NetworkAck,
     NewKey,
     ReleaseNamespace,
+    RemoveSlice,
+    SliceDecided,
     Verdict,
     Withdraw,
     Withdrawn,
@@ -65,6 +68,10 @@ class EventRouter:
                 self._controllers.trust.next_keys.announcement_received(peer, connection, event)
             case KeyNoted():
                 self._controllers.trust.rotation.noted(peer, event)
+            case AskSlice() | RemoveSlice():
+                self._controllers.lending.slice_grants.request_received(peer, connection, event)
+            case SliceDecided():
+                self._controllers.borrowing.slice_requests.decision_received(peer, event)
             case MapNamespace() | ReleaseNamespace():
                 self._controllers.lending.namespace_responses.request_received(peer, connection, event)
             case Network() | NetworkAck():
