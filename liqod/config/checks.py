@@ -256,10 +256,10 @@ def _slices(settings: Settings) -> Iterator[str]:
     for name, most in classes.items():
         where = f"sharing.slice-classes.{name}"
         if not is_dns_label(name):
-            yield _complain(where, name, "must be named with at most 63 lower-case letters, digits and '-', such as gpu")
+            yield _complain(where, name, "must be named like gpu: lower-case letters, digits and '-', at most 63")
         for resource, text in most.items():
             if not is_qualified_name(resource):
-                yield _complain(f"{where}.{resource}", text, "must be named like a resource: cpu, memory, nvidia.com/gpu")
+                yield _complain(f"{where}.{resource}", text, "must be named like cpu, memory or nvidia.com/gpu")
             if not _is_amount(text):
                 yield _complain(f"{where}.{resource}", text, "must be a quantity of 0 or more, such as 4, 500m or 16Gi")
 

@@ -40,9 +40,9 @@ class SlicePolicy:
     """What slices of one borrower may be.
 
     ``classes``: the most of a resource in one slice, by class; what is not named has no bound. ``offered``: the offer
-    ``classes``: the most of a resource in one slice, by class; what is not named has no bound. ``offered``: the offer
     on record, of which slices are a part. ``used``: what the pods of the borrower request here. ``limits``: the most
     that the borrower gets in all.
+    """
 
     classes: Mapping[str, Resources]
     offered: Resources
