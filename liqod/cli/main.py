@@ -60,6 +60,7 @@ COMMANDS = {
     },
     "Offload": {
         "node": ("liqod.cli.workloads.nodes:node", "Make, list, delete virtual nodes of peers"),
+        "slice": ("liqod.cli.workloads.slices:slices", "Ask peers for slices, list, remove them"),
         "offload": ("liqod.cli.workloads.offload:offload", "Run a namespace's pods elsewhere, too"),
         "unoffload": ("liqod.cli.workloads.offload:unoffload", "Bring a namespace's pods home"),
         "cordon": ("liqod.cli.workloads.drain:cordon", "Schedule no new pods on a peer"),

@@ -14,7 +14,8 @@ from liqod.model.records.home_policies import MAX_ADDRESSES
 from liqod.model.records.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES
 from liqod.model.records.offer_rules import MAX_TTL
 from liqod.model.records.spillover import MAX_PEERS
-from liqod.wire.check import MAX_ENDPOINTS, MAX_MINOR, MAX_NETWORKS
+from liqod.model.records.views import MAX_SLICES
+from liqod.wire.check import MAX_ENDPOINTS, MAX_MINOR, MAX_NETWORKS, MAX_SLICE_RESOURCES
 from liqod.wire.framing import FrameLimits
 
 FEWEST_WORDS: Final = 4
@@ -23,7 +24,9 @@ UNBOUNDED: Final = {
     "advertisements.sharing.liqo.io.spec.seq maximum": "likewise",
     "foreignclusters.discovery.liqo.io.status.lent.epoch maximum": "likewise",
     "foreignclusters.discovery.liqo.io.status.lent.seq maximum": "likewise",
+    "foreignclusters.discovery.liqo.io.status.lent.slices[].revision maximum": "likewise",
     "namespaceoffloadings.offloading.liqo.io.status.observedGeneration maximum": "the API server's counter",
+    "resourceslices.sharing.liqo.io.status.observedGeneration maximum": "likewise",
     "shadownetworkpolicysets.offloading.liqo.io.spec.policies[].spec properties": "the compiler bounds it",
     "shadowpods.offloading.liqo.io.spec.pod properties": "256 KiB, in the code",
     "virtualnodes.offloading.liqo.io.spec.offloadingPatch.tolerations[].tolerationSeconds minimum": "as in pods",
@@ -38,6 +41,9 @@ OF_THE_CODE: Final = {
     "advertisements.sharing.liqo.io.spec.offer.loadBalancerClasses maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.timeToLive maximum": MAX_TTL,
     "foreignclusters.discovery.liqo.io.status.lent.resources maxProperties": FrameLimits().items,
+    "foreignclusters.discovery.liqo.io.status.lent.slices maxItems": MAX_SLICES,
+    "resourceslices.sharing.liqo.io.spec.resources maxProperties": MAX_SLICE_RESOURCES,
+    "resourceslices.sharing.liqo.io.status.resources maxProperties": MAX_SLICE_RESOURCES,
     "namespaceoffloadings.offloading.liqo.io.spec.spillover.peers maxItems": MAX_PEERS,
     "networkconfigs.net.liqo.io.status.remote.podCIDRs maxItems": MAX_NETWORKS,
     "networkconfigs.net.liqo.io.status.remote.serviceCIDRs maxItems": MAX_NETWORKS,

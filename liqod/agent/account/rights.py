@@ -168,7 +168,9 @@ def _peering() -> Iterator[Right]:
     yield from _record(kinds.FOREIGNCLUSTERS, "get", "create", "patch", "delete")
     yield from _record(kinds.SEARCHDOMAINS)
     yield from _record(kinds.ADVERTISEMENTS, "get", "create", "patch", "delete")
-    yield from _record(kinds.VIRTUALNODES, "create", "delete")
+    # Those of slices follow their records.
+    yield from _record(kinds.VIRTUALNODES, "create", "patch", "delete")
+    yield from _record(kinds.RESOURCESLICES, "patch")
     for resource in (kinds.NODES, kinds.PODS, kinds.STORAGECLASSES, kinds.INGRESSCLASSES):
         yield from _verbs(resource, "list", "watch")
     # The credential for a lender lies in the lender's tenant namespace, which is made at the same moment.

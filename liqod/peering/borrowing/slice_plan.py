@@ -58,7 +58,8 @@ class SliceFacts:
 
     ``siblings``: all slices of the lender, itself among them. ``offer``: None without one. ``speaks``: whether the
     lender knows slices, None without a session. ``decided``: its newest decision in this process. ``running``: what the
-    pods on the slice's node request, None while that is not known. ``node``: the VirtualNode with the slice's name.
+    pods on the slice's node request, None while that is not known. ``node``: the VirtualNode with the slice's name;
+    ``refused``: why this cluster does not take what the record says of it, empty where it does.
     """
 
     record: ResourceSlice
@@ -68,6 +69,7 @@ class SliceFacts:
     decided: SliceDecided | None
     running: Resources | None
     node: VirtualNode | None
+    refused: str = ""
 
     @property
     def is_new(self) -> bool:
@@ -124,6 +126,14 @@ def ask(facts: SliceFacts) -> AskSlice | None:
 
 def status_of(facts: SliceFacts) -> ResourceSliceStatus:
     """Return the status of a slice that is not being deleted."""
+    found = _judged(facts)
+    if facts.refused and found.resources:
+        message = f"this cluster refuses the virtual node of the slice: {facts.refused}"
+        return msgspec.structs.replace(found, reason="NodeRefused", message=message[:MAX_MESSAGE])
+    return found
+
+
+def _judged(facts: SliceFacts) -> ResourceSliceStatus:
     before, generation = facts.record.status, facts.record.metadata.generation
 
     def status(phase: str, reason: str, message: str, resources: Mapping[str, str]) -> ResourceSliceStatus:

@@ -13,7 +13,7 @@ import attrs
 
 from liqod.flow.controller import After, Source, watch
 from liqod.kube.cache.informer import Informer
-from liqod.kube.errors import AlreadyExists, Conflict, NotFound
+from liqod.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from liqod.kube.resources import RESOURCESLICES, VIRTUALNODES
 from liqod.kube.writing.merge_patch import merge_patch
 from liqod.kube.writing.mutation_cache import MutationCache
@@ -50,11 +50,15 @@ LOOK_AGAIN: Final = 30.0
 
 @attrs.define
 class _Lender:
-    """What was sent to one lender in a session, and what it decided last, by the name of the slice."""
+    """What was sent to one lender in a session, and what it decided last, by the name of the slice.
+
+    ``refused``: why this cluster does not take a slice's virtual node, with the generation that says so, by its key.
+    """
 
     through: PeerConnection | None = None
     sent: dict[str, AskSlice | RemoveSlice] = attrs.Factory(dict)
     decided: dict[str, SliceDecided] = attrs.Factory(dict)
+    refused: dict[Key, tuple[int, str]] = attrs.Factory(dict)
 
 
 class SliceRequests(PeerController):
@@ -168,7 +172,7 @@ class SliceRequests(PeerController):
             result = await self._statuses.write(record, status)
             require(result)
             if isinstance(result, Written) and offer is not None:
-                await self._show(result.object, status, offer)
+                await self._show_or_refuse(result.object, offer, lender)
         for record in slices:
             if record.metadata.deleting and FINALIZER in record.metadata.finalizers:
                 done = await self._remove(peer_id, record, slices, lender)
@@ -185,6 +189,7 @@ class SliceRequests(PeerController):
         self, record: ResourceSlice, slices: Sequence[ResourceSlice], offer: Advertisement | None, lender: _Lender
     ) -> SliceFacts:
         meta, status = record.metadata, record.status
+        generation, message = lender.refused.get(meta.key, (0, ""))
         shrinks = bool(status.resources) and (
             meta.generation != status.observed_generation or status.reason == "InUse"
         )
@@ -196,6 +201,7 @@ class SliceRequests(PeerController):
             decided=lender.decided.get(meta.name),
             running=self._running(slice_plan.node_name(record)) if shrinks else None,
             node=self._virtual_nodes.get(meta.key),
+            refused=message if generation == meta.generation else "",
         )
 
     def _running(self, node: str) -> Resources | None:
@@ -224,6 +230,19 @@ class SliceRequests(PeerController):
             return False
         lender.sent[event.name] = event
         return True
+
+    async def _show_or_refuse(self, record: ResourceSlice, offer: Advertisement, lender: _Lender) -> None:
+        """Show a slice by its virtual node; what the API server refuses is about this slice alone, and stays so."""
+        key, generation = record.metadata.key, record.metadata.generation
+        if lender.refused.get(key, (0, ""))[0] == generation:
+            return
+        try:
+            await self._show(record, record.status, offer)
+        except Invalid as error:
+            lender.refused[key] = generation, error.message[:900]
+            self.enqueue(ClusterID(record.spec.provider_cluster_id))
+        else:
+            lender.refused.pop(key, None)
 
     async def _show(self, record: ResourceSlice, status: ResourceSliceStatus, offer: Advertisement) -> None:
         """Make, change or remove the VirtualNode of a slice."""
@@ -277,6 +296,7 @@ class SliceRequests(PeerController):
         await self._objects.remove_finalizer(record, FINALIZER)
         lender.sent.pop(key.name, None)
         lender.decided.pop(key.name, None)
+        lender.refused.pop(key, None)
         # One of the same name in another namespace, which waited, is asked for now.
         self.enqueue(peer_id)
         return True
