@@ -136,7 +136,7 @@ async def _refuse_taken(session: Session, key: Key, peer: str, *, wants_node: bo
 @slices.command("list")
 @cluster_options
 def list_slices(options: Options) -> None:
-    """List the slices that peers were asked for, with what they answered.
+    """List slices, with what the peers answered.
 
     \b
     Example:
@@ -176,7 +176,9 @@ def row_of(record: ResourceSlice, clusters: Mapping[str, ForeignCluster]) -> dic
 @click.argument("name", metavar="SLICE")
 @cluster_options
 def remove(options: Options, name: str) -> None:
-    """Give a slice back: its node is drained and removed, then the peer has the amount again.
+    """Give a slice back, with its node and the pods on it.
+
+    The node is drained first; then the peer has the amount again. Nothing of other slices is touched.
 
     \b
     Example:

@@ -6,30 +6,33 @@ from typing import Final
 
 _WORDS: Final = """
     APIFailed APIRefused APIUnreachable Accepted AcceptedByUser AccountMissing AddressRefused AdmissionDenied
-    AdmissionUnavailable AdvertisementMissing AgentSilent AllFailed AmbiguousName BadAnswer BadCIDR BadCredential
-    BadEndpoint BadExport BadField BadKey BadMTU BadNamespace BadRecord BlockNotKnown BlockSplitsPods
+    AdmissionUnavailable AdvertisementMissing AgentSilent AllFailed AmbiguousName Asked BadAnswer BadCIDR BadCredential
+    BadEndpoint BadExport BadField BadGrant BadKey BadMTU BadName BadNamespace BadQuantity BadRecord BadResource BlockNotKnown
+    BlockSplitsPods
     BorrowingQuotaExceeded BothCan CIDRForbidden CIDROverlap CIDRTooNarrow CIDRTooWide CachesIncomplete CannotAdmit
-    CannotSend CertificateExpired CertificateExpiring CertificateUnreadable ChainTooLong ClaimTaken ClassNotOffered
+    CannotSend CertificateExpired CertificateExpiring CertificateUnreadable ChainTooLong ClaimTaken ClassLimit
+    ClassNotOffered
     ClockSkew ClusterIDRepetition ClusterIDTooLong ClusterNotSelected ClusterSelected ConnectionLost
     ContainerStatusUnknown Cordoned CreatedPod CredentialMalformed CredentialMissing CredentialPresent
     CredentialRejected CredentialsRefused DaemonFailed DaemonSilent DecisionPending DefinitionNotServed
     DefinitionsMissing DeletionsHeld Draining Duplicate EgressDenied EndpointNotExported Expired FamilyCut
     FileUnreadable Forbidden Found FrameLength HandshakeFailed HandshakeTimeout HomeFirst HomeWentBack HostLacks
-    IdentityUnusable Ignored ImageMissing InProgress Incoming Incomplete Internal InvalidClusterID InvalidName
+    IdentityUnusable Ignored ImageMissing InProgress InUse Incoming Incomplete Internal InvalidClusterID InvalidName
     InvalidOffer InvalidPod InvalidPolicy KeptFromBefore KeyInUse KeyNotOnDevice KeyNotProven KeyPinned KeyRevoked
     KeyRotated KeyTypeRefused KubeconfigUnusable LabelNotCarried LabelsDoNotMatch LaterRelease LeaderUnknown
-    LenderAnswers LenderReady LenderUnknown LenderUnreachable Limited LimitsShown LocalRouteMissing MissingAtHome
+    LenderAnswers LenderReady LenderUnknown LenderUnreachable LimitReached Limited LimitsShown LocalRouteMissing MissingAtHome
     NameNotYours NameReserved NameTaken NamesSilent NamespaceCreated NamespaceNotOffloaded NamespacePending
-    NamespaceTaken NamespaceTerminating NamespacesWaiting NearlyFull NetworkDown NetworkFailing NetworkReady
+    NamespaceTaken NamespaceTerminating NamespacesWaiting NearlyFull NegativeAmount NetworkDown NetworkFailing NetworkReady
     NoAnswer NoCertificate NoClusterSelected NoCommonMinor NoCommonProtocol NoCommonWay NoDaemon NoExternalAddress
-    NoHandshake NoNamePort NoNameService NoNetworkAgent NoOffer NoPodNetwork NoPodYet NoRoom NoService NoTunnel
+    NoHandshake NoNamePort NoNameService NoNetworkAgent NoOffer NoPodNetwork NoPodYet NoRoom NoService NoSession
+    NoTunnel
     NodeAPIUnreachable NodeLost NodeMissing NodeNameTaken NodeRefused NodeWithoutStorage NotADomain NotAnEvent
     NotContacted NotConverged NotDetailed NotEnabled NotExamined NotExported NotExportedYet NotGranted NotKept
     NotLedByLender NotLending NotLent NotLimited NotListening NotMsgpack NotNeeded NotOffered NotReady NotReflected
-    NotTLS NotTrusted NothingHeld OfferExceeded OfferExpired OfferInvalid OfferPending OfferReceived OfferRefused
+    NotTLS NotTrusted NotWhole NothingAsked NothingHeld OfferExceeded OfferExpired OfferInvalid OfferPending OfferReceived OfferRefused
     OfferWithdrawn Offered OffloadingAborted OffloadingBackOff OffloadingNotAdmitted OriginMismatch Orphaned
     OtherCluster OtherRelease OutOfOrder OutOfSight OutsideHours OwnNetworksUnknown PacketLoss PacketsCross
-    PartlyResolved PatchContradicts PathMTUReduced PeerClockAhead PeerHasNone PeerInvalid PeerNotReady PeerSilent
+    PartlyResolved PatchContradicts PathMTUReduced PeerClockAhead PeerHasNone PeerInvalid PeerNotReady PeerSilent PeerTooOld
     PeerUnknown PeerUnreachable PeeringDisabled PodPathCut PodRefused PodSecurity PodWaiting PoliciesNotEnforced
     PoliciesUnknown PolicyNotApplied PoolExhausted PortClosed PortTaken ProbesLost Probing ProvisioningFailed
     QuotaExceeded ReactorTime ReadinessGatesNotReady Reclaimed Reclaiming Reflecting RefusedByPeer RefusedByUser
@@ -40,12 +43,13 @@ _WORDS: Final = """
     ScrapeNotReviewed ScrapeUnauthorized SeenByBorrower Self ServiceAccountTokenRefused ServiceRefused
     ServicesNotSeen SessionBroken SessionEstablished SignatureRefused SizesLost SliceRefused SlowReader SomeFailed
     StaleOffer StandbySilent Starting StatusBytes StatusesDelayed Stopping StorageNotOffered StrategyContradicts
-    TenantFull TokenExpired TokenMissing TokenRefused TokenWithoutEnd TooDeep TooExpensive TooFast TooMany
+    TakenBack
+    TenantFull TokenExpired TokenMissing TokenRefused TokenWithoutEnd TooDeep TooExpensive TooFast TooLarge TooMany
     TooManyConnections TooManyDomains TooManyFromAddress TooManyHalfOpen TooManyHandshakes TooManyHosts
-    TooManyNamespaces TooManyNetworks TooManyPeers TooManyPods TooManyPolicies TooManyRequests TooManyReviews
-    TooManyRules TooManySessions TooManyTerms TooManyUntrusted TooMuch TooMuchPending TrustPending TrustWithdrawn
-    Tunnel TunnelSilent Undecided UnexpectedIdentity UnexpectedKey Unknown Unpeered UnpeeredByPeer Unpeering
-    Unreachable UnreadableObject Unresponsive UpdateRefused WaitingForPeer WaitingForPeerTrust WebhookNotConfigured
+    TooManyNamespaces TooManyNetworks TooManyPeers TooManyPods TooManyPolicies TooManyRequests TooManyResources TooManyReviews
+    TooManyRules TooManySessions TooManySlices TooManyTerms TooManyUntrusted TooMuch TooMuchPending TrustPending TrustWithdrawn
+    Tunnel TunnelSilent Undecided UnexpectedIdentity UnexpectedKey Unknown UnknownClass Unpeered UnpeeredByPeer Unpeering
+    Unreachable UnreadableObject Unresponsive UpdateRefused WaitingForLender WaitingForPeer WaitingForPeerTrust WebhookNotConfigured
     WebhookUnreachable WelcomeDiffers Withdrawn WithdrawnByBorrower
 """
 _KNOWN: Final = frozenset(_WORDS.split())
