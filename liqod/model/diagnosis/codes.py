@@ -7,7 +7,8 @@ from typing import Final
 _WORDS: Final = """
     APIFailed APIRefused APIUnreachable Accepted AcceptedByUser AccountMissing AddressRefused AdmissionDenied
     AdmissionUnavailable AdvertisementMissing AgentSilent AllFailed AmbiguousName Asked BadAnswer BadCIDR BadCredential
-    BadEndpoint BadExport BadField BadGrant BadKey BadMTU BadName BadNamespace BadQuantity BadRecord BadResource BlockNotKnown
+    BadEndpoint BadExport BadField BadGrant BadKey BadMTU BadName BadNamespace BadQuantity BadRecord
+    BadResource BlockNotKnown
     BlockSplitsPods
     BorrowingQuotaExceeded BothCan CIDRForbidden CIDROverlap CIDRTooNarrow CIDRTooWide CachesIncomplete CannotAdmit
     CannotSend CertificateExpired CertificateExpiring CertificateUnreadable ChainTooLong ClaimTaken ClassLimit
@@ -20,19 +21,23 @@ _WORDS: Final = """
     IdentityUnusable Ignored ImageMissing InProgress InUse Incoming Incomplete Internal InvalidClusterID InvalidName
     InvalidOffer InvalidPod InvalidPolicy KeptFromBefore KeyInUse KeyNotOnDevice KeyNotProven KeyPinned KeyRevoked
     KeyRotated KeyTypeRefused KubeconfigUnusable LabelNotCarried LabelsDoNotMatch LaterRelease LeaderUnknown
-    LenderAnswers LenderReady LenderUnknown LenderUnreachable LimitReached Limited LimitsShown LocalRouteMissing MissingAtHome
+    LenderAnswers LenderReady LenderUnknown LenderUnreachable LimitReached Limited LimitsShown
+    LocalRouteMissing MissingAtHome
     NameNotYours NameReserved NameTaken NamesSilent NamespaceCreated NamespaceNotOffloaded NamespacePending
-    NamespaceTaken NamespaceTerminating NamespacesWaiting NearlyFull NegativeAmount NetworkDown NetworkFailing NetworkReady
+    NamespaceTaken NamespaceTerminating NamespacesWaiting NearlyFull NegativeAmount NetworkDown NetworkFailing
+    NetworkReady
     NoAnswer NoCertificate NoClusterSelected NoCommonMinor NoCommonProtocol NoCommonWay NoDaemon NoExternalAddress
     NoHandshake NoNamePort NoNameService NoNetworkAgent NoOffer NoPodNetwork NoPodYet NoRoom NoService NoSession
     NoTunnel
     NodeAPIUnreachable NodeLost NodeMissing NodeNameTaken NodeRefused NodeWithoutStorage NotADomain NotAnEvent
     NotContacted NotConverged NotDetailed NotEnabled NotExamined NotExported NotExportedYet NotGranted NotKept
     NotLedByLender NotLending NotLent NotLimited NotListening NotMsgpack NotNeeded NotOffered NotReady NotReflected
-    NotTLS NotTrusted NotWhole NothingAsked NothingHeld OfferExceeded OfferExpired OfferInvalid OfferPending OfferReceived OfferRefused
+    NotTLS NotTrusted NotWhole NothingAsked NothingHeld OfferExceeded OfferExpired OfferInvalid OfferPending
+    OfferReceived OfferRefused
     OfferWithdrawn Offered OffloadingAborted OffloadingBackOff OffloadingNotAdmitted OriginMismatch Orphaned
     OtherCluster OtherRelease OutOfOrder OutOfSight OutsideHours OwnNetworksUnknown PacketLoss PacketsCross
-    PartlyResolved PatchContradicts PathMTUReduced PeerClockAhead PeerHasNone PeerInvalid PeerNotReady PeerSilent PeerTooOld
+    PartlyResolved PatchContradicts PathMTUReduced PeerClockAhead PeerHasNone PeerInvalid PeerNotReady
+    PeerSilent PeerTooOld
     PeerUnknown PeerUnreachable PeeringDisabled PodPathCut PodRefused PodSecurity PodWaiting PoliciesNotEnforced
     PoliciesUnknown PolicyNotApplied PoolExhausted PortClosed PortTaken ProbesLost Probing ProvisioningFailed
     QuotaExceeded ReactorTime ReadinessGatesNotReady Reclaimed Reclaiming Reflecting RefusedByPeer RefusedByUser
@@ -46,10 +51,14 @@ _WORDS: Final = """
     TakenBack
     TenantFull TokenExpired TokenMissing TokenRefused TokenWithoutEnd TooDeep TooExpensive TooFast TooLarge TooMany
     TooManyConnections TooManyDomains TooManyFromAddress TooManyHalfOpen TooManyHandshakes TooManyHosts
-    TooManyNamespaces TooManyNetworks TooManyPeers TooManyPods TooManyPolicies TooManyRequests TooManyResources TooManyReviews
-    TooManyRules TooManySessions TooManySlices TooManyTerms TooManyUntrusted TooMuch TooMuchPending TrustPending TrustWithdrawn
-    Tunnel TunnelSilent Undecided UnexpectedIdentity UnexpectedKey Unknown UnknownClass Unpeered UnpeeredByPeer Unpeering
-    Unreachable UnreadableObject Unresponsive UpdateRefused WaitingForLender WaitingForPeer WaitingForPeerTrust WebhookNotConfigured
+    TooManyNamespaces TooManyNetworks TooManyPeers TooManyPods TooManyPolicies TooManyRequests TooManyResources
+    TooManyReviews
+    TooManyRules TooManySessions TooManySlices TooManyTerms TooManyUntrusted TooMuch TooMuchPending
+    TrustPending TrustWithdrawn
+    Tunnel TunnelSilent Undecided UnexpectedIdentity UnexpectedKey Unknown UnknownClass Unpeered UnpeeredByPeer
+    Unpeering
+    Unreachable UnreadableObject Unresponsive UpdateRefused WaitingForLender WaitingForPeer WaitingForPeerTrust
+    WebhookNotConfigured
     WebhookUnreachable WelcomeDiffers Withdrawn WithdrawnByBorrower
 """
 _KNOWN: Final = frozenset(_WORDS.split())
