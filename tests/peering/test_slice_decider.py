@@ -149,7 +149,8 @@ class SettlementTests(SynchronousTestCase):
         self.assertEqual([amounts(one) for one in self.slices], [of(cpu="6"), of(cpu="2")])
         lowered = {"default": of(cpu="5")}
         self.assertEqual(self.settled(before, classes=lowered), {"a": "Reduced ClassLimit", "b": "Granted"})
-        self.assertEqual(self.settled(before, classes={"x": {}}), {"a": "Refused UnknownClass", "b": "Refused UnknownClass"})
+        gone = {"a": "Refused UnknownClass", "b": "Refused UnknownClass"}
+        self.assertEqual(self.settled(before, classes={"x": {}}), gone)
         self.assertEqual(self.slices, [])
 
     def test_a_reduced_one_grows_again(self) -> None:
