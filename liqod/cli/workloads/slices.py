@@ -86,7 +86,9 @@ async def _create(session: Session, peer: str, name: str, given: Mapping[str, An
     key = Key(session.settings.kubernetes.namespace, name)
     existing = await _refuse_taken(session, key, cluster.metadata.name, wants_node=not given["no_node"])
     patch = {"nodeSelector": given["node_selector"]} if given["node_selector"] else {}
-    parts = {"labels": given["labels"], "taints": given["taint"], "offloadingPatch": patch}
+    former = existing.spec.virtual_node if existing is not None else None
+    named = former.node_name if former is not None and former.node_name else name
+    parts = {"nodeName": named, "labels": given["labels"], "taints": given["taint"], "offloadingPatch": patch}
     node = {part: value for part, value in parts.items() if value}
     spec: dict[str, Any] = {
         "providerClusterID": cluster.metadata.name,
