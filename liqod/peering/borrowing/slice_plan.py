@@ -14,7 +14,6 @@ import attrs
 import msgspec
 
 from liqod.model.ids import ClusterID, Key, is_dns_label
-from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import MAX_MESSAGE
 from liqod.model.objects.quantity import Resources
@@ -222,7 +221,8 @@ def node_spec(record: ResourceSlice, status: ResourceSliceStatus, offered: Itera
 
 def node_labels(record: ResourceSlice) -> dict[str, str]:
     """Return the labels of the VirtualNode of a slice."""
-    return {SLICE_LABEL: record.metadata.name, REMOTE_CLUSTER_LABEL: record.spec.provider_cluster_id}
+    # Not that of the peer: as every further VirtualNode it outlives peerings.
+    return {SLICE_LABEL: record.metadata.name}
 
 
 def node_name(record: ResourceSlice) -> str:
