@@ -42,6 +42,8 @@ LOCAL: Final = frozenset(
 """Reasons of refusals that need no lender; once their cause is gone the request is sent."""
 _SHARED: Final = ("cpu", "memory", "pods", "ephemeral-storage")
 """What a node shows of the rest of the offer where its slice does not name it: without it no pod runs there."""
+MAX_LIMITS: Final = 64
+"""Limits that a VirtualNode may have; its definition has the same bound."""
 _ZERO: Final = Fraction(0)
 
 
@@ -208,7 +210,8 @@ def node_spec(record: ResourceSlice, status: ResourceSliceStatus, offered: Itera
         return None
     limits = dict(status.resources)
     names = {*offered, *_SHARED} if not status.resources else {name for name in offered if name not in _SHARED}
-    limits |= {name: "0" for name in sorted(names) if name not in limits}
+    left = sorted(names - limits.keys())[: max(0, MAX_LIMITS - len(limits))]
+    limits |= dict.fromkeys(left, "0")
     return VirtualNodeSpec(
         cluster_id=record.spec.provider_cluster_id,
         node_name=wanted.node_name or record.metadata.name,

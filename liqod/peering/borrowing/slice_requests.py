@@ -315,7 +315,7 @@ class SliceRequests(PeerController):
     def _is_owed(
         self, peer_id: ClusterID, record: ResourceSlice, slices: Sequence[ResourceSlice], lender: _Lender
     ) -> bool:
-        """Return whether the lender is to be told that a slice is back, and has not confirmed it."""
+        """Return whether the lender has to confirm that a slice is back, and has not done so yet."""
         name, status = record.metadata.name, record.status
         first = next(one for one in slices if one.metadata.name == name)
         offer = self._records.offer_of(peer_id)
@@ -328,4 +328,5 @@ class SliceRequests(PeerController):
         decided = lender.decided.get(name)
         if decided is not None and decided.decision == "Removed" and isinstance(lender.sent.get(name), RemoveSlice):
             return False
-        return bool(status.resources) or status.phase != "Refused"
+        # What was refused here was never asked for; what the lender refused it may still grant.
+        return bool(status.resources) or status.reason not in slice_plan.LOCAL or name in lender.sent
