@@ -85,7 +85,7 @@ def forecast_table(model: Model, counts: Sequence[int], shapes: Sequence[str]) -
     """Return what the model says of more clusters than were run."""
     head = ["graph", "clusters", "sessions", "most peers", "agree after s", "of it CPU of the busiest s"]
     head += ["MiB of the busiest", "its idle CPU %", "events/s of all", "requests/s of all", "obstacle"]
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for clusters in counts:
         for shape in shapes:
             one: Forecast = forecast(model, clusters, SHAPES[shape](clusters, Random(SEED)))

@@ -72,7 +72,7 @@ class Crowd:
         """Return the pairs of which one does not take the other for Ready."""
         return [edge for edge in edges if not self._agrees(edge)]
 
-    def until_agreed(self, edges: Iterable[Edge]) -> float:
+    def until_agreed(self, edges: Graph) -> float:
         """Let time pass until all pairs agree, and return it; LookupError names one that does not."""
         left = sorted(edges)
         begin = self.scene.world.now
@@ -86,7 +86,7 @@ class Crowd:
         while True:
             room = begin + AGREE_WITHIN - self.scene.world.now
             if room <= 0 or self.scene.world.until(agreed, room, look=LOOK) is None:
-                one, two = self.disagreeing(self.graph)[0]
+                one, two = (self.disagreeing(edges) or sorted(edges))[0]
                 raise LookupError(f"not within {AGREE_WITHIN:.0f} s: clusters {one} and {two} agree")
             left = sorted(self.disagreeing(edges))
             if not left:
