@@ -16,7 +16,7 @@ from benchmarks import goals
 from benchmarks.scale import fit, graphs, model
 from benchmarks.scale.exposition import connections, series, total
 from benchmarks.scale.model import Reading, Sample
-from benchmarks.scale.points import Place, Point, Store, exponent, rendered, replaced
+from benchmarks.scale.points import PLACES, Place, Point, Store, exponent, rendered, replaced
 from liqod.config.schema import PeeringSettings
 from tests.project.test_architecture import CHECKOUT
 
@@ -125,7 +125,7 @@ class PointsTests(SynchronousTestCase):
 
     def test_table(self) -> None:
         """Each place has rows of its own and an exponent of its own; what was not measured is a dash."""
-        points = [self.point(size, place, seconds=size**2.0) for place in ("real", "sandbox") for size in (10, 100)]
+        points = [self.point(size, place, seconds=size**2.0) for place in PLACES for size in (10, 100)]
         text = rendered(points, "pods")
         self.assertEqual(text.count("\n| exponent |"), 2)
         self.assertIn("2.00 (x1.00)", text)
@@ -278,7 +278,7 @@ class GoalTests(SynchronousTestCase):
             (12.0, ["1.15 times the floor"]),
             (13.5, ["1.15 times the floor", "2.6 times local"]),
         ):
-            self.assertEqual(self.one(*[seconds] * 3).missed, missed, seconds)
+            self.assertEqual(self.one(*[seconds] * 3).missed, missed, f"{seconds}")
         self.assertEqual(self.one(13.0, floor=None).missed, [])
 
     def test_one_slow_repetition(self) -> None:

@@ -1,4 +1,4 @@
-"""A dozen clusters that peer as a ring, a star and by chance: all agree, at first and after what may happen to them.
+"""Eight clusters that peer as a ring, a star and by chance: all agree, at first and after what may happen to them.
 
 ``python -m benchmarks clusters`` does the same with a hundred.
 """
