@@ -114,15 +114,15 @@ def ready_peers(api: Caller) -> int:
     return sum(one.get("status", {}).get("phase") == "Ready" for one in records)
 
 
-def until(what: str, check: Callable[[], object], pause: float = 0.02) -> None:
+def until(what: str, check: Callable[[], object], pause: float = 0.02, patience: float = PATIENCE) -> None:
     """Wait until a check holds; errors of the network count as not yet."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError, http.client.HTTPException):
             if check():
                 return
         time.sleep(pause)
-    raise SystemExit(f"not within {PATIENCE:.0f} s: {what}")
+    raise SystemExit(f"not within {patience:.0f} s: {what}")
 
 
 @contextlib.contextmanager

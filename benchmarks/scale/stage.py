@@ -190,8 +190,10 @@ def real(count: int, pods: int) -> Iterator[Stage]:
     precompile()
     with Testbed(count + 1, nodes=False, kwok=max(1, pods // PER_NODE), qps=500) as testbed:
         names = ["rome", *map(name_of, range(1, count + 1))]
+        configurations = [LENDING + OPEN, *[LENDING + OPEN.replace("AutoAcceptAll", "Manual")] * count]
         daemons = [
-            Daemon(cluster, name, extra=LENDING + OPEN) for cluster, name in zip(testbed.clusters, names, strict=True)
+            Daemon(cluster, name, extra=extra)
+            for cluster, name, extra in zip(testbed.clusters, names, configurations, strict=True)
         ]
         try:
             for daemon in daemons:
