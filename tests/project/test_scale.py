@@ -6,17 +6,20 @@ import json
 import math
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks import goals
+from benchmarks import goals, sweep
 from benchmarks.scale import fit, graphs, model
 from benchmarks.scale.exposition import connections, series, total
+from benchmarks.scale.kinds import KINDS, counted
 from benchmarks.scale.model import Reading, Sample
-from benchmarks.scale.points import PLACES, Place, Point, Store, exponent, rendered, replaced
+from benchmarks.scale.points import FIGURES, PLACES, Place, Point, Store, exponent, rendered, replaced
+from benchmarks.scale.stage import LARGEST_REAL, Spending
 from liqod.config.schema import PeeringSettings
 from tests.project.test_architecture import CHECKOUT
 
@@ -299,3 +302,46 @@ class GoalTests(SynchronousTestCase):
         few = goals.rendered(goals.summaries(self.runs(11.0)))
         self.assertIn("no spread is known", few)
         self.assertNotIn("±", few)
+
+
+class SweepTests(SynchronousTestCase):
+    """What is measured where, and what counts as there."""
+
+    def test_places(self) -> None:
+        """Sizes that fit are measured on real control planes, larger ones on sandbox servers with some that fit."""
+        self.assertEqual(sweep.places("pods", [300, 100], "auto"), [("real", [100, 300])])
+        self.assertEqual(
+            sweep.places("services", [50, 150, 500, 1500, 5000], "auto"),
+            [("real", [50, 150, 500, 1500]), ("sandbox", [150, 500, 1500, 5000])],
+        )
+        self.assertEqual(sweep.places("peers", [2, 100], "sandbox"), [("sandbox", [2, 100])])
+        self.assertEqual(sweep.places("peers", [2, 100], "real"), [("real", [2, 100])])
+
+    def test_kinds(self) -> None:
+        """Each kind has a largest real size, and its usual sizes go as far as they are to."""
+        self.assertEqual(set(KINDS), set(LARGEST_REAL))
+        most = {name: max(kind.sizes) for name, kind in KINDS.items()}
+        self.assertEqual(most, {"pods": 10000, "peers": 100, "services": 5000, "secrets": 5000})
+
+    def test_counted(self) -> None:
+        """Objects are counted by reading one of them."""
+        asked: list[str] = []
+
+        def get(path: str) -> bytes:
+            asked.append(path)
+            return b'{"metadata": {"remainingItemCount": 41}, "items": [{}]}'
+
+        caller: Any = SimpleNamespace(get=get)
+        self.assertEqual(counted(caller, "/api/v1/secrets"), 42)
+        self.assertEqual(asked, ["/api/v1/secrets?limit=1"])
+        empty: Any = SimpleNamespace(get=lambda path: b'{"metadata": {}, "items": []}')
+        self.assertEqual(counted(empty, "/api/v1/secrets"), 0)
+
+    def test_what_was_added(self) -> None:
+        """Figures are what was spent between two readings, under the names that the table has."""
+        before = Spending((10.0, 1.0), (1.0, 0.5), (90.0, 80.0), 20)
+        after = Spending((30.0, 4.0), (3.0, 1.0), (100.0, 85.0), 25)
+        found = after.since(before)
+        self.assertEqual(set(found) | {"seconds"}, set(FIGURES))
+        self.assertEqual((found["requests, borrower"], found["CPU s, lenders"]), (20.0, 0.5))
+        self.assertEqual((found["MiB, borrower"], found["watches, borrower"]), (10.0, 5.0))
