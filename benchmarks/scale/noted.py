@@ -26,10 +26,12 @@ class Noting(Resource):
     def __init__(self, behind: Resource, file: Path) -> None:
         super().__init__()
         self._behind = behind
-        self._out = file.open("a", buffering=1)
+        self._file = file
+        file.touch()
 
     def render(self, request: Request) -> Any:
-        self._out.write(json.dumps(event(request, datetime.now(UTC))) + "\n")
+        with self._file.open("a") as out:
+            out.write(json.dumps(event(request, datetime.now(UTC))) + "\n")
         return self._behind.render(request)
 
 
@@ -53,6 +55,7 @@ class NotedCluster(SandboxCluster):
 
     def __init__(self, clock: Any, name: str, nodes: Sequence[SandboxNode], file: Path) -> None:
         self._file = file
+        file.touch()
         super().__init__(clock, name, nodes)
 
     def _site(self) -> Site:
