@@ -85,7 +85,8 @@ def rendered(found: Sequence[Summary]) -> str:
     ]
     missed = sum(bool(one.missed) for one in found)
     few = min((one.repetitions for one in found), default=0) < ENOUGH
-    text = f"{missed} of {len(found)} figures miss a goal ({TIMES_FLOOR:g} times the floor, {TIMES_LOCAL:g} times local)."
+    limits = f"{TIMES_FLOOR:g} times the floor, {TIMES_LOCAL:g} times local"
+    text = f"{missed} of {len(found)} figures miss a goal ({limits})."
     more = f" With fewer than {ENOUGH} repetitions no spread is known." if few else ""
     return f"{table(HEAD, rows)}\n\n{text}{more}"
 

@@ -6,8 +6,8 @@ Two real control planes with raised request rates and made-up (kwok) nodes at th
 one host. The one that leads is killed (``kill -9``), a Deployment of one pod is created, and what the API servers noted
 (audit log) says what the successor did and when. The lease ends its duration after the last renewal. Then the killed
 one is started again and stands by, until the next repetition. ``--cold``: no daemon watches while it stands by, to
-compare. Needs root, but with ``--sandbox``: then the API servers are sandbox ones in processes, where 10,000 pods fit on
-any machine and are there in minutes; they answer in another time than real ones, so that the two are not compared.
+compare. Needs root, but with ``--sandbox``: then the API servers are sandbox ones in processes, where 10,000 pods fit
+on any machine and are there in minutes; they answer in another time than real ones: the two are not compared.
 """
 
 from __future__ import annotations

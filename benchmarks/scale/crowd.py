@@ -1,4 +1,4 @@
-"""Many whole daemons in virtual time, peering as a graph says: until all agree, at rest, after kills, after a partition.
+"""Many whole daemons in virtual time, peering as a graph says: until all agree, at rest, after kills and a partition.
 
     python -m benchmarks.scale.crowd SHAPE CLUSTERS SEED
 

@@ -160,7 +160,7 @@ def _wait_ready(stage: Stage, wanted: Sequence[tuple[str, int]]) -> None:
 
 
 def _made(stage: Stage, size: int, body: Callable[[str], dict[str, Any]], seen: Mapping[str, str]) -> float:
-    """Make so many objects at home, of the first kind of ``seen``; wait until each lender has as many more of each kind.
+    """Make so many objects at home, of the first kind of ``seen``; wait until each lender has as many more of each.
 
     ``seen`` has the path of the API group of each kind.
     """
@@ -186,6 +186,5 @@ def _made(stage: Stage, size: int, body: Callable[[str], dict[str, Any]], seen: 
 def _remote(kubeconfig: Path) -> str:
     """Return what the namespace is called at a lender."""
     found = json.loads(Caller(kubeconfig).get("/api/v1/namespaces"))["items"]
-    return next(
-        name for name in (str(one["metadata"]["name"]) for one in found) if name == SPACE or name.startswith(f"{SPACE}-")
-    )
+    names = (str(one["metadata"]["name"]) for one in found)
+    return next(name for name in names if name == SPACE or name.startswith(f"{SPACE}-"))

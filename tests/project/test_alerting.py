@@ -106,5 +106,6 @@ class CaseTests(SynchronousTestCase):
 
 def without_times(rule: dict[str, Any]) -> dict[str, Any]:
     """Return a rule without what says how long something takes."""
-    expression = "".join(part.partition("]")[2] if number else part for number, part in enumerate(rule["expr"].split("[")))
+    parts = rule["expr"].split("[")
+    expression = "".join(part.partition("]")[2] if number else part for number, part in enumerate(parts))
     return {**{key: value for key, value in rule.items() if key != "for"}, "expr": expression}

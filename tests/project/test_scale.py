@@ -108,7 +108,7 @@ class PointsTests(SynchronousTestCase):
         return Store("pods", Path(self.mktemp()) / "sweep-pods.json", again)
 
     def test_resumed(self) -> None:
-        """What is in the file is not missing; the same at another place is, and with ``again`` that of other commits."""
+        """What is in the file is not missing; elsewhere it is, and with ``again`` what is of another commit as well."""
         store = self.store()
         self.assertEqual(store.missing([300, 100], "real", "a"), [100, 300])
         store.add(self.point(100, seconds=1.0))

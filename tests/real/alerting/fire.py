@@ -1,7 +1,7 @@
 """Our alert rules on real Prometheus servers at three real clusters: ``make nightly ARGS=monitoring``.
 
 Rome and milan borrow from each other; paris knows nobody and is there to see that nothing fires without a cause. Each
-cluster has a Prometheus of its own, as docs/runbooks.md wants it, with the published job and rules, twenty times sooner.
+cluster has a Prometheus of its own, as docs/runbooks.md wants it, with the published job and rules, but sooner.
 """
 
 from __future__ import annotations

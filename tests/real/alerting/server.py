@@ -1,4 +1,4 @@
-"""One Prometheus (Debian's) in the network of one cluster: it scrapes that cluster's daemon as docs/monitoring.md says."""
+"""One Prometheus (Debian's) in the network of one cluster: it scrapes that daemon as docs/monitoring.md says."""
 
 from __future__ import annotations
 
