@@ -1,4 +1,4 @@
-"""Eight clusters that peer as a ring, a star and by chance: all agree, at first and after what may happen to them.
+"""Six clusters that peer as a ring, a star and by chance: all agree, at first and after what may happen to them.
 
 ``python -m benchmarks clusters`` does the same with a hundred.
 """
@@ -12,7 +12,7 @@ from benchmarks.scale.fit import line
 from benchmarks.scale.graphs import SHAPES, degrees
 from tests.scenario.case import ScenarioCase
 
-COUNT = 8
+COUNT = 6
 AT_FIRST = 60.0
 """Virtual seconds within which all pairs agree, however many peers the busiest has."""
 AFTERWARDS = 120.0

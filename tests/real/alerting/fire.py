@@ -53,6 +53,7 @@ class AlertingTests(SynchronousTestCase):
             clusters = dict(zip((ROME, MILAN, PARIS), cls._sides.testbed.clusters, strict=True))
             for name, cluster in clusters.items():
                 cls.servers[name] = Prometheus(cluster)
+                atexit.register(cls.servers[name].stop)
                 cls.servers[name].start()
         assert cls._sides is not None
         self.sides = cls._sides
