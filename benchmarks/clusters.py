@@ -83,16 +83,15 @@ def check_table(model: Model, readings: Sequence[Reading]) -> str:
 
 def forecast_table(model: Model, counts: Sequence[int], shapes: Sequence[str]) -> str:
     """Return what the model says of more clusters than were run."""
-    head = ["graph", "clusters", "sessions", "most peers", "agree after s", "of it CPU of the busiest s"]
+    head = ["graph", "clusters", "sessions", "most peers", "agree after s", "CPU of the busiest s", "its handshakes s"]
     head += ["MiB of the busiest", "its idle CPU %", "events/s of all", "requests/s of all", "obstacle"]
     rows: list[tuple[object, ...]] = []
     for clusters in counts:
         for shape in shapes:
             one: Forecast = forecast(model, clusters, SHAPES[shape](clusters, Random(SEED)))
-            seconds = one.seconds + one.cpu_seconds
             rows.append(
                 (
-                    *(shape, clusters, one.sessions, one.most, seconds, one.cpu_seconds),
+                    *(shape, clusters, one.sessions, one.most, one.longest, one.cpu_seconds, one.admission),
                     *(one.busiest_mib, one.busiest_idle, one.events, one.requests, one.obstacle or "none"),
                 )
             )

@@ -15,6 +15,7 @@ from twisted.internet import asyncioreactor
 
 asyncioreactor.install()
 
+from kubesandbox.cluster import SandboxCluster  # noqa: E402
 from kubesandbox.nodes.node import SandboxNode  # noqa: E402
 from twisted.internet import reactor  # noqa: E402
 from twisted.internet.defer import Deferred  # noqa: E402
@@ -34,6 +35,8 @@ REACTOR: Any = reactor
 HERE: Final = "127.0.0.1"
 ROOM: Final = SandboxNode("node", cpu="100000", memory="1000Ti", pods="100000")
 UNBOUND: Final = "1000000"
+RUNNING: Final[list[tuple[SandboxCluster, Agent]]] = []
+"""What this process has: nothing of it may be collected."""
 
 
 def settings(name: str, borrower: str) -> Settings:
@@ -80,6 +83,7 @@ async def prepare(count: int, borrower: str, directory: Path, noted: str) -> Non
         (directory / name).write_text(cluster.kubeconfig())
         agent = Agent(REACTOR, settings(name, borrower), client_config=client_config(cluster), hostname=name)
         agent.startService()
+        RUNNING.append((cluster, agent))
         await agent.ready.wait()
     gc.freeze()
     StandardIO(Input())

@@ -23,6 +23,9 @@ IDLE_OF_PEER: Final = 1.38 / 64
 MIB_OF_DAEMON: Final = 91.0
 MIB_OF_PEER: Final = 0.64
 """Resident memory of a daemon in a process of its own, and of each peer: the same page."""
+HANDSHAKES: Final = 64
+HANDSHAKES_BURST: Final = 256
+"""TLS handshakes that a daemon takes on in a second, from all addresses, and at once: docs/limits.md."""
 DEFAULT_SESSIONS: Final = 512
 MOST_SESSIONS: Final = 4096
 """``[peering] max-sessions``: its default, and the most that it can be (``liqod/config/schema.py``)."""
@@ -109,6 +112,16 @@ class Forecast:
     def busiest_idle(self) -> float:
         """Percent of a core that it takes at rest."""
         return IDLE_OF_PEER * self.most
+
+    @property
+    def admission(self) -> float:
+        """Seconds until the daemon with the most peers has let all in, where they dial it at the same moment."""
+        return max(0.0, (self.most - HANDSHAKES_BURST) / HANDSHAKES)
+
+    @property
+    def longest(self) -> float:
+        """Seconds until all agree at the latest: the protocol, and what the busiest daemon waits for and computes."""
+        return self.seconds + max(self.admission, self.cpu_seconds)
 
     @property
     def obstacle(self) -> str:

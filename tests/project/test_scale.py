@@ -21,6 +21,7 @@ from benchmarks.scale.model import Reading, Sample
 from benchmarks.scale.points import FIGURES, PLACES, Place, Point, Store, exponent, rendered, replaced
 from benchmarks.scale.stage import LARGEST_REAL, Spending
 from liqod.config.schema import PeeringSettings
+from liqod.flow.connections.admission import HANDSHAKES, HANDSHAKES_BURST
 from tests.project.test_architecture import CHECKOUT
 
 SIZES = (100.0, 300.0, 1000.0, 3000.0, 10000.0)
@@ -228,6 +229,8 @@ class ModelTests(SynchronousTestCase):
         self.assertEqual((large.busiest_mib, large.seconds), (small.busiest_mib, small.seconds))
         star = self.forecast("star", 1000)
         self.assertGreater(star.busiest_mib, 700.0)
+        self.assertEqual((large.admission, small.longest), (0.0, small.seconds + small.cpu_seconds))
+        self.assertAlmostEqual(star.admission, (999 - HANDSHAKES_BURST) / HANDSHAKES)
         self.assertEqual(star.obstacle, "`max-sessions` 999 or more")
         self.assertIn("4096 at most", self.forecast("star", 10000).obstacle)
         self.assertEqual(large.obstacle, "")
@@ -246,6 +249,7 @@ class ModelTests(SynchronousTestCase):
     def test_limits(self) -> None:
         """The bounds of sessions are those of the settings."""
         self.assertEqual(model.DEFAULT_SESSIONS, PeeringSettings().max_sessions)
+        self.assertEqual((model.HANDSHAKES, model.HANDSHAKES_BURST), (HANDSHAKES, HANDSHAKES_BURST))
         schema = (CHECKOUT / "liqod/config/schema.py").read_text()
         self.assertIn(f"max_sessions: Annotated[int, Meta(ge=1, le={model.MOST_SESSIONS})]", schema)
 
