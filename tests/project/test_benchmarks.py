@@ -104,6 +104,17 @@ class ResultsTests(SynchronousTestCase):
         self.assertEqual(samples_of(json.loads(wanted.read_text())), {})
         self.assertFalse(report.RESULTS.exists())
 
+    def test_goals(self) -> None:
+        """A report ends with 1 where a goal is missed, and is on the latest file where none is named."""
+        report.RESULTS.mkdir()
+        older, newer = (report.RESULTS / f"offload-{number}.json" for number in (1, 2))
+        older.write_text(json.dumps({"commit": "a", "runs": runs()}))
+        newer.write_text(json.dumps({"commit": "b", "runs": []}))
+        cases: list[tuple[list[str], int]] = [([], 0), ([str(older)], 1)]
+        for files, status in cases:
+            self.patch(sys, "argv", ["report", *files])
+            self.assertEqual(self.assertRaises(SystemExit, report.main).code, status)
+
 
 class HubTests(SynchronousTestCase):
     """What a hub is measured by."""
