@@ -45,12 +45,8 @@ KILLED: Final = 10
 
 def open_to_all(settings: Settings) -> Settings:
     """Return settings of clusters that trust whom they meet, and accept what anybody offers."""
-    peering = msgspec.structs.replace(
-        settings.peering, autojoin_untrusted=True, max_untrusted=4096, max_sessions=4096
-    )
-    return msgspec.structs.replace(
-        settings, peering=peering, acceptance=AcceptanceSettings(policy="AutoAcceptAll")
-    )
+    peering = msgspec.structs.replace(settings.peering, autojoin_untrusted=True, max_untrusted=4096, max_sessions=4096)
+    return msgspec.structs.replace(settings, peering=peering, acceptance=AcceptanceSettings(policy="AutoAcceptAll"))
 
 
 @frozen

@@ -42,7 +42,7 @@ class Sample:
 
 @frozen(kw_only=True)
 class Reading:
-    """What so many clusters did: seconds of virtual time until all pairs agreed, at first, after daemons were killed, and
+    """What so many clusters did: virtual seconds until all pairs agreed, at first, after daemons were killed, and
     after a partition; MiB for each daemon with what its API server stores; and each daemon at rest.
 
     ``cut`` is how many sessions the partition was to end, ``lost`` how many of them it did.
@@ -90,7 +90,7 @@ class Model:
 class Forecast:
     """What so many clusters will take.
 
-    ``events`` and ``requests`` are of all, a second; ``seconds`` is the virtual time until all agree; ``cpu_seconds`` is
+    ``events`` and ``requests`` are of all, a second; ``seconds`` is the virtual time until all agree, ``cpu_seconds``
     what the daemon with the most peers computes meanwhile, which comes on top where it has one core.
     """
 

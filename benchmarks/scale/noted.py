@@ -19,7 +19,7 @@ NAMED: Final = frozenset({"get", "update", "patch", "delete"})
 
 
 class Noting(Resource):
-    """Stands before an API server and appends a line of JSON for each request; the user is what the client calls itself."""
+    """Stands before an API server and appends a line of JSON for each request; the user is what the client says."""
 
     isLeaf = True
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from attrs import asdict, field, frozen
+from attrs import asdict, frozen
 
 from benchmarks.measure import table
 from benchmarks.report import RESULTS, stamp
@@ -50,7 +50,7 @@ class Store:
 
     kind: str
     file: Path
-    again: bool = field(default=False)
+    again: bool = False
 
     def points(self) -> list[Point]:
         """Return the points in the order of places and sizes; none where there is no file."""
