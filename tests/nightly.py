@@ -78,6 +78,9 @@ PARTS: Final = (
     Part("browser", ("tests.run", "--only", "tests.cli.web.browser", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part(
+        "monitoring", ("tests.run", "--only", "tests.real.alerting.fire", "--patience=3", f"--junit={JUNIT}"), 2 * HOUR
+    ),
     Part("setups", ("tests.real.broken_setups", f"--junit={JUNIT}"), 4 * HOUR),
     Part("soak", ("tests.real.soak", "--hours=2"), 4 * HOUR),
     Part("conformance", ("tests.e2e",), 8 * HOUR),
