@@ -57,7 +57,7 @@ help:
 # The same with what the tests and checks need.
 .venv/.development: .venv/.runtime
 	@echo "installing what tests and checks need into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint,docs]'
 	@touch $@
 
 venv: .venv/.development
@@ -131,8 +131,7 @@ bench: testbed
 bench-compare: .venv/.development
 	@$(BIN)/python -m benchmarks compare $(A) $(B)
 
-docs: .venv/.runtime
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+docs: .venv/.development
 	@$(BIN)/python packaging/tools/website.py $(ARGS)
 
 dist: .venv/.development

@@ -75,4 +75,4 @@ class ManualTests(SynchronousTestCase):
         for name in ("install", "trust", "unoffload"):
             self.assertIn(f".SS liqodctl {name}\n", page)
         requests = {line.split()[0] for line in page.splitlines() if line.startswith((".", "'"))}
-        self.assertEqual(requests, {".TH", ".SH", ".SS", ".B", ".nf", ".fi"})
+        self.assertEqual(requests, {".TH", ".SH", ".SS", ".TP", ".B", ".nf", ".fi"})
