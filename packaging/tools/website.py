@@ -35,6 +35,8 @@ LINK: Final = re.compile(r"(\]\()(?!\w+:)([^)\s#]+)")
 """The begin of a link to a file, and the file's path."""
 REFERENCE: Final = "Reference"
 """The section of the site that the pages about Python are in."""
+WRITTEN: Final = {"Project": ("kubernetes-conformance.md",)}
+"""Pages that a run of something writes, by section: they are in the site where they are there."""
 
 
 def main() -> None:
@@ -106,9 +108,12 @@ def navigation() -> list[dict[str, Any]]:
     """Return the sections of the site with their pages; those about Python are found and not listed."""
     sections: list[dict[str, Any]] = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))["nav"]
     names = sorted(api_pages.pages(), key=lambda name: (name != "index.md", name))
-    python = {"Python": [f"reference/python/{name}" for name in names]}
+    more: dict[str, list[Any]] = {
+        title: [page for page in pages if placed(f"docs/{page}")] for title, pages in WRITTEN.items()
+    }
+    more[REFERENCE] = [{"Python": [f"reference/python/{name}" for name in names]}]
     return [
-        {title: [*inside, python] if title == REFERENCE else inside}
+        {title: [*inside, *more[title]] if title in more else inside}
         for section in sections
         for title, inside in section.items()
     ]

@@ -127,7 +127,7 @@ class GeneratedTests(SynchronousTestCase):
             rows = dict(re.findall(r"^\| `([\w-]+)` \| .+ \| (.+) \|$", text, re.MULTILINE))
             names = {field.encode_name for field in msgspec.structs.fields(type(getattr(Settings(), section.name)))}
             self.assertEqual(set(rows), names, section.name)
-            self.assertEqual([name for name, said in rows.items() if len(said) < 10], [], section.name)
+            self.assertEqual([name for name, said in rows.items() if len(said) < 5], [], section.name)
 
     def test_kinds_of_values(self) -> None:
         """A setting's values are said in words: bounds, choices, lists and tables."""
