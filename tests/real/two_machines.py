@@ -9,11 +9,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -24,6 +23,7 @@ from tests.environment import require
 from tests.real.base import require_clusters
 from tests.real.chart_install import KINDS, MORE
 from tests.real.path import deployment, eventually, is_running, live_pods, node_ready, offloaded, peer_of
+from tests.real.readme import BORROW, INSTALL, by_cluster, lines_of, undoing
 from tests.real.systemd_boot import LEFT_BEHIND, package
 from tests.real.terminal import on_terminal, plain
 from tests.real.test_network import WEB, fetch
@@ -33,7 +33,6 @@ from tests.testbed.machine import Machine
 from tests.testbed.process import CommandFailed
 from tests.testbed.testbed import Testbed
 
-README: Final = Path(__file__).resolve().parents[2] / "README.md"
 ROME: Final = "rome"
 MILAN: Final = "milan"
 NAMESPACE: Final = "shop"
@@ -59,26 +58,6 @@ VOLATILE: Final = (
 )
 """Where a running machine writes by itself."""
 YES: Final = [("[y/N]", "y\n")]
-
-
-def of_readme(begin: str, end: str) -> list[str]:
-    """Return the lines to type of a part of the README, with the comments among them."""
-    text = README.read_text()
-    start = text.index(begin)
-    part = text[start : text.index(end, start)]
-    return [line.strip() for line in part.splitlines() if line.startswith("    ") and line.strip()]
-
-
-def by_cluster(lines: Sequence[str]) -> dict[str, list[str]]:
-    """Return the lines to type at each cluster: a comment names the one that those after it are for."""
-    found: dict[str, list[str]] = {}
-    name = ""
-    for line in lines:
-        if line.startswith("# "):
-            name = re.findall(r"\w+", line)[0]
-        else:
-            found.setdefault(name, []).append(line)
-    return found
 
 
 class Host:
@@ -226,7 +205,7 @@ class MachinesTests(SynchronousTestCase):
 
     def test_01_peer(self) -> None:
         """The README's commands, word for word: the package on both, and a token from the one to the other."""
-        lines = by_cluster(of_readme("**On a host of each cluster**", "**As pods of each cluster**"))
+        lines = by_cluster(lines_of(INSTALL))
         self.assertEqual(set(lines), {ROME, MILAN})
         self.assertEqual([len(each) for each in lines.values()], [3, 3])
         token = ""
@@ -244,7 +223,7 @@ class MachinesTests(SynchronousTestCase):
 
     def test_02_a_pod_runs_there(self) -> None:
         """A namespace that is offloaded as the README says: a pod runs in the other cluster, and one here calls it."""
-        lines = of_readme("### Borrow", "### See that it works")
+        lines = lines_of(BORROW)
         self.rome.types("export KUBECONFIG=/etc/kubernetes/admin.conf", *lines[:2])
         offloading = [line for line in lines if f"namespace {NAMESPACE}" in line]
         self.assertEqual(len(offloading), 2)
@@ -292,15 +271,12 @@ class MachinesTests(SynchronousTestCase):
     def test_06_removed(self) -> None:
         """The README's undo, and the package purged: files, objects and networks are what they were before."""
         kubeconfig = "export KUBECONFIG=/etc/kubernetes/admin.conf"
-        text = README.read_text()
-        for line in (f"liqodctl unpeer {MILAN}", "liqodctl down", f"liqodctl unoffload namespace {NAMESPACE}"):
-            self.assertIn(f"`{line}`", text)
-        self.rome.types(kubeconfig, f"liqodctl unoffload namespace {NAMESPACE}")
+        self.rome.types(kubeconfig, undoing("unoffload"))
         self.rome.cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s", timeout=200)
-        self.rome.types(kubeconfig, f"liqodctl unpeer {MILAN}")
+        self.rome.types(kubeconfig, undoing("unpeer"))
         for host in (self.rome, self.milan):
             self.assert_clean(host)
-            host.types(kubeconfig, "liqodctl down")
+            host.types(kubeconfig, undoing("down"))
             host.types("apt purge liqod")
         for host in (self.rome, self.milan):
             files, objects, network = self._before[host.name]

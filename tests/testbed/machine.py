@@ -91,7 +91,7 @@ class Machine:
         """Shut the machine down and boot it again; ``meanwhile`` is called in between."""
         assert self._container is not None
         self.run("systemctl", "reboot", ok=False)
-        self._container.wait(STOP_LIMIT)
+        self._container.wait(BOOT_LIMIT)
         self._init = 0
         meanwhile()
         self.boot()
