@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ LONGEST: Final = 160
 """Characters of a signature; what is longer is cut."""
 
 
+@cache
 def pages() -> dict[str, str]:
     """Return the pages by their names in the folder ``reference/python``: one for each package, and the list."""
     packages = sorted(path.parent for path in (CHECKOUT / ROOT).glob("*/__init__.py"))
@@ -44,8 +46,9 @@ def page(package: Path) -> str:
 def _module(file: Path) -> Sequence[str]:
     if file.stem.startswith("__") and file.stem != "__init__":
         return ()
-    rows = [[f"`{name}`", cell(said) or "-"] for name, said in members(ast.parse(file.read_text(encoding="utf-8")))]
-    return [f"## {_name(file)}\n", f"{cell(_said(file))}\n", *([table(HEAD, rows)] if rows else [])]
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    rows = [[f"`{name}`", cell(said) or "-"] for name, said in members(tree)]
+    return [f"## {_name(file)}\n", f"{cell(first(tree))}\n", *([table(HEAD, rows)] if rows else [])]
 
 
 def members(tree: ast.Module) -> Iterator[tuple[str, str]]:
