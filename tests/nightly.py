@@ -74,9 +74,11 @@ PARTS: Final = (
         Part(name, ("tests.run", "--only", *_left_to_the_night(folder), "--patience=3", f"--junit={JUNIT}"), 3 * HOUR)
         for name, folder in (("real", REAL), ("netns", NETNS))
     ),
+    Part("coverage", ("tests.covered",), 3 * HOUR),
     Part("alerts", ("tests.run", "--only", "tests.packaging.alert_rules", f"--junit={JUNIT}"), HOUR),
     Part("browser", ("tests.run", "--only", "tests.cli.web.browser", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("machines", ("tests.run", "--only", "tests.real.two_machines", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part(
         "monitoring", ("tests.run", "--only", "tests.real.alerting.fire", "--patience=3", f"--junit={JUNIT}"), 2 * HOUR
