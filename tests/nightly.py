@@ -83,7 +83,7 @@ PARTS: Final = (
     Part("conformance", ("tests.e2e",), 8 * HOUR),
     Part("mutants", ("tests.mutants",), 8 * HOUR),
     *(
-        Part(f"fuzz-{target.name}", ("tests.fuzz", target.name, "--seconds=300"), 900.0)
+        Part(f"fuzz-{target.name}", ("tests.fuzz.campaign", target.name, "--seconds=300"), 900.0)
         for target in sorted(CORPUS.iterdir())
     ),
 )
