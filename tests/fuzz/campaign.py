@@ -76,7 +76,7 @@ def fuzz(name: str, seconds: float, folder: Path) -> Tally:
     while (left := seconds - tally.seconds) >= SHORTEST and failures < FAILURES:
         begin = time.monotonic()
         reading = run(name, min(left, SLICE))
-        if not reading.executions:
+        if not reading.executions and not (reading.finding and reading.finding.input):
             # Not a finding of the target, such as a fuzzer that is not installed.
             raise SystemExit(f"{name}: nothing was tried: {reading.finding.text if reading.finding else 'no reason'}")
         failures += reading.finding is not None
