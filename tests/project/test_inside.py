@@ -57,7 +57,7 @@ class InsideTests(SynchronousTestCase):
         """Each thing alone is one finding, in its words."""
         names = LINE["namespaces"]
         more = f"{DEFAULT | 1 << 21:016x}"
-        for changes, words in (
+        findings: tuple[tuple[dict[str, Any], str], ...] = (
             ({"namespaces": {**names, "pid": "1"}}, "the node's own pid namespace"),
             ({"namespaces": {**names, "net": "2"}}, "the node's own net namespace"),
             ({"namespaces": {**names, "ipc": "3"}}, "the node's own ipc namespace"),
@@ -73,7 +73,8 @@ class InsideTests(SynchronousTestCase):
             ({"masked": False}, "an unmasked /proc"),
             ({"writable": True}, "settings of the node's kernel"),
             ({"reached": ["another tenant"]}, "a way to another tenant"),
-        ):
+        )
+        for changes, words in findings:
             self.assertEqual(list(breaches(report(**changes), AROUND)), [words], changes)
 
     def test_capabilities_of_the_baseline(self) -> None:

@@ -27,6 +27,8 @@ _BASELINE: Final = frozenset(
     """.split()  # noqa: SIM905
 )
 """What a pod may add (Kubernetes: "Pod Security Standards", Baseline)."""
+NAMESPACES_OF_NODE: Final = ("pid", "net", "ipc", "uts", "mnt")
+"""The kinds of namespaces that a pod shares with its node when it has those of the host."""
 _FILTERED: Final = 2
 """The mode of seccomp with a profile (proc_pid_status(5))."""
 
