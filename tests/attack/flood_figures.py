@@ -27,7 +27,7 @@ class Flood:
 
     ``cpu`` are the CPU seconds of the daemon, ``rest`` those of as long a time before. ``turns`` are the waits for
     ``/healthz`` on the daemon's own host, ``before`` and ``during`` those of another peer for one request, ``lost`` how
-    many of its requests failed. ``ready`` and ``leading``: whether that was so all the time. ``refused`` counts by reason.
+    many of its requests failed. ``ready``, ``leading``: whether that was so all the time. ``refused`` counts by reason.
     """
 
     kind: str
