@@ -80,6 +80,8 @@ PARTS: Final = (
     Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("setups", ("tests.real.broken_setups", f"--junit={JUNIT}"), 4 * HOUR),
     Part("soak", ("tests.real.soak", "--hours=2"), 4 * HOUR),
+    Part("floods", ("tests.attack.floods", f"--junit={JUNIT}"), 2 * HOUR),
+    Part("fills", ("tests.attack.fills", f"--junit={JUNIT}"), 2 * HOUR),
     Part("conformance", ("tests.e2e",), 8 * HOUR),
     Part("mutants", ("tests.mutants",), 8 * HOUR),
     *(

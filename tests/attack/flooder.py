@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import secrets
+import select
 import socket
 import ssl
 import sys
@@ -25,7 +26,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from liqod.wire.errors import ProtocolError
-from liqod.wire.events import Event, Hello, Ping, Pong, Welcome
+from liqod.wire.events import Hello, Ping, Pong
 from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 from tests.attack import shapes
 
@@ -52,13 +53,12 @@ def context(certificate: str, *protocols: str) -> ssl.SSLContext:
 
 
 @contextlib.contextmanager
-def _called(task: Task, tls: ssl.SSLContext | None) -> Iterator[socket.socket]:
-    with socket.create_connection((task["host"], task["port"]), timeout=PATIENCE) as plain:
-        if tls is None:
-            yield plain
-            return
-        with tls.wrap_socket(plain) as stream:
-            yield stream
+def _called(task: Task, tls: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
+    with (
+        socket.create_connection((task["host"], task["port"]), timeout=PATIENCE) as plain,
+        tls.wrap_socket(plain) as stream,
+    ):
+        yield stream
 
 
 def handshakes(task: Task) -> Iterator[int]:
@@ -102,30 +102,26 @@ def offers(task: Task) -> Iterator[int]:
             stream.sendall(session.send(hello))
             while session.state is not SessionState.ESTABLISHED:
                 _answered(session, stream)
-            stream.settimeout(0.001)
             for event in shapes.offers(epoch):
                 stream.sendall(session.send(event))
                 yield 1
-                with contextlib.suppress(TimeoutError, ssl.SSLWantReadError):
+                while stream.pending() or select.select([stream], [], [], 0)[0]:
                     _answered(session, stream)
         yield 0
         time.sleep(0.5)
 
 
-def _answered(session: SessionProtocol, stream: socket.socket) -> None:
+def _answered(session: SessionProtocol, stream: ssl.SSLSocket) -> None:
     """Read what there is, and answer what has to be answered; raises OSError at the end of the session."""
     data = stream.recv(1 << 16)
     if not data:
         raise ConnectionResetError
     session.receive_data(data)
     while (event := session.next_event()) is not NEED_DATA:
-        reply: Event | None = None
         if isinstance(event, Hello):
-            reply = session.welcome()
+            stream.sendall(session.send(session.welcome()))
         elif isinstance(event, Ping):
-            reply = Pong(event.payload)
-        if reply is not None and not (isinstance(reply, Welcome) and session.hello is None):
-            stream.sendall(session.send(reply))
+            stream.sendall(session.send(Pong(event.payload)))
     if session.state is SessionState.CLOSED:
         raise ConnectionResetError
 

@@ -76,7 +76,7 @@ def review(shape: str) -> bytes:
 
 
 def question(number: int, shape: str) -> bytes:
-    """Return a question for an address: a name that nobody asked for before, or one of as many parts as there may be."""
+    """Return a question for an address: of a name that nobody asked for before, or one of a hundred parts."""
     name = f"q{number}.shop.svc.home.example" if shape == "new" else "x." * 100 + f"q{number}.example"
     labels = b"".join(bytes([len(one)]) + one.encode() for one in name.split("."))
     return struct.pack("!6H", number % 65536, 0x0100, 1, 0, 0, 0) + labels + b"\0\0\x01\0\x01"
