@@ -316,7 +316,6 @@ def main(argv: Sequence[str]) -> int:
     return 1 if any(wrong.values()) or len(wrong) < len(chosen) else 0
 
 
-
 def _file(folder: Path, kind: str, shape: str) -> Path:
     return folder / f"{kind}-{shape}.json"
 
