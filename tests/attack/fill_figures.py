@@ -22,8 +22,9 @@ class Fill:
     """One attempt: by whom, at what, how much was kept, where it stopped, and what it took. Sizes are MiB.
 
     ``bound`` is what is to be kept at most. ``stopped``: it was refused, or ended, and not just given up. ``said`` is
-    what whoever tried, or its administrator, is shown; ``paced``: it is slowed down, and never refused. ``taken`` is by how
-    much the database, or the disk, of the other cluster grew, ``memory`` its daemon. ``well``: all of it works afterwards.
+    what is shown to whoever tried, or to its administrator; ``paced``: it is slowed down, and never refused. ``taken``
+    is by how much the database, or the disk, of the other cluster grew, ``memory`` its daemon. ``well``: all of it
+    works afterwards.
     """
 
     who: Literal["a borrower", "a lender"]
@@ -69,8 +70,8 @@ def judge(fill: Fill) -> Iterator[str]:
 
 def table(fills: Iterable[Fill], head: str) -> str:
     """Return the attempts as Markdown."""
-    columns = ("who", "what", "objects", "kept, MiB", "bound", "took, MiB", "daemon, MiB", "s", "what it says", "verdict")
-    lines = ["# Fills", "", head, "", f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
+    columns = ("who", "what", "objects", "kept, MiB", "bound", "took, MiB", "daemon, MiB", "s", "what it says")
+    lines = ["# Fills", "", head, "", f"| {' | '.join(columns)} | verdict |", "| --- " * (len(columns) + 1) + "|"]
     for one in sorted(fills, key=lambda one: (one.who, one.what)):
         cells = (
             one.who,

@@ -1,9 +1,10 @@
 """Fills what an API server stores until it is refused: ``python -m tests.attack.filler FILE``; prints JSON of it.
 
-FILE is JSON: ``host``, ``port`` and ``path`` of the API server's collection, or of an object that is patched; ``token``,
-or ``certificate`` (a PEM file with key and certificate); ``kind`` of what is sent, ``labels`` that it has, ``size`` of
-each in bytes; it ends after ``most`` of them, after ``seconds``, or when ``REFUSALS`` in a row were refused. ``pause`` is
-between two requests. It prints ``made``, ``sent`` bytes, ``refused`` and, of the last refusal, ``code`` and ``message``.
+FILE is JSON: ``host``, ``port`` and ``path`` of the API server's collection, or of an object that is patched;
+``token``, or ``certificate`` (a PEM file with key and certificate); ``kind`` of what is sent, ``labels`` that it has,
+``size`` of each in bytes, ``pause`` between two. It ends after ``most`` of them, after ``seconds``, or when
+``REFUSALS`` in a row were refused. It prints ``made``, ``sent`` bytes, ``refused``, ``code`` and ``message`` of the last
+refusal, and ``stopped``: refusals ended it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 REFUSALS: Final = 10
-"""Refusals in a row, a tenth of a second apart, after which nothing more is tried: a bound takes a moment to be known."""
-TOGETHER: Final = 200
+"""Refusals in a row, a tenth of a second apart, that end it: a bound takes a moment to be known."""
+TOGETHER: Final = 125
 """Bytes that one endpoint of a slice takes, about."""
 
 
@@ -34,7 +35,9 @@ def content(kind: str, size: int, labels: dict[str, str], number: int) -> dict[s
         return {"metadata": metadata, "data": {"a": text}}
     if kind == "shadowpods":
         container = {"name": "main", "image": "localhost/busybox:1", "args": [text]}
-        body = {"metadata": metadata, "spec": {"pod": {"containers": [container]}}}
+        # Its pod is stored as well, and runs nowhere.
+        spec = {"containers": [container], "nodeSelector": {"no": "where"}}
+        body = {"metadata": metadata, "spec": {"pod": spec}}
         return {"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod", **body}
     if kind == "slices":
         addresses = (f"198.51.{one // 250 % 250}.{one % 250 + 1}" for one in range(size // TOGETHER))
