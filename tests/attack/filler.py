@@ -3,8 +3,8 @@
 FILE is JSON: ``host``, ``port`` and ``path`` of the API server's collection, or of an object that is patched;
 ``token``, or ``certificate`` (a PEM file with key and certificate); ``kind`` of what is sent, ``labels`` that it has,
 ``size`` of each in bytes, ``pause`` between two. It ends after ``most`` of them, after ``seconds``, or when
-``REFUSALS`` in a row were refused. It prints ``made``, ``sent`` bytes, ``refused``, ``code`` and ``message`` of the last
-refusal, and ``stopped``: refusals ended it.
+``REFUSALS`` in a row were refused. It prints ``made``, ``sent`` bytes, ``refused``, ``code`` and ``message`` of the
+last refusal, and ``stopped``: refusals ended it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def content(kind: str, size: int, labels: dict[str, str], number: int) -> dict[s
     """Return an object of about so many bytes; each is another one."""
     text = base64.b64encode(os.urandom(size * 3 // 4)).decode()
     metadata: dict[str, Any] = {"generateName": "fill-", "labels": labels}
+    body: dict[str, Any]
     if kind == "secrets":
         return {"metadata": metadata, "data": {"a": text}}
     if kind == "configmaps":

@@ -148,7 +148,7 @@ class Sides:
     def is_well(self) -> bool:
         """Have both daemons ready, and a new pod of rome's run at milan and go."""
         for daemon in (self.rome, self.milan):
-            eventually(f"{daemon.name} is ready", lambda daemon=daemon: is_ready(daemon), 120)
+            eventually(f"{daemon.name} is ready", partial(is_ready, daemon), 120)
         self.make("after", "trap 'exit 0' TERM; while :; do sleep 1; done")
         try:
             eventually("a new pod runs", lambda: is_running(self.here("after")), 120)
