@@ -8,7 +8,7 @@ from typing import Any, Final
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.variations.inside import Report, Surroundings, breaches, capabilities, parse
+from tests.variations.inside import Report, Surroundings, breaches, capabilities, is_over, parse
 from tests.variations.pods import forbidden_objects
 from tests.variations.probe import CANARY, SCRIPT, probing
 
@@ -110,6 +110,28 @@ class InsideTests(SynchronousTestCase):
         for log in ("", "hello\n", line[:-9], '{"probe":7}', '{"probe":"x","uid":0}'):
             self.assertIsNone(parse(log), log)
 
+
+class OverTests(SynchronousTestCase):
+    """When a probe is not waited for any more."""
+
+    def test_table(self) -> None:
+        """A pod that has ended, one without a node, and one whose container cannot be made are over."""
+        waits = {"state": {"waiting": {"reason": "ErrImageNeverPull"}}}
+        begins = {"state": {"waiting": {"reason": "ContainerCreating"}}}
+        table: tuple[tuple[dict[str, Any], bool], ...] = (
+            ({}, False),
+            ({"phase": "Pending"}, False),
+            ({"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}, False),
+            ({"phase": "Succeeded"}, True),
+            ({"phase": "Failed"}, True),
+            ({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]}, True),
+            ({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}, False),
+            ({"phase": "Pending", "containerStatuses": [waits]}, True),
+            ({"phase": "Pending", "initContainerStatuses": [waits], "containerStatuses": [begins]}, True),
+            ({"phase": "Pending", "containerStatuses": [begins]}, False),
+        )
+        for status, over in table:
+            self.assertEqual(is_over({"status": status}), over, status)
 
 class ProbingTests(SynchronousTestCase):
     """How a variation becomes a probe."""

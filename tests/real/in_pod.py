@@ -27,7 +27,7 @@ from tests.hosting.networkpolicies.evaluator import Endpoint
 from tests.real.manifests import pod
 from tests.testbed.image import BUSYBOX
 from tests.variations import tenant
-from tests.variations.inside import NAMESPACES_OF_NODE, Report, Surroundings, breaches, parse
+from tests.variations.inside import NAMESPACES_OF_NODE, Report, Surroundings, breaches, is_over, parse
 from tests.variations.pods_seen import pod as judged
 from tests.variations.probe import CANARY, WEB, with_probe
 from tests.variations.variation import Variation
@@ -35,8 +35,8 @@ from tests.variations.variation import Variation
 METADATA: Final = "169.254.169.254"
 BATCH: Final = 16
 """Variations whose pods are there at a time."""
-WITHIN: Final = 90.0
-"""Seconds in which a pod ends that is going to."""
+WITHIN: Final = 60.0
+"""Seconds in which a pod ends, of a batch, that is going to."""
 _SERVED: Final = "mkdir -p {web} && echo {word} > {web}/index.html"
 _VOLUMES: Final = (
     "mountpoint -q /srv || mount -t tmpfs liqod-testbed /srv; "
@@ -49,7 +49,7 @@ class ProbedTenant(tenant.Tenant):
 
     nodes = True
     kwok = 0
-    timeout = 1400
+    timeout = 1450
 
     def settings(self) -> Settings:
         """Return settings by which the one image of the node may be used."""
@@ -205,7 +205,7 @@ class ProbedTenant(tenant.Tenant):
         return count, found
 
     async def ended(self) -> None:
-        """Wait until each ShadowPod has a pod that has ended, or a reason why not; some never start."""
+        """Wait until each ShadowPod has a pod of which nothing more comes, or a reason why not."""
         end = self.clock().seconds() + WITHIN
         while self.clock().seconds() < end and not await self._has_ended():
             await deferLater(self.clock(), 1.0)
@@ -216,7 +216,7 @@ class ProbedTenant(tenant.Tenant):
             body = bodies.get(shadow["metadata"]["name"])
             if body is None and not shadow.get("status", {}).get("reason"):
                 return False
-            if body is not None and body["status"].get("phase") not in ("Succeeded", "Failed"):
+            if body is not None and not is_over(body):
                 return False
         return True
 

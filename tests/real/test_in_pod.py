@@ -23,6 +23,8 @@ from tests.variations.probe import WEB, probing, with_probe
 from tests.variations.variation import AT_ONCE, varied, with_origin
 
 OPEN = {"pod-security.kubernetes.io/enforce": "privileged"}
+COUNT = 300
+"""Variations whose pods are probed."""
 
 
 class InPodTests(in_pod.ProbedTenant):
@@ -58,7 +60,7 @@ class InPodTests(in_pod.ProbedTenant):
     async def test_pods(self) -> None:
         """Whatever a pod asks for, its containers have what an ordinary pod has, and reach nothing of others."""
         forbidden = [probing(one, self.file, self.targets) for one in forbidden_objects()]
-        made = varied(Random(SEED), SHADOWPODS, forbidden, 150, strategic=False)
+        made = varied(Random(SEED), SHADOWPODS, forbidden, COUNT, strategic=False)
         # How it is asked is the subject of test_variations; here a container has one life.
         asked = [with_origin(evolve(one, how=one.how if one.how in AT_ONCE else "create"), self.peer) for one in made]
         count, found = await self.run_all(asked, await self.around())

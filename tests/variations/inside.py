@@ -139,3 +139,30 @@ def _rights(report: Report, around: Surroundings) -> Iterator[str]:
 def _bounding(report: Report) -> frozenset[str]:
     """Return what the container's programs could get, be it by a file's capabilities."""
     return capabilities(report.bounding)
+
+
+def is_over(body: Mapping[str, Any]) -> bool:
+    """Return whether nothing more comes of a pod: it has ended, has no node, or a container that cannot be made."""
+    status = body.get("status") or {}
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return True
+    conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
+    if conditions.get("PodScheduled") == "False":
+        return True
+    states = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    waiting = [(one.get("state") or {}).get("waiting", {}).get("reason", "") for one in states]
+    return any(reason in NEVER_MADE for reason in waiting)
+
+
+NEVER_MADE: Final = frozenset(
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+"""Why a container waits that will not be made (Kubernetes, pkg/kubelet/container and pkg/kubelet/images)."""
