@@ -133,6 +133,7 @@ class OverTests(SynchronousTestCase):
         for status, over in table:
             self.assertEqual(is_over({"status": status}), over, status)
 
+
 class ProbingTests(SynchronousTestCase):
     """How a variation becomes a probe."""
 

@@ -81,6 +81,8 @@ def with_probe(spec: Mapping[str, Any], file: str, targets: Mapping[str, str]) -
     mounts = [{"name": one, "mountPath": f"{VOLUMES}/{one}"} for one in volumes]
     for one in _containers(made):
         one["command"] = command(one["name"], file, targets, stay=one.get("restartPolicy") == "Always")
+        # As little as counts, so that a batch of them has room.
+        one.setdefault("resources", {"requests": {"cpu": "5m", "memory": "8Mi"}})
         if mounts:
             one["volumeMounts"] = mounts
     return made
