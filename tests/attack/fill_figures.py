@@ -22,7 +22,7 @@ class Fill:
     """One attempt: by whom, at what, how much was kept, where it stopped, and what it took. Sizes are MiB.
 
     ``bound`` is what is to be kept at most. ``stopped``: it was refused, or ended, and not just given up. ``said`` is
-    what is shown to whoever tried, or to its administrator; ``paced``: it is slowed down, and never refused. ``taken``
+    what the one that tried is shown, or its administrator; ``paced``: it is slowed down, and never refused. ``taken``
     is by how much the database, or the disk, of the other cluster grew, ``memory`` its daemon. ``well``: all of it
     works afterwards.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -17,6 +18,7 @@ TURN: Final = 1.0
 """Seconds that the daemon may be without a turn of its event loop: the lead ends after several without a renewal."""
 TIMES: Final = 2.0
 """How many times longer another peer may wait than before the flood."""
+_LAG: Final = re.compile(r'^liqod_reactor_lag_seconds_bucket\{le="([^"]+)"\} ([0-9.e+]+)$', re.MULTILINE)
 SHORT: Final = 0.005
 """Seconds that any wait counts as at least: below that chance decides."""
 
@@ -26,8 +28,9 @@ class Flood:
     """One flood: what was sent, how much of it and for how long, and what was seen meanwhile.
 
     ``cpu`` are the CPU seconds of the daemon, ``rest`` those of as long a time before. ``turns`` are the waits for
-    ``/healthz`` on the daemon's own host, ``before`` and ``during`` those of another peer for one request, ``lost`` how
-    many of its requests failed. ``ready``, ``leading``: whether that was so all the time. ``refused`` counts by reason.
+    ``/healthz`` on the daemon's own host, ``lag`` is how late its own timer was at most (an upper bound of its metric).
+    ``before`` and ``during`` are the waits of another peer for one request, ``lost`` how many of its requests failed.
+    ``ready``, ``leading``: whether that was so all the time. ``refused`` counts by reason.
     """
 
     kind: str
@@ -37,6 +40,7 @@ class Flood:
     cpu: float
     rest: float
     turns: tuple[float, ...]
+    lag: float
     before: tuple[float, ...]
     during: tuple[float, ...]
     lost: int
@@ -65,6 +69,14 @@ def parse(text: str) -> Flood:
     return Flood(**{**body, **{name: tuple(body[name]) for name in ("turns", "before", "during")}})
 
 
+def lag(before: str, after: str) -> float:
+    """Return below which bound the daemon's timer was late between two pages of metrics; 0 where it never ran."""
+    earlier, later = dict(_LAG.findall(before)), dict(_LAG.findall(after))
+    grown = {float(bound): float(count) - float(earlier.get(bound, 0.0)) for bound, count in later.items()}
+    most = max(grown.values(), default=0.0)
+    return min((bound for bound, count in grown.items() if count == most), default=0.0) if most else 0.0
+
+
 def slower(before: Sequence[float], during: Sequence[float]) -> float:
     """Return how many times longer the wait in the middle is; infinite where one of them was not measured."""
     if not before or not during:
@@ -81,6 +93,8 @@ def judge(flood: Flood) -> Iterator[str]:
     longest = max(flood.turns, default=float("inf"))
     if longest > TURN:
         yield f"{longest:.1f} s without a turn"
+    if flood.lag > TURN:
+        yield f"a timer of the daemon was up to {flood.lag:.0f} s late"
     if (times := slower(flood.before, flood.during)) > TIMES:
         yield f"another peer waits {times:.1f} times longer"
     if flood.lost:
@@ -99,6 +113,7 @@ def table(floods: Iterable[Flood], head: str) -> str:
         "a second",
         "CPU ms an item",
         "longest turn, ms",
+        "timer late, ms",
         "another peer before, ms",
         "during",
         "99 %",
@@ -113,6 +128,7 @@ def table(floods: Iterable[Flood], head: str) -> str:
             f"{one.items / one.seconds:.0f}" if one.seconds else "-",
             f"{one.item * 1000:.2f}",
             _ms(max(one.turns, default=0.0)),
+            _ms(one.lag),
             _middle(one.before),
             _middle(one.during),
             _ms(_at(one.during, 0.99)) if one.during else "-",

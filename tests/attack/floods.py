@@ -24,7 +24,7 @@ from benchmarks.measure import spent
 from benchmarks.report import RESULTS
 from liqod.model.names import remote_namespace
 from liqod.model.records.name_service import object_name
-from tests.attack.flood_figures import Flood, judge, parse, table
+from tests.attack.flood_figures import Flood, judge, lag, parse, table
 from tests.nightly import state
 from tests.real.daemons import Daemon
 from tests.real.path import (
@@ -36,7 +36,7 @@ from tests.real.path import (
     peer_of,
     trust_each_other,
 )
-from tests.real.test_bad_input import is_ready, refused
+from tests.real.test_bad_input import is_ready, page, refused
 from tests.runner.execute import Outcome
 from tests.runner.report import write_junit
 from tests.runner.results import Result
@@ -168,10 +168,10 @@ class Stage:
             self.milan.stop()
         try:
             before, rest = self._observed(seconds, [])
-            counted, led = refused(self.rome), self._lease()
+            counted, led, page_before = refused(self.rome), self._lease(), page(self.rome, "/metrics")
             flooder = _Program(self.milan.cluster, "flooder", task)
             meanwhile, cpu = self._observed(seconds, [flooder])
-            now = refused(self.rome)
+            now, page_after = refused(self.rome), page(self.rome, "/metrics")
         finally:
             if kind == "offers":
                 self.milan.start()
@@ -185,6 +185,7 @@ class Stage:
             cpu=cpu,
             rest=rest,
             turns=tuple(line["took"] for line in meanwhile["health"]),
+            lag=lag(page_before, page_after),
             before=tuple(line["took"] for line in before["peer"]),
             during=tuple(line["took"] for line in asked),
             lost=sum(line["code"] != 200 for line in asked),

@@ -15,7 +15,7 @@ from liqod.names import question
 from liqod.webhook.review import MAX_BODY
 from liqod.wire.check import check
 from tests.attack import shapes
-from tests.attack.flood_figures import FEWEST, ITEM, TIMES, TURN, Flood, judge, parse, slower, table
+from tests.attack.flood_figures import FEWEST, ITEM, TIMES, TURN, Flood, judge, lag, parse, slower, table
 from tests.attack.flooder import KINDS
 from tests.attack.floods import FLOODS
 
@@ -27,6 +27,7 @@ GOOD = Flood(
     cpu=3.0,
     rest=1.0,
     turns=(0.002, 0.05, 0.003),
+    lag=0.05,
     before=(0.004, 0.006, 0.010),
     during=(0.008, 0.009, 0.300),
     lost=0,
@@ -50,6 +51,7 @@ class VerdictTests(SynchronousTestCase):
             ({"cpu": 1.0 + 1000 * ITEM * 1.1}, "an item takes 33 ms"),
             ({"turns": (0.001, TURN * 1.5)}, "1.5 s without a turn"),
             ({"turns": ()}, "without a turn"),
+            ({"lag": 5.0}, "up to 5 s late"),
             ({"during": (0.020, 0.020)}, "3.3 times longer"),
             ({"during": ()}, "inf times longer"),
             ({"lost": 2}, "lost 2 requests"),
@@ -66,11 +68,31 @@ class VerdictTests(SynchronousTestCase):
         self.assertLess(slower([0.0002], [0.0099]), TIMES)
         self.assertGreater(slower([0.0002], [0.0101]), TIMES)
 
+    def test_lag(self) -> None:
+        """It is the smallest bound of the histogram under which all timers of the time in between are."""
+
+        def shown(*counts: int) -> str:
+            bounds = ("0.01", "1.0", "+Inf")
+            return "".join(
+                f'liqod_reactor_lag_seconds_bucket{{le="{bound}"}} {count}.0\n'
+                for bound, count in zip(bounds, counts, strict=True)
+            )
+
+        before = shown(10, 12, 13)
+        for after, bound in (
+            (shown(10, 12, 13), 0.0),
+            (shown(15, 17, 18), 0.01),
+            (shown(15, 18, 19), 1.0),
+            (shown(15, 18, 20), float("inf")),
+        ):
+            self.assertEqual(lag(before, after), bound)
+        self.assertEqual(lag("", ""), 0.0)
+
     def test_text(self) -> None:
         """What is written is read again, and has a row."""
         self.assertEqual(parse(GOOD.text()), GOOD)
         row = table([GOOD], "Head.").splitlines()[-1]
-        self.assertIn("| handshakes (costly) | 1000 | 50 | 2.00 | 50.0 | 6.0 | 9.0 | 300.0 |", row)
+        self.assertIn("| handshakes (costly) | 1000 | 50 | 2.00 | 50.0 | 50.0 | 6.0 | 9.0 | 300.0 |", row)
         self.assertIn("| TooManyHandshakes 900 | good |", row)
 
 
