@@ -263,11 +263,8 @@ class _Program:
     def lines(self) -> list[dict[str, Any]]:
         """Return what it printed; lines that are none of its own are left out."""
         file = self._cluster.directory / f"{self._name}.log"
-        found = []
-        for line in file.read_text(errors="replace").splitlines() if file.exists() else ():
-            if line.startswith("{"):
-                found.append(dict(json.loads(line)))
-        return found
+        text = file.read_text(errors="replace") if file.exists() else ""
+        return [dict(json.loads(line)) for line in text.splitlines() if line.startswith("{")]
 
 
 def main(argv: Sequence[str]) -> int:

@@ -196,8 +196,8 @@ class ProbedTenant(tenant.Tenant):
                 reports = await self.reports(body)
                 count += len(reports)
                 wrong = [f"{each.probe} has {words}" for each in reports for words in breaches(each, around)]
-                for token in {token for each in reports for token in each.tokens}:
-                    wrong.append(f"a token reads {await self.secrets_by(token)} secrets")
+                tokens = {token for each in reports for token in each.tokens}
+                wrong += [f"a token reads {await self.secrets_by(token)} secrets" for token in tokens]
                 # The one image of the node may be used here without pulling it.
                 wrong += [words for words in judged(body) if "pulled" not in words]
                 found += [f"{known.get(name, name)}: {words}" for words in wrong]
