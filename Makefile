@@ -11,7 +11,7 @@ HOURS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit coverage docs attack nightly setups soak conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image \
+.PHONY: help venv demo test unit coverage docs attack floods fills nightly setups soak conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image \
 	manifests lock sbom sign release clean distclean
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make unit          the tests that need no root and no clusters, in a few minutes"
 	@echo "make coverage      the same, and how much of liqod they run, by package; fails below the floor in setup.cfg"
 	@echo "make attack        the tests of the attacks in docs/attacks.md; ARGS='--unit' without clusters"
+	@echo "make floods        floods of a real daemon, and what others notice of them; make fills: one cluster fills another"
 	@echo "make nightly       what takes hours, in parts; goes on where it was interrupted; ARGS='PART' for one"
 	@echo "make setups        thirty broken set-ups on two real clusters, and what status says of each; ARGS='--list', ARGS='7 12'"
 	@echo "make soak          HOURS=2 of churn and trouble on two real clusters, and what has grown; HOURS=0.2 for a short one"
@@ -78,6 +79,12 @@ coverage: .venv/.development
 
 attack: .venv/.development
 	@$(BIN)/python -m tests.attack $(ARGS)
+
+floods: .venv/.development
+	@$(BIN)/python -m tests.attack.floods $(ARGS)
+
+fills: .venv/.development
+	@$(BIN)/python -m tests.attack.fills $(ARGS)
 
 nightly: .venv/.development
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'

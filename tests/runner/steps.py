@@ -85,6 +85,7 @@ NIGHTLY: Final = frozenset(
         "tests.real.test_first_minutes",
         "tests.real.test_gather",
         "tests.real.test_home_api",
+        "tests.real.test_in_pod",
         "tests.real.test_names",
         "tests.real.test_network_auto",
         "tests.real.test_network_guests",
