@@ -7,21 +7,10 @@ from typing import Any
 
 from tests.real.path import NAMESPACE, condition, eventually
 from tests.real.programs.base import LONG, ProgramTests
-from tests.real.programs.workloads import VIRTUAL, container, pod_spec
+from tests.real.programs.workloads import every_minute, job
 
 INDEXED, CRON, FAILING = "numbers", "every-minute", "failing"
 COUNT = 12
-
-
-def job(name: str, script: str, **more: Any) -> dict[str, Any]:
-    """Return a Job for virtual nodes; ``more`` is of its specification."""
-    spec = {"template": {"metadata": {"labels": {"app": name}}, "spec": _never(script)}, **more}
-    meta = {"name": name, "namespace": NAMESPACE}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
-
-
-def _never(script: str) -> dict[str, Any]:
-    return pod_spec(container(script), VIRTUAL, restartPolicy="Never")
 
 
 class JobTests(ProgramTests):
@@ -82,18 +71,7 @@ class JobTests(ProgramTests):
 
     def test_03_cron(self) -> None:
         """A CronJob makes a job at milan each minute, one after the other, and keeps as many as it is to keep."""
-        body = {
-            "apiVersion": "batch/v1",
-            "kind": "CronJob",
-            "metadata": {"name": CRON, "namespace": NAMESPACE},
-            "spec": {
-                "schedule": "* * * * *",
-                "concurrencyPolicy": "Forbid",
-                "successfulJobsHistoryLimit": 1,
-                "jobTemplate": {"spec": job(CRON, "date; echo of the minute")["spec"]},
-            },
-        }
-        self.home.apply(body)
+        self.home.apply(every_minute(CRON, "date; echo of the minute", successfulJobsHistoryLimit=1))
         names: set[str] = set()
 
         def thrice() -> bool:

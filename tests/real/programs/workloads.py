@@ -112,3 +112,19 @@ def make_disks(cluster: Cluster, count: int) -> None:
         },
         *volumes,
     )
+
+
+def job(name: str, script: str, **more: Any) -> dict[str, Any]:
+    """Return a Job for virtual nodes; ``more`` is of its specification."""
+    spec = pod_spec(container(script), VIRTUAL, restartPolicy="Never")
+    template = {"metadata": {"labels": {"app": name}}, "spec": spec}
+    meta = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": template, **more}}
+
+
+def every_minute(name: str, script: str, **more: Any) -> dict[str, Any]:
+    """Return a CronJob that makes such a Job each minute, one after the other; ``more`` is of its specification."""
+    template = {"spec": job(name, script)["spec"]}
+    spec = {"schedule": "* * * * *", "concurrencyPolicy": "Forbid", "jobTemplate": template, **more}
+    meta = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": meta, "spec": spec}

@@ -177,3 +177,31 @@ func ask(client *http.Client, url, host string) (string, error) {
 	}
 	return string(text), nil
 }
+
+// lookup asks for a name once a second, of the servers that resolv.conf names, one after the other; what was not found in
+// fifteen seconds has failed.
+func lookup(ctx context.Context, words []string) error {
+	resolver := &net.Resolver{PreferGo: true}
+	seen := loaded{By: map[string]int{}}
+	for ctx.Err() == nil {
+		patience, cancel := context.WithTimeout(ctx, 15*time.Second)
+		addresses, err := resolver.LookupHost(patience, words[0])
+		cancel()
+		if err == nil {
+			seen.Answered++
+			for _, address := range addresses {
+				seen.By[address]++
+			}
+		} else if ctx.Err() == nil {
+			seen.Failed++
+			if seen.First == "" {
+				seen.First = err.Error()
+			}
+		}
+		if err := write(words[1], seen); err != nil {
+			return err
+		}
+		time.Sleep(time.Second)
+	}
+	return nil
+}

@@ -23,6 +23,7 @@ var commands = map[string]struct {
 	"hold":  {"ADDRESS FILE", 2, hold},
 	"serve": {"ADDRESS SECONDS", 2, serve},
 	"load":  {"URL HOST CLIENTS FILE", 4, load},
+	"lookup": {"NAME FILE", 2, lookup},
 	"watch": {"NAMESPACE NAME FILE", 3, watch},
 	"lead":  {"NAMESPACE LEASE IDENTITY FILE", 4, lead},
 }
