@@ -149,9 +149,10 @@ class EverythingTests(LedgerTests):
         mounts = [{"name": "data", "mountPath": "/data"}]
         server = "exec redis-server --protected-mode no --dir /data --appendonly yes --appendfsync always"
         redis = container(server, port=6379, volumeMounts=mounts)
+        spec = pod_spec(redis, VIRTUAL, **of_database())
         self.home.apply(
             script,
-            workload("StatefulSet", REDIS, pod_spec(redis, VIRTUAL, **of_database()), volumeClaimTemplates=[claim("data")]),
+            workload("StatefulSet", REDIS, spec, volumeClaimTemplates=[claim("data")]),
         )
         self.serve(REDIS, 6379)
         counter = container(_COUNT, env=[{"name": "ADDRESS", "value": self.beside(REDIS)}])
