@@ -45,11 +45,6 @@ class ReleaseSteps(Steps):
             cls.shape = {"versions": cls.releases}
         super().setUp()
 
-    @property
-    def oldest(self) -> tuple[int, int]:
-        """The older release of the two clusters."""
-        return min(versions.minor(cluster.version) for cluster in (self.home, self.lender))
-
     def test_01_they_are_what_they_say(self) -> None:
         """Each API server and each kubelet says its release, and `check` says what it lacks."""
         for daemon in (self.rome, self.milan):
@@ -75,10 +70,15 @@ class ReleaseSteps(Steps):
         return [dict(one) for one in json.loads(text)]
 
     def test_02_peers(self) -> None:
-        """The clusters find each other and trust; home has a virtual node with the lender's release."""
+        """The clusters find each other and trust; home has a virtual node with the lender's release.
+
+        `status` says what that release lacks for pods there.
+        """
         self.peer_up()
         node = self.home.get("node", "liqo-milan")
         self.assertEqual(node["status"]["nodeInfo"]["kubeletVersion"], f"v{self.lender.version}")
+        said = json.loads(self.rome.liqodctl("status", "milan", "-o", "json"))
+        self.assertEqual(bool(said["lacks"]), versions.minor(self.lender.version) < (1, 34), said)
 
     def test_03_webhook(self) -> None:
         """A pod of an enabled namespace gets the toleration when it is made; one of another namespace does not."""
