@@ -62,12 +62,17 @@ class Part:
         write_junit(junit, [Outcome(Step(self.name, self.limit), seconds, tail, [result])])
 
 
+def _subject(module: str) -> str:
+    """Return what a test module is about, in the words of its name."""
+    return module.rpartition(".test_")[2].replace("_", "-")
+
+
 APART: Final[Mapping[str, str]] = {
     "metrics-server": "tests.real.test_metrics_server",
     "flannel": "tests.real.test_network_flannel",
     "kube-router": "tests.real.test_network_kube_router",
     "releases": "tests.real.test_releases",
-    **{f"program-{name.rpartition('.test_')[2].replace('_', '-')}": name for name in NIGHTLY if name.startswith(PROGRAMS)},
+    **{f"program-{_subject(name)}": name for name in NIGHTLY if name.startswith(PROGRAMS)},
 }
 """Modules that are a part each, by its name: they build programs of their own, and take up to an hour."""
 
