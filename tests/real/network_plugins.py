@@ -15,17 +15,20 @@ class PluginTests(test_network.NetworkTests):
     """All steps of the walk, with the same pod network in both clusters and two nodes in one of them."""
 
     plugin: ClassVar[str] = ""
+    lacking: ClassVar[str] = ""
 
     def setUp(self) -> None:
         """Make the clusters before the first step, with the plugin on all of their nodes."""
         cls = type(self)
+        require(cls.lacking)
         if cls._testbed is None:
             require_clusters()
             try:
                 system.require(cni.PACKAGES)
                 build.ensure([cni.PROGRAMS[cls.plugin]])
             except (system.Missing, CommandFailed) as error:
-                require(f"{cls.plugin} is not possible here: {error}")
+                cls.lacking = f"{cls.plugin} is not possible here: {error}"
+                require(cls.lacking)
             require(cni.lacking(cls.plugin))
         super().setUp()
 

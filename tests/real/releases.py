@@ -27,21 +27,24 @@ from tests.testbed.process import CommandFailed
 APP: Final = "web"
 
 
-class ReleaseSteps(Steps):
+class ReleaseCase(Steps):
     """Offload, reflect, store, read logs, be admitted, end; a class names the releases of home and lender."""
 
     releases: ClassVar[tuple[str, ...]] = ()
+    lacking: ClassVar[str] = ""
 
     def setUp(self) -> None:
         """Build the programs of the releases, and make the clusters before the first step."""
         cls = type(self)
+        require(cls.lacking)
         if cls._testbed is None:
             require_clusters()
             for name in cls.releases:
                 try:
                     build.ensure(versions.SERVERS, versions.release(name))
                 except (CommandFailed, ValueError) as error:
-                    require(f"Kubernetes {name} cannot be built here: {error}")
+                    cls.lacking = f"Kubernetes {name} cannot be built here: {error}"
+                    require(cls.lacking)
             cls.shape = {"versions": cls.releases}
         super().setUp()
 

@@ -50,17 +50,20 @@ class MetricsServerTests(SynchronousTestCase):
 
     _testbed: ClassVar[Testbed | None] = None
     daemons: ClassVar[dict[str, Daemon]] = {}
+    lacking: ClassVar[str] = ""
 
     def setUp(self) -> None:
         """Make the clusters before the first step, with metrics-server in each."""
         cls = type(self)
+        require(cls.lacking)
         if cls._testbed is None:
             require_clusters()
             require(images.lacking())
             try:
                 build.ensure([metrics_server.PROGRAM])
             except CommandFailed as error:
-                require(f"metrics-server cannot be built here: {error}")
+                cls.lacking = f"metrics-server cannot be built here: {error}"
+                require(cls.lacking)
             cls._testbed = testbed = Testbed(3, nodes=True, aggregated=True, snapshotter="overlayfs")
             atexit.register(testbed.stop)
             testbed.start()

@@ -16,29 +16,29 @@ NAMED: Final = tuple(filter(None, os.environ.get("LIQOD_RELEASES", "").split(","
 
 if NAMED:
 
-    class NamedReleaseTests(walk.ReleaseSteps):
+    class NamedReleaseTests(walk.ReleaseCase):
         """Those that were named."""
 
         releases = NAMED
 
 else:
 
-    class OldestTests(walk.ReleaseSteps):
+    class OldestTests(walk.ReleaseCase):
         """The oldest release at both sides."""
 
         releases = (OLDEST,)
 
-    class OldestAtHomeTests(walk.ReleaseSteps):
+    class OldestAtHomeTests(walk.ReleaseCase):
         """Home has the oldest release, the lender the usual one."""
 
         releases = (OLDEST, KUBERNETES)
 
-    class OldestAtLenderTests(walk.ReleaseSteps):
+    class OldestAtLenderTests(walk.ReleaseCase):
         """Home has the usual release, the lender the oldest one."""
 
         releases = (KUBERNETES, OLDEST)
 
-    class UsualTests(walk.ReleaseSteps):
+    class UsualTests(walk.ReleaseCase):
         """The usual release at both sides: what differs from it is the release, and not the walk."""
 
         releases = (KUBERNETES,)

@@ -127,7 +127,7 @@ def _tidy(go: Path, directory: Path, text: str, title: str, source: Path | None 
     """Return the directory of a module that is written when it is needed, with all that it requires pinned."""
     if modules.furnish(directory, text, source):
         _run_go(go, ["mod", "tidy"], directory, f"{title}, its modules")
-        modules.is_tidy(directory, text)
+        modules.note_tidy(directory, text)
     return directory
 
 

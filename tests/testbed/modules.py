@@ -104,6 +104,6 @@ def furnish(directory: Path, text: str, source: Path | None = None) -> bool:
     return True
 
 
-def is_tidy(directory: Path, text: str) -> None:
+def note_tidy(directory: Path, text: str) -> None:
     """Note that a module was made tidy for a text."""
     (directory / "wanted").write_text(text)

@@ -10,7 +10,7 @@ from tests.environment import require
 from tests.real.base import require_clusters
 from tests.real.daemons import HostDaemon
 from tests.real.manifests import service
-from tests.real.path import NAMESPACE, enabled_namespace, eventually, is_running, live_pods, node_ready, offloaded
+from tests.real.path import NAMESPACE, enabled_namespace, eventually, is_running, live_pods, offloaded
 from tests.real.programs import images
 from tests.real.programs.workloads import make_disks
 from tests.real.steps import SETTINGS, Steps
@@ -40,10 +40,12 @@ class ProgramTests(Steps):
     built: ClassVar[tuple[str, ...]] = ("home-client",)
     packages: ClassVar[tuple[str, ...]] = images.PACKAGES
     disks: ClassVar[int] = 0
+    lacking: ClassVar[str] = ""
 
     def setUp(self) -> None:
         """Make the clusters before the first step, and give their nodes the image."""
         cls = type(self)
+        require(cls.lacking)
         is_first = cls._testbed is None
         if is_first:
             require_clusters()
@@ -51,7 +53,8 @@ class ProgramTests(Steps):
             try:
                 build.ensure(self.built)
             except CommandFailed as error:
-                require(f"a program cannot be built here: {error}")
+                cls.lacking = f"a program cannot be built here: {error}"
+                require(cls.lacking)
         super().setUp()
         if is_first:
             self._furnish()

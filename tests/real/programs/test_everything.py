@@ -18,7 +18,6 @@ from tests.real.path import NAMESPACE, condition, eventually, live_pods, node_re
 from tests.real.programs import ingress, postgres, traffic
 from tests.real.programs.base import LONG
 from tests.real.programs.ledger import LedgerTests
-
 from tests.real.programs.traffic import ECHO, ECHO_PORT, SEEN, WEB
 from tests.real.programs.workloads import (
     VIRTUAL,
@@ -55,7 +54,6 @@ class EverythingTests(LedgerTests):
     start_daemons = False
     names: ClassVar[HostDaemon]
     before: ClassVar[dict[str, dict[str, str]]] = {}
-    crossed: ClassVar[bool] = False
 
     def beside(self, name: str) -> str:
         """Return the address of a service in milan itself: what calls it there does not leave the cluster."""

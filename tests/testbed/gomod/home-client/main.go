@@ -19,13 +19,13 @@ var commands = map[string]struct {
 	count int
 	run   command
 }{
-	"echo":  {"ADDRESS", 1, echo},
-	"hold":  {"ADDRESS FILE", 2, hold},
-	"serve": {"ADDRESS SECONDS", 2, serve},
-	"load":  {"URL HOST CLIENTS FILE", 4, load},
+	"echo":   {"ADDRESS", 1, echo},
+	"hold":   {"ADDRESS FILE", 2, hold},
+	"serve":  {"ADDRESS SECONDS", 2, serve},
+	"load":   {"URL HOST CLIENTS FILE", 4, load},
 	"lookup": {"NAME FILE", 2, lookup},
-	"watch": {"NAMESPACE NAME FILE", 3, watch},
-	"lead":  {"NAMESPACE LEASE IDENTITY FILE", 4, lead},
+	"watch":  {"NAMESPACE NAME FILE", 3, watch},
+	"lead":   {"NAMESPACE LEASE IDENTITY FILE", 4, lead},
 }
 
 func main() {
