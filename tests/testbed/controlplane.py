@@ -138,7 +138,7 @@ def start_api(
         "--kubelet-preferred-address-types=InternalIP,Hostname",
     ]
     if aggregated:
-        # One authority for all: who may speak for others is told apart by the name.
+        # One authority for all: who may speak for others differs by its name.
         api += [
             f"--requestheader-client-ca-file={d}/ca.crt",
             "--requestheader-allowed-names=front-proxy",
