@@ -187,7 +187,8 @@ class HostingSettings(Section, frozen=True):
     lists are granted beside what every tenant may (``hosting.tenants.contract``): ``annotations`` and ``labels`` by
     key, or by prefix with a slash or dot at its end. ``service_accounts`` are those of their namespaces whose tokens
     pods may ask for. ``reserved_ports`` no load balancer of theirs has.
-    ``ingress_hosts`` are names, with all names under them, for all tenants, or for each its own (``OF_TENANT``).
+    ``ingress_hosts`` are names, with all names under them, for all tenants, or for each its own (``OF_TENANT``);
+    ``gateways``, each ``namespace/name``, are those that routes may be of. They are offered.
     ``control_plane_nodes`` auto: only where no other node can be used; true is "yes", false is "no".
     ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster. ``quota`` soft: a ResourceQuota in
     each namespace, hard: beside that, limits for every container, and ``default_requests`` for one that names none;
@@ -220,6 +221,7 @@ class HostingSettings(Section, frozen=True):
     )
     ingress_hosts: Granted = []
     ingress_classes: Granted = []
+    gateways: Granted = []
     storage_classes: Granted = []
     quota: Literal["", "none", "soft", "hard"] = ""
     default_requests: dict[str, str] = msgspec.field(default_factory=lambda: dict(_DEFAULT_REQUESTS))
@@ -292,6 +294,8 @@ class ReflectionSettings(Section, frozen=True):
     service: Reflected = Reflected()
     endpointslice: Inherited = Inherited()
     ingress: Reflected = Reflected()
+    httproute: Reflected = Reflected()
+    grpcroute: Reflected = Reflected()
     event: Reflected = Reflected()
     serviceaccount: Inherited = Inherited()
     persistentvolumeclaim: Inherited = Inherited(workers=3)
@@ -306,6 +310,8 @@ EgressKind = Literal[
     "service",
     "endpointslice",
     "ingress",
+    "httproute",
+    "grpcroute",
     "persistentvolumeclaim",
     "serviceaccount",
 ]

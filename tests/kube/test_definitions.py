@@ -36,6 +36,7 @@ OF_THE_CODE: Final = {
     "advertisements.sharing.liqo.io.spec.offer.storageClasses maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.offer.ingressClasses maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.offer.loadBalancerClasses maxItems": MAX_CLASSES,
+    "advertisements.sharing.liqo.io.spec.offer.gateways maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.timeToLive maximum": MAX_TTL,
     "foreignclusters.discovery.liqo.io.status.lent.resources maxProperties": FrameLimits().items,
     "namespaceoffloadings.offloading.liqo.io.spec.spillover.peers maxItems": MAX_PEERS,

@@ -104,6 +104,7 @@ def compose(
     storage_classes: Iterable[str] = (),
     ingress_classes: Iterable[str] = (),
     load_balancer_classes: Iterable[str] = (),
+    gateways: Iterable[str] = (),
 ) -> Offer:
     """Return the offer to send, with the prices of the offered resources only."""
     return Offer(
@@ -113,6 +114,7 @@ def compose(
         storage_classes=list(storage_classes),
         ingress_classes=list(ingress_classes),
         load_balancer_classes=list(load_balancer_classes),
+        gateways=list(gateways),
         kubernetes_version=version,
     )
 
@@ -162,5 +164,6 @@ def _rest(offer: Offer) -> tuple[object, ...]:
         offer.storage_classes,
         offer.ingress_classes,
         offer.load_balancer_classes,
+        offer.gateways,
         offer.kubernetes_version,
     )
