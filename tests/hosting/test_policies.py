@@ -33,6 +33,8 @@ OTHERS = (
 TYPES = ("ClusterIP", "NodePort", "LoadBalancer")
 GROUPS = {
     "ingresses": "networking.k8s.io",
+    "httproutes": "gateway.networking.k8s.io",
+    "grpcroutes": "gateway.networking.k8s.io",
     "shadowpods": "offloading.liqo.io",
     "shadowendpointslices": "offloading.liqo.io",
     "shadownetworkpolicysets": "offloading.liqo.io",

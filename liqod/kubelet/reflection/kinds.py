@@ -141,8 +141,6 @@ GRPCROUTE: Final = Kind(
 ENDPOINTSLICE: Final = Kind(
     "endpointslice",
     ENDPOINTSLICES,
-    GRPCROUTES,
-    HTTPROUTES,
     SHADOWENDPOINTSLICES,
     EndpointSlice,
     WithSpec,

@@ -163,11 +163,11 @@ def _filter(one: Mapping[str, Any]) -> _Json:
     for name, value in _headers(what):
         if not (is_plain_name(name) and is_plain_value(value)):
             raise _StaysAtHome(f"a filter of it has a header {_shown(name)} with characters that gateways may read")
-    texts = [what.get("hostname"), *((what.get("path") or {}).get(name) for name in _REPLACED)]
-    if odd := next((text for text in texts if text and not is_plain_text(text)), None):
-        raise _StaysAtHome(f"a filter of it has {_shown(odd)}, with other characters than letters, digits and /_.~-")
+    host, path = what.get("hostname") or "", what.get("path") or {}
+    odd = [text for text in (path.get(name) or "" for name in _REPLACED) if not is_plain_text(text)]
+    if odd := [*odd, *([] if is_plain_name(host) else [host])]:
+        raise _StaysAtHome(f"a filter of it has {_shown(odd[0])}, with other characters than letters, digits and /_.~-")
     return {"type": kind, field: dict(what)}
-
 
 
 def _headers(what: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
