@@ -93,7 +93,7 @@ class GrantTests(SynchronousTestCase):
             self.assertEqual(len(refused(route(hostnames=bad), ingress_hosts=hosts)), 1, bad)
 
     def test_rights(self) -> None:
-        """Over the relay a borrower asks for routes in its own namespaces, for no gateway and no grant of references."""
+        """Over the relay a borrower asks for routes in its own namespaces, for no gateway and no grant."""
         for plural, namespace, fine in (
             ("httproutes", "shop-rome", True),
             ("grpcroutes", "shop-rome", True),

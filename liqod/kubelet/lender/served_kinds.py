@@ -1,8 +1,8 @@
 """Finds out which kinds both clusters serve, of those that not every API server has, for each offloaded namespace.
 
-An API server answers 404 to a list of a kind that it does not serve, in whatever namespace, and 403 where it may not be
-listed: a lender of an older release grants no right to it. A definition may come later, so that what is lacking is asked
-for again. One that goes later is no matter here: its cache says so, and what is not seen is not deleted.
+An API server answers 404 to a list of a kind that it does not serve, in whatever namespace, and 403 where it may not
+be listed: a lender of an older release grants no right to it. A definition may come later, so that what is lacking is
+asked for again. One that goes later is no matter here: its cache says so, and what is not seen is not deleted.
 """
 
 from __future__ import annotations

@@ -100,6 +100,7 @@ class RouteTests(SynchronousTestCase):
         """Each with what it is that no lender takes."""
         other = {"type": "RequestMirror", "requestMirror": {}}
         value = {"name": "X-A", "value": "%ENVIRONMENT(A)%"}
+        header = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [value]}}
         for spec, word in (
             (at_home(parentRefs=[]), "gateway"),
             (at_home(parentRefs=[{"kind": "Service", "group": "", "name": "web"}]), "gateway"),
@@ -111,7 +112,7 @@ class RouteTests(SynchronousTestCase):
             (at_home({"backendRefs": [{**BACKEND, "kind": "ServiceImport"}]}), "ServiceImport"),
             (at_home({"backendRefs": [{**BACKEND, "filters": [other]}]}), "filters"),
             (at_home({"filters": [other]}), "RequestMirror"),
-            (at_home({"filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [value]}}]}), "X-A"),
+            (at_home({"filters": [header]}), "X-A"),
             (at_home({"filters": [{"type": "URLRewrite", "urlRewrite": {"hostname": "a;b"}}]}), "a;b"),
             (at_home({"matches": [{"path": {"type": "RegularExpression", "value": "/.*"}}]}), "RegularExpression"),
             (at_home({"matches": [{"path": {"type": "Exact", "value": "/;} x"}}]}), "/;} x"),
