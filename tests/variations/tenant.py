@@ -30,8 +30,8 @@ from tests.testbed.kwok import node_manifest
 from tests.variations import seen
 from tests.variations.families import Family
 from tests.variations.pods_seen import FOR_OTHERS
-from tests.variations.seen import Judge
 from tests.variations.routes import GATEWAY
+from tests.variations.seen import Judge
 from tests.variations.services import HOSTS
 from tests.variations.storage import CLASS
 from tests.variations.variation import Variation
