@@ -360,13 +360,15 @@ class StorageSettings(Section, frozen=True):
 
     ``virtual-class`` is the storage class that is made for them (empty: none), ``real-class`` what stands behind it in
     this cluster (empty: the cluster's default), with its claims in ``namespace``. Where its volumes are directories of
-    nodes, ``node_paths`` says which, each with ``*`` for one part of a path.
+    nodes, ``node_paths`` says which, each with ``*`` for one part of a path. ``liqodctl move volume`` runs the images.
     """
 
     enabled: bool = True
     virtual_class: Name = "liqo"
     real_class: str = ""
     namespace: Name = "liqo-storage"
+    restic_image: str = "docker.io/restic/restic:0.18.0"
+    restic_server_image: str = "docker.io/restic/rest-server:0.14.0"
     node_paths: Granted = msgspec.field(default_factory=lambda: list(_NODE_PATHS))
 
 

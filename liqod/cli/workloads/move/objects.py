@@ -34,9 +34,10 @@ _SCRIPTS: Final[Mapping[JobName, str]] = {
     "backup": "restic cat config >/dev/null 2>&1 || restic init || exit 1; restic unlock; "
     f"exec restic backup --json --no-cache --host move --exclude {_ORIGINAL}/lost+found {_ORIGINAL}",
     "restore": "exec restic restore latest --json --no-cache --host move --target / --verify",
-    # What was compared is the same, whatever an earlier attempt left.
-    "refill": f"cp -a {_COPY}/. {_ORIGINAL}/ && sync && cd {_COPY} && "
-    f"find . -type f -exec sh -c 'cmp -s \"$1\" \"{_ORIGINAL}/$1\" || {{ echo \"differs: $1\"; exit 1; }}' sh {{}} \\;",
+    # Compared as well, whatever an earlier attempt left there.
+    "refill": f"cp -a {_COPY}/. {_ORIGINAL}/ && sync && cd {_COPY} && odd=$(find . -type f -exec sh -c "
+    f"'cmp -s \"$1\" \"{_ORIGINAL}/$1\" || echo \"$1\"' sh {{}} \\;) && "
+    '{ [ -z "$odd" ] || { echo "differs: $odd"; exit 1; }; }',
 }
 
 
@@ -104,7 +105,7 @@ def server_pod(record: MoveRecord, namespace: str, images: Images) -> dict[str, 
     }
     volumes = [
         {"name": "repository", "emptyDir": {}},
-        {"name": "secret", "secret": {"secretName": name_of(record), "items": [{"key": "htpasswd", "path": "htpasswd"}]}},
+        {"name": "secret", "secret": {"secretName": name_of(record)}},
     ]
     metadata = _metadata(record, namespace)
     metadata["labels"]["app"] = "repository"

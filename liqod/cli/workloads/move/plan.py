@@ -1,7 +1,7 @@
 """Decides the next step of a move: one function of what was asked for and what there is. Pure.
 
-The order keeps the data: the original stays until somebody confirmed that it may go, and when it goes there is a copy at
-the target, which stays until a claim of the original's name was filled from it and compared with it.
+The order keeps the data: the original stays until somebody confirmed that it may go, and when it goes there is a copy
+at the target, which stays until a claim of the original's name was filled from it and compared with it.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _begin(seen: Observed, wish: Wish) -> Step:
     if not seen.follows:
         return Refused(
             "OtherClass",
-            "the data of claims of its class stays where it is: only that of the class liqo ([storage] virtual-class), or "
-            "of another class with its provisioner, is moved",
+            "the data of its class stays where it is: what is moved is that of liqo ([storage] virtual-class), or "
+            "of another class with its provisioner",
         )
     if claim.block:
         return Refused("BlockVolume", "it is a block device, which has no files to copy")
@@ -123,7 +123,7 @@ def _begin(seen: Observed, wish: Wish) -> Step:
     if seen.lacking:
         return Refused(
             "NamespaceNotOffloaded",
-            f"the namespace is not at {', '.join(seen.lacking)}: run `liqodctl offload namespace`, and a first pod there",
+            f"the namespace is not at {', '.join(seen.lacking)}: `liqodctl offload namespace`, and a first pod there",
         )
     if not seen.offers_storage:
         return Refused("StorageNotOffered", f"{wish.target} has no storage class for it")
@@ -197,7 +197,7 @@ def _switch(seen: Observed, record: MoveRecord, wish: Wish) -> Step:
     """Return a step of the switch: the original goes, and a claim of its name is filled from the copy."""
     claim = seen.claim
     if seen.copy is None and seen.jobs.get("refill", _NONE).state != "succeeded":
-        return Refused("CopyGone", "the copy is gone, which somebody deleted: what is left is in the claim, if it is there")
+        return Refused("CopyGone", "somebody deleted the copy: what is left is in the claim, if there is one")
     if claim is not None and claim.uid == record.uid:
         if claim.deleting:
             return Wait("the original to go; a pod may have it")

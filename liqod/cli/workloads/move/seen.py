@@ -1,7 +1,7 @@
 """What a move of a volume is decided from: its record, and what there is of it. Pure.
 
-The record is a ConfigMap in the namespace of the claim: it outlives the claim, which is made anew at the end. All else is
-observed, so that a command that was interrupted goes on where it was, on any machine.
+The record is a ConfigMap in the namespace of the claim: it outlives the claim, which is made anew at the end. All
+else is observed, so that a command that was interrupted goes on where it was, on any machine.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Observed:
 
     ``origin`` is the cluster with the data. ``users`` are the pods that have the claim. ``lacking`` are those of both
     clusters that do not have the namespace. ``offers_storage``: whether the target has a storage class for the copy.
-    ``follows``: whether the claim's class is one whose data follows its pods.
+    ``follows``: whether the claim's class is one whose data follows its pods. ``version`` is that of the record.
     """
 
     claim: ClaimSeen | None = None
@@ -88,6 +88,7 @@ class Observed:
     service: bool = False
     server: ServerSeen | None = None
     copy: ClaimSeen | None = None
+    version: str = ""
     jobs: Mapping[JobName, JobSeen] = Factory(dict)
 
 
