@@ -129,11 +129,12 @@ class Move:
                 if isinstance(step, Refused):
                     code = _CODES.get(step.reason, errors.REFUSED)
                     raise CliError(code, f"{self.key} is not moved: {step.message} ({step.reason})")
+                record = look.seen.record
                 if isinstance(step, Rest):
-                    return self._say_rest(look)
+                    return self._say_rest(record)
                 pause = await self._take(look, step, progress)
-                if isinstance(step, End):
-                    return self._say_end(look, step)
+                if isinstance(step, End) and not pause:
+                    return self._say_end(record, step)
                 if session.reactor.seconds() >= end:
                     raise CliError(
                         errors.TIMED_OUT,
@@ -172,7 +173,8 @@ class Move:
         return 0.0
 
     async def _begin(self, look: Look) -> None:
-        assert look.claim is not None, "a move begins with a claim"
+        if look.claim is None:
+            return
         uid, target = str(look.claim["metadata"]["uid"]), self.wish.target
         record = MoveRecord(
             id=objects.move_id(self.key, uid, target),
@@ -232,18 +234,18 @@ class Move:
         name = objects.record_name(record.claim)
         await self.session.client.patch(CONFIGMAPS, name, patch, self.key.namespace, view=None)
 
-    def _say_rest(self, look: Look) -> None:
-        record = look.seen.record
-        assert record is not None, "only a move rests"
+    def _say_rest(self, record: MoveRecord | None) -> None:
+        if record is None:
+            return
         self.session.say(f"the copy of {self.key} is at {record.target}, in the claim {objects.name_of(record)}")
         self.session.say("keep pods off the claim: what they write now is not in the copy")
         words = f"liqodctl move volume {self.key.name} -n {self.key.namespace}"
         self.session.say(f"`{words} --confirm` gives up the original, `--cancel` the copy")
         self._publish(record, "copied")
 
-    def _say_end(self, look: Look, step: End) -> None:
-        record = look.seen.record
-        assert record is not None, "only a move ends"
+    def _say_end(self, record: MoveRecord | None, step: End) -> None:
+        if record is None:
+            return
         if step.moved:
             self.session.say(f"{self.key} is at {record.target}")
         else:
