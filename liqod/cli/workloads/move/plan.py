@@ -17,6 +17,7 @@ from liqod.cli.workloads.move.seen import JobName, JobSeen, MoveRecord, Observed
 _FULL: Final = re.compile(r"no space left|insufficient storage|disk quota exceeded|\b507\b", re.IGNORECASE)
 """What restic, its server and ``cp`` say of a disk without room."""
 _OF_COPYING: Final[Sequence[Part]] = ("backup", "restore", "server", "service", "secret")
+_MADE: Final[Sequence[Part]] = ("backup", "restore", "server", "service", "secret", "copy")
 _FILLED: Final[Sequence[JobName]] = ("restore", "backup")
 """The jobs that use the repository, the later one first."""
 _WORDS: Final = {"backup": "the backup", "restore": "the copy", "refill": "filling the claim from the copy"}
@@ -216,7 +217,7 @@ def _switch(seen: Observed, record: MoveRecord, wish: Wish) -> Step:
 def _give_up(seen: Observed, record: MoveRecord) -> Step:
     if record.phase in ("switching", "switched"):
         return Refused("TooLate", "the original is given up already: --confirm goes on, and nothing is lost by it")
-    return _first_of(seen, (*_OF_COPYING, "copy")) or End(moved=False)
+    return _first_of(seen, _MADE) or End(moved=False)
 
 
 def _first_of(seen: Observed, parts: Sequence[Part]) -> Step | None:
