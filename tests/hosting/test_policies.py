@@ -486,7 +486,7 @@ class DeletionPolicyTests(SynchronousTestCase):
             if "delete" in rule["verbs"]
             for name in rule["resources"]
         ]
-        self.assertEqual(len(deletable), 8)
+        self.assertEqual(len(deletable), 10)
         for resource in deletable:
             for options in (
                 {"propagationPolicy": "Orphan"},

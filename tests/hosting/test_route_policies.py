@@ -105,6 +105,19 @@ class GrantTests(SynchronousTestCase):
             self.assertEqual(permits(ClusterID("rome"), ask, "rome"), fine, plural)
             self.assertFalse(permits(ClusterID("rome"), ask, "paris"), plural)
 
+    def test_metadata(self) -> None:
+        """Labels, annotations, finalizers and owners are those of all kinds that others read."""
+        for metadata in (
+            {"annotations": {"cert-manager.io/cluster-issuer": "lender"}},
+            {"labels": {"external-dns.alpha.kubernetes.io/hostname": "x"}},
+            {"finalizers": ["x.example/never"]},
+            {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "1"}]},
+        ):
+            made = route()
+            made["metadata"] |= metadata
+            for kind in ("httproutes", "grpcroutes"):
+                self.assertEqual(len(asked(BORROWERS[0], kind, made, contract=contract())), 1, metadata)
+
     def test_counts(self) -> None:
         """Routes are counted where gateways are granted: elsewhere their definitions may be missing."""
         name = "count/httproutes.gateway.networking.k8s.io"
