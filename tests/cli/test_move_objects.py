@@ -37,7 +37,7 @@ IMAGES = objects.Images("restic:1", "server:1")
 class ObjectsTests(SynchronousTestCase):
     """Bodies."""
 
-    def test_the_claim_anew(self) -> None:
+    def test_the_claim_made_again(self) -> None:
         """It has what users wrote, and neither the volume nor the node of the original."""
         made = objects.new_claim(RECORD, "shop")
         self.assertEqual(made["metadata"]["labels"], {"app": "web", "storage.liqo.io/move": "0a1b"})

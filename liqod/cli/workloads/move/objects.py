@@ -50,7 +50,7 @@ class Images:
 
 
 def move_id(claim: Key, uid: str, target: str) -> str:
-    """Return the ID of a move: the same for whoever begins it."""
+    """Return the ID of a move: the same whatever program begins it."""
     return short_digest([claim.namespace, claim.name, uid, target])[:10]
 
 
@@ -126,7 +126,7 @@ def job(record: MoveRecord, namespace: str, name: JobName, images: Images, repos
         "image": images.restic,
         "command": ["sh", "-c", _SCRIPTS[name]],
         "env": [] if name == "refill" else _env(record),
-        # Files belong to whoever they belong to.
+        # The files are of many users.
         "securityContext": {"runAsUser": 0},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
@@ -165,7 +165,7 @@ def new_claim(record: MoveRecord, namespace: str) -> dict[str, Any]:
 
 
 def portable(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a claim is made anew from: without its volume, and what this cluster noted of it."""
+    """Return what a claim is made from again: without its volume, and what this cluster noted of it."""
     meta = claim["metadata"]
     annotations = {
         key: value

@@ -1,6 +1,6 @@
 """What a move of a volume is decided from: its record, and what there is of it. Pure.
 
-The record is a ConfigMap in the namespace of the claim: it outlives the claim, which is made anew at the end. All
+The record is a ConfigMap in the namespace of the claim: it outlives the claim, which is made again at the end. All
 else is observed, so that a command that was interrupted goes on where it was, on any machine.
 """
 
@@ -28,7 +28,7 @@ Part = Literal["secret", "service", "server", "backup", "restore", "refill", "co
 
 
 class MoveRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A move: of the claim with a UID, from one cluster to another; ``body`` is what the claim is made anew from."""
+    """A move: of the claim with a UID, from one cluster to another; ``body`` is what the claim is made from again."""
 
     id: str
     claim: str
