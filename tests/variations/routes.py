@@ -1,4 +1,4 @@
-"""What a tenant may not have of routes of the Gateway API: others' gateways, hosts and services, and what proxies do."""
+"""What a tenant may not have of routes of the Gateway API: others' gateways, hosts, services, and what proxies do."""
 
 from __future__ import annotations
 

@@ -130,5 +130,5 @@ class ServedKinds(Controller[str]):
         if self._said.get(kind) != why:
             self._said[kind] = why
             self._log.info(
-                "{kind} are not reflected to {peer}: {reason}", kind=str(kind), peer=self._lender, reason=why
+                "{kind} are not reflected to {peer}: {detail}", kind=str(kind), peer=self._lender, detail=why
             )

@@ -73,7 +73,7 @@ class ServedKindsTests(SynchronousTestCase):
                 self.clock.advance(LOOKED_AT)
             self.assertEqual(self.found, [("shop", "grpcroutes")])
             (line,) = lines
-            self.assertIn(where, line["reason"])
+            self.assertIn(where, line["detail"])
             self.assertEqual((line["peer"], line["kind"]), ("rome", "httproutes.gateway.networking.k8s.io"))
             server.errors = {}
             self.assertIsNone(self.step())
