@@ -147,7 +147,7 @@ class StepTests(SynchronousTestCase):
         self.assertEqual(plan(seen("copied", **COPIED), TO_MILAN), Rest())
         self.assertEqual(plan(seen("copied", **COPIED), CONFIRM), Note("switching"))
         for copy in (None, ClaimSeen("c1", bound=False), ClaimSeen("c1", deleting=True)):
-            step = plan(seen("copied", copy=copy), CONFIRM)
+            step = plan(seen("copied", copy=copy), TO_MILAN)
             assert isinstance(step, Refused)
             self.assertEqual(step.reason, "CopyGone")
 
@@ -165,6 +165,12 @@ class StepTests(SynchronousTestCase):
             (seen("switched", claim=mine), End(moved=True)),
         ):
             self.assertEqual(plan(found, CONFIRM), step)
+        # Somebody deleted the copy while the original was there: nothing is given up, and the move can be.
+        for copy in (None, ClaimSeen("c1", deleting=True)):
+            self.assertEqual(plan(seen("switching", copy=copy), CONFIRM), Note("copied"))
+            gone = plan(seen("switching", copy=copy, claim=None), CONFIRM)
+            assert isinstance(gone, Refused)
+            self.assertEqual(gone.reason, "CopyGone")
         taken = plan(seen("switching", **COPIED, claim=other), CONFIRM)
         assert isinstance(taken, Refused)
         self.assertEqual(taken.reason, "ClaimTaken")

@@ -187,22 +187,24 @@ def _job(seen: Observed, name: JobName, wish: Wish) -> Step | None:
 def _rest(seen: Observed, wish: Wish) -> Step:
     if (left := _first_of(seen, _OF_COPYING)) is not None:
         return left
-    if not wish.confirm:
-        return Rest()
     if seen.copy is None or seen.copy.deleting or not seen.copy.bound:
         return Refused("CopyGone", "the copy is gone: --cancel, and begin again; the original is untouched")
+    if not wish.confirm:
+        return Rest()
     return _in_use(seen) or Note("switching")
 
 
 def _switch(seen: Observed, record: MoveRecord, wish: Wish) -> Step:
     """Return a step of the switch: the original goes, and a claim of its name is filled from the copy."""
     claim = seen.claim
-    if seen.copy is None and seen.jobs.get("refill", _NONE).state != "succeeded":
-        return Refused("CopyGone", "somebody deleted the copy: what is left is in the claim, if there is one")
+    has_copy = seen.copy is not None and not seen.copy.deleting
     if claim is not None and claim.uid == record.uid:
         if claim.deleting:
             return Wait("the original to go; a pod may have it")
-        return _in_use(seen) or Remove("claim")
+        # Nothing is given up yet, and without the copy nothing is.
+        return (_in_use(seen) or Remove("claim")) if has_copy else Note("copied")
+    if not has_copy and seen.jobs.get("refill", _NONE).state != "succeeded":
+        return Refused("CopyGone", "somebody deleted the copy: what is left is in the claim, if there is one")
     if claim is None:
         return Make("claim")
     if claim.move != record.id:
