@@ -66,6 +66,7 @@ COMMANDS = {
         "cordon": ("liqod.cli.workloads.drain:cordon", "Schedule no new pods on a peer"),
         "uncordon": ("liqod.cli.workloads.drain:uncordon", "Schedule pods on a peer again"),
         "drain": ("liqod.cli.workloads.drain:drain", "Evict the pods that run at a peer"),
+        "move": ("liqod.cli.workloads.move.command:move", "Move a volume to another cluster"),
     },
     "Network": {
         "netcheck": ("liqod.cli.network.netcheck:netcheck", "Check the path to a peer hop by hop"),

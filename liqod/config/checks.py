@@ -28,6 +28,7 @@ from liqod.model.records.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES
 from liqod.model.records.offer_rules import (
     MAX_TTL,
     is_dns_name,
+    is_gateway,
     is_label_value,
     is_qualified_name,
     is_reserved,
@@ -109,6 +110,7 @@ def _hosting(settings: Settings) -> Iterator[str]:
         ("volumes", granted.volumes, _VOLUME_KIND.fullmatch, "must be the field of a kind of volume, such as nfs"),
         ("ingress-hosts", granted.ingress_hosts, _is_host, _HOST),
         ("ingress-classes", granted.ingress_classes, is_dns_name, "must be the name of an IngressClass"),
+        ("gateways", granted.gateways, is_gateway, "must be namespace/name of a Gateway, such as public/shared"),
         ("storage-classes", granted.storage_classes, is_dns_name, "must be the name of a StorageClass"),
         ("priority-class", [granted.priority_class] if granted.priority_class else [], is_dns_name, _PRIORITY),
     ):

@@ -192,7 +192,8 @@ class HostingSettings(Section, frozen=True):
     lists are granted beside what every tenant may (``hosting.tenants.contract``): ``annotations`` and ``labels`` by
     key, or by prefix with a slash or dot at its end. ``service_accounts`` are those of their namespaces whose tokens
     pods may ask for. ``reserved_ports`` no load balancer of theirs has.
-    ``ingress_hosts`` are names, with all names under them, for all tenants, or for each its own (``OF_TENANT``).
+    ``ingress_hosts`` are names, with all names under them, for all tenants, or for each its own (``OF_TENANT``);
+    ``gateways``, each ``namespace/name``, are those that routes may be of. They are offered.
     ``control_plane_nodes`` auto: only where no other node can be used; true is "yes", false is "no".
     ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster. ``quota`` soft: a ResourceQuota in
     each namespace, hard: beside that, limits for every container, and ``default_requests`` for one that names none;
@@ -225,6 +226,7 @@ class HostingSettings(Section, frozen=True):
     )
     ingress_hosts: Granted = []
     ingress_classes: Granted = []
+    gateways: Granted = []
     storage_classes: Granted = []
     quota: Literal["", "none", "soft", "hard"] = ""
     default_requests: dict[str, str] = msgspec.field(default_factory=lambda: dict(_DEFAULT_REQUESTS))
@@ -297,6 +299,8 @@ class ReflectionSettings(Section, frozen=True):
     service: Reflected = Reflected()
     endpointslice: Inherited = Inherited()
     ingress: Reflected = Reflected()
+    httproute: Reflected = Reflected()
+    grpcroute: Reflected = Reflected()
     event: Reflected = Reflected()
     serviceaccount: Inherited = Inherited()
     persistentvolumeclaim: Inherited = Inherited(workers=3)
@@ -311,6 +315,8 @@ EgressKind = Literal[
     "service",
     "endpointslice",
     "ingress",
+    "httproute",
+    "grpcroute",
     "persistentvolumeclaim",
     "serviceaccount",
 ]
@@ -359,13 +365,15 @@ class StorageSettings(Section, frozen=True):
 
     ``virtual-class`` is the storage class that is made for them (empty: none), ``real-class`` what stands behind it in
     this cluster (empty: the cluster's default), with its claims in ``namespace``. Where its volumes are directories of
-    nodes, ``node_paths`` says which, each with ``*`` for one part of a path.
+    nodes, ``node_paths`` says which, each with ``*`` for one part of a path. ``liqodctl move volume`` runs the images.
     """
 
     enabled: bool = True
     virtual_class: Name = "liqo"
     real_class: str = ""
     namespace: Name = "liqo-storage"
+    restic_image: str = "docker.io/restic/restic:0.18.0"
+    restic_server_image: str = "docker.io/restic/rest-server:0.14.0"
     node_paths: Granted = msgspec.field(default_factory=lambda: list(_NODE_PATHS))
 
 

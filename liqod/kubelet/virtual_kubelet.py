@@ -307,6 +307,7 @@ class VirtualKubelet(MultiService):
             gate=self.gate,
             recorder=shared.home.recorder,
             classes=LenderClasses(self._lender, records.offers, records.offloadings),
+            home=self.writes,
             locations=shared.locations,
             named=named if shared.settings.egress.contents == "named" else None,
             counts=shared.counts,

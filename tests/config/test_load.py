@@ -258,6 +258,14 @@ class SenseTests(Base):
             (problem,) = self.problems(f'[hosting]\ningress-hosts = ["{wrong}"]')
             self.assertIn("hosting.ingress-hosts", problem)
 
+    def test_gateways(self) -> None:
+        """A gateway is named with its namespace."""
+        text = '[hosting]\ngateways = ["public/shared"]'
+        self.assertEqual(parse(text, {}).hosting.gateways, ["public/shared"])
+        for wrong in ("shared", "public/", "/shared", "a.b/shared", "public/a/b", "*/shared", "Public/shared"):
+            (problem,) = self.problems(f'[hosting]\ngateways = ["{wrong}"]')
+            self.assertIn("hosting.gateways", problem)
+
     def test_quantities(self) -> None:
         """Limits and prices must be quantities that are not negative."""
         problems = self.problems('[sharing]\nlimits = {cpu = "lots", memory = "-1Gi"}\nprices = {cpu = "0.5x"}')

@@ -39,6 +39,7 @@ OF_THE_CODE: Final = {
     "advertisements.sharing.liqo.io.spec.offer.storageClasses maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.offer.ingressClasses maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.offer.loadBalancerClasses maxItems": MAX_CLASSES,
+    "advertisements.sharing.liqo.io.spec.offer.gateways maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.timeToLive maximum": MAX_TTL,
     "foreignclusters.discovery.liqo.io.status.lent.resources maxProperties": FrameLimits().items,
     "foreignclusters.discovery.liqo.io.status.lent.slices maxItems": MAX_SLICES,

@@ -56,6 +56,15 @@ _OF_TENANT: Final = {
     "requests.storage": "10Ti",
 }
 """All namespaces of a tenant together. A cluster has 2,768 node ports (Kubernetes: ``service-node-port-range``)."""
+_ROUTES: Final = {
+    "count/httproutes.gateway.networking.k8s.io": "100",
+    "count/grpcroutes.gateway.networking.k8s.io": "100",
+}
+_ROUTES_OF_TENANT: Final = {
+    "count/httproutes.gateway.networking.k8s.io": "1000",
+    "count/grpcroutes.gateway.networking.k8s.io": "1000",
+}
+"""Routes are counted where gateways are granted: their definitions are there then, and were for long."""
 _LIMITED: Final = ("cpu", "memory", "ephemeral-storage")
 """What a container may have a limit for without asking for it (Kubernetes: "Resource Management for Pods")."""
 PRIVATE: Final = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
@@ -89,7 +98,7 @@ class KnownNetworks:
 def most_of_namespace(contract: Contract, offered: Resources | None) -> Resources:
     """Return the most of each resource that one granted namespace may have; empty where there is no quota.
 
-    Requests of pods are not in it: the ledger counts them for all namespaces of the tenant together. Custom resources
+    Requests of pods are not in it: the ledger counts them for all namespaces of the tenant together. Our own resources
     are not either: until the controller manager has discovered and counted them, which takes minutes after a new
     definition, the API server refuses every one ("status unknown for quota").
     """
@@ -99,6 +108,7 @@ def most_of_namespace(contract: Contract, offered: Resources | None) -> Resource
     found = {
         **quantity.parse_all(contract.granted.tenant_objects),
         **_with_tokens(_OF_NAMESPACE, offered),
+        **(quantity.parse_all(_ROUTES) if contract.granted.gateways else {}),
         **quantity.parse_all(contract.granted.objects),
     }
     return {name: most for name, most in found.items() if name not in contract.granted.uncounted}
@@ -109,7 +119,8 @@ def most_of_tenant(contract: Contract, offered: Resources | None) -> Resources:
     have. A resource that is not in it has no sum.
     """
     one = most_of_namespace(contract, offered)
-    total = {name: max(most, one[name]) for name, most in _with_tokens(_OF_TENANT, offered).items() if name in one}
+    every = _with_tokens(_OF_TENANT, offered) | quantity.parse_all(_ROUTES_OF_TENANT)
+    total = {name: max(most, one[name]) for name, most in every.items() if name in one}
     return total | quantity.parse_all(contract.granted.tenant_objects)
 
 

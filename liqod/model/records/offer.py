@@ -24,6 +24,8 @@ _MOMENT: Final = "%Y%m%dT%H%M%SZ"
 class Offer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Resources (quantities as text, by name), prices, labels for the virtual node, and the classes the lender has.
 
+    ``gateways``, each ``namespace/name``, are those that routes may be of.
+
     Everything in it comes from the peer when it is received: ``acceptance`` checks it before anything uses it.
     """
 
@@ -33,6 +35,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     storage_classes: list[str] = []
     ingress_classes: list[str] = []
     load_balancer_classes: list[str] = []
+    gateways: list[str] = []
     kubernetes_version: str = ""
 
     @property

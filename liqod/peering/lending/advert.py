@@ -113,6 +113,7 @@ def compose(
     storage_classes: Iterable[str] = (),
     ingress_classes: Iterable[str] = (),
     load_balancer_classes: Iterable[str] = (),
+    gateways: Iterable[str] = (),
 ) -> Offer:
     """Return the offer to send, with the prices of the offered resources only."""
     return Offer(
@@ -122,6 +123,7 @@ def compose(
         storage_classes=list(storage_classes),
         ingress_classes=list(ingress_classes),
         load_balancer_classes=list(load_balancer_classes),
+        gateways=list(gateways),
         kubernetes_version=version,
     )
 
@@ -171,5 +173,6 @@ def _rest(offer: Offer) -> tuple[object, ...]:
         offer.storage_classes,
         offer.ingress_classes,
         offer.load_balancer_classes,
+        offer.gateways,
         offer.kubernetes_version,
     )

@@ -197,6 +197,7 @@ class Advertiser(PeerController):
             storage_classes=about.storage_classes,
             ingress_classes=about.ingress_classes,
             load_balancer_classes=self._sharing.load_balancer_classes,
+            gateways=about.gateways,
         )
 
     def _from_record(self, peer: Peer) -> _Sent:

@@ -233,6 +233,7 @@ def make_lending(
         tasks,
         granted=settings.hosting.storage_classes,
         granted_ingress=settings.hosting.ingress_classes,
+        gateways=settings.hosting.gateways,
     )
     advertiser = Advertiser(
         context,
