@@ -115,7 +115,7 @@ class PeerTLS:
         return _Creator(self)
 
     def client_creator(self, protocol: bytes = ALPN) -> IOpenSSLClientConnectionCreator:
-        """Return the creator for ``wrapClientTLS(creator, endpoint)``: for a session, the API relay (HTTP), a stream."""
+        """Return the creator for ``wrapClientTLS(creator, endpoint)``: for a session, the relay (HTTP), a stream."""
         return _Creator(self, protocol)
 
     def client_context(self, protocol: bytes) -> SSL.Context:

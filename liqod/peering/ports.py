@@ -64,3 +64,40 @@ class Sighting(Protocol):
     def cluster_name(self) -> str: ...
     @property
     def fingerprint(self) -> str: ...
+
+
+class TenantPods(Protocol):
+    """Where the pods of borrowers are here, for the streams to their home's API server. Hosting implements it."""
+
+    def tenant_at(self, address: str) -> ClusterID | None:
+        """Return the borrower whose pod alone has an address; None for any other address."""
+
+    def has_tunnel(self, peer: ClusterID) -> bool:
+        """Return whether there is a tunnel to a peer, or may be one: its pods reach home's API server by that."""
+
+
+@attrs.frozen
+class HomeRecord:
+    """One record about a name of a Service: its type by number (RFC 1035, 3.2.2), and its text as in NameAnswer."""
+
+    name: str
+    kind: int
+    ttl: int
+    data: str
+
+
+@attrs.frozen(kw_only=True)
+class HomeAnswer:
+    """What is known of a name here: records, none for ``ttl`` seconds, or a reason why that is not said."""
+
+    records: tuple[HomeRecord, ...] = ()
+    ttl: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class HomeNames(Protocol):
+    """Answers lenders that ask for names of this cluster's Services: ``names.home_names.HomeNames``."""
+
+    async def answer(self, lender: ClusterID, name: str, kind: int) -> HomeAnswer:
+        """Return what is known of a name; raises KubeError."""

@@ -22,7 +22,6 @@ from liqod.identity.tls import HTTP, PeerTLS
 from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.protocol import PeerConnection
 
-
 Others = Mapping[bytes, Callable[[object, str], Protocol]]
 """What speaks in a connection that is no session, from its transport and address, by what ALPN agreed on."""
 _NO_STREAMS: Final[Others] = MappingProxyType({})

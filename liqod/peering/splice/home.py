@@ -20,7 +20,7 @@ from liqod.flow.connections.factories import quiet
 from liqod.flow.observe import Latest
 from liqod.identity.tls import KEPT, TO_API
 from liqod.model.home_streams import HomeStreamsGrant
-from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.ids import ClusterID
 from liqod.model.records.offer import Refusal
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
@@ -67,7 +67,7 @@ class _Lender:
     budget: StreamBudget
     kept: KeptStreams
     state: Latest[HomeStreamsGrant | None] = attrs.field(factory=lambda: Latest(None))
-    open: dict[HomeStream, Fingerprint | None] = attrs.Factory(dict)
+    open: dict[HomeStream, frozenset[str]] = attrs.Factory(dict)
 
     @property
     def granted(self) -> int:
@@ -102,7 +102,7 @@ class HomeStreams:
         known = self._lenders.get(lender)
         if known is None:
             budget = StreamBudget(self._peers.reactor, self._peers.usages.of(lender))
-            dial = self._peers.dial(lender, KEPT, lambda: self._stream(lender, None))
+            dial = self._peers.dial(lender, KEPT, lambda: self._stream(lender))
             known = self._lenders[lender] = _Lender(budget, KeptStreams(self._peers.reactor, dial))
         return known
 
@@ -144,8 +144,8 @@ class HomeStreams:
         if not pinned:
             known.kept.stop()
             known.state.set(None)
-        for stream, key in list(known.open.items()):
-            if not pinned or (key is not None and key not in pinned):
+        for stream, keys in list(known.open.items()):
+            if keys.isdisjoint(pinned):
                 stream.abort()
         if gone:
             del self._lenders[peer]
@@ -176,25 +176,26 @@ class HomeStreams:
         if (why := refusal(situation)) is not None:
             self._peers.refusals.record(why[0], lender, why[1])
             return Refused()
-        return self._stream(lender, key)
+        return self._stream(lender, frozenset({key}))
 
-    def _stream(self, lender: ClusterID, key: Fingerprint | None) -> HomeStream:
-        """Return a new stream; without a ``key`` we dialled it, and its key was compared before."""
+    def _stream(self, lender: ClusterID, keys: frozenset[str] = frozenset()) -> HomeStream:
+        """Return a new stream; without ``keys`` we dialled it, and one of those that are pinned was proved."""
         known = self._of(lender)
         stream = HomeStream(
             self._peers, known.budget, partial(self._closed, lender), partial(self._spoke, lender)
         )
-        known.open[stream] = key
+        known.open[stream] = keys or frozenset(self._peers.callers.keys(lender))
         return stream
 
     def _closed(self, lender: ClusterID, stream: StreamEnd) -> None:
-        known = self._lenders.get(lender)
-        if known is None or not isinstance(stream, HomeStream):
+        if not isinstance(stream, HomeStream):
             return
-        known.open.pop(stream, None)
-        known.kept.left(stream, used=False)
         if stream.connecting is not None:
             stream.connecting.cancel()
+        known = self._lenders.get(lender)
+        if known is not None:
+            known.open.pop(stream, None)
+            known.kept.left(stream, used=False)
 
     def _spoke(self, lender: ClusterID, stream: FirstSpeaker) -> None:
         """Connect a stream that is used from now on to the API server."""
@@ -202,8 +203,8 @@ class HomeStreams:
             return
         known, place = self._of(lender), self._api.place()
         known.kept.left(stream, used=True)
-        key = known.open.get(stream)
-        trusted = bool(self._peers.callers.keys(lender)) and (key is None or self._peers.is_trusted(lender, key))
+        keys = known.open.get(stream, frozenset())
+        trusted = not keys.isdisjoint(self._peers.callers.keys(lender))
         if not trusted or place is None or not known.granted or self._peers.session(lender) is None:
             self._peers.refusals.record("StreamNotAsked", lender, "its stream leads nowhere now")
             stream.abort()

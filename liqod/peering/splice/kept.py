@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.timer import Timer
+from liqod.peering.splice.stream import StreamEnd
 
 AGAIN: Final = Backoff(initial=1.0, cap=60.0)
 """After a stream that could not be opened, or that was closed soon and unused."""
@@ -20,7 +21,7 @@ LIVED: Final = 60.0
 
 
 class KeptStreams:
-    """The idle streams to one peer; ``dial`` opens one, and fires with what has to be named in ``left``."""
+    """The idle streams to one peer; ``dial`` opens one, and fires with our end of it."""
 
     _log = Logger()
 
@@ -29,7 +30,7 @@ class KeptStreams:
         self._dial = dial
         self._wanted = 0
         self._failures = 0
-        self._idle: dict[object, float] = {}
+        self._idle: dict[StreamEnd, float] = {}
         self._dialling: set[Deferred[Any]] = set()
         self._timer = Timer(clock)
         self._filling = False
@@ -49,7 +50,7 @@ class KeptStreams:
         for dialling in list(self._dialling):
             dialling.cancel()
 
-    def left(self, stream: object, *, used: bool) -> None:
+    def left(self, stream: StreamEnd, *, used: bool) -> None:
         """Note that a stream is idle no more: it is ``used``, or lost; idempotent."""
         since = self._idle.pop(stream, None)
         if since is None:
@@ -73,9 +74,16 @@ class KeptStreams:
         finally:
             self._filling = False
 
-    def _opened(self, stream: object, dialling: Deferred[Any]) -> None:
+    def _opened(self, stream: StreamEnd, dialling: Deferred[Any]) -> None:
         self._dialling.discard(dialling)
-        self._idle[stream] = self._clock.seconds()
+        if stream.is_idle:
+            self._idle[stream] = self._clock.seconds()
+        elif stream.is_over:
+            self._later()
+        else:
+            # Somebody waited for it: another one takes its place.
+            self._failures = 0
+            self._fill()
 
     def _failed(self, failure: Failure, dialling: Deferred[Any]) -> None:
         self._dialling.discard(dialling)

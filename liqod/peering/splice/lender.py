@@ -24,7 +24,7 @@ from liqod.flow.observe import Latest
 from liqod.flow.timer import Timer
 from liqod.identity.tls import KEPT as KEPT_PROTOCOL
 from liqod.identity.tls import TO_API
-from liqod.model.ids import ClusterID, Fingerprint
+from liqod.model.ids import ClusterID
 from liqod.model.records.offer import Refusal
 from liqod.peering.ports import TenantPods
 from liqod.peering.session.peer import Peer
@@ -81,7 +81,7 @@ class _Tenant:
     budget: StreamBudget
     kept: KeptStreams
     pods: set[PodConnection] = attrs.Factory(set)
-    streams: dict[IdleStream, Fingerprint | None] = attrs.Factory(dict)
+    streams: dict[IdleStream, frozenset[str]] = attrs.Factory(dict)
     waiting: deque[PodConnection] = attrs.Factory(deque)
     by_pod: Counter[str] = attrs.Factory(Counter)
     asked_in: PeerConnection | None = None
@@ -91,7 +91,7 @@ class _Tenant:
 
     def idle(self) -> list[IdleStream]:
         """Return the streams that no pod has, the newest last."""
-        return [one for one in self.streams if not one.is_joined and not one.is_over]
+        return [one for one in self.streams if one.is_idle]
 
 
 class LenderStreams(MultiService):
@@ -138,7 +138,7 @@ class LenderStreams(MultiService):
         known = self._tenants.get(peer)
         if known is None:
             budget = StreamBudget(self._peers.reactor, self._peers.usages.of(peer))
-            dial = self._peers.dial(peer, TO_API, lambda: self._stream(peer, None))
+            dial = self._peers.dial(peer, TO_API, lambda: self._stream(peer))
             known = self._tenants[peer] = _Tenant(budget, KeptStreams(self._peers.reactor, dial))
         return known
 
@@ -203,8 +203,8 @@ class LenderStreams(MultiService):
             return
         if not pinned or gone:
             self._end(known)
-        for stream, key in list(known.streams.items()):
-            if key is not None and key not in pinned:
+        for stream, keys in list(known.streams.items()):
+            if keys.isdisjoint(pinned):
                 stream.abort()
         if gone:
             del self._tenants[peer]
@@ -235,15 +235,16 @@ class LenderStreams(MultiService):
         if (why := refusal(situation)) is not None:
             self._peers.refusals.record(why[0], peer, why[1])
             return Refused()
-        return self._stream(peer, key)
+        return self._stream(peer, frozenset({key}))
 
-    def _stream(self, peer: ClusterID, key: Fingerprint | None) -> IdleStream:
-        return _TenantStream(self, peer, self._of(peer).budget, key)
+    def _stream(self, peer: ClusterID, keys: frozenset[str] = frozenset()) -> IdleStream:
+        pinned = frozenset(self._peers.callers.keys(peer))
+        return _TenantStream(self, peer, self._of(peer).budget, keys or pinned)
 
-    def stream_opened(self, peer: ClusterID, stream: IdleStream, key: Fingerprint | None) -> None:
+    def stream_opened(self, peer: ClusterID, stream: IdleStream, keys: frozenset[str]) -> None:
         """Give a new stream to the pod that waits longest, or keep it."""
         known = self._of(peer)
-        known.streams[stream] = key
+        known.streams[stream] = keys
         while known.waiting:
             pod = known.waiting.popleft()
             if not pod.is_over:
@@ -316,16 +317,16 @@ class _TenantStream(IdleStream):
     """An idle stream that says when it is there, and when it is gone."""
 
     def __init__(
-        self, owner: LenderStreams, peer: ClusterID, budget: StreamBudget, key: Fingerprint | None
+        self, owner: LenderStreams, peer: ClusterID, budget: StreamBudget, keys: frozenset[str]
     ) -> None:
         super().__init__(owner.clock, budget)
         self._owner = owner
         self._peer = peer
-        self._key = key
+        self._keys = keys
 
     def opened(self) -> None:
         super().opened()
-        self._owner.stream_opened(self._peer, self, self._key)
+        self._owner.stream_opened(self._peer, self, self._keys)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         super().connectionLost(reason)

@@ -26,7 +26,7 @@ RATE: Final = 8 << 20
 BURST: Final = 64 << 20
 """The same at once: the first lists of a program that watches."""
 SILENT: Final = 1800.0
-"""Seconds without a byte in either direction after which a used stream is closed; client-go asks every 30 s (HTTP/2)."""
+"""Seconds without a byte in either direction after which a used stream is closed; client-go pings every 30 s."""
 FIRST_BYTE: Final = 10.0
 """Seconds that a pod has for its first byte; before it no stream is taken."""
 WAIT: Final = 5.0

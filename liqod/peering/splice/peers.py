@@ -47,10 +47,6 @@ class StreamPeers:
         session = None if known is None else known.session
         return session if session is not None and session.established else None
 
-    def is_trusted(self, peer: ClusterID, key: Fingerprint) -> bool:
-        """Return whether a key is still one of a peer's."""
-        return key in self.callers.keys(peer)
-
     def dial(self, peer: ClusterID, protocol: bytes, make: Callable[[], StreamEnd]) -> Callable[[], Deferred[Any]]:
         """Return what opens a stream to a peer; it fires with the end that ``make`` made."""
         callers = self.callers

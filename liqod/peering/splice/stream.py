@@ -67,6 +67,11 @@ class StreamEnd(TwistedProtocol):
         """Whether there is another end."""
         return self._other is not None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is open, and used by nobody."""
+        return not (self.is_over or self.is_joined)
+
     def connectionMade(self) -> None:
         self.transport.registerProducer(self, True)
         self.opened()
@@ -196,6 +201,10 @@ class FirstSpeaker(StreamEnd):
     def has_spoken(self) -> bool:
         """Whether anything has come."""
         return bool(self._ahead) or self.is_joined
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.is_over or self.has_spoken)
 
     def early(self, data: bytes) -> None:
         is_first = not self._ahead
