@@ -82,5 +82,5 @@ class NotificationTests(SynchronousTestCase):
         )
         made.forget(ROME)
         forgot = {name for fakes in groups.values() for name, fake in fakes.items() if fake.forgotten == [ROME]}
-        kept = {"advertiser", "credential_issuer", "credential_store", "advertisements", "next_keys"}
+        kept = {"advertiser", "credential_issuer", "name_queries", "credential_store", "advertisements", "next_keys"}
         self.assertEqual(forgot, kept)

@@ -27,6 +27,7 @@ from liqod.peering.borrowing.advertisements import Advertisements
 from liqod.peering.borrowing.virtual_nodes import VirtualNodes
 from liqod.peering.controller import PeeringContext
 from liqod.peering.exchange.credentials import CredentialIssuer, CredentialStore
+from liqod.peering.exchange.names import NameQueries
 from liqod.peering.exchange.namespaces import NamespaceRequests, NamespaceResponses
 from liqod.peering.exchange.network import NetworkExchange, NoTunnels
 from liqod.peering.lending.advertiser import Advertiser
@@ -71,6 +72,7 @@ class LendingControllers:
     advertiser: Advertiser
     credential_issuer: CredentialIssuer
     namespace_responses: NamespaceResponses
+    name_queries: NameQueries
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -114,6 +116,7 @@ class Controllers:
         self.networks.forget(peer)
         self.lending.advertiser.forget(peer)
         self.lending.credential_issuer.forget(peer)
+        self.lending.name_queries.forget(peer)
         self.borrowing.credential_store.forget(peer)
         self.borrowing.advertisements.forget(peer)
         self.trust.next_keys.forget(peer)
@@ -230,6 +233,7 @@ def make_lending(
         cluster_info=cluster_info,
         advertiser=advertiser,
         credential_issuer=issuer,
+        name_queries=NameQueries(context.clock, context.peers),
         namespace_responses=NamespaceResponses(
             tenants, tasks, records, directions, context.audit, left_over=issuer.left_over, clock=context.clock
         ),

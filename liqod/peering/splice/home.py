@@ -44,7 +44,7 @@ class OwnApiServer:
 
 
 class HomeStream(FirstSpeaker):
-    """A stream of a lender's: idle until its first bytes come. ``key`` is what its daemon proved."""
+    """A stream of a lender's: idle until its first bytes come."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class HomeStreams:
             for stream in [one for one in known.open if not one.has_spoken]:
                 stream.end()
 
-    def review(self, peer: ClusterID, *, gone: bool = False) -> None:
-        """End the streams of a peer whose key is not trusted any more; ``gone``: its record was deleted."""
+    def review(self, peer: ClusterID) -> None:
+        """End the streams of a peer whose key is not trusted any more."""
         known = self._lenders.get(peer)
         if known is None:
             return
@@ -147,8 +147,6 @@ class HomeStreams:
         for stream, keys in list(known.open.items()):
             if keys.isdisjoint(pinned):
                 stream.abort()
-        if gone:
-            del self._lenders[peer]
 
     def close(self) -> None:
         """End all streams."""
