@@ -32,7 +32,6 @@ _SUFFIX: Final = "-streams"
 _PORT_NAME: Final = "https"
 """The name of the port of home's Service: without a selector a slice's port is found by it."""
 
-
 Place = tuple[str, int]
 """Where pods come for streams: an address of this daemon's host, and the port."""
 

@@ -8,6 +8,7 @@ from typing import Protocol
 import attrs
 
 from liqod.identity.tls import PeerTLS
+from liqod.model.home_names import HomeAnswer
 from liqod.model.ids import ClusterID
 from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.objects.quantity import Resources
@@ -75,25 +76,6 @@ class TenantPods(Protocol):
     def has_tunnel(self, peer: ClusterID) -> bool:
         """Return whether there is a tunnel to a peer, or may be one: its pods reach home's API server by that."""
 
-
-@attrs.frozen
-class HomeRecord:
-    """One record about a name of a Service: its type by number (RFC 1035, 3.2.2), and its text as in NameAnswer."""
-
-    name: str
-    kind: int
-    ttl: int
-    data: str
-
-
-@attrs.frozen(kw_only=True)
-class HomeAnswer:
-    """What is known of a name here: records, none for ``ttl`` seconds, or a reason why that is not said."""
-
-    records: tuple[HomeRecord, ...] = ()
-    ttl: int = 0
-    reason: str = ""
-    message: str = ""
 
 
 class HomeNames(Protocol):

@@ -36,6 +36,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.events import Recorder
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NATTINGTABLES, NODES, VIRTUALNODES
+from liqod.model.home_names import HomeAnswer
 from liqod.model.home_streams import HomeStreamsGrant
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.node import Node
@@ -44,7 +45,7 @@ from liqod.peering.borrowing.acceptance_loop import AcceptanceLoop, rules_of
 from liqod.peering.changes import Change, Changes
 from liqod.peering.controller import PeeringContext
 from liqod.peering.exchange.names import NameResponses
-from liqod.peering.ports import HomeAnswer, HomeNames, OwnCluster, Sighting, TenantPods, Tenants
+from liqod.peering.ports import HomeNames, OwnCluster, Sighting, TenantPods, Tenants
 from liqod.peering.relay.callers import PinnedCallers
 from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay

@@ -77,7 +77,7 @@ _NODE_LOCAL_DNS: Final = "169.254.20.10/32"
 class KnownNetworks:
     """The networks around a tenant: this cluster's ``own``, and the ``peer``'s as seen here (None: not known).
 
-    ``streams`` is where its pods reach home's API server without a tunnel: address and port of the daemon; None: nowhere.
+    ``streams`` is where its pods reach home's API server without a tunnel, an address and a port; None: nowhere.
     ``is_complete``: whether ``own`` has all of this cluster's networks.
     """
 

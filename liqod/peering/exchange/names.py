@@ -18,16 +18,17 @@ from twisted.logger import Logger
 from liqod.flow.connections.admission import Bucket
 from liqod.flow.errors import is_expected
 from liqod.flow.tasks import Tasks
+from liqod.model.home_names import HomeAnswer, HomeRecord
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import PeerUnreachable
-from liqod.peering.ports import HomeAnswer, HomeNames, HomeRecord
+from liqod.peering.ports import HomeNames
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.check import MAX_RECORDS, MAX_TTL, plain
 from liqod.wire.events import NameAnswer, NameQuery, NameRecord
 
-TIMEOUT: Final = 3.0
-"""Seconds that home may take to answer; clients ask again after two, and give up after a few."""
+TIMEOUT: Final = 1.5
+"""Seconds that home may take to answer; pods ask their second name server after two."""
 PER_SECOND: Final = 50.0
 """Questions a second to one home, and of one lender here."""
 BURST: Final = 200
@@ -40,6 +41,9 @@ LONGEST: Final = 30
 """Seconds for which an answer is kept at most, whatever home says."""
 NEGATIVE: Final = 5
 """The same of an answer without records, and of a refusal."""
+
+OTHER_RECORDS: Final = "OtherRecords"
+"""The reason in an answer without records: the name exists, and has none of the type that was asked for."""
 
 Question = tuple[str, int]
 
@@ -93,7 +97,7 @@ class NameQueries:
         home.pace.take(now)
         home.waiting += 1
         answer: Deferred[HomeAnswer] = Deferred()
-        timer = self._clock.callLater(TIMEOUT, self._fail, number, f"{peer} did not answer in {TIMEOUT:.0f} seconds")
+        timer = self._clock.callLater(TIMEOUT, self._fail, number, f"{peer} did not answer in {TIMEOUT:g} seconds")
         self._pending[number] = _Pending(peer, session, question, answer, timer)
         try:
             return await answer
@@ -198,7 +202,8 @@ def event_of(request: int, answer: HomeAnswer) -> NameAnswer:
     if answer.reason:
         return NameAnswer(request, "Refused", reason=answer.reason, message=plain(answer.message))
     if not answer.records:
-        return NameAnswer(request, "None", ttl=min(answer.ttl, MAX_TTL))
+        # Which of the two it is: a name that is not there ends a search otherwise than one that has other records.
+        return NameAnswer(request, "None", ttl=min(answer.ttl, MAX_TTL), reason=OTHER_RECORDS if answer.exists else "")
     records = [NameRecord(one.name, one.kind, min(one.ttl, MAX_TTL), one.data) for one in answer.records[:MAX_RECORDS]]
     return NameAnswer(request, "Records", records)
 
@@ -208,7 +213,7 @@ def answer_of(event: NameAnswer) -> HomeAnswer:
     if event.result == "Refused":
         return HomeAnswer(ttl=NEGATIVE, reason=event.reason or "Refused", message=event.message)
     records = tuple(HomeRecord(one.name, one.kind, one.ttl, one.data) for one in event.records)
-    return HomeAnswer(records=records, ttl=event.ttl)
+    return HomeAnswer(records=records, ttl=event.ttl, exists=event.reason == OTHER_RECORDS)
 
 
 def _refused(connection: PeerConnection, request: int, reason: str, message: str) -> None:

@@ -41,7 +41,7 @@ IDLE_AT_HOME: Final = 600.0
 """The same at home, in case that the lender does not keep to it."""
 MAX_AHEAD: Final = 128 << 10
 """Bytes that are kept of a pod until its stream is joined; a ClientHello has a few hundred."""
-ASK_AGAIN: Final = 60.0
+ASK_AGAIN: Final = 30.0
 """Seconds until a lender asks again where home refused."""
 CALLED: Final = "kubernetes.default"
 """The name by which offloaded pods call home's API server; its certificate has to be for it."""
