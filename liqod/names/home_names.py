@@ -96,7 +96,8 @@ class HomeNames:
                 # The same as of one that does not exist: who asks learns no names of namespaces.
                 return NOTHING
             read = await self._read(Key(asked.namespace, asked.service))
-            return answer(asked, kind, read.service, read.slices, self._domain, view.way(lender))
+            way = view.way(lender)
+            return answer(asked, kind, read.service, read.slices, domain=self._domain, way=way)
         except Forbidden:
             return _refused("NotAllowed", "this cluster's daemon may not read Services: run liqodctl install there")
 

@@ -124,7 +124,13 @@ def parse_reverse(name: str) -> Address | None:
 
 
 def answer(
-    asked: ServiceName, kind: int, service: HomeService | None, slices: Sequence[HomeSlice], domain: str, way: Way
+    asked: ServiceName,
+    kind: int,
+    service: HomeService | None,
+    slices: Sequence[HomeSlice],
+    *,
+    domain: str,
+    way: Way,
 ) -> HomeAnswer:
     """Return what is answered of a Service and its slices, which are needed of a headless one alone."""
     if service is None:
@@ -139,7 +145,7 @@ def answer(
     if way.reason:
         return HomeAnswer(ttl=NEGATIVE_TTL, reason=way.reason, message=way.message)
     if not service.addresses:
-        return _headless(asked, kind, service, slices, whole, way)
+        return _headless(asked, kind, service, slices, whole=whole, way=way)
     if asked.host:
         return NOTHING
     if kind == SRV:
@@ -159,7 +165,7 @@ def pointer(address: Address, service: HomeService | None, domain: str) -> HomeA
 
 
 def _headless(
-    asked: ServiceName, kind: int, service: HomeService, slices: Sequence[HomeSlice], whole: str, way: Way
+    asked: ServiceName, kind: int, service: HomeService, slices: Sequence[HomeSlice], *, whole: str, way: Way
 ) -> HomeAnswer:
     endpoints = list(_endpoints(service, slices))
     if asked.host:
@@ -191,7 +197,8 @@ def _endpoints(
             for text in endpoint.addresses:
                 address = parse_ip(text)
                 if address is not None:
-                    dashed = str(address).replace(".", "-").replace(":", "-")
+                    # In full, so that no label ends in a hyphen.
+                    dashed = address.exploded.replace(".", "-").replace(":", "-")
                     yield endpoint.hostname or dashed, str(address), piece.ports or ()
 
 
