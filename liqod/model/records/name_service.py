@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from liqod.model.addresses import is_ip
-from liqod.model.host_port import is_address, split_address
+from liqod.model.host_port import split_address
 from liqod.model.names import REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.objects.meta import Object, View
 from liqod.model.records.views import SliceEndpoint, SlicePort
@@ -105,10 +105,10 @@ class NameService(_OfTenant, frozen=True):
 
 def home_server_of(thing: Object) -> tuple[str, int] | None:
     """Return where control takes questions for homes, as a Service says it; None where it takes none."""
-    text = thing.metadata.annotations.get(HOME_ANNOTATION, "")
-    if not text or not is_address(text):
+    try:
+        host, port = split_address(thing.metadata.annotations.get(HOME_ANNOTATION, ""))
+    except ValueError:
         return None
-    host, port = split_address(text)
     return (host, port) if is_ip(host) else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 from attrs import frozen
 
@@ -107,4 +108,17 @@ def refusal(situation: StreamSituation) -> tuple[str, str] | None:
         return "TooManyStreams", f"{situation.idle} idle streams of the peer are open already"
     if situation.used >= MOST_OPEN:
         return "TooManyStreams", f"{MOST_OPEN} streams of the peer are used"
+    return None
+
+
+def place_of(urls: Iterable[str]) -> tuple[str, int] | None:
+    """Return host and port of the first URL that streams can lead to: TLS, and nothing before the API in its path."""
+    for url in urls:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port or 443
+        except ValueError:
+            continue
+        if parts.scheme == "https" and host and host.isascii() and not parts.path.strip("/"):
+            return host, port
     return None
