@@ -142,7 +142,7 @@ class FabricNetwork:
 
 @frozen
 class LenderWays:
-    """What is known of lenders where names are answered (``names.home_names.HomeView``); ``fabric`` None: no tunnels."""
+    """What is known of lenders where names are answered (``names.home_names.HomeView``)."""
 
     kubelets: Kubelets
     fabric: Fabric | None
@@ -163,7 +163,9 @@ class LenderWays:
     def original(self, lender: ClusterID, address: str) -> str:
         """Return the address of a Service here that a lender's pods call by another one; nothing where it is none."""
         fabric = self.fabric
-        return "" if fabric is None or not fabric.has_tunnel(lender) else fabric.service_addresses(lender).original(address)
+        if fabric is None or not fabric.has_tunnel(lender):
+            return ""
+        return fabric.service_addresses(lender).original(address)
 
 
 def _nowhere(address: str) -> str:

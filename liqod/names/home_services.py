@@ -1,4 +1,4 @@
-"""What home answers of its Services to a lender: by the forms of Kubernetes' DNS, with addresses as pods there call them.
+"""What home answers of its Services: by the forms of Kubernetes' DNS, with addresses as pods at the lender call them.
 
 Pure. Sources: Kubernetes DNS-Based Service Discovery (dns/docs/specification.md, 2.3 and 2.4), RFC 2782 (SRV).
 """

@@ -54,6 +54,7 @@ from liqod.model.records.network import (
     TunnelSide,
     exported_addresses,
     own_addresses,
+    paired,
     remote_addresses,
 )
 

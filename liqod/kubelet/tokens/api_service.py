@@ -111,7 +111,7 @@ def has_streams(granted: HomeStreamsGrant | None) -> bool:
 
 
 def readiness_of_streams(granted: HomeStreamsGrant | None, refused: Mapping[str, str]) -> Readiness:
-    """Return the same where there is no tunnel; ``granted`` is what the lender got that asked for streams, if it did."""
+    """Return the same where there is no tunnel; ``granted`` is what a lender got that asked for streams."""
     if granted is None:
         return WITHOUT_TUNNEL
     if not granted.count:

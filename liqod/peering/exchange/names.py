@@ -88,7 +88,7 @@ class NameQueries:
         if kept is not None and now < kept[1]:
             return kept[0]
         if home.waiting >= WAITING or home.pace.delay(now) > 0:
-            raise PeerUnreachable(f"{peer} was asked too much: {PER_SECOND:.0f} questions a second, {WAITING} at a time")
+            raise PeerUnreachable(f"{peer} was asked as much as it may be: {PER_SECOND:.0f} questions a second")
         session = known.session
         self._number += 1
         number = self._number
