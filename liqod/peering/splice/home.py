@@ -120,12 +120,13 @@ class HomeStreams:
         )
         lender = self._of(peer.id)
         lender.state.set(given if event.count else None)
+        # First the answer: the lender takes no stream that it does not expect.
+        connection.send(StreamsKept(given.count, given.reason, plain(given.message)))
         if connection.role == "dialer":
             lender.kept.want(given.count)
         else:
             # Whoever dialled the session reaches the other one, and dials these as well.
             lender.kept.stop()
-        connection.send(StreamsKept(given.count, given.reason, plain(given.message)))
 
     def session_closed(self, peer: ClusterID) -> None:
         """Dial no more for a lender without a session; streams that are used go on while its key is trusted."""
