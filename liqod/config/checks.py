@@ -392,6 +392,7 @@ def _listeners(settings: Settings) -> Iterator[str]:
         ("webhook.listen", settings.webhook.listen, settings.webhook.enabled),
         ("metrics.listen", settings.metrics.listen, False),
         ("kubelet.listen", settings.kubelet.listen, False),
+        ("hosting.home-api", settings.hosting.home_api, False),
     ):
         if not text and not required:
             continue

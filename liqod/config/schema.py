@@ -109,7 +109,8 @@ class PeeringSettings(Section, frozen=True):
     """The session: where it listens, whether peering happens by itself, and its time-outs.
 
     ``api`` is how API servers are reached, ours by borrowers and those of lenders by us: direct, by address and token;
-    relay, over the sessions' port; auto, direct where that works, else relay.
+    relay, over the sessions' port; auto, direct where that works, else relay. ``api_streams`` are the most idle streams
+    that a lender without a tunnel to us may ask for, so that our pods there reach our API server; 0: none.
     """
 
     listen: str = "tcp:5872"
@@ -124,6 +125,7 @@ class PeeringSettings(Section, frozen=True):
     max_sessions: Annotated[int, Meta(ge=1, le=4096)] = 512
     max_untrusted: Annotated[int, Meta(ge=1, le=4096)] = 64
     api: Literal["auto", "direct", "relay"] = "auto"
+    api_streams: Annotated[int, Meta(ge=0, le=64, description="a whole number from 0 to 64")] = 16
 
 
 class SharingSettings(Section, frozen=True):
@@ -169,7 +171,7 @@ _SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 
 _PORTS_OF_NODES: Final = (
     *(22, 179, 2379, 2380, 4240),
-    *range(5871, 5877),
+    *range(5869, 5877),
     *(6443, 6444, 8472, 9345, 10248, 10249, 10250),
     *range(10255, 10260),
     51820,
@@ -202,6 +204,8 @@ class HostingSettings(Section, frozen=True):
     ``tenant_records`` the most of its records (``hosting.tenants.quota.record_bounds``), ``tenant_contents`` the bytes
     of its config maps and secrets (empty: as many as it likes, and the daemon does not read them). ``egress`` is what
     pods may reach beside their tenant's namespaces, name servers, the peer and ``egress_networks``.
+    ``home_api`` is where pods of peers without a tunnel reach their home's API server by streams (an endpoint); empty:
+    nowhere.
     ``unenforced_policies`` is what becomes of pods that NetworkPolicies of their home isolate, where this cluster's
     network plugin is not known to enforce any.
     """
@@ -237,6 +241,7 @@ class HostingSettings(Section, frozen=True):
     uncounted: Annotated[list[str], Meta(max_length=64)] = []
     egress: Literal["tenant", "internet", "all"] = "internet"
     egress_networks: Granted = []
+    home_api: str = ""
     unenforced_policies: Literal["refuse", "warn"] = "refuse"
     workers: Annotated[int, Meta(ge=1, le=64)] = 16
 
@@ -446,13 +451,17 @@ class NamesSettings(Section, frozen=True):
 
     ``enabled`` is control's switch: tenants get a name service, and their pods ask it. Two processes may answer; the
     second has ``slot`` 2. Each tenant has a port of its own from ``first_port`` on, two with a second process.
-    ``upstream`` empty: the Service kube-dns of kube-system. ``queries_per_second`` is for each tenant.
+    ``upstream`` empty: the Service kube-dns of kube-system. ``queries_per_second`` is for each tenant. At ``home_port``
+    control takes what the processes ask of tenants' homes; 0: they ask nothing of them. ``expose`` is whose names this
+    cluster, as home, answers to lenders: of Services in namespaces that are offloaded there, in all, or in none.
     """
 
     enabled: bool = False
     slot: Literal[1, 2] = 1
     first_port: Annotated[int, Meta(ge=1024, le=65024, description="a whole number from 1024 to 65024")] = 15360
     upstream: Annotated[list[str], Meta(max_length=4)] = []
+    home_port: Annotated[int, Meta(ge=0, le=65535)] = 5870
+    expose: Literal["offloaded", "all", "none"] = "offloaded"
     queries_per_second: Annotated[int, Meta(ge=10, le=100000, description="from 10 to 100000")] = 500
 
 

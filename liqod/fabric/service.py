@@ -93,6 +93,10 @@ class Fabric(ConvergeLoop):
         """Return whether our pods at a peer call our Services by their addresses (None: not known yet), and why."""
         return self._control.home_services(peer)
 
+    def service_addresses(self, peer: ClusterID) -> AddressMap:
+        """Return how a peer's pods call our Services by address; a map that translates nothing while they do not."""
+        return self._control.service_addresses(peer)
+
     def has_tunnel(self, peer: ClusterID) -> bool:
         """Return whether there is a tunnel to a peer, or may be one once that is decided."""
         return self._control.has_tunnel(peer)

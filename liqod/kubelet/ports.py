@@ -24,6 +24,7 @@ from liqod.kube.resources import (
     VIRTUALNODES,
 )
 from liqod.kubelet.common.views import Namespace
+from liqod.model.home_streams import HomeStreamsGrant
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import ENABLED_LABEL, INTERNAL_ADDRESS, TYPE_LABEL, VIRTUAL_NODE_TYPE, advertisement_name
 from liqod.model.objects.meta import Object
@@ -52,7 +53,15 @@ class Relays(Protocol):
         ...
 
 
-class Lenders(NamespaceGrants, Relays, Protocol):
+class ApiStreams(Protocol):
+    """Streams between the daemons, by which pods at lenders without a tunnel reach this cluster's API server."""
+
+    def api_streams(self, peer: ClusterID) -> Latest[HomeStreamsGrant | None]:
+        """Return what a lender was granted; None: it asks for no streams."""
+        ...
+
+
+class Lenders(NamespaceGrants, Relays, ApiStreams, Protocol):
     """The lenders, as implemented by ``peering.service.Peering``."""
 
     def peer_answered(self, peer: ClusterID) -> None:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
+from typing import Final
 
 import attrs
 from twisted.application.service import MultiService
@@ -35,13 +36,16 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.events import Recorder
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NATTINGTABLES, NODES, VIRTUALNODES
+from liqod.model.home_names import HomeAnswer
+from liqod.model.home_streams import HomeStreamsGrant
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.node import Node
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 from liqod.peering.borrowing.acceptance_loop import AcceptanceLoop, rules_of
 from liqod.peering.changes import Change, Changes
 from liqod.peering.controller import PeeringContext
-from liqod.peering.ports import OwnCluster, Sighting, Tenants
+from liqod.peering.exchange.names import NameResponses
+from liqod.peering.ports import HomeNames, OwnCluster, Sighting, TenantPods, Tenants
 from liqod.peering.relay.callers import PinnedCallers
 from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay
@@ -53,6 +57,10 @@ from liqod.peering.session.listener import Listener
 from liqod.peering.session.refusal_log import RefusalLog
 from liqod.peering.session.usage import Usages
 from liqod.peering.sessions import Sessions
+from liqod.peering.splice.home import HomeStreams, OwnApiServer
+from liqod.peering.splice.lender import LenderStreams
+from liqod.peering.splice.peers import StreamPeers
+from liqod.peering.splice.service import Streams
 from liqod.wire.events import MapNamespace, ReleaseNamespace
 
 
@@ -66,6 +74,18 @@ class SessionView:
     role: str
     since: float
     missed_pings: int
+
+
+@attrs.frozen(kw_only=True)
+class BeyondPeering:
+    """What peering passes questions and streams of peers on to: pods of tenants, our API server, and our names."""
+
+    pods: TenantPods | None = None
+    api: OwnApiServer = OwnApiServer(place=lambda: None, names=tuple)
+    names: HomeNames | None = None
+
+
+NOTHING_BEYOND: Final = BeyondPeering()
 
 
 class Peering(MultiService):
@@ -88,6 +108,7 @@ class Peering(MultiService):
         recorder: Recorder,
         metrics: ReconcileMetrics = NO_METRICS,
         audit: Audit = NO_AUDIT,
+        beyond: BeyondPeering = NOTHING_BEYOND,
         random: Callable[[], float] = _random.random,
     ) -> None:
         super().__init__()
@@ -119,6 +140,8 @@ class Peering(MultiService):
             tasks=self._tasks,
         )
         self._records = controllers.records
+        self._callers = PinnedCallers(self._records, self._peers)
+        self.streams = self._make_streams(settings, beyond)
         decisions = DecisionRouter(context, controllers, self._tasks)
         self._acceptance = AcceptanceLoop(
             context,
@@ -136,21 +159,45 @@ class Peering(MultiService):
             records=self._records,
             trust=controllers.trust.records,
             tasks=self._tasks,
-            subscriber=EventRouter(controllers, context.changes, recorder),
+            subscriber=EventRouter(
+                controllers,
+                context.changes,
+                recorder,
+                self.streams,
+                NameResponses(beyond.names, reactor, self._tasks),
+            ),
             random=random,
         )
         self._record_router = RecordRouter(
             context=context, controllers=controllers, sessions=self._sessions, decisions=decisions
         )
-        self._callers = PinnedCallers(self._records, self._peers)
         relays = settings.peering.api != "direct"
         self.relay = self._make_relay(client, tenants) if relays else None
         relayed = self.relay.protocol if self.relay is not None else None
-        self._listener = Listener(reactor, settings.peering.listen, cluster.tls, self._sessions.admission, relayed)
+        self._listener = Listener(
+            reactor,
+            settings.peering.listen,
+            cluster.tls,
+            self._sessions.admission,
+            relayed,
+            streams=self.streams.protocols,
+        )
         self._stopping = False
         self._ends: list[Callable[[], None]] = []
-        for service in (self._tasks, *controllers.services(), self._acceptance, self._listener):
+        for service in (self._tasks, *controllers.services(), self._acceptance, self.streams, self._listener):
             service.setServiceParent(self)
+
+    def _make_streams(self, settings: Settings, beyond: BeyondPeering) -> Streams:
+        peers = StreamPeers(
+            reactor=self._reactor,
+            tls=self._tls,
+            callers=self._callers,
+            peers=self._peers,
+            usages=self.usages,
+            refusals=self._context.refusals,
+        )
+        home = HomeStreams(peers, beyond.api, settings.peering.api_streams)
+        return Streams(home, LenderStreams(peers, beyond.pods, settings.hosting.home_api))
 
     def _make_relay(self, client: Client, tenants: Tenants) -> Relay:
         return Relay(
@@ -238,6 +285,14 @@ class Peering(MultiService):
         callers = self._callers
         return RelayEndpoint(self._reactor, self._tls, lambda: callers.addresses(peer), lambda: callers.keys(peer))
 
+    def api_streams(self, peer: ClusterID) -> Latest[HomeStreamsGrant | None]:
+        """Return what a lender was granted whose pods reach our API server by streams; None: it asks for none."""
+        return self.streams.home.state(peer)
+
+    async def name_at_home(self, peer: ClusterID, name: str, kind: int) -> HomeAnswer:
+        """Return what the home of a tenant says of a name; raises PeerUnreachable."""
+        return await self._controllers.lending.name_queries.ask(peer, name, kind)
+
     # Start and stop.
 
     def startService(self) -> None:
@@ -257,6 +312,10 @@ class Peering(MultiService):
         self._record_router.start(watches, invitations)
         self._ends.append(issued.start())
         self._ends.append(self.own_key.subscribe(lambda _: self._sessions.key_changed()))
+        streams = self.streams
+        self._ends.append(
+            watches.clusters.subscribe(lambda key, old, new: streams.review(ClusterID(key.name), gone=new is None))
+        )
         if (relay := self.relay) is not None:
             # Subscribed after the record router: the pins are up to date when this subscriber is called.
             self._ends.append(

@@ -24,6 +24,7 @@ from liqod.config.schema import (
     Settings,
 )
 from liqod.flow.clocks import installed_reactor
+from liqod.flow.observe import Latest
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
 from liqod.kube.cache.shared_informers import Informers
@@ -44,6 +45,7 @@ from liqod.kube.resources import (
 )
 from liqod.kubelet.ports import HomeCluster
 from liqod.kubelet.service import Kubelets
+from liqod.model.home_streams import HomeStreamsGrant
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, remote_namespace, tenant_namespace
 from liqod.model.records.offer import PeerUnreachable
@@ -102,6 +104,10 @@ class Session:
 
     def relay_of(self, peer: ClusterID) -> None:
         """There is no relay."""
+
+    def api_streams(self, peer: ClusterID) -> Latest[HomeStreamsGrant | None]:
+        """No lender asks for streams."""
+        return Latest(None)
 
     def peer_answered(self, peer: ClusterID) -> None:
         """Nobody dials."""

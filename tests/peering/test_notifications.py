@@ -82,6 +82,6 @@ class NotificationTests(SynchronousTestCase):
         )
         made.forget(ROME)
         forgot = {name for fakes in groups.values() for name, fake in fakes.items() if fake.forgotten == [ROME]}
-        kept = {"advertiser", "credential_issuer", "credential_store", "advertisements", "next_keys"}
+        kept = {"advertiser", "credential_issuer", "name_queries", "credential_store", "advertisements", "next_keys"}
         kept |= {"slice_grants", "slice_requests"}
         self.assertEqual(forgot, kept)

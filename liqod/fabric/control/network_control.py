@@ -54,6 +54,7 @@ from liqod.model.records.network import (
     TunnelSide,
     exported_addresses,
     own_addresses,
+    paired,
     remote_addresses,
 )
 
@@ -133,6 +134,13 @@ class NetworkControl:
             return None
         maps = remote_addresses(config), own_addresses(config), exported_addresses(config)
         return maps, self.exports.limits(peer), config.spec.decision.mode
+
+    def service_addresses(self, peer: ClusterID) -> AddressMap:
+        """Return how a peer's pods call our Services by address; a map that translates nothing while they do not."""
+        config = self._records.config(peer)
+        if config is None or not services_as_agreed(config)[0]:
+            return AddressMap()
+        return AddressMap(paired(config.spec.local.service_cidrs, config.status.ack.service_cidrs))
 
     def home_services(self, peer: ClusterID) -> tuple[bool | None, str, str]:
         """Return whether our pods at a peer call our Services by their addresses (None: not known yet), and why."""

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThread
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
-from liqod.flow.observe import Subscribers
+from liqod.flow.observe import Latest, Subscribers
 from liqod.hosting.isolation.views import NetworkPolicy, digest_of, is_of_home, is_ours
 from liqod.hosting.isolation.writing import NamespaceIsolation, PolicyWriter
 from liqod.hosting.networkpolicies.compiler import CLOSED, Compiled, compiled
@@ -80,6 +80,7 @@ class NetworkPolicies(Controller[Key]):
         networks: TenantNetworks,
         contract: Contract,
         name_servers: NameServers | None = None,
+        streams: Latest[tuple[str, int] | None] | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, metrics=metrics)
@@ -93,6 +94,7 @@ class NetworkPolicies(Controller[Key]):
         self._writer = PolicyWriter(client, self._policies, self._pods, networks)
         self._contract = contract
         self._name_servers = name_servers
+        self._streams: Latest[tuple[str, int] | None] = streams or Latest(None)
         self._known: dict[str, NamespaceIsolation] = {}
         self._thread = DeferredSemaphore(1)
         self._due: dict[str, float] = {}
@@ -106,6 +108,7 @@ class NetworkPolicies(Controller[Key]):
         yield watch(self._pods.informer, self._pod_changed)
         yield watch(self._facts, self._facts_changed)
         yield watch(self._networks.nodes, self._node_changed)
+        yield observe(self._streams, lambda _: [Key("", one.metadata.name) for one in self._namespaces.items()])
         if self._name_servers is not None:
             yield observe(self._name_servers, self._of_tenant)
         if self._networks.tunnels is not None:
@@ -291,9 +294,10 @@ class NetworkPolicies(Controller[Key]):
 
     def _around(self, tenant: str) -> bounds.KnownNetworks:
         around = self._networks.around(tenant)
+        streams = None if self._networks.has_tunnel(tenant) else self._streams.value
         if self._name_servers is None:
-            return around
-        return attrs.evolve(around, name_servers=self._name_servers.places(tenant))
+            return around if streams is None else attrs.evolve(around, streams=streams)
+        return attrs.evolve(around, name_servers=self._name_servers.places(tenant), streams=streams)
 
     def _seen(self, tenant: str, namespace: Object) -> TenantContext:
         granted = granted_to(tenant, self._namespaces.items())
@@ -377,4 +381,9 @@ def _networks_of(tunnel: TunnelEndpoint) -> tuple[object, ...]:
 def _digest(record: str, egress: Mapping[str, Any] | None, seen: TenantContext) -> str:
     tunnel = seen.tunnel
     networks = () if tunnel is None else (tunnel.local, tunnel.local_seen, tunnel.remote, tunnel.remote_seen)
-    return long_digest([record, egress, seen.home, dict(seen.here), networks, seen.around.name_servers])
+    return long_digest([record, egress, seen.home, dict(seen.here), networks, *_places(seen.around)])
+
+
+def _places(around: bounds.KnownNetworks) -> tuple[object, ...]:
+    """Return where pods are let by addresses; without streams the same as releases before had."""
+    return (around.name_servers,) if around.streams is None else (around.name_servers, around.streams)

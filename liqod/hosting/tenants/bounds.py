@@ -86,12 +86,14 @@ _NODE_LOCAL_DNS: Final = "169.254.20.10/32"
 class KnownNetworks:
     """The networks around a tenant: this cluster's ``own``, and the ``peer``'s as seen here (None: not known).
 
+    ``streams`` is where its pods reach home's API server without a tunnel, an address and a port; None: nowhere.
     ``is_complete``: whether ``own`` has all of this cluster's networks.
     """
 
     own: Sequence[Network] = ()
     peer: Sequence[Network] | None = None
     name_servers: Sequence[tuple[str, int]] = ()
+    streams: tuple[str, int] | None = attrs.field(default=None, kw_only=True)
     is_complete: bool = attrs.field(default=True, kw_only=True)
 
 
@@ -155,6 +157,8 @@ def network_policy(peer: str, namespace: str, contract: Contract, around: KnownN
         {"to": dns_peers(), "ports": _DNS_PORTS},
     ]
     egress += [_to_name_server(address, port) for address, port in around.name_servers]
+    if around.streams is not None:
+        egress.append(_to_streams(*around.streams))
     if blocks:  # a rule without destinations would allow all (Kubernetes API: NetworkPolicyEgressRule)
         egress.append({"to": blocks})
     spec = {"podSelector": EVERY_POD, "policyTypes": ["Egress"], "egress": egress}
@@ -172,6 +176,12 @@ def _to_name_server(address: str, port: int) -> dict[str, Any]:
     """Return the rule for the tenant's own port of a name service; those of other tenants stay closed."""
     block = {"cidr": f"{address}/{128 if ':' in address else 32}"}
     return {"to": [{"ipBlock": block}], "ports": [{"protocol": one, "port": port} for one in ("UDP", "TCP")]}
+
+
+def _to_streams(address: str, port: int) -> dict[str, Any]:
+    """Return the rule for the port of this daemon at which streams to home's API server begin."""
+    block = {"cidr": f"{address}/{128 if ':' in address else 32}"}
+    return {"to": [{"ipBlock": block}], "ports": [{"protocol": "TCP", "port": port}]}
 
 
 def default_requests(contract: Contract, offered: Resources | None) -> Resources:

@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from liqod.model.addresses import is_ip
+from liqod.model.host_port import split_address
 from liqod.model.names import REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.objects.meta import Object, View
 from liqod.model.records.views import SliceEndpoint, SlicePort
@@ -25,6 +27,8 @@ ADDRESSES_ANNOTATION: Final = "liqo.io/name-service-addresses"
 """On a Lease: the addresses of the process that answers, with commas between them."""
 PORTS_ANNOTATION: Final = "liqo.io/name-service-ports"
 """On a Lease: the ports at which the process answers, with commas between them."""
+HOME_ANNOTATION: Final = "liqo.io/name-service-home"
+"""On a tenant's Services: where control takes questions for the tenant's home, an address and a port."""
 MAX_TENANTS: Final = 256
 """Tenants that have a name service; each has a port in every process."""
 DEFAULT_DOMAIN: Final = "cluster.local"
@@ -89,9 +93,23 @@ class NameService(_OfTenant, frozen=True):
         return port if isinstance(port, int) and self.tenant else 0
 
     @property
+    def home_server(self) -> tuple[str, int] | None:
+        """Where control takes questions for the tenant's home; None where it takes none."""
+        return home_server_of(self) if self.tenant else None
+
+    @property
     def domain(self) -> str:
         """The domain of the tenant's own cluster."""
         return domain_of(self)
+
+
+def home_server_of(thing: Object) -> tuple[str, int] | None:
+    """Return where control takes questions for homes, as a Service says it; None where it takes none."""
+    try:
+        host, port = split_address(thing.metadata.annotations.get(HOME_ANNOTATION, ""))
+    except ValueError:
+        return None
+    return (host, port) if is_ip(host) else None
 
 
 def domain_of(thing: Object) -> str:

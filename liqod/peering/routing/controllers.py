@@ -34,6 +34,7 @@ from liqod.peering.borrowing.slice_requests import SliceRequests
 from liqod.peering.borrowing.virtual_nodes import VirtualNodes
 from liqod.peering.controller import PeeringContext
 from liqod.peering.exchange.credentials import CredentialIssuer, CredentialStore
+from liqod.peering.exchange.names import NameQueries
 from liqod.peering.exchange.namespaces import NamespaceRequests, NamespaceResponses
 from liqod.peering.exchange.network import NetworkExchange, NoTunnels
 from liqod.peering.lending.advertiser import Advertiser
@@ -80,6 +81,7 @@ class LendingControllers:
     credential_issuer: CredentialIssuer
     namespace_responses: NamespaceResponses
     slice_grants: SliceGrants
+    name_queries: NameQueries
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -125,6 +127,7 @@ class Controllers:
         self.lending.advertiser.forget(peer)
         self.lending.credential_issuer.forget(peer)
         self.lending.slice_grants.forget(peer)
+        self.lending.name_queries.forget(peer)
         self.borrowing.credential_store.forget(peer)
         self.borrowing.advertisements.forget(peer)
         self.borrowing.slice_requests.forget(peer)
@@ -251,6 +254,7 @@ def make_lending(
         cluster_info=cluster_info,
         advertiser=advertiser,
         credential_issuer=issuer,
+        name_queries=NameQueries(context.clock, context.peers),
         namespace_responses=NamespaceResponses(
             tenants, tasks, records, directions, context.audit, left_over=issuer.left_over, clock=context.clock
         ),

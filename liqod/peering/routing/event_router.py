@@ -8,6 +8,7 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.borrowing.acceptance_loop import is_seated
 from liqod.peering.changes import Change, Changes
+from liqod.peering.exchange.names import NameResponses
 from liqod.peering.lending.advertiser import UNPEERED
 from liqod.peering.records.events import reference
 from liqod.peering.routing.controllers import Controllers
@@ -23,13 +24,17 @@ from liqod.peering.session.lifecycle import (
 )
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
+from liqod.peering.splice.service import Streams
 from liqod.wire.events import (
     Advertise,
     AskSlice,
     Credential,
     Event,
+    KeepStreams,
     KeyNoted,
     MapNamespace,
+    NameAnswer,
+    NameQuery,
     NamespaceMapped,
     Network,
     NetworkAck,
@@ -37,6 +42,7 @@ from liqod.wire.events import (
     ReleaseNamespace,
     RemoveSlice,
     SliceDecided,
+    StreamsKept,
     Verdict,
     Withdraw,
     Withdrawn,
@@ -46,21 +52,29 @@ from liqod.wire.events import (
 class EventRouter:
     """Implements ``sessions.SessionSubscriber``: routes opened and closed sessions, and each protocol event."""
 
-    def __init__(self, controllers: Controllers, changes: Changes, recorder: Recorder) -> None:
+    def __init__(
+        self, controllers: Controllers, changes: Changes, recorder: Recorder, streams: Streams, responses: NameResponses
+    ) -> None:
         self._controllers = controllers
         self._changes = changes
         self._recorder = recorder
+        self._streams = streams
+        self._responses = responses
 
     def session_opened(self, peer: Peer) -> None:
         self._advance(peer, SessionOpened())
         self._changes.notify(Change.SESSION_OPENED, peer.id)
+        self._streams.session_opened(peer)
 
     def session_closed(self, peer: Peer, connection: PeerConnection, *, unresponsive: bool) -> None:
         self._advance(peer, SessionClosed(unresponsive))
+        self._streams.session_closed(peer.id)
         self._controllers.borrowing.namespace_requests.session_closed(connection)
+        self._controllers.lending.name_queries.session_closed(connection)
 
     def session_replaced(self, peer: Peer, connection: PeerConnection) -> None:
         self._controllers.borrowing.namespace_requests.session_closed(connection)
+        self._controllers.lending.name_queries.session_closed(connection)
 
     def event_received(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         match event:
@@ -76,6 +90,12 @@ class EventRouter:
                 self._controllers.lending.namespace_responses.request_received(peer, connection, event)
             case Network() | NetworkAck():
                 self._controllers.networks.event_received(peer, event)
+            case KeepStreams() | StreamsKept():
+                self._streams.event_received(peer, connection, event)
+            case NameQuery():
+                self._responses.query_received(peer, connection, event)
+            case NameAnswer():
+                self._controllers.lending.name_queries.answer_received(connection, event)
             case NamespaceMapped():
                 self._controllers.borrowing.namespace_requests.response_received(connection, event)
             case _:

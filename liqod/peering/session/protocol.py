@@ -263,7 +263,7 @@ class PeerConnection(TwistedProtocol):
         """Release the connection to another protocol, as agreed by ALPN; there was no session."""
         self._over = True
         self._cancel_timers()
-        self.ending = Bye("NotNeeded", "the connection is for the API relay")
+        self.ending = Bye("NotNeeded", "the connection is for the relay or a stream")
         self._owner.closed(self)
 
     @property
