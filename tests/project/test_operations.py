@@ -44,6 +44,7 @@ CONDITIONS = {"_yes", "_no", "_unknown"}
 _OF_KUBERNETES = """
     AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterConfiguration ClusterFirst
     ClusterFirstWithHostNet ClusterIP ConfigMap ConnectingCancelledError ContainerCreating ContainersReady
+    FallbackToLogsOnError PathPrefix RequestHeaderModifier RequestRedirect ResponseHeaderModifier URLRewrite
     CrashLoopBackOff CreateContainerConfigError CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure
     DisruptionTarget DoNotSchedule DoesNotExist ErrImageNeverPull ErrImagePull ExternalIP ExternalName IfNeeded
     IfNotPresent ImageInspectError ImagePullBackOff InternalError InternalIP InvalidImageName JSONPatch

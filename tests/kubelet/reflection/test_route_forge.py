@@ -157,7 +157,7 @@ class LenderTests(SynchronousTestCase):
         rule = {"matches": [ROOT], "backendRefs": [SERVICE], "name": "filled-in"}
         parents = [{"namespace": "public", "name": "shared"}]
         for spec in (self.there(), self.there(rules=[rule]), self.there(parentRefs=parents)):
-            self.assertIsInstance(self.step(spec), Keep, spec)
+            self.assertIsInstance(self.step(spec), Keep, str(spec))
 
     def test_a_gateway_that_is_offered_is_kept(self) -> None:
         """Also when another one is the first; one that is not offered any more makes way, but not for none."""
