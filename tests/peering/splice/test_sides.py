@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, cast
 
 from twisted.internet.address import IPv4Address
-from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
@@ -13,7 +12,7 @@ from liqod.peering.splice.home import HomeStreams, OwnApiServer
 from liqod.peering.splice.lender import LenderStreams
 from liqod.peering.splice.limits import FIRST_BYTE, IDLE, IDLE_AT_HOME, KEPT, PER_POD, WAIT, WAITING
 from liqod.wire.events import KeepStreams, StreamsKept
-from tests.peering.splice.cases import HELLO, KEYS, MILAN, ROME, Wire, World, connected
+from tests.peering.splice.cases import HELLO, KEYS, MILAN, ROME, Reactor, Wire, World, connected
 
 PODS = {"10.1.0.1": ROME, "10.1.0.2": MILAN}
 API = ("192.0.2.9", 6443)
@@ -37,7 +36,7 @@ class LenderTests(SynchronousTestCase):
     """Two tenants, rome and milan, whose homes dialled the sessions."""
 
     def setUp(self) -> None:
-        self.reactor = MemoryReactorClock()
+        self.reactor = Reactor()
         self.world = World(self.reactor, ROME, MILAN)
         self.tenants = Tenants()
         self.streams = LenderStreams(self.world.known, self.tenants, "tcp:5869:interface=127.0.0.1")
@@ -74,7 +73,8 @@ class LenderTests(SynchronousTestCase):
     def test_nobody_else_is_asked(self) -> None:
         """Neither an older release nor who has no pods here."""
         for change in ("features", "namespace"):
-            peer, session = self.world.peers[MILAN], self.world.sessions[MILAN]
+            who = MILAN if change == "features" else ROME
+            peer, session = self.world.peers[who], self.world.sessions[who]
             if change == "features":
                 session.peer_hello.features.clear()
             else:
@@ -212,7 +212,7 @@ class HomeTests(SynchronousTestCase):
     """A home of two lenders, which dialled the sessions."""
 
     def setUp(self) -> None:
-        self.reactor = MemoryReactorClock()
+        self.reactor = Reactor()
         self.world = World(self.reactor, ROME, MILAN)
         self.place: tuple[str, int] | None = API
         api = OwnApiServer(place=lambda: self.place, names=lambda: ("kubernetes.default",))
