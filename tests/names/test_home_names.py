@@ -91,7 +91,7 @@ class HomeNamesTests(SynchronousTestCase):
         self.assertEqual(self.ask(self.names("none"), "cache.shop.svc").reason, "NamesNotAnswered")
 
     def test_addresses(self) -> None:
-        """Whose an address is, as pods there call it; nothing of Services in other namespaces, or of other addresses."""
+        """Whose an address is, as pods there call it; of Services in other namespaces that is not said."""
         names = self.names()
         found = self.ask(names, "7.0.0.240.in-addr.arpa", PTR)
         self.assertEqual([one.data for one in found.records], [f"cache.shop.svc.{DOMAIN}"])

@@ -50,7 +50,8 @@ WAY = Way(seen, pods)
 def service(**spec: Any) -> HomeService:
     """Return a Service with one named port."""
     ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
-    body = {"metadata": {"name": "cache", "namespace": "shop"}, "spec": {"clusterIP": "10.96.0.7", "ports": ports, **spec}}
+    all_of_it = {"clusterIP": "10.96.0.7", "ports": ports, **spec}
+    body = {"metadata": {"name": "cache", "namespace": "shop"}, "spec": all_of_it}
     return msgspec.convert(body, HomeService)
 
 
@@ -103,7 +104,8 @@ class FormTests(SynchronousTestCase):
         """A name that is understood is made of labels, and is written again as it was."""
         found = parse(f"{text}.svc.{DOMAIN}", DOMAIN)
         if found is not None:
-            before = [found.host] if found.host else [f"_{found.port}", f"_{found.protocol.lower()}"] if found.port else []
+            of_port = [f"_{found.port}", f"_{found.protocol.lower()}"] if found.port else []
+            before = [found.host] if found.host else of_port
             self.assertEqual(".".join([*before, found.service, found.namespace]), text)
 
     def test_reverse(self) -> None:
@@ -111,7 +113,8 @@ class FormTests(SynchronousTestCase):
         self.assertEqual(str(parse_reverse("7.0.0.240.in-addr.arpa")), "240.0.0.7")
         six = ".".join("1" + "0" * 27 + "01df") + ".ip6.arpa"
         self.assertEqual(str(parse_reverse(six)), "fd10::1")
-        for name in ("240.in-addr.arpa", "x.0.0.240.in-addr.arpa", "in-addr.arpa", "ip6.arpa", "12" + six[3:], "a.example"):
+        others = ("240.in-addr.arpa", "x.0.0.240.in-addr.arpa", "in-addr.arpa", "ip6.arpa", "12" + six[3:], "a.example")
+        for name in others:
             self.assertIsNone(parse_reverse(name), name)
 
 
@@ -152,7 +155,7 @@ class AnswerTests(SynchronousTestCase):
         self.assertEqual([(one.kind, one.data) for one in found.records], [(CNAME, "www.example.com")])
 
     def test_without_a_way(self) -> None:
-        """Where the lender's pods reach no Service here the reason is said, and no address that means another one there."""
+        """Where the lender's pods reach no Service here the reason is said, and no address."""
         nowhere = Way(lambda _: "", lambda _: "", "NoTunnel", "there is none")
         self.assertEqual(said("cache", A, service(), nowhere).reason, "NoTunnel")
         self.assertEqual(said("cache", A, service(), Way(lambda _: "", pods)).reason, "NotReached")
@@ -166,13 +169,8 @@ class AnswerTests(SynchronousTestCase):
 
     def test_what_is_answered_can_be_sent(self) -> None:
         """Each answer is an event that the other side takes; of a thousand endpoints as many as it may have."""
-        many = msgspec.structs.replace(
-            SLICE,
-            endpoints=[
-                msgspec.convert({"addresses": [f"10.1.{number // 250}.{number % 250 + 1}"]}, type(SLICE.endpoints[0]))  # type: ignore[index]
-                for number in range(1000)
-            ],
-        )
+        addresses = [f"10.1.{number // 250}.{number % 250 + 1}" for number in range(1000)]
+        many = msgspec.convert({"endpoints": [{"addresses": [one]} for one in addresses]}, HomeSlice)
         asked = ServiceName("shop", "cache")
         found = answer(asked, A, HEADLESS, [many], domain=DOMAIN, way=WAY)
         self.assertEqual(len(found.records), MOST)

@@ -13,7 +13,16 @@ from liqod.flow.tasks import Tasks
 from liqod.model.home_names import HomeAnswer, HomeRecord
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import PeerUnreachable
-from liqod.peering.exchange.names import BURST, LONGEST, MOST_KEPT, NEGATIVE, TIMEOUT, WAITING, NameQueries, NameResponses
+from liqod.peering.exchange.names import (
+    BURST,
+    LONGEST,
+    MOST_KEPT,
+    NEGATIVE,
+    TIMEOUT,
+    WAITING,
+    NameQueries,
+    NameResponses,
+)
 from liqod.wire.check import MAX_TTL
 from liqod.wire.events import Event, NameAnswer, NameQuery, NameRecord
 
