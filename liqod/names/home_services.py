@@ -13,9 +13,9 @@ import msgspec
 from attrs import frozen
 
 from liqod.model.addresses import Address, parse_ip
-from liqod.model.home_names import HomeAnswer, HomeRecord
 from liqod.model.ids import is_dns_label
 from liqod.model.objects.meta import Object, View
+from liqod.model.records.name_service import HomeAnswer, HomeRecord
 from liqod.model.records.views import SliceEndpoint, SlicePort
 
 A, CNAME, PTR, AAAA, SRV = 1, 5, 12, 28, 33

@@ -13,8 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.kube.errors import Forbidden
 from liqod.kube.pages import Listing
 from liqod.kube.resources import SERVICES, Resource
-from liqod.model.home_names import HomeAnswer
 from liqod.model.ids import ClusterID
+from liqod.model.records.name_service import HomeAnswer
 from liqod.names.home_names import KEPT, MOST_KEPT, HomeNames
 from liqod.names.home_services import A, NOTHING, PTR, HomeService, Way
 

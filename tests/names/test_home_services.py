@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.model.home_names import HomeAnswer
+from liqod.model.records.name_service import HomeAnswer
 from liqod.names.home_services import (
     A,
     AAAA,

@@ -10,8 +10,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.tasks import Tasks
-from liqod.model.home_names import HomeAnswer, HomeRecord
 from liqod.model.ids import ClusterID
+from liqod.model.records.name_service import HomeAnswer, HomeRecord
 from liqod.model.records.offer import PeerUnreachable
 from liqod.peering.exchange.names import (
     BURST,

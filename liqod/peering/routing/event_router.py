@@ -24,7 +24,7 @@ from liqod.peering.session.lifecycle import (
 )
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
-from liqod.peering.splice.service import Streams
+from liqod.peering.relay.splice.service import Streams
 from liqod.wire.events import (
     Advertise,
     Credential,

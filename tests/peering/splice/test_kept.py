@@ -11,8 +11,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.peering.session.usage import PeerUsage
-from liqod.peering.splice.kept import AGAIN, LIVED, KeptStreams
-from liqod.peering.splice.stream import StreamBudget, StreamEnd
+from liqod.peering.relay.splice.kept import AGAIN, LIVED, KeptStreams
+from liqod.peering.relay.splice.stream import StreamBudget, StreamEnd
 from tests.peering.splice.cases import connected
 
 

@@ -8,9 +8,9 @@ from twisted.internet.address import IPv4Address
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
-from liqod.peering.splice.home import HomeStreams, OwnApiServer
-from liqod.peering.splice.lender import LenderStreams
-from liqod.peering.splice.limits import FIRST_BYTE, IDLE, IDLE_AT_HOME, KEPT, PER_POD, WAIT, WAITING
+from liqod.peering.relay.splice.home import HomeStreams, OwnApiServer
+from liqod.peering.relay.splice.lender import LenderStreams
+from liqod.peering.relay.splice.limits import FIRST_BYTE, IDLE, IDLE_AT_HOME, KEPT, PER_POD, WAIT, WAITING
 from liqod.wire.events import KeepStreams, StreamsKept
 from tests.peering.splice.cases import HELLO, KEYS, MILAN, ROME, Reactor, Wire, World, connected
 

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
-from liqod.model.home_streams import HomeStreamsGrant
+from liqod.model.records.offer import HomeStreamsGrant
+
 
 KEPT: Final = 4
 """Idle streams that a lender asks for: as many pods may connect at the same moment."""

@@ -19,7 +19,7 @@ from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.peering.session.refusal_log import RefusalLog
 from liqod.peering.session.usage import Usages
-from liqod.peering.splice.stream import StreamEnd
+from liqod.peering.relay.splice.stream import StreamEnd
 
 
 @frozen(kw_only=True, eq=False)

@@ -19,15 +19,14 @@ from twisted.python.failure import Failure
 from liqod.flow.connections.factories import quiet
 from liqod.flow.observe import Latest
 from liqod.identity.tls import KEPT, TO_API
-from liqod.model.home_streams import HomeStreamsGrant
 from liqod.model.ids import ClusterID
-from liqod.model.records.offer import Refusal
+from liqod.model.records.offer import HomeStreamsGrant, Refusal
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
-from liqod.peering.splice.kept import KeptStreams
-from liqod.peering.splice.limits import CONNECT, IDLE_AT_HOME, StreamSituation, grant, refusal
-from liqod.peering.splice.peers import StreamPeers
-from liqod.peering.splice.stream import FirstSpeaker, Refused, StreamBudget, StreamEnd
+from liqod.peering.relay.splice.kept import KeptStreams
+from liqod.peering.relay.splice.limits import CONNECT, IDLE_AT_HOME, StreamSituation, grant, refusal
+from liqod.peering.relay.splice.peers import StreamPeers
+from liqod.peering.relay.splice.stream import FirstSpeaker, Refused, StreamBudget, StreamEnd
 from liqod.wire.check import plain
 from liqod.wire.events import KeepStreams, StreamsKept
 
