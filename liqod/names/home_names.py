@@ -65,7 +65,7 @@ class _Read:
 
 
 class HomeNames:
-    """Implements ``peering.ports.HomeNames``. ``expose``: of which namespaces' Services lenders are told."""
+    """Implements ``peering.ports.HomeNames``. ``expose``: of which namespaces' Services it answers for."""
 
     def __init__(
         self, client: Client, clock: IReactorTime, domain: str, expose: Literal["offloaded", "all", "none"]

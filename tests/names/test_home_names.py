@@ -1,4 +1,4 @@
-"""Home's side of names: which namespaces are told of, and how often the API server is asked."""
+"""Home's side of names: which namespaces are answered for, and how often the API server is asked."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class HomeNamesTests(SynchronousTestCase):
         return found
 
     def test_of_offloaded_namespaces_alone(self) -> None:
-        """Of others nothing is asked, and the answer is that of what does not exist; with "all" they are told."""
+        """Of others nothing is asked, and the answer is that of what does not exist; with "all" they are answered for."""
         names = self.names()
         self.assertEqual([one.data for one in self.ask(names, "cache.shop.svc").records], ["240.0.0.7"])
         self.api.asked.clear()

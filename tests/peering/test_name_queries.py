@@ -82,7 +82,7 @@ class QueryTests(SynchronousTestCase):
             self.clock.advance(NEGATIVE + 1)
 
     def test_no_such_record_and_no_such_name(self) -> None:
-        """The two are told apart."""
+        """The two are different answers."""
         for reason, exists in (("OtherRecords", True), ("", False)):
             asking = self.ask(f"{reason.lower()}x.shop.svc.cluster.local")
             self.answer(result="None", reason=reason)

@@ -124,7 +124,7 @@ class HomeStreams:
         if connection.role == "dialer":
             lender.kept.want(given.count)
         else:
-            # Whoever dialled the session reaches the other one, and dials these as well.
+            # The side that dialled the session reaches the other one, and dials these as well.
             lender.kept.stop()
 
     def session_closed(self, peer: ClusterID) -> None:

@@ -14,7 +14,6 @@ from attrs import frozen
 
 from liqod.model.records.offer import HomeStreamsGrant
 
-
 KEPT: Final = 4
 """Idle streams that a lender asks for: as many pods may connect at the same moment."""
 MOST_OPEN: Final = 256
