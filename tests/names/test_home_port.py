@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.names import dns
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
@@ -120,7 +120,7 @@ class HomePortTests(TestCase):
         await probe.stopListening()
         server = Server(reactor, resolver, (LOCAL,), number)
         server.listen()
-        self.addCleanup(server.close)
+        self.addCleanup(lambda: gatherResults(server.close()))
         self.pod = Pod(number)
         listening = reactor.listenUDP(0, self.pod, interface=LOCAL)
         self.addCleanup(listening.stopListening)
