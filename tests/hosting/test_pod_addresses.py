@@ -16,8 +16,10 @@ TENANTS = {"shop-rome": "rome", "db-milan": "milan", "kube-system": ""}
 
 def pod(namespace: str, *addresses: str, phase: str = "Running", **spec: Any) -> PlacedPod:
     """Return a pod with addresses."""
-    status = {"phase": phase, "podIP": addresses[0] if addresses else None, "podIPs": [{"ip": one} for one in addresses]}
-    return msgspec.convert({"metadata": {"name": "p", "namespace": namespace}, "spec": spec, "status": status}, PlacedPod)
+    both = [{"ip": one} for one in addresses]
+    status = {"phase": phase, "podIP": addresses[0] if addresses else None, "podIPs": both}
+    body = {"metadata": {"name": "p", "namespace": namespace}, "spec": spec, "status": status}
+    return msgspec.convert(body, PlacedPod)
 
 
 class Pods:
