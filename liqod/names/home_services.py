@@ -186,9 +186,7 @@ def _headless(
     return _addresses(owner, kind, [address for _, address, _ in endpoints], way.endpoint)
 
 
-def _endpoints(
-    service: HomeService, slices: Sequence[HomeSlice]
-) -> Iterator[tuple[str, str, Sequence[SlicePort]]]:
+def _endpoints(service: HomeService, slices: Sequence[HomeSlice]) -> Iterator[tuple[str, str, Sequence[SlicePort]]]:
     """Yield name, address and ports of each endpoint that is to be called."""
     for piece in slices:
         for endpoint in piece.endpoints or ():

@@ -179,9 +179,7 @@ class HomeStreams:
     def _stream(self, lender: ClusterID, keys: frozenset[str] = frozenset()) -> HomeStream:
         """Return a new stream; without ``keys`` we dialled it, and one of those that are pinned was proved."""
         known = self._of(lender)
-        stream = HomeStream(
-            self._peers, known.budget, partial(self._closed, lender), partial(self._spoke, lender)
-        )
+        stream = HomeStream(self._peers, known.budget, partial(self._closed, lender), partial(self._spoke, lender))
         known.open[stream] = keys or frozenset(self._peers.callers.keys(lender))
         return stream
 

@@ -139,9 +139,7 @@ class LenderStreams(MultiService):
         if known is None:
             budget = StreamBudget(self._peers.reactor, self._peers.usages.of(peer))
             dial = self._peers.dial(peer, TO_API, lambda: self._stream(peer))
-            known = self._tenants[peer] = _Tenant(
-                budget=budget, kept=KeptStreams(self._peers.reactor, dial)
-            )
+            known = self._tenants[peer] = _Tenant(budget=budget, kept=KeptStreams(self._peers.reactor, dial))
         return known
 
     # What is asked of homes.
@@ -278,9 +276,7 @@ class LenderStreams(MultiService):
         if len(known.pods) >= MOST_OPEN or known.by_pod[host] >= PER_POD:
             self._peers.refusals.record("TooManyStreams", peer, f"the pod at {host} has or the tenant's have too many")
             return None
-        pod = PodConnection(
-            self._peers, known.budget, partial(self._pod_closed, peer), partial(self._pod_spoke, peer)
-        )
+        pod = PodConnection(self._peers, known.budget, partial(self._pod_closed, peer), partial(self._pod_spoke, peer))
         pod.host = host
         known.pods.add(pod)
         known.by_pod[host] += 1
@@ -318,9 +314,7 @@ class LenderStreams(MultiService):
 class _TenantStream(IdleStream):
     """An idle stream that says when it is there, and when it is gone."""
 
-    def __init__(
-        self, owner: LenderStreams, peer: ClusterID, budget: StreamBudget, keys: frozenset[str]
-    ) -> None:
+    def __init__(self, owner: LenderStreams, peer: ClusterID, budget: StreamBudget, keys: frozenset[str]) -> None:
         super().__init__(owner.clock, budget)
         self._owner = owner
         self._peer = peer
