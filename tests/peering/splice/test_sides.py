@@ -10,7 +10,16 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.model.ids import ClusterID
 from liqod.peering.relay.splice.home import HomeStreams, OwnApiServer
 from liqod.peering.relay.splice.lender import LenderStreams
-from liqod.peering.relay.splice.limits import FIRST_BYTE, IDLE, IDLE_AT_HOME, KEPT, PER_POD, WAIT, WAITING
+from liqod.peering.relay.splice.limits import (
+    ASKED_AT_ONCE,
+    FIRST_BYTE,
+    IDLE,
+    IDLE_AT_HOME,
+    KEPT,
+    PER_POD,
+    WAIT,
+    WAITING,
+)
 from liqod.wire.events import KeepStreams, StreamsKept
 from tests.peering.splice.cases import HELLO, KEYS, MILAN, ROME, Reactor, Wire, World, connected
 
@@ -311,3 +320,14 @@ class HomeTests(SynchronousTestCase):
         self.assertFalse(stream.connected or server.connected)
         self.assertTrue(other.connected)
         self.assertIsNone(self.streams.state(ROME).value)
+
+    def test_asking_without_end(self) -> None:
+        """A lender that asks for streams and takes it back in a loop is not answered any more, until it has waited."""
+        for number in range(100):
+            self.streams.asked(
+                self.world.peers[ROME], cast(Any, self.world.sessions[ROME]), KeepStreams(KEPT * (number % 2))
+            )
+        self.assertEqual(len(self.world.sessions[ROME].sent), ASKED_AT_ONCE)
+        self.assertEqual(self.world.refused["TooManyStreams"], 100 - ASKED_AT_ONCE)
+        self.reactor.advance(60)
+        self.assertEqual(self.ask(), StreamsKept(KEPT))
