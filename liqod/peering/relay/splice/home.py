@@ -22,8 +22,6 @@ from liqod.flow.observe import Latest
 from liqod.identity.tls import KEPT, TO_API
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import HomeStreamsGrant, Refusal
-from liqod.peering.session.peer import Peer
-from liqod.peering.session.protocol import PeerConnection
 from liqod.peering.relay.splice.kept import KeptStreams
 from liqod.peering.relay.splice.limits import (
     ASKED_AT_ONCE,
@@ -36,6 +34,8 @@ from liqod.peering.relay.splice.limits import (
 )
 from liqod.peering.relay.splice.peers import StreamPeers
 from liqod.peering.relay.splice.stream import FirstSpeaker, Refused, StreamBudget, StreamEnd
+from liqod.peering.session.peer import Peer
+from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.check import plain
 from liqod.wire.events import KeepStreams, StreamsKept
 

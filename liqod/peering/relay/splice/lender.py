@@ -27,8 +27,6 @@ from liqod.identity.tls import TO_API
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import Refusal
 from liqod.peering.ports import TenantPods
-from liqod.peering.session.peer import Peer
-from liqod.peering.session.protocol import SPLICE, PeerConnection
 from liqod.peering.relay.splice.kept import KeptStreams
 from liqod.peering.relay.splice.limits import (
     ASK_AGAIN,
@@ -44,6 +42,8 @@ from liqod.peering.relay.splice.limits import (
 )
 from liqod.peering.relay.splice.peers import StreamPeers
 from liqod.peering.relay.splice.stream import FirstSpeaker, Refused, StreamBudget, StreamEnd
+from liqod.peering.session.peer import Peer
+from liqod.peering.session.protocol import SPLICE, PeerConnection
 from liqod.wire.events import KeepStreams, StreamsKept
 
 LOOK: Final = 15.0

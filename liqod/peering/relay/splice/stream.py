@@ -15,8 +15,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from liqod.flow.timer import Timer
-from liqod.peering.session.usage import LONGEST, PeerUsage, Share
 from liqod.peering.relay.splice.limits import BURST, MAX_AHEAD, RATE, SILENT, UNREAD, is_tls
+from liqod.peering.session.usage import LONGEST, PeerUsage, Share
 
 LINGER: Final = 15.0
 """Seconds that a closing end has to send what was written."""
