@@ -81,7 +81,7 @@ class HomeNamesTests(SynchronousTestCase):
         return found
 
     def test_of_offloaded_namespaces_alone(self) -> None:
-        """Of others nothing is asked, and the answer is that of what does not exist; with "all" they are answered for."""
+        """Of others nothing is asked, and the answer is that of what does not exist; "all" answers for them."""
         names = self.names()
         self.assertEqual([one.data for one in self.ask(names, "cache.shop.svc").records], ["240.0.0.7"])
         self.api.asked.clear()
