@@ -36,9 +36,9 @@ from liqod.names.home_port import HomePort
 from liqod.names.records import NameServices
 from liqod.names.service import Names
 from liqod.peering.ports import OwnCluster
+from liqod.peering.relay.splice.home import OwnApiServer
+from liqod.peering.relay.splice.limits import place_of
 from liqod.peering.service import BeyondPeering, Peering
-from liqod.peering.splice.home import OwnApiServer
-from liqod.peering.splice.limits import place_of
 from liqod.spillover.controller import ReturnController
 from liqod.webhook.answering import Answering
 from liqod.webhook.service import AdmissionWebhook

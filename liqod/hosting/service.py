@@ -21,11 +21,11 @@ from liqod.flow.observe import Latest
 from liqod.hosting.context import Caches, Grants, HostingContext, name_servers_of
 from liqod.hosting.endpointslice_forge import EndpointSlice
 from liqod.hosting.endpointslices import ShadowEndpointSlices
-from liqod.hosting.home_api import SLICES, HomeApiSlices
-from liqod.hosting.home_paths import HomePaths
+from liqod.hosting.home.api import SLICES, HomeApiSlices
+from liqod.hosting.home.paths import HomePaths
+from liqod.hosting.home.pod_addresses import PlacedPod, PodAddresses
 from liqod.hosting.isolation.controller import NetworkPolicies
 from liqod.hosting.namespace_limits import NamespaceLimits
-from liqod.hosting.pod_addresses import PlacedPod, PodAddresses
 from liqod.hosting.reclaim import Reclaims
 from liqod.hosting.shadowpods.controller import ShadowPods
 from liqod.hosting.tenants import rights

@@ -24,10 +24,10 @@ from liqod.kube.resources import (
     VIRTUALNODES,
 )
 from liqod.kubelet.common.views import Namespace
-from liqod.model.home_streams import HomeStreamsGrant
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import ENABLED_LABEL, INTERNAL_ADDRESS, TYPE_LABEL, VIRTUAL_NODE_TYPE, advertisement_name
 from liqod.model.objects.meta import Object
+from liqod.model.records.offer import HomeStreamsGrant
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.unpeering import order_of
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode

@@ -60,12 +60,11 @@ from liqod.kubelet.tokens.api_service import PORT as API_PORT
 from liqod.kubelet.tokens.api_service import has_streams
 from liqod.kubelet.tokens.controller import TokenController
 from liqod.kubelet.virtualnode_status import VirtualNodeStatusController
-from liqod.model.home_streams import HomeStreamsGrant
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import CONFIRM_ANNOTATION, DELETIONS_HELD, advertisement_name
 from liqod.model.objects.meta import find_condition
 from liqod.model.records.network import ExportRequests
-from liqod.model.records.offer import Offer
+from liqod.model.records.offer import HomeStreamsGrant, Offer
 from liqod.model.records.views import Advertisement, ForeignCluster, OffloadingPatch, VirtualNode, VirtualNodeSpec
 
 

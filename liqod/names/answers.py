@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from twisted.names import dns
 
-from liqod.model.home_names import HomeAnswer, HomeRecord
+from liqod.model.records.name_service import HomeAnswer, HomeRecord
 from liqod.names import question as messages
 from liqod.names.question import Question
 from liqod.names.translation import MAX_NAME, Reverse, TenantView, is_of_lender, translate_back

@@ -15,9 +15,9 @@ from twisted.internet.interfaces import IReactorTime
 from liqod.kube.client import Client
 from liqod.kube.errors import Forbidden
 from liqod.kube.resources import ENDPOINTSLICES, SERVICES
-from liqod.model.home_names import HomeAnswer
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import SERVICE_NAME_LABEL
+from liqod.model.records.name_service import HomeAnswer
 from liqod.names.home_services import (
     NEGATIVE_TTL,
     NOTHING,
@@ -65,7 +65,7 @@ class _Read:
 
 
 class HomeNames:
-    """Implements ``peering.ports.HomeNames``. ``expose``: of which namespaces' Services lenders are told."""
+    """Implements ``peering.ports.HomeNames``. ``expose``: of which namespaces' Services it answers for."""
 
     def __init__(
         self, client: Client, clock: IReactorTime, domain: str, expose: Literal["offloaded", "all", "none"]

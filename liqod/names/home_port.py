@@ -20,8 +20,8 @@ from liqod.flow.clocks import Reactor
 from liqod.flow.connections.admission import Bucket
 from liqod.flow.errors import is_expected
 from liqod.flow.timer import Timer
-from liqod.model.home_names import HomeAnswer
 from liqod.model.ids import ClusterID, parse_cluster_id
+from liqod.model.records.name_service import HomeAnswer
 from liqod.names import answers
 from liqod.names.question import REFUSED, SERVFAIL, Question, RejectedQuestion, read
 from liqod.names.server import Server

@@ -13,9 +13,9 @@ import msgspec
 from attrs import frozen
 
 from liqod.model.addresses import Address, parse_ip
-from liqod.model.home_names import HomeAnswer, HomeRecord
 from liqod.model.ids import is_dns_label
 from liqod.model.objects.meta import Object, View
+from liqod.model.records.name_service import HomeAnswer, HomeRecord
 from liqod.model.records.views import SliceEndpoint, SlicePort
 
 A, CNAME, PTR, AAAA, SRV = 1, 5, 12, 28, 33
@@ -186,9 +186,7 @@ def _headless(
     return _addresses(owner, kind, [address for _, address, _ in endpoints], way.endpoint)
 
 
-def _endpoints(
-    service: HomeService, slices: Sequence[HomeSlice]
-) -> Iterator[tuple[str, str, Sequence[SlicePort]]]:
+def _endpoints(service: HomeService, slices: Sequence[HomeSlice]) -> Iterator[tuple[str, str, Sequence[SlicePort]]]:
     """Yield name, address and ports of each endpoint that is to be called."""
     for piece in slices:
         for endpoint in piece.endpoints or ():

@@ -177,7 +177,7 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
 
 
 class Server(Generic[A]):
-    """One port, of a tenant or of the processes that answer; sources that it does not admit are not heard."""
+    """One port, of a tenant or of the processes that answer; it reads nothing of sources that it does not admit."""
 
     _log = Logger()
 

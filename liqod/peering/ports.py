@@ -8,10 +8,10 @@ from typing import Protocol
 import attrs
 
 from liqod.identity.tls import PeerTLS
-from liqod.model.home_names import HomeAnswer
 from liqod.model.ids import ClusterID
 from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.objects.quantity import Resources
+from liqod.model.records.name_service import HomeAnswer
 from liqod.model.records.offer import AccessGrant
 
 

@@ -36,10 +36,10 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
 from liqod.kube.events import Recorder
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NATTINGTABLES, NODES, VIRTUALNODES
-from liqod.model.home_names import HomeAnswer
-from liqod.model.home_streams import HomeStreamsGrant
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.node import Node
+from liqod.model.records.name_service import HomeAnswer
+from liqod.model.records.offer import HomeStreamsGrant
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 from liqod.peering.borrowing.acceptance_loop import AcceptanceLoop, rules_of
 from liqod.peering.changes import Change, Changes
@@ -49,6 +49,10 @@ from liqod.peering.ports import HomeNames, OwnCluster, Sighting, TenantPods, Ten
 from liqod.peering.relay.callers import PinnedCallers
 from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay
+from liqod.peering.relay.splice.home import HomeStreams, OwnApiServer
+from liqod.peering.relay.splice.lender import LenderStreams
+from liqod.peering.relay.splice.peers import StreamPeers
+from liqod.peering.relay.splice.service import Streams
 from liqod.peering.routing.controllers import Watches, make_controllers
 from liqod.peering.routing.decision_router import DecisionRouter
 from liqod.peering.routing.event_router import EventRouter
@@ -57,10 +61,6 @@ from liqod.peering.session.listener import Listener
 from liqod.peering.session.refusal_log import RefusalLog
 from liqod.peering.session.usage import Usages
 from liqod.peering.sessions import Sessions
-from liqod.peering.splice.home import HomeStreams, OwnApiServer
-from liqod.peering.splice.lender import LenderStreams
-from liqod.peering.splice.peers import StreamPeers
-from liqod.peering.splice.service import Streams
 from liqod.wire.events import MapNamespace, ReleaseNamespace
 
 

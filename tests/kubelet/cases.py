@@ -45,10 +45,9 @@ from liqod.kube.resources import (
 )
 from liqod.kubelet.ports import HomeCluster
 from liqod.kubelet.service import Kubelets
-from liqod.model.home_streams import HomeStreamsGrant
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, remote_namespace, tenant_namespace
-from liqod.model.records.offer import PeerUnreachable
+from liqod.model.records.offer import HomeStreamsGrant, PeerUnreachable
 from tests.kubelet.networks import OneNetwork, SimulatedNetwork
 
 T = TypeVar("T")

@@ -31,11 +31,11 @@ from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
 from liqod.kubelet.tokens import api_service
 from liqod.kubelet.tokens.api_service import NAME, ApiService, Reach
-from liqod.model.home_streams import HomeStreamsGrant
 from liqod.model.ids import Key
 from liqod.model.names import HOME_API_LABEL, REFLECTION_MANAGER
 from liqod.model.objects.meta import Object, label_selector
 from liqod.model.records.network import ExportRequests
+from liqod.model.records.offer import HomeStreamsGrant
 from liqod.model.records.views import ShadowEndpointSlice
 
 T = TypeVar("T", bound=Object)

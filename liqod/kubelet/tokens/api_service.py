@@ -18,9 +18,9 @@ from liqod.kubelet.common.context import ApiServer, Context
 from liqod.kubelet.common.meta import ownership
 from liqod.kubelet.common.network import LenderNetwork
 from liqod.kubelet.common.readiness import Readiness, not_known, not_ready
-from liqod.model.home_streams import HomeStreamsGrant
 from liqod.model.names import HOME_API_LABEL, REFLECTED_SLICE, SERVICE_NAME_LABEL, SLICE_MANAGED_BY_LABEL
 from liqod.model.objects.meta import Object, View
+from liqod.model.records.offer import HomeStreamsGrant
 from liqod.model.records.views import ShadowEndpointSlice, SliceTemplate
 
 NAME: Final = "liqod-home-api"

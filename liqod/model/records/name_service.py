@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import attrs
 import msgspec
 
 from liqod.model.addresses import is_ip
@@ -158,3 +159,27 @@ class NameSlice(_OfTenant, frozen=True):
     def ready(self) -> tuple[str, ...]:
         """The addresses at which a process answers."""
         return tuple(address for one in self.endpoints or () if one.conditions.ready for address in one.addresses)
+
+
+@attrs.frozen
+class HomeRecord:
+    """One record: its type by number (RFC 1035, 3.2.2), and its text as in NameAnswer (docs/protocol.md)."""
+
+    name: str
+    kind: int
+    ttl: int
+    data: str
+
+
+@attrs.frozen(kw_only=True)
+class HomeAnswer:
+    """Records, or none for ``ttl`` seconds, or a reason why nothing is said.
+
+    ``exists``: without records, that the name has others (RFC 2308, NODATA).
+    """
+
+    records: tuple[HomeRecord, ...] = ()
+    ttl: int = 0
+    exists: bool = False
+    reason: str = ""
+    message: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+import attrs
 import msgspec
 
 from liqod.model.names import tenant_namespace
@@ -90,3 +91,12 @@ def tenant_namespace_taken(peer: str) -> Refusal:
         f"namespace {name} exists here without the labels of a tenant namespace of {peer}: somebody else made it; "
         "delete it, or have an administrator label it, to peer with that cluster",
     )
+
+
+@attrs.frozen
+class HomeStreamsGrant:
+    """How many idle streams are kept ready for a lender; the reason and a sentence where that is fewer than asked."""
+
+    count: int
+    reason: str = ""
+    message: str = ""

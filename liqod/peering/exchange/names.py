@@ -18,8 +18,8 @@ from twisted.logger import Logger
 from liqod.flow.connections.admission import Bucket
 from liqod.flow.errors import is_expected
 from liqod.flow.tasks import Tasks
-from liqod.model.home_names import HomeAnswer, HomeRecord
 from liqod.model.ids import ClusterID
+from liqod.model.records.name_service import HomeAnswer, HomeRecord
 from liqod.model.records.offer import PeerUnreachable
 from liqod.peering.ports import HomeNames
 from liqod.peering.session.peer import Peer

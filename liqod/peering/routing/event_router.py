@@ -11,6 +11,7 @@ from liqod.peering.changes import Change, Changes
 from liqod.peering.exchange.names import NameResponses
 from liqod.peering.lending.advertiser import UNPEERED
 from liqod.peering.records.events import reference
+from liqod.peering.relay.splice.service import Streams
 from liqod.peering.routing.controllers import Controllers
 from liqod.peering.session.lifecycle import (
     Action,
@@ -24,7 +25,6 @@ from liqod.peering.session.lifecycle import (
 )
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
-from liqod.peering.splice.service import Streams
 from liqod.wire.events import (
     Advertise,
     AskSlice,

@@ -7,14 +7,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from twisted.internet.address import IPv4Address
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IHostnameResolver, IReactorPluggableNameResolver, IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.testing import MemoryReactorClock
+from zope.interface import implementer
 
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
 from liqod.peering.session.protocol import SPLICE
 from liqod.peering.session.usage import Usages
-from liqod.peering.splice.peers import StreamPeers
+from liqod.peering.relay.splice.peers import StreamPeers
 from liqod.wire.events import Event, Hello
 
 HELLO = b"\x16\x03\x01\x00\x02hi"
@@ -129,3 +131,34 @@ class World:
         wire.protocol = side.accept(wire, "192.0.2.1:1")
         wire.protocol.makeConnection(wire)
         return wire
+
+
+@implementer(IHostnameResolver)
+class _Literal:
+    """Resolves addresses only."""
+
+    def resolveHostName(
+        self,
+        resolutionReceiver: Any,
+        hostName: str,
+        portNumber: int = 0,
+        addressTypes: Any = None,
+        transportSemantics: str = "TCP",
+    ) -> Any:
+        resolutionReceiver.resolutionBegan(self)
+        resolutionReceiver.addressResolved(IPv4Address("TCP", hostName, portNumber))
+        resolutionReceiver.resolutionComplete()
+        return self
+
+    def cancel(self) -> None:
+        """Nothing is under way."""
+
+
+@implementer(IReactorPluggableNameResolver)
+class Reactor(MemoryReactorClock):
+    """A reactor in memory, which resolves addresses."""
+
+    nameResolver = _Literal()
+
+    def installNameResolver(self, resolver: Any) -> Any:
+        raise OSError("names are not resolved here")

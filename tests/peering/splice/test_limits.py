@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.model.home_streams import HomeStreamsGrant
-from liqod.peering.splice.limits import (
+from liqod.model.records.offer import HomeStreamsGrant
+from liqod.peering.relay.splice.limits import (
     MOST_OPEN,
     StreamSituation,
     grant,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
-from liqod.model.home_streams import HomeStreamsGrant
+from liqod.model.records.offer import HomeStreamsGrant
 
 KEPT: Final = 4
 """Idle streams that a lender asks for: as many pods may connect at the same moment."""
@@ -44,6 +44,10 @@ MAX_AHEAD: Final = 128 << 10
 """Bytes that are kept of a pod until its stream is joined; a ClientHello has a few hundred."""
 ASK_AGAIN: Final = 30.0
 """Seconds until a lender asks again where home refused."""
+ASKED_PER_SECOND: Final = 0.2
+"""How often a second a lender may ask for streams, evenly; a lender of this release asks once in a session."""
+ASKED_AT_ONCE: Final = 10
+"""The same at once."""
 CALLED: Final = "kubernetes.default"
 """The name by which offloaded pods call home's API server; its certificate has to be for it."""
 _HANDSHAKE: Final = 22

@@ -15,8 +15,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from liqod.flow.timer import Timer
+from liqod.peering.relay.splice.limits import BURST, MAX_AHEAD, RATE, SILENT, UNREAD, is_tls
 from liqod.peering.session.usage import LONGEST, PeerUsage, Share
-from liqod.peering.splice.limits import BURST, MAX_AHEAD, RATE, SILENT, UNREAD, is_tls
 
 LINGER: Final = 15.0
 """Seconds that a closing end has to send what was written."""
@@ -56,7 +56,7 @@ class StreamEnd(TwistedProtocol):
         self._budget = budget
         self._closed = closed
         self._other: StreamEnd | None = None
-        self._heard = 0.0
+        self._active_at = 0.0
         self._held: set[str] = set()
         self._is_slow = False
         self._turn = Timer(clock)
@@ -90,7 +90,7 @@ class StreamEnd(TwistedProtocol):
         if other is None:
             self.early(data)
             return
-        began = self._heard = self.clock.seconds()
+        began = self._active_at = self.clock.seconds()
         other.transport.write(data)
         wait = self._budget.passed(len(data), began)
         if wait > 0 and not self._turn.running:
@@ -100,7 +100,7 @@ class StreamEnd(TwistedProtocol):
     def meet(self, other: StreamEnd) -> None:
         """Pass on to another end from now on."""
         self._other = other
-        self._heard = self.clock.seconds()
+        self._active_at = self.clock.seconds()
         self.limit.start(SILENT, self._look)
         other.hold("reader", self._is_slow)
         self.hold("early", False)
@@ -109,7 +109,7 @@ class StreamEnd(TwistedProtocol):
         other = self._other
         if other is None:
             return
-        left = max(self._heard, other._heard) + SILENT - self.clock.seconds()
+        left = max(self._active_at, other._active_at) + SILENT - self.clock.seconds()
         if left > 0:
             self.limit.start(left, self._look)
         else:
@@ -220,7 +220,7 @@ class FirstSpeaker(StreamEnd):
         ahead, self._ahead = self._ahead, b""
         other.transport.write(ahead)
         self._budget.passed(len(ahead), self.clock.seconds())
-        # Each end is told of the other one, before either reads on.
+        # Each end knows the other one before either reads on.
         other.meet(self)
         self.meet(other)
 

@@ -10,10 +10,10 @@ from twisted.internet.protocol import Protocol as TwistedProtocol
 
 from liqod.identity.tls import KEPT, TO_API
 from liqod.model.ids import ClusterID
+from liqod.peering.relay.splice.home import HomeStreams
+from liqod.peering.relay.splice.lender import LenderStreams
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
-from liqod.peering.splice.home import HomeStreams
-from liqod.peering.splice.lender import LenderStreams
 from liqod.wire.events import KeepStreams, StreamsKept
 
 

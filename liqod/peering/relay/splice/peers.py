@@ -15,11 +15,11 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
 from liqod.peering.relay.callers import PinnedCallers
 from liqod.peering.relay.dial import RelayEndpoint
+from liqod.peering.relay.splice.stream import StreamEnd
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.peering.session.refusal_log import RefusalLog
 from liqod.peering.session.usage import Usages
-from liqod.peering.splice.stream import StreamEnd
 
 
 @frozen(kw_only=True, eq=False)

@@ -161,6 +161,7 @@ class HomeApiSlices(Controller[Key]):
 
     async def _delete(self, key: Key, present: EndpointSlice) -> None:
         await self._client.delete(ENDPOINTSLICES, key.name, key.namespace, uid=present.metadata.uid)
+        self._slices.forget(key)
 
     def _all(self) -> list[Key]:
         return [one.metadata.key for one in self._services.items() if HOME_API_LABEL in one.metadata.labels]

@@ -16,18 +16,26 @@ from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from liqod.flow.connections.admission import Bucket
 from liqod.flow.connections.factories import quiet
 from liqod.flow.observe import Latest
 from liqod.identity.tls import KEPT, TO_API
-from liqod.model.home_streams import HomeStreamsGrant
 from liqod.model.ids import ClusterID
-from liqod.model.records.offer import Refusal
+from liqod.model.records.offer import HomeStreamsGrant, Refusal
+from liqod.peering.relay.splice.kept import KeptStreams
+from liqod.peering.relay.splice.limits import (
+    ASKED_AT_ONCE,
+    ASKED_PER_SECOND,
+    CONNECT,
+    IDLE_AT_HOME,
+    StreamSituation,
+    grant,
+    refusal,
+)
+from liqod.peering.relay.splice.peers import StreamPeers
+from liqod.peering.relay.splice.stream import FirstSpeaker, Refused, StreamBudget, StreamEnd
 from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
-from liqod.peering.splice.kept import KeptStreams
-from liqod.peering.splice.limits import CONNECT, IDLE_AT_HOME, StreamSituation, grant, refusal
-from liqod.peering.splice.peers import StreamPeers
-from liqod.peering.splice.stream import FirstSpeaker, Refused, StreamBudget, StreamEnd
 from liqod.wire.check import plain
 from liqod.wire.events import KeepStreams, StreamsKept
 
@@ -67,6 +75,7 @@ class _Lender:
     budget: StreamBudget
     kept: KeptStreams
     state: Latest[HomeStreamsGrant | None] = attrs.field(factory=lambda: Latest(None))
+    pace: Bucket = attrs.field(factory=lambda: Bucket(ASKED_PER_SECOND, ASKED_AT_ONCE))
     open: dict[HomeStream, frozenset[str]] = attrs.Factory(dict)
 
     @property
@@ -110,6 +119,12 @@ class HomeStreams:
 
     def asked(self, peer: Peer, connection: PeerConnection, event: KeepStreams) -> None:
         """Answer a lender that asks for idle streams."""
+        pace, now = self._of(peer.id).pace, self._peers.reactor.seconds()
+        if pace.delay(now) > 0:
+            # Each may begin or end watches for the lender's namespaces: it asks again by itself.
+            self._peers.refusals.record("TooManyStreams", peer.id, "it asks for streams too often")
+            return
+        pace.take(now)
         place = self._api.place()
         given = grant(
             event.count,
@@ -125,7 +140,7 @@ class HomeStreams:
         if connection.role == "dialer":
             lender.kept.want(given.count)
         else:
-            # Whoever dialled the session reaches the other one, and dials these as well.
+            # The side that dialled the session reaches the other one, and dials these as well.
             lender.kept.stop()
 
     def session_closed(self, peer: ClusterID) -> None:
@@ -180,9 +195,7 @@ class HomeStreams:
     def _stream(self, lender: ClusterID, keys: frozenset[str] = frozenset()) -> HomeStream:
         """Return a new stream; without ``keys`` we dialled it, and one of those that are pinned was proved."""
         known = self._of(lender)
-        stream = HomeStream(
-            self._peers, known.budget, partial(self._closed, lender), partial(self._spoke, lender)
-        )
+        stream = HomeStream(self._peers, known.budget, partial(self._closed, lender), partial(self._spoke, lender))
         known.open[stream] = keys or frozenset(self._peers.callers.keys(lender))
         return stream
 

@@ -27,10 +27,8 @@ from liqod.identity.tls import TO_API
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import Refusal
 from liqod.peering.ports import TenantPods
-from liqod.peering.session.peer import Peer
-from liqod.peering.session.protocol import SPLICE, PeerConnection
-from liqod.peering.splice.kept import KeptStreams
-from liqod.peering.splice.limits import (
+from liqod.peering.relay.splice.kept import KeptStreams
+from liqod.peering.relay.splice.limits import (
     ASK_AGAIN,
     FIRST_BYTE,
     IDLE,
@@ -42,8 +40,10 @@ from liqod.peering.splice.limits import (
     StreamSituation,
     refusal,
 )
-from liqod.peering.splice.peers import StreamPeers
-from liqod.peering.splice.stream import FirstSpeaker, Refused, StreamBudget, StreamEnd
+from liqod.peering.relay.splice.peers import StreamPeers
+from liqod.peering.relay.splice.stream import FirstSpeaker, Refused, StreamBudget, StreamEnd
+from liqod.peering.session.peer import Peer
+from liqod.peering.session.protocol import SPLICE, PeerConnection
 from liqod.wire.events import KeepStreams, StreamsKept
 
 LOOK: Final = 15.0
@@ -74,7 +74,7 @@ class PodConnection(FirstSpeaker):
         self.limit.start(FIRST_BYTE, self.abort)
 
 
-@attrs.define(eq=False)
+@attrs.define(kw_only=True, eq=False)
 class _Tenant:
     """What one tenant has: its pods' connections, idle streams to its home, and what was asked for in which session."""
 
@@ -139,7 +139,7 @@ class LenderStreams(MultiService):
         if known is None:
             budget = StreamBudget(self._peers.reactor, self._peers.usages.of(peer))
             dial = self._peers.dial(peer, TO_API, lambda: self._stream(peer))
-            known = self._tenants[peer] = _Tenant(budget, KeptStreams(self._peers.reactor, dial))
+            known = self._tenants[peer] = _Tenant(budget=budget, kept=KeptStreams(self._peers.reactor, dial))
         return known
 
     # What is asked of homes.
@@ -276,9 +276,7 @@ class LenderStreams(MultiService):
         if len(known.pods) >= MOST_OPEN or known.by_pod[host] >= PER_POD:
             self._peers.refusals.record("TooManyStreams", peer, f"the pod at {host} has or the tenant's have too many")
             return None
-        pod = PodConnection(
-            self._peers, known.budget, partial(self._pod_closed, peer), partial(self._pod_spoke, peer)
-        )
+        pod = PodConnection(self._peers, known.budget, partial(self._pod_closed, peer), partial(self._pod_spoke, peer))
         pod.host = host
         known.pods.add(pod)
         known.by_pod[host] += 1
@@ -316,9 +314,7 @@ class LenderStreams(MultiService):
 class _TenantStream(IdleStream):
     """An idle stream that says when it is there, and when it is gone."""
 
-    def __init__(
-        self, owner: LenderStreams, peer: ClusterID, budget: StreamBudget, keys: frozenset[str]
-    ) -> None:
+    def __init__(self, owner: LenderStreams, peer: ClusterID, budget: StreamBudget, keys: frozenset[str]) -> None:
         super().__init__(owner.clock, budget)
         self._owner = owner
         self._peer = peer

@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 
 from liqod.flow.backoff import Backoff
 from liqod.flow.timer import Timer
-from liqod.peering.splice.stream import StreamEnd
+from liqod.peering.relay.splice.stream import StreamEnd
 
 AGAIN: Final = Backoff(initial=1.0, cap=60.0)
 """After a stream that could not be opened, or that was closed soon and unused."""
