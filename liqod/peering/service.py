@@ -136,7 +136,7 @@ class Peering(MultiService):
             records=self._records,
             trust=controllers.trust.records,
             tasks=self._tasks,
-            subscriber=EventRouter(controllers, context.changes, recorder),
+            subscriber=EventRouter(controllers, context.changes, recorder, cluster.id),
             random=random,
         )
         self._record_router = RecordRouter(

@@ -207,7 +207,7 @@ def _direct(record: TunnelEndpoint, remote: Sequence[Network], ours: Sequence[Ne
     """Return the homes whose pods use the tunnel: their networks there are the peer's, their pods here are ours."""
     found: dict[str, DirectLink] = {}
     if len(record.spec.direct) > MAX_DIRECT:
-        raise Refusal("TooMany", f"more than {MAX_DIRECT} homes would use the tunnel: their pods would reach each other")
+        raise Refusal("TooMany", f"more than {MAX_DIRECT} homes would use the tunnel, whose pods would meet")
     for one in record.spec.direct:
         if one.home == record.metadata.name or len(one.networks) > MAX_NETWORKS:
             raise Refusal("BadRecord", f"{one.home[:63]!r} has no direct connection with that peer")

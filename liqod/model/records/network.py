@@ -122,8 +122,8 @@ DIRECT: Final = "Direct"
 ASKED: Final = "Asked"
 BY_HOME: Final = "ByHome"
 MAX_DIRECT: Final = 1
-"""Homes at most whose pods talk straight with those at one peer: addresses do not say whose pod it is at the other end, so
-that pods of two homes would reach each other. The schema has room for more."""
+"""Homes at most whose pods talk straight with those at one peer: addresses do not say whose pod it is at the other end,
+so that pods of two homes would reach each other. The schema has room for more."""
 MAX_OTHERS: Final = 64
 """Other lenders at most of which a lender's record says how they are connected; the schema has the same bound."""
 

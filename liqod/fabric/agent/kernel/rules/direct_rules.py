@@ -1,9 +1,9 @@
 """The rules of direct connections: whose pods may use the tunnel between two clusters that a home borrows from. Pure.
 
 Both ends have them, for one home at most, and each only after the other cluster said that it has them for the same home
-(``MAX_DIRECT``). Each lets packets of that home's pods here out to the networks with its pods there, and those from there
-in to that home's pods here, and to no others: both ends of a packet are of that home. Addresses are translated as on
-every link.
+(``MAX_DIRECT``). Each lets packets of that home's pods here out to the networks with its pods there, and those from
+there in to that home's pods here, and to no others: both ends of a packet are of that home. Addresses are translated as
+on every link.
 """
 
 from __future__ import annotations
