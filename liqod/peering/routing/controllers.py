@@ -315,6 +315,7 @@ def make_networks(context: PeeringContext, informers: Informers, settings: Setti
         return NoTunnels(context)
     return NetworkExchange(context, informers.of(NETWORKCONFIGS, NetworkConfig))
 
+
 def make_direct(
     context: PeeringContext,
     informers: Informers,
@@ -341,4 +342,3 @@ def make_direct(
             context, records, own=own, willing=direct == "always", configs=configs, tables=watches.tables
         ),
     )
-
