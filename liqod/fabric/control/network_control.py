@@ -371,8 +371,8 @@ class NetworkControl:
     def _note_refused(self, home: str, peer: ClusterID, refusal: Refusal) -> None:
         if self._refused.get((home, peer)) != refusal.reason:
             self._log.warn(
-                "pods of {home} here and at {peer} are not connected directly: {detail} ({reason})",
-                home=home,
+                "pods of {cluster_id} here and at {peer} are not connected directly: {detail} ({reason})",
+                cluster_id=home,
                 peer=peer,
                 detail=refusal.message,
                 reason=refusal.reason,

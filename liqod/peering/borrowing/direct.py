@@ -150,9 +150,9 @@ class DirectBorrowing(PeerController):
         not_before = self._clock.seconds() + self._again.delay(state.failures)
         if state.phase == DIRECT:
             self._log.info(
-                "pods at {one} and {two} talk by way of this cluster: {detail} ({reason})",
-                one=pair[0],
-                two=pair[1],
+                "our pods at {peer} and at {cluster_id} talk by way of this cluster: {detail} ({reason})",
+                peer=pair[0],
+                cluster_id=pair[1],
                 detail=why[1],
                 reason=why[0],
             )

@@ -267,9 +267,12 @@ class DirectLending(PeerController):
         except NotFound:
             return  # the watch enqueues the home when the record is gone
         self._configs.wrote(config.key, config, written)
-        what = "may not talk" if grant is None else "talk" if grant.confirmed else "are to talk"
+        state = "closed" if grant is None else "open" if grant.confirmed else "agreed here"
         self._log.info(
-            "pods of {home} here {what} straight with those at {peer}", home=home, what=what, peer=config.metadata.name
+            "the direct way of {peer}, from its pods here to those at {cluster_id}, is {state}",
+            peer=home,
+            cluster_id=config.metadata.name,
+            state=state,
         )
 
     def _answer(self, session: PeerConnection, ask: DirectAsk, refusal: Refusal | None) -> bool:
