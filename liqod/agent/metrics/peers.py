@@ -73,7 +73,7 @@ def register(registry: Registry, read: PeerNumbers) -> None:
     gauge(
         "liqod_direct_connection",
         "Whether our pods at two lenders talk without this cluster.",
-        ("peer", "other", "reason"),
+        ("peer", "other"),
         read.directly,
     )
     gauge("liqod_tunnel_rtt_seconds", "Round trip through the tunnel.", ("peer",), read.round_trips)
@@ -221,8 +221,7 @@ class PeerNumbers:
                 continue
             for config in features.informers.of(NETWORKCONFIGS, NetworkConfig).items():
                 for other in config.status.others:
-                    labels = config.metadata.name, other.peer, shown_reason(other.reason)
-                    yield labels, float(other.phase == DIRECT)
+                    yield (config.metadata.name, other.peer), float(other.phase == DIRECT)
 
     def handshakes(self) -> Samples:
         """Return when the tunnels had their last handshake; one that never had any is left out."""
