@@ -102,7 +102,7 @@ class TermsTests(SynchronousTestCase):
         down = TunnelEndpoint(status=TunnelEndpointStatus(phase="Error", reason="NoHandshake"))
         pending = msgspec.structs.replace(OTHER, status=NetworkConfigStatus(phase="Pending", remote=SIDE))
         theirs = DirectGrant(home=OSLO, request=1, pod_cidrs=["10.201.0.0/16"], confirmed=True)
-        for changes, asked, reason in (
+        cases: tuple[tuple[dict[str, Any], DirectAsk, str], ...] = (
             ({"willing": False}, ASK, "DirectOff"),
             ({"borrows": False}, ASK, "NotABorrower"),
             ({"other": MILAN}, ASK, "NotAPair"),
@@ -121,7 +121,8 @@ class TermsTests(SynchronousTestCase):
             ({}, ask(pod_cidrs=["0.0.0.0/0"]), "NotItsNetworks"),
             ({}, ask(pod_cidrs=["fd00::/64"]), "NotItsNetworks"),
             ({}, ask(pod_cidrs=["10.201.0.0/17", "10.201.0.0/24"]), "CIDROverlap"),
-        ):
+        )
+        for changes, asked, reason in cases:
             terms = decide(attrs.evolve(FACTS, **changes), asked)
             self.assertIsNone(terms.grant, reason)
             self.assertEqual(terms.refusal.reason if terms.refusal else "", reason)
@@ -148,11 +149,12 @@ class TermsTests(SynchronousTestCase):
         """What was agreed ends with the tunnel, with the borrowing, with the setting."""
         known = attrs.evolve(FACTS, config=granted(GRANT))
         down = TunnelEndpoint(status=TunnelEndpointStatus(phase="Error", reason="NoHandshake"))
-        for changes, reason in (
+        cases: tuple[tuple[dict[str, Any], str], ...] = (
             ({"tunnel": down}, "TunnelDown"),
             ({"borrows": False}, "NotABorrower"),
             ({"willing": False}, "DirectOff"),
-        ):
+        )
+        for changes, reason in cases:
             terms = decide(attrs.evolve(known, **changes), None)
             self.assertEqual((terms.grant, terms.refusal.reason if terms.refusal else ""), (None, reason))
 
