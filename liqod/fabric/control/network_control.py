@@ -251,6 +251,9 @@ class NetworkControl:
             raise
         avoided = [*(one for config in configs for one in endpoint_networks(config.status.remote.endpoints))]
         avoided += host.networks
+        if self._settings.direct != "never":
+            # A home's pods here call each other by its view of our pods: no other lender is to be known by the same.
+            avoided += [seen for config in configs for _, seen in own_addresses(config).pairs]
         self._agreed = {}
         self.exports.keep({ClusterID(config.metadata.name) for config in configs})
         for config in sorted(configs, key=agreed_first):
