@@ -127,6 +127,10 @@ class FabricNetwork:
         """Return the address by which the lender's pods reach an endpoint of this cluster."""
         return self._fabric.exports.seen(self._lender, address) if self.is_managed else address
 
+    def direct(self, address: str) -> tuple[ClusterID, str] | None:
+        """Return which other lender has the pod of an address here, and its own address there; None if not direct."""
+        return self._fabric.direct_address(self._lender, address) if self.is_managed else None
+
     def must_be_exported(self, address: str) -> bool:
         """Tell whether an address is reached only where reflection asks for it."""
         return self.is_managed and self._fabric.exports.is_single(self._lender, address)

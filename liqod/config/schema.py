@@ -421,6 +421,8 @@ class NetworkSettings(Section, frozen=True):
     one out of ``pools``, unless ``accept`` holds it; a network of its Services by one out of ``service_pools``, whose
     addresses no packet has outside of tunnels and overlays. ``rule_priority`` is that of the policy rule for peers'
     networks (ip-rule(8)); with an overlay the one before it is used too.
+    ``direct``: pods of one home at two lenders talk by the tunnel between these. agree: here for homes that ask; always:
+    our own lenders are asked too.
     """
 
     mode: Literal["auto", "wireguard", "none"] = "auto"
@@ -442,6 +444,7 @@ class NetworkSettings(Section, frozen=True):
     reserved: list[str] = []
     rule_priority: Annotated[int, Meta(ge=2, le=32765)] = 18952
     mtu: Annotated[int, Meta(ge=0, le=65535)] = 0
+    direct: Literal["never", "agree", "always"] = "never"
     overlay_port: Annotated[int, Meta(ge=1, le=65535)] = 5876
     node: str = ""
 

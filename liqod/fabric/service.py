@@ -89,6 +89,10 @@ class Fabric(ConvergeLoop):
         """Return a value that changes when an address of this cluster or of a peer may read otherwise at the other."""
         return self._control.translation(peer)
 
+    def direct_address(self, lender: ClusterID, address: str) -> tuple[ClusterID, str] | None:
+        """Return which other lender has the pod of an address here, and its own address there; None if not direct."""
+        return self._control.direct_address(lender, address)
+
     def home_services(self, peer: ClusterID) -> tuple[bool | None, str, str]:
         """Return whether our pods at a peer call our Services by their addresses (None: not known yet), and why."""
         return self._control.home_services(peer)

@@ -81,29 +81,31 @@ class Queue(Enum):
     SLICE_REQUESTS = auto()
     """The slices that we ask of the peer."""
     NETWORK = auto()
+    DIRECT = auto()
+    """Direct connections between lenders, of ours and of other homes."""
     KEY_ROTATION = auto()
     """The rotation of our key, which is announced to every peer."""
 
 
 ENQUEUED: Final[dict[Change, tuple[Queue, ...]]] = {
     Change.SESSION_OPENED: (
-        *(Queue.OUR_OFFER, Queue.GRANT, Queue.UNPEERING, Queue.NETWORK, Queue.KEY_ROTATION),
+        *(Queue.OUR_OFFER, Queue.GRANT, Queue.UNPEERING, Queue.NETWORK, Queue.DIRECT, Queue.KEY_ROTATION),
         *(Queue.SLICE_GRANTS, Queue.SLICE_REQUESTS),
     ),
-    Change.VERDICT_RECEIVED: (Queue.GRANT, Queue.STATUS, Queue.SLICE_GRANTS),
-    Change.BORROWER_LEFT: (Queue.GRANT, Queue.STATUS),
+    Change.VERDICT_RECEIVED: (Queue.GRANT, Queue.STATUS, Queue.SLICE_GRANTS, Queue.DIRECT),
+    Change.BORROWER_LEFT: (Queue.GRANT, Queue.STATUS, Queue.DIRECT),
     Change.HANDED_BACK: (Queue.GRANT, Queue.UNPEERING),
     Change.PEER_FINISHED: (Queue.GRANT, Queue.UNPEERING),
     Change.PEER_UNPEERED: (Queue.UNPEERING,),
     Change.RECORD_CHANGED: (
         *(Queue.STATUS, Queue.OUR_OFFER, Queue.GRANT, Queue.DISTRUST, Queue.DECISION),
-        Queue.SLICE_GRANTS,
+        *(Queue.SLICE_GRANTS, Queue.DIRECT),
     ),
     Change.RECORD_DELETING: (Queue.UNPEERING, Queue.VIRTUAL_NODE),
     # A shorter time limit in the order may have passed already.
     Change.ORDER_CHANGED: (Queue.GRANT, Queue.UNPEERING),
     Change.DISTRUST_SETTLED: (Queue.UNPEERING,),
-    Change.ADVERTISEMENT_CHANGED: (Queue.STATUS, Queue.DECISION),
+    Change.ADVERTISEMENT_CHANGED: (Queue.STATUS, Queue.DECISION, Queue.DIRECT),
     Change.ADVERTISEMENT_DELETED: (Queue.ADVERTISEMENT,),
     Change.OFFER_RECEIVED: (Queue.DECISION,),
     Change.OFFER_DECIDED: (Queue.VIRTUAL_NODE, Queue.SLICE_REQUESTS),

@@ -163,8 +163,9 @@ class Peering(MultiService):
                 controllers,
                 context.changes,
                 recorder,
-                self.streams,
-                NameResponses(beyond.names, reactor, self._tasks),
+                own=cluster.id,
+                streams=self.streams,
+                responses=NameResponses(beyond.names, reactor, self._tasks),
             ),
             random=random,
         )

@@ -15,7 +15,7 @@ from liqod.model.diagnosis.problem import Problem
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import find_condition, is_true
 from liqod.model.objects.node import Node
-from liqod.model.records.network import NO_TUNNEL, UNDECIDED, Decision
+from liqod.model.records.network import DIRECT, NO_TUNNEL, UNDECIDED, Decision
 from liqod.model.records.views import ForeignCluster, ResourceSlice
 
 STATUS_COLUMNS = {
@@ -193,11 +193,22 @@ def _tunnel(peer: str, facts: ClusterRecords) -> str:
     """Return the state of the tunnel to a peer, or that there is none, with the reason of that decision."""
     tunnel = next((one.status for one in facts.tunnels if one.metadata.name == peer), None)
     if tunnel is not None:
-        return " ".join(filter(None, (tunnel.phase, tunnel.rtt)))
+        return "; ".join([" ".join(filter(None, (tunnel.phase, tunnel.rtt))), *_directly(peer, facts)])
     decision = next((one.spec.decision for one in facts.networks if one.metadata.name == peer), Decision())
     if decision.mode == NO_TUNNEL:
         return f"none ({decision.reason})"
     return "not decided yet" if decision.mode == UNDECIDED else ""
+
+
+def _directly(peer: str, facts: ClusterRecords) -> list[str]:
+    """Return to which other lenders our pods at a lender have a direct way, and why they have none to others."""
+    others = next((one.status.others for one in facts.networks if one.metadata.name == peer), [])
+    named = {cluster.metadata.name: label(cluster) for cluster in facts.peers}
+    return [
+        f"{'direct' if one.phase == DIRECT else 'by home'} to {named.get(one.peer, one.peer)}"
+        + ("" if one.phase == DIRECT else f" ({one.reason})")
+        for one in others
+    ]
 
 
 def _share(resources: str, verdict: str) -> str:

@@ -27,7 +27,7 @@ from liqod.hosting.networkpolicies.record import UNREADABLE, TenantContext, read
 from liqod.hosting.tenants import bounds
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
-from liqod.hosting.tenants.networks import TenantNetworks
+from liqod.hosting.tenants.networks import TenantNetworks, direct_changes
 from liqod.hosting.views import Pod
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -304,7 +304,13 @@ class NetworkPolicies(Controller[Key]):
         here = {home_name_of(one): one.metadata.name for one in granted if not one.metadata.deleting}
         tunnel = None if self._networks.tunnels is None else self._networks.tunnels.get(Key("", tenant))
         spec = None if tunnel is None else tunnel.spec
-        return TenantContext(home=home_name_of(namespace), here=here, tunnel=spec, around=self._around(tenant))
+        return TenantContext(
+            home=home_name_of(namespace),
+            here=here,
+            tunnel=spec,
+            around=self._around(tenant),
+            direct=self._networks.direct(tenant),
+        )
 
     # What changed
 
@@ -361,7 +367,10 @@ class NetworkPolicies(Controller[Key]):
 
     def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:
         same = old is not None and new is not None and _networks_of(old) == _networks_of(new)
-        return () if same else self._of_tenant(key.name)
+        if not same:
+            yield from self._of_tenant(key.name)
+        for tenant in direct_changes(old, new):
+            yield from self._of_tenant(tenant)
 
     def _decision_changed(self, key: Key, old: NetworkConfig | None, new: NetworkConfig | None) -> Iterable[Key]:
         return () if self._networks.is_same_decision(old, new) else self._of_tenant(key.name)
@@ -381,9 +390,14 @@ def _networks_of(tunnel: TunnelEndpoint) -> tuple[object, ...]:
 def _digest(record: str, egress: Mapping[str, Any] | None, seen: TenantContext) -> str:
     tunnel = seen.tunnel
     networks = () if tunnel is None else (tunnel.local, tunnel.local_seen, tunnel.remote, tunnel.remote_seen)
-    return long_digest([record, egress, seen.home, dict(seen.here), networks, *_places(seen.around)])
+    return long_digest([record, egress, seen.home, dict(seen.here), networks, *_places(seen)])
 
 
-def _places(around: bounds.KnownNetworks) -> tuple[object, ...]:
-    """Return where pods are let by addresses; without streams the same as releases before had."""
-    return (around.name_servers,) if around.streams is None else (around.name_servers, around.streams)
+def _places(seen: TenantContext) -> list[object]:
+    """Return where pods are let by addresses; without streams and direct connections the same as before there were."""
+    found: list[object] = [seen.around.name_servers]
+    if seen.around.streams is not None:
+        found.append(seen.around.streams)
+    if seen.direct:
+        found.append({lender: str(one.pairs) for lender, one in sorted(seen.direct.items())})
+    return found

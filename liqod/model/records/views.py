@@ -408,10 +408,19 @@ class SliceTemplate(View, frozen=True):
     ports: list[SlicePort] | None = None
 
 
+class DirectEndpoint(View, frozen=True):
+    """An address of a slice that is a pod's at another lender, ``lender``, and its ``original`` address there."""
+
+    address: str = ""
+    lender: str = ""
+    original: str = ""
+
+
 class ShadowEndpointSliceSpec(View, frozen=True):
-    """The slice that the borrower wants."""
+    """The slice that the borrower wants; ``direct`` are those of its addresses that may be reached without it."""
 
     template: SliceTemplate = SliceTemplate()
+    direct: list[DirectEndpoint] | None = None
 
 
 class ShadowEndpointSlice(Object, frozen=True):

@@ -14,14 +14,14 @@ from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.events import Recorder
-from liqod.kube.resources import NETWORKCONFIGS, NODES, PODS, RESOURCESLICES
+from liqod.kube.resources import NETWORKCONFIGS, NODES, PODS, RESOURCESLICES, TUNNELENDPOINTS
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.api_url import OwnAddresses
 from liqod.model.ids import ClusterID
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import OCCUPYING_PODS, Pod
 from liqod.model.objects.tenant_nodes import TenantNodes
-from liqod.model.records.network import NetworkConfig
+from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import (
     Advertisement,
     ForeignCluster,
@@ -30,6 +30,7 @@ from liqod.model.records.views import (
     VirtualNode,
 )
 from liqod.peering.borrowing.advertisements import Advertisements
+from liqod.peering.borrowing.direct import DirectBorrowing
 from liqod.peering.borrowing.slice_requests import SliceRequests
 from liqod.peering.borrowing.virtual_nodes import VirtualNodes
 from liqod.peering.controller import PeeringContext
@@ -40,6 +41,7 @@ from liqod.peering.exchange.network import NetworkExchange, NoTunnels
 from liqod.peering.lending.advertiser import Advertiser
 from liqod.peering.lending.capacity import FreeCapacity
 from liqod.peering.lending.cluster_info import ClusterInfo
+from liqod.peering.lending.direct import DirectLending
 from liqod.peering.lending.slice_grants import SliceGrants
 from liqod.peering.ports import OwnCluster, Tenants
 from liqod.peering.records.directions import DirectionPolicy
@@ -108,6 +110,14 @@ class TrustControllers:
 
 
 @attrs.frozen(kw_only=True, eq=False)
+class DirectControllers:
+    """Direct connections between lenders: as one of them, and as the home that asks for them."""
+
+    lending: DirectLending
+    borrowing: DirectBorrowing
+
+
+@attrs.frozen(kw_only=True, eq=False)
 class Controllers:
     """All controllers of peers, but for the decision about offers."""
 
@@ -120,10 +130,14 @@ class Controllers:
     borrowing: BorrowingControllers
     unpeering: UnpeeringController
     networks: NetworkExchange | NoTunnels
+    direct: DirectControllers | None
 
     def forget(self, peer: ClusterID) -> None:
         """Drop the controllers' state of a peer whose record is gone."""
         self.networks.forget(peer)
+        if self.direct is not None:
+            self.direct.lending.forget(peer)
+            self.direct.borrowing.forget(peer)
         self.lending.advertiser.forget(peer)
         self.lending.credential_issuer.forget(peer)
         self.lending.slice_grants.forget(peer)
@@ -150,6 +164,9 @@ class Controllers:
         yield self.trust.invitation_expiry
         if isinstance(self.networks, Controller):
             yield self.networks
+        if self.direct is not None:
+            yield self.direct.lending
+            yield self.direct.borrowing
 
 
 def make_controllers(
@@ -209,6 +226,7 @@ def make_controllers(
             context, records=records, leftovers=leftovers, trust=trust.records, distrust=trust.distrust
         ),
         networks=make_networks(context, informers, settings),
+        direct=make_direct(context, informers, watches=watches, records=records, settings=settings, own=cluster.id),
     )
 
 
@@ -333,3 +351,31 @@ def make_networks(context: PeeringContext, informers: Informers, settings: Setti
     if settings.network.mode == "none":
         return NoTunnels(context)
     return NetworkExchange(context, informers.of(NETWORKCONFIGS, NetworkConfig))
+
+
+def make_direct(
+    context: PeeringContext,
+    informers: Informers,
+    *,
+    watches: Watches,
+    records: ForeignClusters,
+    settings: Settings,
+    own: ClusterID,
+) -> DirectControllers | None:
+    """Return the parts for direct connections between lenders; None where this cluster has no tunnels at all."""
+    if settings.network.mode == "none":
+        return None
+    configs, direct = informers.of(NETWORKCONFIGS, NetworkConfig), settings.network.direct
+    return DirectControllers(
+        lending=DirectLending(
+            context,
+            records,
+            own=own,
+            willing=direct != "never",
+            configs=configs,
+            tunnels=informers.of(TUNNELENDPOINTS, TunnelEndpoint),
+        ),
+        borrowing=DirectBorrowing(
+            context, records, own=own, willing=direct == "always", configs=configs, tables=watches.tables
+        ),
+    )

@@ -29,6 +29,10 @@ from liqod.wire.events import (
     Advertise,
     AskSlice,
     Credential,
+    DirectAgree,
+    DirectAsk,
+    DirectEnd,
+    DirectOffer,
     Event,
     KeepStreams,
     KeyNoted,
@@ -53,8 +57,16 @@ class EventRouter:
     """Implements ``sessions.SessionSubscriber``: routes opened and closed sessions, and each protocol event."""
 
     def __init__(
-        self, controllers: Controllers, changes: Changes, recorder: Recorder, streams: Streams, responses: NameResponses
+        self,
+        controllers: Controllers,
+        changes: Changes,
+        recorder: Recorder,
+        *,
+        own: ClusterID,
+        streams: Streams,
+        responses: NameResponses,
     ) -> None:
+        self._own = own
         self._controllers = controllers
         self._changes = changes
         self._recorder = recorder
@@ -90,6 +102,8 @@ class EventRouter:
                 self._controllers.lending.namespace_responses.request_received(peer, connection, event)
             case Network() | NetworkAck():
                 self._controllers.networks.event_received(peer, event)
+            case DirectOffer() | DirectAsk() | DirectAgree() | DirectEnd():
+                self._route_direct(peer, connection, event)
             case KeepStreams() | StreamsKept():
                 self._streams.event_received(peer, connection, event)
             case NameQuery():
@@ -100,6 +114,30 @@ class EventRouter:
                 self._controllers.borrowing.namespace_requests.response_received(connection, event)
             case _:
                 self._route_offer_event(peer, connection, event)
+
+    def _route_direct(
+        self, peer: Peer, connection: PeerConnection, event: DirectOffer | DirectAsk | DirectAgree | DirectEnd
+    ) -> None:
+        """Route by what the sender is: a lender of ours, a home that borrows here, or the other lender of a home."""
+        if (direct := self._controllers.direct) is None:
+            return
+        is_ours = event.home == self._own
+        match event:
+            case DirectOffer():
+                if is_ours:
+                    direct.borrowing.offer_received(peer, event)
+            case DirectAsk():
+                direct.lending.ask_received(peer, connection, event)
+            case DirectAgree() if is_ours:
+                direct.borrowing.answer_received(peer, event)
+            case DirectEnd() if is_ours:
+                direct.borrowing.end_received(peer, event)
+            case DirectEnd() if event.home == peer.id:
+                direct.lending.home_ended(peer, event)
+            case _ if event.peer == self._own:
+                direct.lending.lender_said(peer, connection, event)
+            case _:
+                pass
 
     def _route_offer_event(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         match event:
