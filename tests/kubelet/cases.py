@@ -53,7 +53,6 @@ from tests.kubelet.networks import OneNetwork, SimulatedNetwork
 T = TypeVar("T")
 OFFERED = {"cpu": "10", "memory": "10Gi", "pods": "50"}
 
-
 LENDER_NETWORK: Final = NetworkSettings(mode="none", pod_cidrs=["10.244.0.0/16"], service_cidrs=["10.96.0.0/12"])
 """What a lender says of itself where nothing finds it out: endpoints in these networks would not be taken."""
 GRANTING: Final = Settings(

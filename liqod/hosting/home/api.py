@@ -1,7 +1,7 @@
 """Leads the Services behind which a tenant's pods look for home's API server to this daemon, where there is no tunnel.
 
 Home makes the Service, without endpoints; the slice that is made here leads to the port of the daemon that leads, which
-passes the bytes on to home (``peering.splice``). With a tunnel home's own slice leads there, and this one goes.
+passes the bytes on to home (``peering.relay.splice``). With a tunnel home's own slice leads there, and this one goes.
 """
 
 from __future__ import annotations
