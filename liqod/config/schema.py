@@ -421,8 +421,8 @@ class NetworkSettings(Section, frozen=True):
     one out of ``pools``, unless ``accept`` holds it; a network of its Services by one out of ``service_pools``, whose
     addresses no packet has outside of tunnels and overlays. ``rule_priority`` is that of the policy rule for peers'
     networks (ip-rule(8)); with an overlay the one before it is used too.
-    ``direct``: pods of one home at two lenders talk by the tunnel between these. agree: here for homes that ask; always:
-    our own lenders are asked too.
+    ``direct``: pods of one home at two lenders talk by the tunnel between these. agree: here for homes that ask;
+    always: our own lenders are asked too.
     """
 
     mode: Literal["auto", "wireguard", "none"] = "auto"

@@ -77,7 +77,6 @@ class TenantPods(Protocol):
         """Return whether there is a tunnel to a peer, or may be one: its pods reach home's API server by that."""
 
 
-
 class HomeNames(Protocol):
     """Answers lenders that ask for names of this cluster's Services: ``names.home_names.HomeNames``."""
 

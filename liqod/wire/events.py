@@ -247,8 +247,8 @@ class AskSlice(Event, frozen=True):
 class SliceDecided(Event, frozen=True):
     """The lender's decision on a revision of a slice: Granted, Reduced, Refused or Removed; since minor 2.
 
-    ``resources`` are those of the slice from now on: what was asked, less, or none; a change that is Refused leaves what
-    there was. The lender may decide again.
+    ``resources`` are those of the slice from now on: what was asked, less, or none; a change that is Refused leaves
+    what there was. The lender may decide again.
     """
 
     number: ClassVar[int] = 22

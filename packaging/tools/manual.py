@@ -1,4 +1,4 @@
-"""Writes the manual pages: liqodctl(1) from the commands, liqod(8) from the daemon's options and units, liqod.toml(5)."""
+"""Writes the manual pages: liqodctl(1) of the commands, liqod(8) of the daemon's options and units, liqod.toml(5)."""
 
 from __future__ import annotations
 
