@@ -27,9 +27,9 @@ from liqod.model.records.network import (
 from liqod.model.records.offer import Refusal
 from liqod.wire.events import DirectAsk, DirectOffer
 
-
 CONFIRM_WITHIN: Final = 60.0
 """Seconds in which the other lender has to agree as well, before the tunnel is free for another home again."""
+
 
 @attrs.frozen(kw_only=True)
 class PairFacts:
@@ -87,8 +87,8 @@ def decide(facts: PairFacts, ask: DirectAsk | None) -> Terms:
     if facts.willing and facts.borrows is None:
         return Terms(grant=before)
     try:
-        tunnel = _check(facts)
-        grant = _granted(facts, ask) if ask is not None else before
+        networks, config = _check(facts)
+        grant = _granted(networks, config, ask) if ask is not None else before
     except Refusal as refusal:
         return Terms(refusal=refusal)
     if grant is None:
@@ -99,12 +99,13 @@ def decide(facts: PairFacts, ask: DirectAsk | None) -> Terms:
     if not confirmed and facts.waited >= CONFIRM_WITHIN:
         return Terms(refusal=Refusal("NotConfirmed", "the other lender has not agreed in time"))
     grant = DirectGrant(home=grant.home, request=grant.request, pod_cidrs=grant.pod_cidrs, confirmed=confirmed)
+    tunnel = facts.tunnel
     is_up = tunnel is not None and tunnel.status.phase == "Connected" and facts.home in tunnel.status.direct
     return Terms(grant=grant, agreed=confirmed and is_up and before == grant)
 
 
-def _check(facts: PairFacts) -> TunnelEndpoint | None:
-    """Raise Refusal where there can be no direct connection, whatever is asked; return the tunnel."""
+def _check(facts: PairFacts) -> tuple[NetworkConfig, NetworkConfig]:
+    """Raise Refusal where there can be no direct connection; return the exchanges with home and the other lender."""
     config, networks, tunnel = facts.config, facts.networks, facts.tunnel
     if not facts.willing:
         raise Refusal("DirectOff", 'direct = "never" under [network] is set here')
@@ -120,13 +121,11 @@ def _check(facts: PairFacts) -> TunnelEndpoint | None:
         raise Refusal("TunnelDown", f"packets do not cross to the other lender: {tunnel.status.reason}")
     if len({one.home for one in config.status.direct} | {facts.home}) > MAX_DIRECT:
         raise Refusal("PairInUse", "the tunnel between the lenders serves another home already")
-    return tunnel
+    return networks, config
 
 
-def _granted(facts: PairFacts, ask: DirectAsk) -> DirectGrant:
+def _granted(networks: NetworkConfig, config: NetworkConfig, ask: DirectAsk) -> DirectGrant:
     """Return what is granted to a home that asks; raises Refusal."""
-    config, networks = facts.config, facts.networks
-    assert config is not None and networks is not None  # _check
     remote = config.status.remote
     if ask.public_key not in {remote.public_key, remote.next_key} - {""}:
         raise Refusal("OtherKey", "the other lender has another tunnel key here than the one that you named")
@@ -134,7 +133,7 @@ def _granted(facts: PairFacts, ask: DirectAsk) -> DirectGrant:
     for one in seen:
         if overlapping := _overlapping(one, meant_by(networks)):
             raise Refusal("CIDROverlap", f"{one} is in use here for your own {overlapping}")
-    return DirectGrant(home=facts.home, request=ask.request, pod_cidrs=list(ask.pod_cidrs))
+    return DirectGrant(home=ask.home, request=ask.request, pod_cidrs=list(ask.pod_cidrs))
 
 
 def seen_here(asked: Sequence[str], pairs: Iterable[tuple[Network, Network]]) -> list[Network]:
