@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.discovery.unicast import MAX_DELAY, MAX_INSTANCES
 from liqod.kube import manifests
 from liqod.model.records.home_policies import MAX_ADDRESSES
+from liqod.model.records.network import MAX_OTHERS
 from liqod.model.records.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES
 from liqod.model.records.offer_rules import MAX_TTL
 from liqod.model.records.spillover import MAX_PEERS
@@ -26,6 +27,7 @@ UNBOUNDED: Final = {
     "foreignclusters.discovery.liqo.io.status.lent.seq maximum": "likewise",
     "foreignclusters.discovery.liqo.io.status.lent.slices[].revision maximum": "likewise",
     "namespaceoffloadings.offloading.liqo.io.status.observedGeneration maximum": "the API server's counter",
+    "networkconfigs.net.liqo.io.status.direct[].request maximum": "a counter, as in the protocol",
     "resourceslices.sharing.liqo.io.status.observedGeneration maximum": "likewise",
     "shadownetworkpolicysets.offloading.liqo.io.spec.policies[].spec properties": "the compiler bounds it",
     "shadowpods.offloading.liqo.io.spec.pod properties": "256 KiB, in the code",
@@ -50,6 +52,7 @@ OF_THE_CODE: Final = {
     "networkconfigs.net.liqo.io.status.remote.serviceCIDRs maxItems": MAX_NETWORKS,
     "networkconfigs.net.liqo.io.status.remote.endpoints maxItems": MAX_ENDPOINTS,
     "networkconfigs.net.liqo.io.status.remote.mtu maximum": MAX_MINOR,
+    "networkconfigs.net.liqo.io.status.others maxItems": MAX_OTHERS,
     "searchdomains.discovery.liqo.io.status.found maxItems": MAX_INSTANCES,
     "searchdomains.discovery.liqo.io.status.refreshSeconds maximum": MAX_DELAY,
     "shadownetworkpolicysets.offloading.liqo.io.spec.pods[].addresses maxItems": MAX_ADDRESSES,

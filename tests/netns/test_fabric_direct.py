@@ -116,7 +116,7 @@ class DirectTests(FabricTests):
                 self.refused(at, caller, peer, server)
 
     def test_one_end_alone(self) -> None:
-        """Nothing passes while one lender has not agreed, or has not heard that the other one did."""
+        """Nothing passes while one lender has not agreed, or does not know that the other one did."""
         self.hosts.connect_directly("b", "c", "a")
         eventually("rules at b", partial(self.carried_out, "b", "c", ["a"]))
         for at, peer in LENDERS:

@@ -65,7 +65,7 @@ class DirectTests(PairCase):
                 if one is not two:
                     await self.tunnel(one, two)
         for at, peer in ((beta, gamma), (gamma, beta), (beta, alpha), (gamma, alpha)):
-            await self.becomes(partial(self.is_told, at, peer), f"{at.name} knows the network of {peer.name}")
+            await self.becomes(partial(self.knows, at, peer), f"{at.name} knows the network of {peer.name}")
         for lender in (beta, gamma):
             spec = {"clusterID": lender.id, "nattingTable": {"shop": "shop-alpha"}, "deNattingTable": {}}
             await alpha.admin.apply(NATTINGTABLES, {"metadata": {"name": lender.id}, "spec": spec}, manager="test")
@@ -84,7 +84,7 @@ class DirectTests(PairCase):
         await at.admin.apply(TUNNELENDPOINTS, {**body, "spec": {"clusterID": peer.id}}, manager="fabric")
         await self.reports(at, peer, phase="Connected")
 
-    async def is_told(self, at: PeerCluster, peer: PeerCluster) -> bool:
+    async def knows(self, at: PeerCluster, peer: PeerCluster) -> bool:
         """Tell whether a cluster has what a peer says of the network."""
         config: NetworkConfig = await at.admin.get(NETWORKCONFIGS, peer.id, view=NetworkConfig)
         return config.status.remote.public_key == KEYS[peer.id] and bool(config.status.ack.pod_cidrs)

@@ -159,7 +159,7 @@ class TermsTests(SynchronousTestCase):
             self.assertEqual((terms.grant, terms.refusal.reason if terms.refusal else ""), (None, reason))
 
     def test_offers(self) -> None:
-        """Home is told of this cluster's end; where there is none, or no will, the offer is empty."""
+        """Home learns of this cluster's end; where there is none, or no will, the offer is empty."""
         self.assertEqual(
             offer_to(ROME, HOME, willing=True),
             DirectOffer(ROME, ["192.0.2.7:5871"], KEY, ["10.201.0.0/16"], 1400),

@@ -129,7 +129,7 @@ class DirectBorrowing(PeerController):
             self._enqueue_both(pair)
 
     def forget(self, peer: ClusterID) -> None:
-        """Drop the state of a lender whose record is gone; the others are told that its pairs end."""
+        """Drop the state of a lender whose record is gone; its pairs end, and the others are to know it."""
         super().forget(peer)
         self._offers.pop(peer, None)
         self._unsaid.pop(peer, None)
@@ -145,7 +145,7 @@ class DirectBorrowing(PeerController):
             self.enqueue(lender, SETTLE)
 
     def _end(self, pair: Pair, why: Reason, *, besides: ClusterID | None = None) -> None:
-        """Go back to the way by home, and have the lenders told, except the one that said so."""
+        """Go back to the way by home, and have the lenders know it, except the one that said so."""
         state = self._pairs[pair]
         not_before = self._clock.seconds() + self._again.delay(state.failures)
         if state.phase == DIRECT:

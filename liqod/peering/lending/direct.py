@@ -42,12 +42,12 @@ ENDED: Final = -1
 
 @attrs.define
 class _Home:
-    """What one home asked for, by the other lender, and what it was told: the offer, and to which requests."""
+    """What one home asked for, by the other lender, and what it was sent: the offer, and answers to which requests."""
 
     asks: dict[ClusterID, DirectAsk] = attrs.Factory(dict)
     asked_at: dict[ClusterID, float] = attrs.Factory(dict)
     offered: tuple[PeerConnection, DirectOffer] | None = None
-    told: dict[ClusterID, tuple[PeerConnection, int]] = attrs.Factory(dict)
+    answered: dict[ClusterID, tuple[PeerConnection, int]] = attrs.Factory(dict)
 
 
 class DirectLending(PeerController):
@@ -117,7 +117,7 @@ class DirectLending(PeerController):
             return
         known.asks[other] = event
         known.asked_at[other] = self._clock.seconds()
-        known.told.pop(other, None)
+        known.answered.pop(other, None)
         self.enqueue(peer.id, SETTLE)
 
     def home_ended(self, peer: Peer, event: DirectEnd) -> None:
@@ -222,16 +222,16 @@ class DirectLending(PeerController):
                 return None  # a new request came meanwhile, and enqueued this home
             del known.asks[other]
             known.asked_at.pop(other, None)
-            was_told = known.told.pop(other, None)
+            was_answered = known.answered.pop(other, None)
             if session is None or ended:
                 return None
-            if was_told is not None and was_told == (session, ask.request):
+            if was_answered is not None and was_answered == (session, ask.request):
                 session.send(DirectEnd(home, other, terms.refusal.reason, plain(terms.refusal.message)))
             else:
                 self._answer(session, ask, terms.refusal)
-        elif terms.agreed and session is not None and known.told.get(other) != (session, ask.request):
+        elif terms.agreed and session is not None and known.answered.get(other) != (session, ask.request):
             if self._answer(session, ask, None):
-                known.told[other] = session, ask.request
+                known.answered[other] = session, ask.request
         is_open = terms.grant is not None and not terms.grant.confirmed
         return After(max(0.1, CONFIRM_WITHIN - waited)) if is_open else None
 

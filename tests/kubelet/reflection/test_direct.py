@@ -26,7 +26,7 @@ class DirectNetwork(Network):
 
 
 class DirectTests(SynchronousTestCase):
-    """What the lender is told."""
+    """What the lender is to know."""
 
     def test_both_ways_are_named(self) -> None:
         """The addresses of the slice lead by way of home in any case: they are what the lender goes back to."""
