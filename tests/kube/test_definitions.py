@@ -28,7 +28,7 @@ UNBOUNDED: Final = {
     "foreignclusters.discovery.liqo.io.status.lent.slices[].revision maximum": "likewise",
     "namespaceoffloadings.offloading.liqo.io.status.observedGeneration maximum": "the API server's counter",
     "networkconfigs.net.liqo.io.status.direct[].request maximum": "a counter, as in the protocol",
-    "resourceslices.sharing.liqo.io.status.observedGeneration maximum": "likewise",
+    "resourceslices.sharing.liqo.io.status.observedGeneration maximum": "the API server's counter",
     "shadownetworkpolicysets.offloading.liqo.io.spec.policies[].spec properties": "the compiler bounds it",
     "shadowpods.offloading.liqo.io.spec.pod properties": "256 KiB, in the code",
     "virtualnodes.offloading.liqo.io.spec.offloadingPatch.tolerations[].tolerationSeconds minimum": "as in pods",
