@@ -151,7 +151,7 @@ class FormDaemon(Daemon):
         if (root := self.form.root) is not None:
             here = f"{root}{self.directory}"
             script = (
-                f'mkdir -p {here} && mount --bind {self.directory} {here} && mount -t proc proc {root}/proc'
+                f"mkdir -p {here} && mount --bind {self.directory} {here} && mount -t proc proc {root}/proc"
                 f' && mount --rbind /dev {root}/dev && exec chroot {root} "$@"'
             )
             # Each program becomes the next one, so that the process is the daemon at last; the mounts end with it.

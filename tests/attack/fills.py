@@ -371,9 +371,7 @@ def main(argv: Sequence[str]) -> int:
     print(TABLE.read_text(), flush=True)
     wrong = {name: "; ".join(judge(one)) for name, one in fills.items() if name in chosen} | wrong
     if args.junit:
-        results = [
-            Result(f"{TITLE}.{name}", "failed" if text else "passed", 0.0, text) for name, text in wrong.items()
-        ]
+        results = [Result(f"{TITLE}.{name}", "failed" if text else "passed", 0.0, text) for name, text in wrong.items()]
         write_junit(args.junit, [Outcome(Step(TITLE, 0.0), time.monotonic() - begin, "", results)])
     return 1 if any(wrong.values()) or len(wrong) < len(chosen) else 0
 

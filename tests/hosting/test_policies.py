@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import HostingSettings, Settings, StorageSettings
-from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.admission.namespace_admission import namespace_policy
+from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.policies import bindings, policies
 from liqod.hosting.tenants.rights import borrower_role, user_of
 from liqod.model.ids import ClusterID

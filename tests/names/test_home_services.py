@@ -11,13 +11,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.records.name_service import HomeAnswer
 from liqod.names.home_services import (
-    A,
     AAAA,
     CNAME,
     MOST,
     NOTHING,
     OTHER,
     SRV,
+    A,
     HomeService,
     HomeSlice,
     ServiceName,

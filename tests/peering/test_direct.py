@@ -34,9 +34,7 @@ SEEN = {"alpha": "10.64.0.0/16", "beta": "10.65.0.0/16", "gamma": "10.66.0.0/16"
 
 def connected(direct: Literal["never", "agree", "always"]) -> Settings:
     """Return settings of a cluster with tunnels that takes every offer."""
-    return msgspec.structs.replace(
-        accepting("AutoAcceptAll"), network=NetworkSettings(mode="wireguard", direct=direct)
-    )
+    return msgspec.structs.replace(accepting("AutoAcceptAll"), network=NetworkSettings(mode="wireguard", direct=direct))
 
 
 class DirectTests(PairCase):
@@ -73,9 +71,7 @@ class DirectTests(PairCase):
 
     async def tunnel(self, at: PeerCluster, peer: PeerCluster) -> None:
         """Write what a fabric has of a peer with which all is agreed."""
-        side = TunnelSide(
-            pod_cidrs=["10.201.0.0/16"], endpoints=["192.0.2.1:5871"], public_key=KEYS[at.id], mtu=1420
-        )
+        side = TunnelSide(pod_cidrs=["10.201.0.0/16"], endpoints=["192.0.2.1:5871"], public_key=KEYS[at.id], mtu=1420)
         spec = NetworkConfigSpec(cluster_id=peer.id, local=side, remap=Subnets(pod_cidrs=[SEEN[peer.id]]))
         body = {"apiVersion": NETWORKCONFIGS.api_version, "kind": NETWORKCONFIGS.kind, "metadata": {"name": peer.id}}
         await at.admin.apply(NETWORKCONFIGS, {**body, "spec": to_dict(spec)}, manager="fabric")

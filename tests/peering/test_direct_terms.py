@@ -32,9 +32,7 @@ NEXT = "HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw="
 ROME, MILAN, TURIN, OSLO = map(ClusterID, ("rome", "milan", "turin", "oslo"))
 """A home, this cluster, the other lender, another home."""
 
-SIDE = TunnelSide(
-    pod_cidrs=["10.201.0.0/16"], endpoints=["192.0.2.7:5871"], public_key=KEY, mtu=1400, next_key=NEXT
-)
+SIDE = TunnelSide(pod_cidrs=["10.201.0.0/16"], endpoints=["192.0.2.7:5871"], public_key=KEY, mtu=1400, next_key=NEXT)
 HOME = NetworkConfig(
     metadata=ObjectMeta(name=ROME),
     spec=NetworkConfigSpec(local=SIDE, remap=Subnets(pod_cidrs=["10.64.0.0/16"])),
@@ -49,9 +47,7 @@ OTHER = NetworkConfig(
     spec=NetworkConfigSpec(remap=Subnets(pod_cidrs=["10.65.0.0/16"])),
     status=NetworkConfigStatus(phase="Agreed", remote=SIDE),
 )
-UP = TunnelEndpoint(
-    metadata=ObjectMeta(name=TURIN), status=TunnelEndpointStatus(phase="Connected", direct=[ROME])
-)
+UP = TunnelEndpoint(metadata=ObjectMeta(name=TURIN), status=TunnelEndpointStatus(phase="Connected", direct=[ROME]))
 ASK = DirectAsk(ROME, TURIN, 3, ["192.0.2.7:5871"], KEY, ["10.201.0.0/16"], 1400)
 GRANT = DirectGrant(home=ROME, request=3, pod_cidrs=["10.201.0.0/16"], confirmed=True)
 FACTS = PairFacts(
@@ -209,9 +205,7 @@ class OverlapTests(SynchronousTestCase):
         home = NetworkConfig(spec=NetworkConfigSpec(remap=Subnets(pod_cidrs=[remap])), status=status)
         config = NetworkConfig(
             spec=NetworkConfigSpec(remap=Subnets(pod_cidrs=[seen])),
-            status=NetworkConfigStatus(
-                phase="Agreed", remote=msgspec.structs.replace(SIDE, pod_cidrs=[own])
-            ),
+            status=NetworkConfigStatus(phase="Agreed", remote=msgspec.structs.replace(SIDE, pod_cidrs=[own])),
         )
         terms = decide(attrs.evolve(FACTS, networks=home, config=config), ask(pod_cidrs=[own]))
         overlapping = any(one.overlaps(ipaddress.ip_network(seen)) for one in meant_by(home))

@@ -114,9 +114,7 @@ class SettlementTests(SynchronousTestCase):
     def settled(self, slices: list[LentSlice], *asks: SliceAsk, **more: object) -> dict[str, str]:
         settlement = settle(slices, asks, policy(**{"offered": of(cpu="10"), **more}))  # type: ignore[arg-type]
         self.slices = list(settlement.slices)
-        return {
-            name: f"{ruling.decision} {ruling.reason}".strip() for name, (_, ruling) in settlement.rulings.items()
-        }
+        return {name: f"{ruling.decision} {ruling.reason}".strip() for name, (_, ruling) in settlement.rulings.items()}
 
     def test_they_divide_the_offer(self) -> None:
         """The first ones get theirs; a later one that does not fit is refused, and a smaller one still fits."""

@@ -201,7 +201,7 @@ class NodeTests(SynchronousTestCase):
         for resources, expected in (
             ({"cpu": "2"}, {"cpu": "2", "nvidia.com/gpu": "0"}),
             ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1"}),
-            ({}, {name: "0" for name in (*offered, "ephemeral-storage")}),
+            ({}, dict.fromkeys((*offered, "ephemeral-storage"), "0")),
         ):
             self.assertEqual(self.limits(resources, offered), expected)
 

@@ -25,9 +25,7 @@ class CountedTests(SynchronousTestCase):
 
     def test_by_package(self) -> None:
         """Files count with their lines and branches for the package that is directly below ``liqod``, worst first."""
-        self.assertEqual(
-            shares(FILES), [Share("liqod.kube", 10, 20), Share("liqod", 3, 4), Share("liqod.wire", 0, 0)]
-        )
+        self.assertEqual(shares(FILES), [Share("liqod.kube", 10, 20), Share("liqod", 3, 4), Share("liqod.wire", 0, 0)])
         self.assertEqual([one.percent for one in shares(FILES)], [50.0, 75.0, 100.0])
         self.assertEqual(whole(shares(FILES)), Share("total", 13, 24))
 

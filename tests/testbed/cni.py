@@ -40,15 +40,11 @@ _TABLES: Final = ("/etc/iproute2", "/usr/share/iproute2")
 
 def lacking(kind: str) -> str:
     """Return why this machine cannot carry nodes with a plugin, or nothing; programs that are built are not asked."""
-    done = subprocess.run(
-        ["unshare", "--net", "sh", "-c", _TRIALS[kind]], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["unshare", "--net", "sh", "-c", _TRIALS[kind]], capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else f"the kernel does not offer what {kind} needs: {done.stderr.strip()}"
 
 
-def start(
-    kind: str, host: Host, addresses: Addresses, *, name: str, kubeconfig: Path, pod_cidr: str
-) -> list[Process]:
+def start(kind: str, host: Host, addresses: Addresses, *, name: str, kubeconfig: Path, pod_cidr: str) -> list[Process]:
     """Start the plugin on a node of that name, whose pods have the network ``pod_cidr``; the node is Ready then."""
     begin = {FLANNEL: _flannel, KUBE_ROUTER: _kube_router}[kind]
     return begin(host, addresses, name, kubeconfig, pod_cidr)

@@ -148,9 +148,7 @@ def list_slices(options: Options) -> None:
 
 
 async def _list(session: Session) -> None:
-    peers = {
-        one.metadata.name: one for one in (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items
-    }
+    peers = {one.metadata.name: one for one in (await session.client.list(FOREIGNCLUSTERS, view=ForeignCluster)).items}
     records = (await session.client.list(RESOURCESLICES, view=ResourceSlice)).items
     ordered = sorted(records, key=lambda one: (one.spec.provider_cluster_id, one.metadata.name))
     session.show([row_of(one, peers) for one in ordered], COLUMNS, empty="no slices were asked for")

@@ -243,9 +243,7 @@ class DirectBorrowing(PeerController):
         if peer is None or peer.session is None:
             return False
         other = pair[1] if lender == pair[0] else pair[0]
-        ask = DirectAsk(
-            self._own, other, state.request, offer.endpoints, offer.public_key, offer.pod_cidrs, offer.mtu
-        )
+        ask = DirectAsk(self._own, other, state.request, offer.endpoints, offer.public_key, offer.pod_cidrs, offer.mtu)
         self._unsaid.get(lender, set()).discard(other)
         self._asked_in[pair, lender] = peer.session
         return peer.session.send(ask)

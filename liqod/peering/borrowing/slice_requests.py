@@ -190,9 +190,7 @@ class SliceRequests(PeerController):
     ) -> SliceFacts:
         meta, status = record.metadata, record.status
         generation, message = lender.refused.get(meta.key, (0, ""))
-        shrinks = bool(status.resources) and (
-            meta.generation != status.observed_generation or status.reason == "InUse"
-        )
+        shrinks = bool(status.resources) and (meta.generation != status.observed_generation or status.reason == "InUse")
         return SliceFacts(
             record=record,
             siblings=slices,

@@ -152,9 +152,7 @@ def settle(slices: Sequence[LentSlice], asks: Iterable[SliceAsk], policy: SliceP
         rulings[ask.name] = ask.revision, ruling
         if ruling.decision != "Refused":
             kept[ask.name] = _recorded(
-                LentSlice(
-                    name=ask.name, slice_class=ask.slice_class, revision=ask.revision, asked=dict(ask.resources)
-                ),
+                LentSlice(name=ask.name, slice_class=ask.slice_class, revision=ask.revision, asked=dict(ask.resources)),
                 ruling,
             )
     return Settlement(tuple(kept.values()), rulings)

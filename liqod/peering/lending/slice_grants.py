@@ -148,9 +148,7 @@ class SliceGrants(PeerController):
             offered = quantity.parse_all(lent.resources)
         except ValueError:
             offered = {}
-        return SlicePolicy(
-            classes=self._classes, offered=offered, used=self._tenants.used_by(peer.id), limits=limits
-        )
+        return SlicePolicy(classes=self._classes, offered=offered, used=self._tenants.used_by(peer.id), limits=limits)
 
     def _answer(self, peer: Peer, borrower: _Borrower, event: SliceDecided) -> None:
         """Send a decision, once in each session."""

@@ -14,9 +14,9 @@ from zope.interface import implementer
 
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.offer import Refusal
+from liqod.peering.relay.splice.peers import StreamPeers
 from liqod.peering.session.protocol import SPLICE
 from liqod.peering.session.usage import Usages
-from liqod.peering.relay.splice.peers import StreamPeers
 from liqod.wire.events import Event, Hello
 
 HELLO = b"\x16\x03\x01\x00\x02hi"

@@ -10,9 +10,9 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.peering.session.usage import PeerUsage
 from liqod.peering.relay.splice.kept import AGAIN, LIVED, KeptStreams
 from liqod.peering.relay.splice.stream import StreamBudget, StreamEnd
+from liqod.peering.session.usage import PeerUsage
 from tests.peering.splice.cases import connected
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.peering.session.usage import PeerUsage
 from liqod.peering.relay.splice.limits import BURST, MAX_AHEAD, RATE, SILENT, UNREAD
 from liqod.peering.relay.splice.stream import FirstSpeaker, StreamBudget, StreamEnd
+from liqod.peering.session.usage import PeerUsage
 from tests.peering.splice.cases import HELLO, Wire, connected
 
 

@@ -120,9 +120,7 @@ class ProgramTests(Steps):
     def run_in(self, pod: str, *words: str, input: str | None = None, timeout: float = 120.0) -> str:
         """Run a program in a pod, wherever it runs, and return what it prints."""
         options = ("-i",) if input is not None else ()
-        return self.home.kubectl(
-            "exec", "-n", NAMESPACE, *options, pod, "--", *words, input=input, timeout=timeout
-        )
+        return self.home.kubectl("exec", "-n", NAMESPACE, *options, pod, "--", *words, input=input, timeout=timeout)
 
     def seen(self, pod: str, file: str, cluster: Cluster | None = None) -> dict[str, Any]:
         """Return what a client has written so far; asked of the cluster that runs it where milan is named."""

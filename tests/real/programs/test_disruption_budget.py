@@ -17,9 +17,7 @@ PREFERRED = {
     "preferredDuringSchedulingIgnoredDuringExecution": [
         {
             "weight": 100,
-            "preference": {
-                "matchExpressions": [{"key": "liqo.io/type", "operator": "In", "values": ["virtual-node"]}]
-            },
+            "preference": {"matchExpressions": [{"key": "liqo.io/type", "operator": "In", "values": ["virtual-node"]}]},
         }
     ]
 }

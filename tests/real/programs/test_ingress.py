@@ -34,9 +34,7 @@ class IngressTests(ProgramTests):
 
     def asked_again(self) -> None:
         """Have the visitor begin with empty counts, and be answered."""
-        self.home.kubectl(
-            "delete", "pod", "-n", NAMESPACE, VISITOR, "--ignore-not-found", "--timeout=60s", timeout=70
-        )
+        self.home.kubectl("delete", "pod", "-n", NAMESPACE, VISITOR, "--ignore-not-found", "--timeout=60s", timeout=70)
         url = f"http://{self.front}/"
         self.home.apply(traffic.load(VISITOR, url, self.at_home, host=HOST))
         self.at_rome(VISITOR)

@@ -84,9 +84,7 @@ class JobTests(ProgramTests):
         def one_is_kept() -> bool:
             jobs = self.home.get("jobs", "-n", NAMESPACE)["items"]
             ended = [
-                one
-                for one in jobs
-                if one["metadata"]["name"].startswith(CRON) and condition(one, "Complete") == "True"
+                one for one in jobs if one["metadata"]["name"].startswith(CRON) and condition(one, "Complete") == "True"
             ]
             return len(ended) == 1
 

@@ -14,14 +14,8 @@ COUNT = 2000
 OPEN = "--protected-mode no --dir /data"
 """What lets others than the pod itself call it."""
 MOUNTS = [{"name": "data", "mountPath": "/data"}]
-FILL = (
-    f"i=0; while [ $i -lt {COUNT} ]; do i=$((i + 1)); echo SET key:$i value:$i; done"
-    " | redis-cli -h $0 | grep -c OK"
-)
-READ = (
-    f"i=0; while [ $i -lt {COUNT} ]; do i=$((i + 1)); echo GET key:$i; done"
-    " | redis-cli -h $0 | grep -c '^\"*value:'"
-)
+FILL = f"i=0; while [ $i -lt {COUNT} ]; do i=$((i + 1)); echo SET key:$i value:$i; done | redis-cli -h $0 | grep -c OK"
+READ = f"i=0; while [ $i -lt {COUNT} ]; do i=$((i + 1)); echo GET key:$i; done | redis-cli -h $0 | grep -c '^\"*value:'"
 
 
 class RedisTests(ProgramTests):

@@ -36,7 +36,7 @@ _SCRIPTS: Final[Mapping[JobName, str]] = {
     "restore": "exec restic restore latest --json --no-cache --host move --target / --verify",
     # Compared as well, whatever an earlier attempt left there.
     "refill": f"cp -a {_COPY}/. {_ORIGINAL}/ && sync && cd {_COPY} && odd=$(find . -type f -exec sh -c "
-    f"'cmp -s \"$1\" \"{_ORIGINAL}/$1\" || echo \"$1\"' sh {{}} \\;) && "
+    f'\'cmp -s "$1" "{_ORIGINAL}/$1" || echo "$1"\' sh {{}} \\;) && '
     '{ [ -z "$odd" ] || { echo "differs: $odd"; exit 1; }; }',
 }
 
