@@ -47,7 +47,7 @@ from liqod.kube.events import Recorder
 from liqod.kube.resources import ENDPOINTSLICES, SHADOWENDPOINTSLICES
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites, Retry, refused_write
-from liqod.model.ids import Key
+from liqod.model.ids import ClusterID, Key
 from liqod.model.names import PATH_LOST_ANNOTATION, SERVICE_NAME_LABEL
 from liqod.model.objects.meta import Object, reference_to
 from liqod.model.objects.node import Node
@@ -199,11 +199,7 @@ class ShadowEndpointSlices(Controller[Key]):
         present = self._slices.get(key)
         # While it is not known whether the path is lost the slice goes on saying what it said.
         lost = self._lost.value.get(tenant, says_lost(present))
-        ways = direct_ways(shadow, self._networks.direct(tenant) if shadow.spec.direct else {})
-        if lost:
-            wanted = unready(wanted, besides=ways)
-        if ways:
-            wanted = directly(wanted, ways)
+        wanted = self._by_paths(shadow, tenant, wanted, lost=lost)
         step = decide(shadow, present, wanted, lost=lost)
         if isinstance(step, Nothing):
             return None
@@ -219,6 +215,15 @@ class ShadowEndpointSlices(Controller[Key]):
             return self._refused(shadow, error)
         self._refusals.forget(key)
         return None
+
+    def _by_paths(
+        self, shadow: ShadowEndpointSlice, tenant: ClusterID, wanted: SliceTemplate, *, lost: bool
+    ) -> SliceTemplate:
+        """Return what is wanted as the paths are: unready where the one is lost, direct where there is a direct way."""
+        ways = direct_ways(shadow, self._networks.direct(tenant) if shadow.spec.direct else {})
+        if lost:
+            wanted = unready(wanted, besides=ways)
+        return directly(wanted, ways) if ways else wanted
 
     async def _apply(self, shadow: ShadowEndpointSlice, body: dict[str, Any], step: Step) -> bool:
         """Take a step; returns whether the slice has the content of ``body`` now."""

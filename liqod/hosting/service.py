@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from twisted.application.service import MultiService
+from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
@@ -117,7 +117,7 @@ class Hosting(MultiService):
         self._access = Access(client, self._namespaces, access, grants.contract)
         self._shadowpods = _shadowpods(context, self._namespaces, limits.policies)
         paths = _paths(context, self._namespaces)
-        for controller in (
+        controllers: tuple[Service, ...] = (
             BorrowerRole(clock, self._access, metrics=metrics),
             limits.bounds,
             limits.policies,
@@ -129,7 +129,8 @@ class Hosting(MultiService):
             _endpointslices(context, self._namespaces, paths),
             _reclaims(context, self._namespaces),
             *_home_api(context, settings, informers, self._namespaces),
-        ):
+        )
+        for controller in controllers:
             controller.setServiceParent(self)
 
     def stopService(self) -> Deferred[None]:

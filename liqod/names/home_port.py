@@ -81,7 +81,8 @@ class HomeQuestions:
         return answers.said_by_home(asked, await self._ask_home(tenant, name, asked.kind))
 
     def _failed(self, asked: Question, failure: Failure) -> bytes:
-        if failure.check(CancelledError) is None and not is_expected(failure.value):
+        error = failure.value
+        if error is not None and not isinstance(error, CancelledError) and not is_expected(error):
             self._log.failure("a question to a home failed", failure)
         return asked.answer(SERVFAIL)
 

@@ -76,12 +76,16 @@ class SessionView:
     missed_pings: int
 
 
+def _no_api_server() -> OwnApiServer:
+    return OwnApiServer(place=lambda: None, names=tuple)
+
+
 @attrs.frozen(kw_only=True)
 class BeyondPeering:
     """What peering passes questions and streams of peers on to: pods of tenants, our API server, and our names."""
 
     pods: TenantPods | None = None
-    api: OwnApiServer = OwnApiServer(place=lambda: None, names=tuple)
+    api: OwnApiServer = attrs.field(factory=_no_api_server)
     names: HomeNames | None = None
 
 

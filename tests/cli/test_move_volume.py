@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -84,10 +85,8 @@ class MoveCase(ClusterCase):
     async def play(self) -> None:
         """Run what is to run, as long as the test does."""
         while self.playing:
-            try:
+            with suppress(NotFound, Conflict):  # the command removed it meanwhile
                 await self.play_once()
-            except (NotFound, Conflict):
-                pass  # the command removed it meanwhile
             await deferLater(REACTOR, 0.1)
 
     async def play_once(self) -> None:

@@ -78,7 +78,8 @@ class GrantTests(ClusterCase):
     async def test_what_is_not_carried_out(self) -> None:
         """Networks that are not the other lender's, a home that is no peer, the lender itself: nothing is opened."""
         client, kernel = await self.started(split=False)
-        for changes in ({"podCIDRs": ["10.99.0.0/16"]}, {"home": "oslo"}, {"home": TURIN}, {"podCIDRs": []}):
+        others: tuple[dict[str, Any], ...] = ({"podCIDRs": ["10.99.0.0/16"]}, {"home": "oslo"}, {"home": TURIN})
+        for changes in (*others, {"podCIDRs": []}):
             await self.grant(client, **changes)
             await deferLater(REACTOR, 0.3)
             await self.until(client, kernel, [], [])

@@ -85,7 +85,8 @@ class DirectTests(FabricTests):
 
     def carried_out(self, at: str, peer: str, homes: list[str]) -> bool:
         """Tell whether a gateway says for which homes it lets pods through."""
-        return self.hosts.tunnel(at, peer).get("direct", []) == homes
+        said: list[str] = self.hosts.tunnel(at, peer).get("direct", [])
+        return said == homes
 
     def connect_both(self) -> None:
         """Have both lenders agree, and wait until their gateways carry it out."""

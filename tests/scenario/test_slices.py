@@ -84,6 +84,9 @@ class SliceTests(ScenarioCase):
             for side in (self.rome, self.milan, self.turin)
         }
 
+    def is_granted(self, name: str, cpu: str) -> bool:
+        return self.answer(name) == ("Granted", "", cpu)
+
     def left(self) -> list[str]:
         """Return what is left in milan of the pods of the slice that is removed."""
         shadows = [*self.milan.objects(SHADOWPODS), *self.milan.objects(PODS)]
@@ -95,8 +98,8 @@ class SliceTests(ScenarioCase):
         self.ask("two", self.milan, "6", virtualNode={"taints": [TAINT]})
         self.ask("three", self.turin, "8")
         for name, cpu in (("one", "4"), ("two", "6"), ("three", "8")):
-            scene.becomes(f"{name} is granted", lambda name=name, cpu=cpu: self.answer(name) == ("Granted", "", cpu))
-            scene.becomes(f"{name} has its node", lambda name=name, cpu=cpu: self.shows(name, cpu), 120)
+            scene.becomes(f"{name} is granted", partial(self.is_granted, name, cpu))
+            scene.becomes(f"{name} has its node", partial(self.shows, name, cpu), 120)
         self.assertEqual((self.lent(self.milan), self.lent(self.turin)), ({"one": "4", "two": "6"}, {"three": "8"}))
         for app, node in (("a", "one"), ("b", "two"), ("c", "three")):
             self.pinned(app, node)

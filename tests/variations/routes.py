@@ -19,7 +19,7 @@ def _route(*rules: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"parentRefs": [_PARENT], "hostnames": [f"www.{HOSTS}"], "rules": [_OWN, *rules], **fields}
 
 
-def _filtered(kind: str, field: str, **what: Any) -> dict[str, Any]:
+def _filtered(kind: str, field: str, /, **what: Any) -> dict[str, Any]:
     return {**_OWN, "filters": [{"type": kind, field: what}]}
 
 

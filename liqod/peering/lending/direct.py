@@ -218,22 +218,32 @@ class DirectLending(PeerController):
                 session.send(DirectEnd(home, other, terms.refusal.reason, plain(terms.refusal.message)))
             return None
         if terms.refusal is not None:
-            if known.asks.get(other) is not ask:
-                return None  # a new request came meanwhile, and enqueued this home
-            del known.asks[other]
-            known.asked_at.pop(other, None)
-            was_answered = known.answered.pop(other, None)
-            if session is None or ended:
-                return None
-            if was_answered is not None and was_answered == (session, ask.request):
-                session.send(DirectEnd(home, other, terms.refusal.reason, plain(terms.refusal.message)))
-            else:
-                self._answer(session, ask, terms.refusal)
-        elif terms.agreed and session is not None and known.answered.get(other) != (session, ask.request):
-            if self._answer(session, ask, None):
-                known.answered[other] = session, ask.request
+            self._refuse(known, ask, terms.refusal, session)
+        elif terms.agreed and session is not None:
+            self._agree(known, ask, session)
         is_open = terms.grant is not None and not terms.grant.confirmed
         return After(max(0.1, CONFIRM_WITHIN - waited)) if is_open else None
+
+    def _refuse(self, known: _Home, ask: DirectAsk, refusal: Refusal, session: PeerConnection | None) -> None:
+        """Forget a request, and say why; once it was agreed to, that it ended."""
+        other = ask.peer
+        if known.asks.get(other) is not ask:
+            return  # a new request came meanwhile, and enqueued this home
+        del known.asks[other]
+        known.asked_at.pop(other, None)
+        was_answered = known.answered.pop(other, None)
+        if session is None or ask.request == ENDED:
+            return
+        if was_answered is not None and was_answered == (session, ask.request):
+            session.send(DirectEnd(ask.home, other, refusal.reason, plain(refusal.message)))
+        else:
+            self._answer(session, ask, refusal)
+
+    def _agree(self, known: _Home, ask: DirectAsk, session: PeerConnection) -> None:
+        """Answer a request that is agreed to, once in a session."""
+        answer = session, ask.request
+        if known.answered.get(ask.peer) != answer and self._answer(session, ask, None):
+            known.answered[ask.peer] = answer
 
     def _said_by(self, other: ClusterID, home: ClusterID) -> bool | None:
         peer, word = self._peers.get(other), self._words.get(other)

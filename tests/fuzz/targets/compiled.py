@@ -44,9 +44,9 @@ def policies(data: bytes) -> None:
     """A record of home's policies, through to those here: no rule opens what this cluster's bounds do not."""
     sent = read(data[:LARGEST], SEEN)
     made = compiled(sent.specs, sent.facts, attrs.evolve(BOUNDS, withheld=sent.withheld))
-    for one in made.refused:
-        assert one.reason.isalpha()
-        assert one.message
+    for refused in made.refused:
+        assert refused.reason.isalpha()
+        assert refused.message
     names = [one["metadata"]["name"] for one in made.policies]
     assert len(names) == len(set(names))
     for one in made.policies:

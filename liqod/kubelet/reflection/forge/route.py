@@ -115,7 +115,7 @@ def _parent(gateway: str) -> _Json:
 
 
 def _is_gateway(parent: Mapping[str, Any]) -> bool:
-    return parent.get("group", GATEWAY_GROUP) == GATEWAY_GROUP and parent.get("kind", "Gateway") == "Gateway"
+    return (parent.get("group", GATEWAY_GROUP), parent.get("kind", "Gateway")) == (GATEWAY_GROUP, "Gateway")
 
 
 def _spec(spec: Mapping[str, Any], namespace: str, match: _Match) -> _Json:

@@ -56,7 +56,7 @@ class StreamEnd(TwistedProtocol):
         self._budget = budget
         self._closed = closed
         self._other: StreamEnd | None = None
-        self._active_at = 0.0
+        self.active_at = 0.0
         self._held: set[str] = set()
         self._is_slow = False
         self._turn = Timer(clock)
@@ -90,7 +90,7 @@ class StreamEnd(TwistedProtocol):
         if other is None:
             self.early(data)
             return
-        began = self._active_at = self.clock.seconds()
+        began = self.active_at = self.clock.seconds()
         other.transport.write(data)
         wait = self._budget.passed(len(data), began)
         if wait > 0 and not self._turn.running:
@@ -100,7 +100,7 @@ class StreamEnd(TwistedProtocol):
     def meet(self, other: StreamEnd) -> None:
         """Pass on to another end from now on."""
         self._other = other
-        self._active_at = self.clock.seconds()
+        self.active_at = self.clock.seconds()
         self.limit.start(SILENT, self._look)
         other.hold("reader", self._is_slow)
         self.hold("early", False)
@@ -109,7 +109,7 @@ class StreamEnd(TwistedProtocol):
         other = self._other
         if other is None:
             return
-        left = max(self._active_at, other._active_at) + SILENT - self.clock.seconds()
+        left = max(self.active_at, other.active_at) + SILENT - self.clock.seconds()
         if left > 0:
             self.limit.start(left, self._look)
         else:
