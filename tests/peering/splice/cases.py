@@ -158,7 +158,9 @@ class _Literal:
 class Reactor(MemoryReactorClock):
     """A reactor in memory, which resolves addresses."""
 
-    nameResolver = _Literal()
+    def __init__(self) -> None:
+        super().__init__()
+        self.nameResolver = cast(Any, _Literal())
 
     def installNameResolver(self, resolver: Any) -> Any:
         raise OSError("names are not resolved here")

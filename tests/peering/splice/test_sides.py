@@ -20,8 +20,9 @@ from liqod.peering.relay.splice.limits import (
     WAIT,
     WAITING,
 )
+from liqod.peering.session.protocol import SPLICE
 from liqod.wire.events import KeepStreams, StreamsKept
-from tests.peering.splice.cases import HELLO, KEYS, MILAN, ROME, Reactor, Wire, World, connected
+from tests.peering.splice.cases import HELLO, KEYS, MILAN, ROME, Reactor, Session, Wire, World, connected
 
 PODS = {"10.1.0.1": ROME, "10.1.0.2": MILAN}
 API = ("192.0.2.9", 6443)
@@ -83,10 +84,9 @@ class LenderTests(SynchronousTestCase):
         """Neither an older release nor who has no pods here."""
         for change in ("features", "namespace"):
             who = MILAN if change == "features" else ROME
-            peer, session = self.world.peers[who], self.world.sessions[who]
-            if change == "features":
-                session.peer_hello.features.clear()
-            else:
+            peer = self.world.peers[who]
+            session = peer.session = Session(features=() if change == "features" else (SPLICE,))
+            if change == "namespace":
                 peer.lending.namespace = ""
             self.streams.session_opened(peer)
             self.assertEqual([one for one in session.sent if one == KeepStreams(KEPT)], [])
