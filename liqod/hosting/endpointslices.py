@@ -47,7 +47,7 @@ from liqod.kube.events import Recorder
 from liqod.kube.resources import ENDPOINTSLICES, SHADOWENDPOINTSLICES
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.kube.writing.refusals import RefusedWrite, RefusedWrites, Retry, refused_write
-from liqod.model.ids import ClusterID, Key
+from liqod.model.ids import Key
 from liqod.model.names import PATH_LOST_ANNOTATION, SERVICE_NAME_LABEL
 from liqod.model.objects.meta import Object, reference_to
 from liqod.model.objects.node import Node
@@ -217,7 +217,7 @@ class ShadowEndpointSlices(Controller[Key]):
         return None
 
     def _by_paths(
-        self, shadow: ShadowEndpointSlice, tenant: ClusterID, wanted: SliceTemplate, *, lost: bool
+        self, shadow: ShadowEndpointSlice, tenant: str, wanted: SliceTemplate, *, lost: bool
     ) -> SliceTemplate:
         """Return what is wanted as the paths are: unready where the one is lost, direct where there is a direct way."""
         ways = direct_ways(shadow, self._networks.direct(tenant) if shadow.spec.direct else {})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from contextlib import suppress
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -85,7 +85,7 @@ class MoveCase(ClusterCase):
     async def play(self) -> None:
         """Run what is to run, as long as the test does."""
         while self.playing:
-            with suppress(NotFound, Conflict):  # the command removed it meanwhile
+            with contextlib.suppress(NotFound, Conflict):  # the command removed it meanwhile
                 await self.play_once()
             await deferLater(REACTOR, 0.1)
 
@@ -105,16 +105,16 @@ class MoveCase(ClusterCase):
             if (words := self.fails.pop(kind, None)) is not None:
                 await self.last_words(job, words)
             done = "Complete" if words is None else "Failed"
-            status = {"status": {"conditions": [{"type": done, "status": "True"}]}}
-            await self.client.patch(JOBS, name, status, "shop", subresource="status")
+            finished = {"status": {"conditions": [{"type": done, "status": "True"}]}}
+            await self.client.patch(JOBS, name, finished, "shop", subresource="status")
 
     async def last_words(self, job: dict[str, Any], words: str) -> None:
         """Have a pod of a job that failed with some words."""
         template = job["spec"]["template"]
         body = {"metadata": {"name": f"{job['metadata']['name']}-x", **template["metadata"]}, "spec": template["spec"]}
         await self.client.create(PODS, body, "shop")
-        ended = {"name": "main", "state": {"terminated": {"exitCode": 1, "message": words}}}
-        status = {"status": {"phase": "Failed", "containerStatuses": [ended]}}
+        ended: dict[str, Any] = {"name": "main", "state": {"terminated": {"exitCode": 1, "message": words}}}
+        status: dict[str, Any] = {"status": {"phase": "Failed", "containerStatuses": [ended]}}
         await self.client.patch(PODS, body["metadata"]["name"], status, "shop", subresource="status")
 
     async def names(self, resource: Resource) -> list[str]:

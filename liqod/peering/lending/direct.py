@@ -226,7 +226,7 @@ class DirectLending(PeerController):
 
     def _refuse(self, known: _Home, ask: DirectAsk, refusal: Refusal, session: PeerConnection | None) -> None:
         """Forget a request, and say why; once it was agreed to, that it ended."""
-        other = ask.peer
+        other = ClusterID(ask.peer)
         if known.asks.get(other) is not ask:
             return  # a new request came meanwhile, and enqueued this home
         del known.asks[other]
@@ -241,9 +241,9 @@ class DirectLending(PeerController):
 
     def _agree(self, known: _Home, ask: DirectAsk, session: PeerConnection) -> None:
         """Answer a request that is agreed to, once in a session."""
-        answer = session, ask.request
-        if known.answered.get(ask.peer) != answer and self._answer(session, ask, None):
-            known.answered[ask.peer] = answer
+        other, answer = ClusterID(ask.peer), (session, ask.request)
+        if known.answered.get(other) != answer and self._answer(session, ask, None):
+            known.answered[other] = answer
 
     def _said_by(self, other: ClusterID, home: ClusterID) -> bool | None:
         peer, word = self._peers.get(other), self._words.get(other)
