@@ -113,6 +113,7 @@ class PolicyTests(SynchronousTestCase):
     """Home's NetworkPolicies name a pod at another lender by both of its addresses."""
 
     def test_both_addresses(self) -> None:
+        """Each address is mapped as the tunnel to its own lender maps it; what lies outside its networks is dropped."""
         kind = PodKind(
             namespace="shop",
             addresses=["10.70.0.9"],
