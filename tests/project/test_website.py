@@ -133,7 +133,7 @@ class GeneratedTests(SynchronousTestCase):
         """A setting's values are said in words: bounds, choices, lists and tables."""
         page = texts()["reference/settings.md"]
         for row in (
-            '| `role` | `"all"` or `"control"` or `"network"` or `"names"` | `"all"` |',
+            '| `role` | `"all"` or `"control"` or `"names"` or `"network"` | `"all"` |',
             "| `max-sessions` | whole number from 1 to 4096 | `512` |",
             "| `mdns` | `true` or `false` | `true` |",
             "| `ping-interval` | seconds, more than 0 | `10.0` |",
