@@ -28,8 +28,6 @@ from typing_extensions import TypeVar
 from liqod.flow.backoff import Backoff
 from liqod.flow.observe import Latest
 from liqod.flow.tasks import cancellable
-from liqod.kube import paths
-from liqod.kube.bodies import Content, encoded, identity, typed
 from liqod.kube.connection.answers import MOST_PARTS, AnswerLimits, check_page
 from liqod.kube.connection.cache_quota import Allowance
 from liqod.kube.connection.concurrency_limit import Slots
@@ -64,6 +62,7 @@ from liqod.kube.errors import (
 )
 from liqod.kube.nesting import count_parts
 from liqod.kube.pages import Listing, ListPage, decode_raw
+from liqod.kube.requests import Content, collection, encoded, identity, item, namespace_of, query, typed
 from liqod.kube.resources import Resource
 from liqod.kube.version import ServerVersion
 from liqod.model.names import FIELD_MANAGER
@@ -152,7 +151,7 @@ class Client:
         self, resource: Resource, name: str, namespace: str = "", *, view: type[T] | None = _DICT, subresource: str = ""
     ) -> T:
         """Return an object; raise NotFound."""
-        path = paths.item(resource, namespace, name, subresource)
+        path = item(resource, namespace, name, subresource)
         answer = await self._request(("get", _counted(resource, subresource)), b"GET", path, repeatable=True)
         return self._decoded(answer, view)
 
@@ -219,7 +218,7 @@ class Client:
         self, resource: Resource, namespace: str, *, labels: str, fields: str, limit: int, token: str
     ) -> bytes:
         selected = {"labelSelector": labels, "fieldSelector": fields, "limit": str(limit or ""), "continue": token}
-        path = paths.query(paths.collection(resource, namespace), selected)
+        path = query(collection(resource, namespace), selected)
         return await self._request(("list", _counted(resource)), b"GET", path, repeatable=True)
 
     async def create(
@@ -241,12 +240,12 @@ class Client:
         """
         namespace = namespace or (identity(body)[0] if resource.namespaced else "")
         if subresource:
-            path, content = paths.item(resource, namespace, name, subresource), encoded(body)
+            path, content = item(resource, namespace, name, subresource), encoded(body)
         elif resource.namespaced and not namespace:
             raise ValueError(f"{resource} are in namespaces, none was given")
         else:
-            path, content = paths.collection(resource, namespace), typed(resource, body)
-        path = paths.query(path, {"fieldManager": manager, "dryRun": "All" if dry_run else ""})
+            path, content = collection(resource, namespace), typed(resource, body)
+        path = query(path, {"fieldManager": manager, "dryRun": "All" if dry_run else ""})
         counted = ("create", _counted(resource, subresource))
         return self._decoded(await self._request(counted, b"POST", path, JSON, content), view)
 
@@ -261,7 +260,7 @@ class Client:
         view: type[T] | None = _DICT,
     ) -> T:
         """Replace an object; with a ``resourceVersion`` in the body, raise Conflict if the object has changed since."""
-        path = paths.item(resource, namespace or identity(body)[0], name, subresource)
+        path = item(resource, namespace or identity(body)[0], name, subresource)
         counted = ("update", _counted(resource, subresource))
         return self._decoded(
             await self._request(counted, b"PUT", path, JSON, typed(resource, body), repeatable=True), view
@@ -281,8 +280,8 @@ class Client:
 
         Name and namespace are the body's. ``force`` takes over fields that other managers own (else Conflict).
         """
-        path = paths.query(
-            paths.item(resource, *identity(body), subresource),
+        path = query(
+            item(resource, *identity(body), subresource),
             {"fieldManager": manager, "force": "true" if force else ""},
         )
         counted = ("apply", _counted(resource, subresource))
@@ -306,7 +305,7 @@ class Client:
 
         ``manager`` becomes the owner of the fields; the API server derives the default from the user agent.
         """
-        path = paths.query(paths.item(resource, namespace, name, subresource), {"fieldManager": manager})
+        path = query(item(resource, namespace, name, subresource), {"fieldManager": manager})
         counted = ("patch", _counted(resource, subresource))
         answer = await self._request(
             counted, b"PATCH", path, _PATCHES[kind], encoded(patch), repeatable=kind == "merge"
@@ -340,7 +339,7 @@ class Client:
             options["gracePeriodSeconds"] = grace
         if propagation:
             options["propagationPolicy"] = propagation
-        path = paths.item(resource, namespace, name)
+        path = item(resource, namespace, name)
         content = encoded(options) if options else b""
         try:
             await self._request(("delete", _counted(resource)), b"DELETE", path, JSON, content, repeatable=True)
@@ -362,7 +361,7 @@ class Client:
         self, resource: Resource, namespace: str, parameters: Mapping[str, str], receiver: Protocol
     ) -> Callable[[], None]:
         """Start a watch (see ``stream``); ``parameters`` are query parameters besides ``watch``."""
-        path = paths.query(paths.collection(resource, namespace), {"watch": "true", **parameters})
+        path = query(collection(resource, namespace), {"watch": "true", **parameters})
         return await self.stream(path, receiver, counted=("watch", _counted(resource)))
 
     async def stream(
@@ -456,7 +455,7 @@ class Client:
                     answer = await self._attempt(method, path, content_type, content, extra)
                     self._slots.answered(counted, self.clock.seconds() - started)
                     if self.written is not None and content and method != b"DELETE":
-                        self.written[paths.namespace_of(path)] += len(content)
+                        self.written[namespace_of(path)] += len(content)
                     return answer
                 except Unauthorized:
                     if renewed or not await self._renewed():

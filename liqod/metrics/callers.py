@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar
+from typing import Final
 
 import attrs
 from twisted.internet.defer import Deferred, DeferredSemaphore
@@ -19,9 +19,8 @@ from twisted.internet.interfaces import IReactorTime
 
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError
-from liqod.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS
+from liqod.kube.reviews import Recent, is_allowed, user_of_token
 from liqod.metrics.access import MAX_TOKEN, Denied, unknown_caller
-from liqod.model.objects.meta import View
 from liqod.model.text import clean_text
 
 KEPT_FOR: Final = 60.0
@@ -39,61 +38,6 @@ WAITING_PER_SOURCE: Final = 8
 PATIENCE: Final = 5.0
 """Seconds until a review without an answer ends: less than the 10 s in which Prometheus has a page by default."""
 
-V = TypeVar("V")
-
-
-class _User(View, frozen=True):
-    username: str = ""
-    uid: str = ""
-    groups: list[str] = []
-    extra: dict[str, list[str]] = {}
-
-
-class _TokenStatus(View, frozen=True):
-    authenticated: bool = False
-    user: _User = _User()
-
-
-class TokenReview(View, frozen=True):
-    """Who has a token, by the answer of the API server."""
-
-    status: _TokenStatus = _TokenStatus()
-
-
-class _AccessStatus(View, frozen=True):
-    allowed: bool = False
-
-
-class AccessReview(View, frozen=True):
-    """Whether a user has a right, by the answer of the API server."""
-
-    status: _AccessStatus = _AccessStatus()
-
-
-class Recent(Generic[V]):
-    """Remembers the latest values, each for so many seconds; of too many the oldest goes."""
-
-    def __init__(self, clock: IReactorTime, seconds: float, most: int = KEPT) -> None:
-        self._clock = clock
-        self._seconds = seconds
-        self._most = most
-        self._values: dict[Any, tuple[V, float]] = {}
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def get(self, key: object) -> V | None:
-        """Return a value that is remembered."""
-        value, until = self._values.get(key, (None, float("-inf")))
-        return value if until > self._clock.seconds() else None
-
-    def put(self, key: object, value: V) -> None:
-        """Remember a value."""
-        self._values.pop(key, None)
-        while len(self._values) >= self._most:
-            del self._values[next(iter(self._values))]
-        self._values[key] = value, self._clock.seconds() + self._seconds
-
 
 class ClusterAccess:
     """Admits whom the cluster lets get a path; ``client`` returns one of its API server, None before there is one."""
@@ -101,8 +45,8 @@ class ClusterAccess:
     def __init__(self, client: Callable[[], Client | None], clock: IReactorTime) -> None:
         self._client = client
         self._clock = clock
-        self._admitted: Recent[bool] = Recent(clock, KEPT_FOR)
-        self._refused: Recent[Denied] = Recent(clock, REFUSED_FOR)
+        self._admitted: Recent[bool] = Recent(clock, KEPT_FOR, KEPT)
+        self._refused: Recent[Denied] = Recent(clock, REFUSED_FOR, KEPT)
         self._slots = DeferredSemaphore(REVIEWS)
         self._waiting: Counter[str] = Counter()
 
@@ -147,22 +91,13 @@ class ClusterAccess:
     async def _review(self, client: Client, token: str, path: str) -> Denied | None:
         await self._slots.acquire()
         try:
-            reviewed = await client.create(TOKEN_REVIEWS, {"spec": {"token": token}}, view=TokenReview)
-            user = reviewed.status.user
-            if not reviewed.status.authenticated or not user.username:
+            user = await user_of_token(client, token)
+            if user is None:
                 return unknown_caller()
-            spec = {
-                "user": user.username,
-                "uid": user.uid,
-                "groups": user.groups,
-                "extra": user.extra,
-                "nonResourceAttributes": {"path": path, "verb": "get"},
-            }
-            allowed = await client.create(ACCESS_REVIEWS, {"spec": spec}, view=AccessReview)
+            if await is_allowed(client, user, {"nonResourceAttributes": {"path": path, "verb": "get"}}):
+                return None
         finally:
             self._slots.release()
-        if allowed.status.allowed:
-            return None
         name = clean_text(user.username, 200)
         return Denied(403, "ScrapeForbidden", f"forbidden: {name} may not get {path} (nonResourceURLs)")
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kube import bodies, errors, paths
+from liqod.kube import errors, requests
 from liqod.kube.cache.store import Delta, Store
 from liqod.kube.resources import FOREIGNCLUSTERS, NODES, PODS, SHADOWPODS
 from liqod.model.ids import Key
@@ -22,23 +22,25 @@ class PathTests(SynchronousTestCase):
 
     def test_paths_of_kinds(self) -> None:
         """Core kinds are under /api, others under /apis; a namespace comes before the plural."""
-        self.assertEqual(paths.collection(PODS), "/api/v1/pods")
-        self.assertEqual(paths.item(PODS, "ns", "p", "log"), "/api/v1/namespaces/ns/pods/p/log")
-        self.assertEqual(paths.item(FOREIGNCLUSTERS, "", "c2"), "/apis/discovery.liqo.io/v1alpha1/foreignclusters/c2")
-        self.assertEqual(paths.query("/x", {"a": "b c", "n": ""}), "/x?a=b+c")
+        self.assertEqual(requests.collection(PODS), "/api/v1/pods")
+        self.assertEqual(requests.item(PODS, "ns", "p", "log"), "/api/v1/namespaces/ns/pods/p/log")
+        self.assertEqual(
+            requests.item(FOREIGNCLUSTERS, "", "c2"), "/apis/discovery.liqo.io/v1alpha1/foreignclusters/c2"
+        )
+        self.assertEqual(requests.query("/x", {"a": "b c", "n": ""}), "/x?a=b+c")
 
     def test_a_namespace_for_a_cluster_scoped_kind_is_refused(self) -> None:
         """Asking for nodes in a namespace is a mistake, not a request."""
-        self.assertRaises(ValueError, paths.item, NODES, "ns", "n")
+        self.assertRaises(ValueError, requests.item, NODES, "ns", "n")
 
     @given(st.text(min_size=1))
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_no_name_reaches_another_path(self, name: str) -> None:
         """Whatever a name holds, the path has exactly one segment for it."""
         if name in (".", ".."):
-            self.assertRaises(ValueError, paths.item, PODS, "ns", name)
+            self.assertRaises(ValueError, requests.item, PODS, "ns", name)
         else:
-            path = paths.item(PODS, "ns", name)
+            path = requests.item(PODS, "ns", name)
             self.assertEqual(path.count("/"), 6)
             self.assertNotIn("?", path)
 
@@ -76,14 +78,14 @@ class BodyTests(SynchronousTestCase):
     def test_views_and_mappings_say_their_kind(self) -> None:
         """Views and mappings get apiVersion and kind; those that have them keep them; raw parts stay as they are."""
         shadow = ShadowPod(metadata=ObjectMeta(name="a", namespace="b"))
-        sent = json.loads(bodies.typed(SHADOWPODS, shadow))
+        sent = json.loads(requests.typed(SHADOWPODS, shadow))
         self.assertEqual(
             sent, {"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod", "metadata": shadow_meta()}
         )
-        self.assertEqual(json.loads(bodies.typed(NODES, {})), {"apiVersion": "v1", "kind": "Node"})
-        self.assertEqual(json.loads(bodies.typed(NODES, {"kind": "X"})), {"kind": "X"})
-        self.assertEqual(bodies.identity(shadow), ("b", "a"))
-        self.assertEqual(bodies.identity({"metadata": {"name": "n"}}), ("", "n"))
+        self.assertEqual(json.loads(requests.typed(NODES, {})), {"apiVersion": "v1", "kind": "Node"})
+        self.assertEqual(json.loads(requests.typed(NODES, {"kind": "X"})), {"kind": "X"})
+        self.assertEqual(requests.identity(shadow), ("b", "a"))
+        self.assertEqual(requests.identity({"metadata": {"name": "n"}}), ("", "n"))
 
 
 def shadow_meta() -> dict[str, str]:

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.kube.errors import Unreachable
 from liqod.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
+from liqod.kube.reviews import AccessReview, TokenReview, UserInfo, _AccessStatus, _TokenStatus
 from liqod.metrics.access import MAX_TOKEN, REREAD, Denied, OneToken
 from liqod.metrics.callers import (
     KEPT,
@@ -22,12 +23,7 @@ from liqod.metrics.callers import (
     REVIEWS,
     WAITING,
     WAITING_PER_SOURCE,
-    AccessReview,
     ClusterAccess,
-    TokenReview,
-    _AccessStatus,
-    _TokenStatus,
-    _User,
 )
 
 PATH = "/metrics"
@@ -50,7 +46,7 @@ class Reviewer:
         self.asked.append((resource.kind, spec))
         if resource is TOKEN_REVIEWS:
             name = self.users.get(spec["token"], "")
-            answer: Any = TokenReview(status=_TokenStatus(authenticated=bool(name), user=_User(username=name)))
+            answer: Any = TokenReview(status=_TokenStatus(authenticated=bool(name), user=UserInfo(username=name)))
         else:
             assert resource is ACCESS_REVIEWS
             wanted = spec["nonResourceAttributes"]

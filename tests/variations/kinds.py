@@ -11,7 +11,7 @@ from attrs import frozen
 
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError
-from liqod.kube.paths import collection, item
+from liqod.kube.requests import collection, item
 from liqod.kube.resources import (
     CLUSTERROLEBINDINGS,
     CONFIGMAPS,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError
-from liqod.kube.paths import collection
+from liqod.kube.requests import collection
 from liqod.kube.resources import PODS
 from tests.variations.seen import metadata
 from tests.variations.variation import send

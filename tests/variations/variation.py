@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Conflict
-from liqod.kube.paths import collection, item
+from liqod.kube.requests import collection, item
 from liqod.kube.resources import Resource
 
 How = Literal["create", "yaml", "generated", "applied", "merge", "json", "strategic", "replaced", "reapplied"]

@@ -13,9 +13,9 @@ from liqod.cli.console import errors, terminal
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
 from liqod.cli.console.render import as_documents, as_text
-from liqod.kube.bodies import Content, encoded, identity
 from liqod.kube.client import Client, PatchKind
 from liqod.kube.errors import AlreadyExists, NotFound
+from liqod.kube.requests import Content, encoded, identity
 from liqod.kube.resources import CRDS, SECRETS, Resource
 from liqod.kube.writing.merge_patch import apply_merge_patch, compose
 

@@ -16,7 +16,8 @@ from liqod.flow.connections.handshake import serve
 from liqod.http1.responses import switching
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, KubeError, Unauthorized
-from liqod.kubelet.api.callers import Callers, UserInfo, user_of
+from liqod.kube.reviews import UserInfo
+from liqod.kubelet.api.callers import Callers, user_of
 from liqod.kubelet.api.nodes import Nodes, NoPorts, PodRoute, Ports
 from liqod.kubelet.api.server import TEXT, ApiRequest, RequestRejected
 from liqod.kubelet.api.targets import Logs, Page, Stream, Target, lender_path, parse, rights

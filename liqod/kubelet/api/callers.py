@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Final
 
-from attrs import field, frozen
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 from twisted.internet.defer import DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.kube.client import Client
-from liqod.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS
+from liqod.kube.reviews import Recent, UserInfo, is_allowed, user_of_token
 from liqod.kubelet.api.targets import NodeRight
-from liqod.model.objects.meta import View
 
 # Kubelets cache answers longer (KubeletConfiguration: 2 min for tokens, 5 min and 30 s for rights). Here a right that
 # was withdrawn ends sooner.
@@ -30,34 +28,6 @@ MAX_TOKEN: Final = 16 << 10
 """Maximum bytes of a bearer token; a service account's has about one thousand."""
 REVIEWS: Final = 4
 """Maximum number of concurrent TokenReviews: a flood of invalid tokens must not exhaust the home client."""
-
-V = TypeVar("V")
-
-
-class UserInfo(View, frozen=True):
-    """A user as in TokenReview and SubjectAccessReview."""
-
-    username: str = ""
-    uid: str = ""
-    groups: list[str] = []
-    extra: dict[str, list[str]] = {}
-
-
-class _TokenStatus(View, frozen=True):
-    authenticated: bool = False
-    user: UserInfo = UserInfo()
-
-
-class _TokenReview(View, frozen=True):
-    status: _TokenStatus = _TokenStatus()
-
-
-class _AccessStatus(View, frozen=True):
-    allowed: bool = False
-
-
-class _AccessReview(View, frozen=True):
-    status: _AccessStatus = _AccessStatus()
 
 
 def user_of(certificate: x509.Certificate) -> UserInfo | None:
@@ -75,37 +45,13 @@ def _texts(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> list[st
     return [value for value in values if isinstance(value, str)]
 
 
-@frozen
-class _Kept(Generic[V]):
-    value: V
-    until: float
-
-
-@frozen
-class _Recent(Generic[V]):
-    """A cache of the ``KEPT`` most recent results."""
-
-    _clock: IReactorTime
-    _values: dict[Any, _Kept[V]] = field(factory=dict)
-
-    def get(self, key: object) -> V | None:
-        kept = self._values.get(key)
-        return kept.value if kept is not None and kept.until > self._clock.seconds() else None
-
-    def put(self, key: object, value: V) -> None:
-        self._values.pop(key, None)
-        while len(self._values) >= KEPT:
-            del self._values[next(iter(self._values))]
-        self._values[key] = _Kept(value, self._clock.seconds() + KEPT_FOR)
-
-
 class Callers:
     """Authenticates and authorizes callers; raises KubeError when the home API server does not answer."""
 
     def __init__(self, client: Client, clock: IReactorTime) -> None:
         self._client = client
-        self._users: _Recent[UserInfo] = _Recent(clock)
-        self._rights: _Recent[bool] = _Recent(clock)
+        self._users: Recent[UserInfo] = Recent(clock, KEPT_FOR, KEPT)
+        self._rights: Recent[bool] = Recent(clock, KEPT_FOR, KEPT)
         self._slots = DeferredSemaphore(REVIEWS)
 
     async def by_token(self, token: str) -> UserInfo | None:
@@ -116,13 +62,11 @@ class Callers:
         key = hashlib.sha256(token.encode()).digest()
         known = self._users.get(key)
         if known is None:
-            body = {"spec": {"token": token}}
             await self._slots.acquire()
             try:
-                status = (await self._client.create(TOKEN_REVIEWS, body, view=_TokenReview)).status
+                known = await user_of_token(self._client, token) or UserInfo()
             finally:
                 self._slots.release()
-            known = status.user if status.authenticated else UserInfo()
             self._users.put(key, known)
         return known if known.username else None
 
@@ -139,17 +83,11 @@ class Callers:
         return False
 
     async def _ask(self, user: UserInfo, right: NodeRight, node: str) -> bool:
-        spec: dict[str, Any] = {
-            "user": user.username,
-            "uid": user.uid,
-            "groups": user.groups,
-            "extra": user.extra,
-            "resourceAttributes": {
-                "verb": right.verb,
-                "version": "v1",
-                "resource": "nodes",
-                "subresource": right.subresource,
-                "name": node,
-            },
+        attributes = {
+            "verb": right.verb,
+            "version": "v1",
+            "resource": "nodes",
+            "subresource": right.subresource,
+            "name": node,
         }
-        return (await self._client.create(ACCESS_REVIEWS, {"spec": spec}, view=_AccessReview)).status.allowed
+        return await is_allowed(self._client, user, {"resourceAttributes": attributes})

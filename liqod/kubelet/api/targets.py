@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlencode
 
 from attrs import frozen
 
-from liqod.kube.paths import item
+from liqod.kube.requests import item
 from liqod.kube.resources import PODS
 from liqod.model.ids import Key, is_dns_label
 

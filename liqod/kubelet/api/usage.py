@@ -23,7 +23,7 @@ from liqod.flow.clocks import wall_clock
 from liqod.kube.connection.answers import MOST_PARTS
 from liqod.kube.errors import KubeError
 from liqod.kube.nesting import count_parts
-from liqod.kube.paths import collection
+from liqod.kube.requests import collection
 from liqod.kube.resources import Resource
 from liqod.kubelet.api.nodes import NodeAccess, Nodes
 from liqod.kubelet.common.views import HomePod

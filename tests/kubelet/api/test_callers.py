@@ -8,7 +8,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.kubelet.api.callers import KEPT, MAX_TOKEN, REVIEWS, Callers, UserInfo, _TokenReview
+from liqod.kube.reviews import TokenReview, UserInfo
+from liqod.kubelet.api.callers import KEPT, MAX_TOKEN, REVIEWS, Callers
 
 
 class Reviews:
@@ -26,7 +27,7 @@ class Reviews:
 
     def answer(self) -> None:
         """End the oldest review."""
-        self.open.pop(0).callback(_TokenReview())
+        self.open.pop(0).callback(TokenReview())
 
 
 class CallersTests(SynchronousTestCase):
@@ -46,7 +47,7 @@ class CallersTests(SynchronousTestCase):
             self.home.answer()
         self.assertEqual([self.successResultOf(one) for one in calls], [None] * len(calls))
         self.assertEqual(self.home.asked, len(calls))
-        self.assertEqual(len(self.callers._users._values), KEPT)
+        self.assertEqual(len(self.callers._users), KEPT)
 
     def test_a_long_token(self) -> None:
         """A token longer than any is no token, and nobody is asked about it."""

@@ -1,12 +1,20 @@
-"""URL paths of the Kubernetes API (pure)."""
+"""What requests to the Kubernetes API consist of: their paths, and their bodies as JSON. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
+import msgspec
+
 from liqod.kube.resources import Resource
+
+Content = Mapping[str, Any] | msgspec.Struct | bytes
+"""A request body: a mapping, a view, or encoded JSON."""
+
+_encode = msgspec.json.Encoder().encode
 
 
 @lru_cache(maxsize=256)
@@ -54,3 +62,31 @@ def query(path: str, parameters: Mapping[str, str]) -> str:
     """Return the path with the non-empty query parameters."""
     text = urlencode({key: value for key, value in parameters.items() if value})
     return f"{path}?{text}" if text else path
+
+
+def identity(body: Content | list[Any]) -> tuple[str, str]:
+    """Return namespace and name from a body's metadata; empty strings if absent or if the body is bytes."""
+    if isinstance(body, Mapping):
+        metadata = body.get("metadata") or {}
+        return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+    metadata = getattr(body, "metadata", None)
+    return getattr(metadata, "namespace", "") or "", getattr(metadata, "name", "") or ""
+
+
+def encoded(body: Content | list[Any]) -> bytes:
+    """Return a body as JSON."""
+    return body if isinstance(body, bytes) else _encode(body)
+
+
+def typed(resource: Resource, body: Content) -> bytes:
+    """Return an object as JSON with ``apiVersion`` and ``kind``; bytes are returned unchanged.
+
+    Views omit both, because they are the same for every object of a cache.
+    """
+    if isinstance(body, bytes):
+        return body
+    whole = _encode(body)
+    if "kind" in body if isinstance(body, Mapping) else hasattr(body, "kind"):
+        return whole
+    head = b'{"apiVersion":"%s","kind":"%s"' % (resource.api_version.encode(), resource.kind.encode())
+    return head + (b"}" if whole == b"{}" else b"," + whole[1:])
