@@ -45,6 +45,7 @@ from liqod.kube.client import Client
 from liqod.kube.connection.config import load
 from liqod.kube.resources import CRDS, FOREIGNCLUSTERS, NAMESPACES, SERVICEACCOUNTS
 from liqod.model.ids import ClusterID, Fingerprint
+from tests.packaging.contents import objects_of
 from tests.packaging.test_host import OPT, bare_root, listing_of
 from tests.waiting import becomes
 
@@ -112,16 +113,6 @@ class World:
     @property
     def root(self) -> Path:
         return self.place.root
-
-    def objects(self) -> set[str]:
-        """Return kind, namespace and name of everything in the cluster but events."""
-        store = self.cluster.store
-        return {
-            f"{kind} {stored.object['metadata'].get('namespace', '')}/{stored.object['metadata']['name']}"
-            for kind in store.resources()
-            for stored in store.items(kind)
-            if stored.object.get("kind") != "Event"
-        }
 
 
 class UpCase(TestCase):
@@ -194,9 +185,9 @@ class LifeTests(UpCase):
     async def test_before_and_after(self) -> None:
         """`up` runs a daemon with an account of its own, `down` leaves host and cluster as they were."""
         rome = self.rome
-        before, objects = listing_of(rome.root), rome.objects()
+        before, objects = listing_of(rome.root), objects_of(rome.cluster)
         shown = await self.up(rome, dry_run=True)
-        self.assertEqual((listing_of(rome.root), rome.objects()), (before, objects))
+        self.assertEqual((listing_of(rome.root), objects_of(rome.cluster)), (before, objects))
         self.assertFalse(shown["done"])
         document = await self.up(rome)
         self.assertEqual(states(document), states(shown))
@@ -209,7 +200,7 @@ class LifeTests(UpCase):
         self.assertTrue(removed["done"])
         self.assertIn("Namespace liqo-system", removed["removed"])
         self.assertEqual(listing_of(rome.root), before)
-        self.assertEqual(rome.objects(), objects)
+        self.assertEqual(objects_of(rome.cluster), objects)
         self.assertEqual((await self.down(rome))["removed"], [])
 
     async def test_again(self) -> None:
@@ -258,10 +249,10 @@ class LifeTests(UpCase):
         """A namespace that was there before stays, without anything of liqod in it."""
         await self.rome.session.client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
         await becomes(self.has_account, "the namespace's own account", CEILING)
-        objects = self.rome.objects()
+        objects = objects_of(self.rome.cluster)
         await self.up(self.rome)
         await self.down(self.rome)
-        self.assertEqual(self.rome.objects(), objects)
+        self.assertEqual(objects_of(self.rome.cluster), objects)
 
     async def test_down_beside_another_installation(self) -> None:
         """`down` deletes no definition that another installation has, even with --force, and changes nothing else."""
@@ -269,18 +260,18 @@ class LifeTests(UpCase):
         client = self.rome.session.client
         name = manifests.definitions()[0]["metadata"]["name"]
         await client.patch(CRDS, name, {"metadata": {"annotations": {"meta.helm.sh/release-name": "liqo"}}})
-        files, objects = listing_of(self.rome.root), self.rome.objects()
+        files, objects = listing_of(self.rome.root), objects_of(self.rome.cluster)
         for options in ({}, {"force": True}):
             with self.assertRaises(CliError) as caught:
                 await self.down(self.rome, **options)
             self.assertIn(f"the CRD {name} is managed by the Helm release liqo", caught.exception.message)
-        self.assertEqual((listing_of(self.rome.root), self.rome.objects()), (files, objects))
+        self.assertEqual((listing_of(self.rome.root), objects_of(self.rome.cluster)), (files, objects))
         self.assertEqual(self.rome.services.log, ["start"])
 
     async def test_interrupted_removal(self) -> None:
         """A removal of files that failed is completed by the next run, which stops no unit that is gone."""
         rome = self.rome
-        before, objects = listing_of(rome.root), rome.objects()
+        before, objects = listing_of(rome.root), objects_of(rome.cluster)
         await self.up(rome)
         failing = self.patch(apply, "_run", no_userdel)
         with self.assertRaises(CliError):
@@ -288,7 +279,7 @@ class LifeTests(UpCase):
         self.assertFalse((rome.root / "etc/systemd/system/liqod.service").exists())
         failing.restore()
         self.assertIn("the user liqod", (await self.down(rome))["removed"])
-        self.assertEqual((listing_of(rome.root), rome.objects()), (before, objects))
+        self.assertEqual((listing_of(rome.root), objects_of(rome.cluster)), (before, objects))
 
     async def test_standby_takes_over(self) -> None:
         """`down` ends where a daemon of another host takes the lease, whatever its name begins with, and says which."""
@@ -338,11 +329,11 @@ class RefusalTests(UpCase):
 
     async def assert_refused(self, reason: str, token: Token | None = None, **options: Any) -> None:
         rome = self.rome
-        files, objects = listing_of(rome.root), rome.objects()
+        files, objects = listing_of(rome.root), objects_of(rome.cluster)
         with self.assertRaises(CliError) as caught:
             await self.up(rome, token, **options)
         self.assertRegex(f"{caught.exception.message}\n{caught.exception.hint}", reason)
-        self.assertEqual((listing_of(rome.root), rome.objects(), rome.services.log), (files, objects, []))
+        self.assertEqual((listing_of(rome.root), objects_of(rome.cluster), rome.services.log), (files, objects, []))
 
     async def test_no_question(self) -> None:
         """Without a terminal and without --yes."""

@@ -40,6 +40,7 @@ from liqod.kube.resources import (
     SERVICES,
 )
 from liqod.model.names import OVERLAY_ANNOTATION
+from tests.packaging.contents import objects_of
 from tests.waiting import becomes
 
 REACTOR: Any = reactor
@@ -101,16 +102,6 @@ class World:
     cluster: SandboxCluster
     session: Session
     pods: DaemonInPods
-
-    def objects(self) -> set[str]:
-        """Return kind, namespace and name of everything in the cluster but events."""
-        store = self.cluster.store
-        return {
-            f"{kind} {stored.object['metadata'].get('namespace', '')}/{stored.object['metadata']['name']}"
-            for kind in store.resources()
-            for stored in store.items(kind)
-            if stored.object.get("kind") != "Event"
-        }
 
 
 class UpPodsCase(TestCase):
@@ -176,9 +167,9 @@ def states(document: dict[str, Any]) -> dict[str, str]:
 class LifeTests(UpPodsCase):
     async def test_before_and_after(self) -> None:
         """`up` runs a daemon in a pod and shows the words of its key; `down` leaves the cluster as it was."""
-        before = self.rome.objects()
+        before = objects_of(self.rome.cluster)
         shown = await self.up(self.rome, dry_run=True)
-        self.assertEqual(self.rome.objects(), before)
+        self.assertEqual(objects_of(self.rome.cluster), before)
         self.assertEqual(states(shown), {"check": "done", "cluster": "needed", "pods": "needed", "ready": "needed"})
         document = await self.up(self.rome, Wishes(name="rome"))
         self.assertEqual(len(document["words"].split("-")), 10)
@@ -189,7 +180,7 @@ class LifeTests(UpPodsCase):
         removed = await self.down(self.rome)
         self.assertTrue(removed["done"])
         self.assertIn(f"Namespace {OWN}", removed["removed"])
-        self.assertEqual(self.rome.objects() ^ before, set())
+        self.assertEqual(objects_of(self.rome.cluster) ^ before, set())
         self.assertEqual((await self.down(self.rome))["removed"], [])
 
     async def test_again(self) -> None:
@@ -244,12 +235,12 @@ class LifeTests(UpPodsCase):
             return bool((await client.list(SERVICEACCOUNTS, OWN)).items)
 
         await becomes(has_account, "the namespace's own account", CEILING)
-        objects = self.rome.objects()
+        objects = objects_of(self.rome.cluster)
         await self.up(self.rome)
         await self.down(self.rome)
 
         async def is_as_before() -> bool:
-            return self.rome.objects() == objects
+            return objects_of(self.rome.cluster) == objects
 
         # What pods' owners and Services leave is collected by the cluster.
         await becomes(is_as_before, "the namespace as it was", CEILING)
@@ -261,11 +252,11 @@ class RefusalTests(UpPodsCase):
     """What is in the way is said before anything was changed."""
 
     async def assert_refused(self, reason: str, wishes: Wishes | None = None) -> None:
-        objects = self.rome.objects()
+        objects = objects_of(self.rome.cluster)
         with self.assertRaises(CliError) as caught:
             await self.up(self.rome, wishes)
         self.assertRegex(f"{caught.exception.message}\n{caught.exception.hint}", reason)
-        self.assertEqual(self.rome.objects(), objects)
+        self.assertEqual(objects_of(self.rome.cluster), objects)
 
     async def test_configuration(self) -> None:
         """A configuration that is wrong."""

@@ -21,6 +21,7 @@ from liqod.cli.setup.host.wanted import READERS, digest_of
 from liqod.cli.setup.install import ensure_objects
 from liqod.cli.setup.up.observe import Observation, TargetHost, kubeconfig_path
 from liqod.cli.setup.up.plan import SetupStep
+from liqod.cli.setup.up.run import needed
 from liqod.cli.setup.up.service import Services
 from liqod.cli.status.whoami import own_cluster
 from liqod.identity.pairing import Token
@@ -40,10 +41,7 @@ class Up:
 
     async def carry_out(self, steps: Sequence[SetupStep]) -> None:
         """Carry out the steps that are needed, in their order. Raises CliError, or KubeError."""
-        for step in steps:
-            if step.state != "needed":
-                continue
-            self.session.say(f"{step.name}: {step.why}", "bold")
+        for step in needed(self.session, steps):
             services, service = self.place.services, self.sight.found.service
             match step.name:
                 case "host":

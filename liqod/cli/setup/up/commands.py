@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import click
@@ -15,7 +15,6 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, cluster_options, timeout_option, yes_option
 from liqod.cli.console.session import Session
 from liqod.cli.console.session import in_cluster as run_in_cluster
-from liqod.cli.console.terminal import confirm
 from liqod.cli.main import cli
 from liqod.cli.peering.peer import pairing_token, read_argument
 from liqod.cli.setup.host.role import refuse_role
@@ -23,15 +22,17 @@ from liqod.cli.setup.host.wanted import ROLES
 from liqod.cli.setup.up import down as taking_down
 from liqod.cli.setup.up.carry_out import Up
 from liqod.cli.setup.up.observe import TargetHost, look
-from liqod.cli.setup.up.plan import is_needed, plan, refused
+from liqod.cli.setup.up.plan import plan
 from liqod.cli.setup.up.pods import down as taking_pods_down
 from liqod.cli.setup.up.pods.observe import Wishes
 from liqod.cli.setup.up.pods.set_up import set_up_pods
-from liqod.cli.setup.up.report import finish, show
+from liqod.cli.setup.up.run import run
 from liqod.cli.setup.up.service import Systemd, in_use
 from liqod.config.load import SettingsError, parse
 from liqod.config.schema import Settings
 from liqod.identity.pairing import Token
+
+NEXT: Final = "next: `liqodctl up --invite` prints a token for another cluster; `liqodctl discover` shows others"
 
 
 def _root_option(command: Any) -> Any:
@@ -187,22 +188,9 @@ async def set_up(
     """Look, show the plan, ask, carry it out, and show what the other side needs. Raises CliError, or KubeError."""
     refuse_role(session.settings, in_use(place.services))
     sight = await look(session, place, token)
-    steps = plan(sight.found)
-    show(session, steps)
-    if reasons := refused(steps):
-        raise CliError(errors.CHECK, "\n  ".join(["it cannot be set up like this:", *reasons]), "nothing was changed")
-    if dry_run:
-        session.publish({"steps": [step.as_row() for step in steps], "done": not is_needed(steps)})
-        return
-    if is_needed(steps):
-        if not yes:
-            confirm("Do this?")
-        await Up(session, place, sight, timeout, token).carry_out(steps)
-        session.say("liqod is set up", "green")
-    else:
-        session.say("everything is set up already", "green")
-    next_step = "next: `liqodctl up --invite` prints a token for another cluster; `liqodctl discover` shows others"
-    await finish(session, steps, token, invite=invite, hint=next_step if place.services is not None else "")
+    hint = NEXT if place.services is not None else ""
+    work = Up(session, place, sight, timeout, token)
+    await run(work, plan(sight.found), dry_run=dry_run, yes=yes, invite=invite, hint=hint)
 
 
 @click.command()

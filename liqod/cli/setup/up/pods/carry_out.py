@@ -17,6 +17,7 @@ from liqod.cli.setup.install import ensure_objects
 from liqod.cli.setup.up.plan import SetupStep
 from liqod.cli.setup.up.pods.observe import InClusterSight, is_at_work, pods_of, workloads, write
 from liqod.cli.setup.up.pods.plan import progress
+from liqod.cli.setup.up.run import needed
 from liqod.identity.pairing import Token
 
 POLL: Final = 1.0
@@ -33,10 +34,7 @@ class UpInCluster:
 
     async def carry_out(self, steps: Sequence[SetupStep]) -> None:
         """Carry out the steps that are needed, in their order. Raises CliError, or KubeError."""
-        for step in steps:
-            if step.state != "needed":
-                continue
-            self.session.say(f"{step.name}: {step.why}", "bold")
+        for step in needed(self.session, steps):
             match step.name:
                 case "cluster":
                     for settings in self.sight.settings:
