@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError, gatherResults, maybeDeferred
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    DeferredList,
+    FirstError,
+    gatherResults,
+    maybeDeferred,
+    succeed,
+)
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -64,6 +73,43 @@ def cancellable(waiting: Deferred[T]) -> Deferred[T]:
 async def stopped(service: Service) -> None:
     """Stop a service and take it from its parent."""
     await maybeDeferred(service.disownServiceParent)
+
+
+class Loop(Service, ABC):
+    """Runs one coroutine as long as it is started, and another at its end; subclasses say which.
+
+    ``stopService`` cancels ``work``, and fires when ``end`` has ended as well.
+    """
+
+    _work: Deferred[None] | None = None
+
+    @abstractmethod
+    async def work(self) -> None:
+        """Do what the service is for, until cancelled."""
+
+    async def end(self) -> None:
+        """Leave things in order; called once ``work`` has ended."""
+
+    @abstractmethod
+    def failed(self, failure: Failure) -> None:
+        """Take notice of what ``work`` raised, which is a defect."""
+
+    def startService(self) -> None:
+        super().startService()
+        self._work = Deferred.fromCoroutine(self.work())
+        self._work.addErrback(self._ended)
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        work, self._work = self._work, None
+        if work is None:
+            return succeed(None)
+        work.cancel()
+        return work.addCallback(lambda _: Deferred.fromCoroutine(self.end()))
+
+    def _ended(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self.failed(failure)
 
 
 class Tasks(Service):

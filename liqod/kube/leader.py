@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.observe import Gate, Latest
+from liqod.flow.tasks import Loop
 from liqod.flow.timer import Timer
 from liqod.kube.client import Client
 from liqod.kube.connection.seen_versions import revision
@@ -51,7 +51,7 @@ def _ignore() -> None:
     """Do nothing when the lease is lost."""
 
 
-class LeaderLease(Service):
+class LeaderLease(Loop):
     """One candidate of the election, named ``identity``.
 
     Leads as long as renewals succeed; after two thirds of the duration without a success, ``on_lost`` is called,
@@ -99,7 +99,6 @@ class LeaderLease(Service):
         self._seen: Lease | None = None
         self._seen_at = 0.0
         self._renewed_at = 0.0
-        self._run: Deferred[None] | None = None
 
     def when_leading(self) -> Deferred[None]:
         """Return a Deferred that fires when this candidate leads."""
@@ -115,25 +114,13 @@ class LeaderLease(Service):
             if not lease.spec.holder_identity:
                 self._woken.open()
 
-    def startService(self) -> None:
-        super().startService()
-        self._run = Deferred.fromCoroutine(self._campaign())
-        self._run.addErrback(self._crashed)
+    def failed(self, failure: Failure) -> None:
+        """Log what ended the election, and no longer lead."""
+        self._log.failure("the leader election ended", failure)
+        self._lose("the election failed; see the log")
 
-    def stopService(self) -> Deferred[None]:
-        super().stopService()
-        run, self._run = self._run, None
-        if run is None:
-            return succeed(None)
-        run.cancel()
-        return run.addCallback(lambda _: Deferred.fromCoroutine(self._release()))
-
-    def _crashed(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self._log.failure("the leader election ended", failure)
-            self._lose("the election failed; see the log")
-
-    async def _campaign(self) -> None:
+    async def work(self) -> None:
+        """Campaign for the lease, and renew it while it is held."""
         # A subscriber may stop this service from inside this loop: cancelling a coroutine that runs now has no effect.
         while self.running:
             started = self._clock.seconds()
@@ -262,7 +249,8 @@ class LeaderLease(Service):
         if lease.spec != before:
             self._seen_at = self._clock.seconds()
 
-    async def _release(self) -> None:
+    async def end(self) -> None:
+        """Release the lease, so that a successor acquires it at once."""
         seen, leading = self._seen, self.leading
         self.leading = False
         self._gate = Gate()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate, Latest
-from liqod.flow.tasks import Tasks, side_by_side, together
+from liqod.flow.tasks import Loop, Tasks, side_by_side, together
 from tests.kube.cases import warnings_of
 
 
@@ -53,6 +54,70 @@ class TogetherTests(SynchronousTestCase):
         self.failureResultOf(Deferred.fromCoroutine(side_by_side([wait(), divide(), count()])), ZeroDivisionError)
         self.assertEqual(len(cancelled), 1)
         self.assertEqual(self.successResultOf(Deferred.fromCoroutine(side_by_side([count(), count()]))), [1, 1])
+
+
+class Work(Loop):
+    """Waits for what the test says, and at its end once more; writes down what happens."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.waiting: Deferred[None] = Deferred()
+        self.ending: Deferred[None] = Deferred()
+
+    async def work(self) -> None:
+        """Wait."""
+        self.seen.append("work")
+        try:
+            await self.waiting
+        finally:
+            self.seen.append("over")
+
+    async def end(self) -> None:
+        """Wait once more."""
+        self.seen.append("end")
+        await self.ending
+
+    def failed(self, failure: Failure) -> None:
+        """Write down what was raised."""
+        self.seen.append(type(failure.value).__name__)
+
+
+class LoopTests(SynchronousTestCase):
+    """A coroutine that runs as long as its service."""
+
+    def setUp(self) -> None:
+        self.loop = Work()
+
+    def test_stopped(self) -> None:
+        """Its work is cancelled, which is no failure; then it ends, and only then it has stopped."""
+        self.loop.startService()
+        stopped = self.loop.stopService()
+        self.assertEqual(self.loop.seen, ["work", "over", "end"])
+        self.assertNoResult(stopped)
+        self.loop.ending.callback(None)
+        self.successResultOf(stopped)
+
+    def test_a_defect(self) -> None:
+        """What the work raises is reported, and it ends in order all the same."""
+        self.loop.startService()
+        self.loop.waiting.errback(Failure(ZeroDivisionError()))
+        self.assertEqual(self.loop.seen, ["work", "over", "ZeroDivisionError"])
+        self.loop.ending.callback(None)
+        self.successResultOf(self.loop.stopService())
+        self.assertEqual(self.loop.seen[-1], "end")
+
+    def test_never_started(self) -> None:
+        """Then there is nothing to end."""
+        self.successResultOf(self.loop.stopService())
+        self.assertEqual(self.loop.seen, [])
+
+    def test_stopped_twice(self) -> None:
+        """It ends once."""
+        self.loop.startService()
+        self.loop.ending.callback(None)
+        self.successResultOf(self.loop.stopService())
+        self.successResultOf(self.loop.stopService())
+        self.assertEqual(self.loop.seen.count("end"), 1)
 
 
 class TasksTests(SynchronousTestCase):

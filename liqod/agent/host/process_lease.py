@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
-from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.flow.clocks import WallClock, utc_now
 from liqod.flow.errors import is_expected
+from liqod.flow.tasks import Loop
 from liqod.flow.timer import Timer
 from liqod.kube.client import Client
 from liqod.kube.errors import NotFound
@@ -33,7 +33,7 @@ RELEASE: Final = 2.0
 """Seconds that the last write may take."""
 
 
-class ProcessLease(Service):
+class ProcessLease(Loop):
     """Renews the Lease of a process, at once when its state changes, and lets go of it in the end.
 
     ``connect`` makes a client, which may fail as long as the process cannot work; ``describe`` returns the state as it
@@ -67,7 +67,6 @@ class ProcessLease(Service):
         self._pausing: Deferred[None] | None = None
         self._is_changed = False
         self._trouble = ""
-        self._run: Deferred[None] | None = None
 
     def changed(self) -> None:
         """Write the state soon, as it is no longer the one that was written."""
@@ -75,24 +74,12 @@ class ProcessLease(Service):
         if self._pausing is not None:
             self._timer.start_if_earlier(SOON, self._go_on)
 
-    def startService(self) -> None:
-        super().startService()
-        self._run = Deferred.fromCoroutine(self._renewing())
-        self._run.addErrback(self._ended)
+    def failed(self, failure: Failure) -> None:
+        """Log what ended the renewals."""
+        self._log.failure("the lease of this process is not renewed any more", failure)
 
-    def stopService(self) -> Deferred[None]:
-        super().stopService()
-        run, self._run = self._run, None
-        if run is None:
-            return succeed(None)
-        run.cancel()
-        return run.addCallback(lambda _: Deferred.fromCoroutine(self._let_go()))
-
-    def _ended(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self._log.failure("the lease of this process is not renewed any more", failure)
-
-    async def _renewing(self) -> None:
+    async def work(self) -> None:
+        """Write the Lease now and again."""
         while self.running:
             self._is_changed = False
             await self._renew()
@@ -157,7 +144,7 @@ class ProcessLease(Service):
         except NotFound:
             await self._client.create(LEASES, body, self._namespace, view=None)
 
-    async def _let_go(self) -> None:
+    async def end(self) -> None:
         """Say that this process ended in order: nobody misses it then."""
         if self._client is not None and self._name and not self._trouble:
             body = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": rfc3339_micro(self._wall())}}
