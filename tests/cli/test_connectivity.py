@@ -271,10 +271,12 @@ class VerdictTests(SynchronousTestCase):
         said = st.sampled_from([None, YES, NO, CaseOutcome(None, "killed")])
         drawn = {one: data.draw(said) for one in wanted}
         names = [name for name, _ in servers([MILAN, TURIN], wanted)] + list(clients(wanted))
-        stopped = {name: Stopped("why", "what") for name in data.draw(st.sets(st.sampled_from(names)))}
+        stopped = {name: Stopped("why", "what") for name in data.draw(st.lists(st.sampled_from(names), unique=True))}
         seen = {one: answer for one, answer in drawn.items() if answer is not None}
         found = results(TestFindings(peers=[MILAN, TURIN], seen=seen, stopped=stopped), wanted)
         self.assertEqual(len(found), len(wanted) + len(stopped))
+        pods = [one.subject.split()[1] for one in found if one.way == "start"]
+        self.assertEqual(pods, [name for name in names if name in stopped])
         for one in found:
             if one.outcome == "failed":
                 self.assertTrue(one.subject and one.cause and one.next, one)

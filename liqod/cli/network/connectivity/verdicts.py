@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from liqod.cli.console.render import printable
-from liqod.cli.network.connectivity.cases import HOME, Case, TestedPeer, Way
+from liqod.cli.network.connectivity.cases import HOME, Case, TestedPeer, Way, clients, servers
 from liqod.cli.network.connectivity.observations import CaseOutcome, Stopped
 
 Outcome = Literal["good", "failed", "skipped"]
@@ -72,8 +72,12 @@ class TestFindings:
 
 
 def results(run: TestFindings, wanted: Sequence[Case]) -> list[Result]:
-    """Return a result for each pod that did not run, and one for each case."""
-    pods = [_stopped(run, name, one) for name, one in run.stopped.items()]
+    """Return a result for each pod that did not run, servers first and in the order of ``servers``, then of each case.
+
+    Pods stop side by side, so that the order in which they were seen to do so says nothing.
+    """
+    known = [*(name for name, _ in servers(run.peers, wanted)), *clients(wanted), *run.stopped]
+    pods = [_stopped(run, name, run.stopped[name]) for name in dict.fromkeys(known) if name in run.stopped]
     return [*pods, *(judge(run, wanted, case) for case in wanted)]
 
 
