@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import yaml
 from hypothesis import given
 from hypothesis.strategies import fixed_dictionaries, integers, lists, none, text
@@ -36,6 +37,7 @@ from liqod.model.records.views import (
     ForeignClusterSpec,
     ForeignClusterStatus,
     Lent,
+    Reclaim,
     VirtualNode,
     VirtualNodeSpec,
 )
@@ -149,6 +151,24 @@ class StatusTests(SynchronousTestCase):
             },
         )
         self.assertIn("liqo-milan", shown([row], STATUS_COLUMNS))
+
+    def test_what_is_lent(self) -> None:
+        """What the peer says to what it was offered stands there, until it does that it is offered, or taken back."""
+        lent = {"cpu": "2"}
+        table = (
+            (None, None, ""),
+            (Lent(resources=lent), None, "offered (cpu 2)"),
+            (Lent(resources=lent, verdict="Accepted"), None, "cpu 2"),
+            (Lent(resources=lent, verdict="Refused"), None, "refused (cpu 2)"),
+            (Lent(resources=lent, verdict="Accepted"), Reclaim(), "reclaimed (cpu 2)"),
+            (Lent(), None, "offered"),
+            (None, Reclaim(), ""),
+        )
+        for offer, reclaim, expected in table:
+            peer = cluster("c2", "milan", lent=offer)
+            peer = msgspec.structs.replace(peer, spec=ForeignClusterSpec(cluster_id="c2", reclaim=reclaim))
+            (row,) = status_rows(facts(peer), {})
+            self.assertEqual(row["lending"], expected, (offer, reclaim))
 
     def test_why(self) -> None:
         """The reason shown is the peer's own, else that of the first step that does not hold."""

@@ -305,6 +305,8 @@ class LifeTests(UpCase):
             if rome.services.agent is None:
                 rome.services.start("liqod.service", again=False)
                 await stands_by(rome.services.agent)
+        # With --force it does not look who leads, and waits for nobody.
+        self.assertTrue((await self.down(rome, force=True))["done"])
 
     async def test_package(self) -> None:
         """Where a package has the host's files only the kubeconfig is written, and `down` leaves the package's."""
