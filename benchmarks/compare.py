@@ -100,7 +100,7 @@ def compare(before: Samples, after: Samples, part: float) -> list[Difference]:
 
 def _difference(name: str, before: Sequence[float], after: Sequence[float], part: float) -> Difference:
     old, new = statistics.median(before), statistics.median(after)
-    noise = max(_spread(before), _spread(after))
+    noise = max(spread(before), spread(after))
     if min(len(before), len(after)) < ENOUGH:
         verdict = Verdict.UNKNOWN
     elif abs(new - old) <= noise or abs(new - old) < (part - ROUNDING) * old:
@@ -110,7 +110,8 @@ def _difference(name: str, before: Sequence[float], after: Sequence[float], part
     return Difference(name, old, new, noise, verdict)
 
 
-def _spread(values: Sequence[float]) -> float:
+def spread(values: Sequence[float]) -> float:
+    """Return half the distance between the quartiles; 0 where there are too few values to know it."""
     if len(values) < ENOUGH:
         return 0.0
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")

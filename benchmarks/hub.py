@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -34,6 +35,8 @@ from tests.testbed import process
 from tests.testbed.process import Process
 
 ROOT: Final = Path(__file__).parents[1]
+PATH: Final = os.pathsep.join((str(ROOT), str(ROOT / "sandbox")))
+"""Where the programs beside the daemon find their modules."""
 PORTS: Final[dict[str, int]] = {}
 """What the present hub listens on: ``peering`` and ``metrics``."""
 CONFIGURATION: Final = """\
@@ -111,38 +114,48 @@ def ready_peers(api: Caller) -> int:
     return sum(one.get("status", {}).get("phase") == "Ready" for one in records)
 
 
-def until(what: str, check: Callable[[], object], pause: float = 0.02) -> None:
+def until(what: str, check: Callable[[], object], pause: float = 0.02, patience: float = PATIENCE) -> None:
     """Wait until a check holds; errors of the network count as not yet."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError, http.client.HTTPException):
             if check():
                 return
         time.sleep(pause)
-    raise SystemExit(f"not within {PATIENCE:.0f} s: {what}")
+    raise SystemExit(f"not within {patience:.0f} s: {what}")
+
+
+@contextlib.contextmanager
+def api_server(directory: Path, *more: str) -> Iterator[Path]:
+    """Run an API server in memory until the block ends; yields its kubeconfig. ``more`` are words for ``hub_api``."""
+    kubeconfig = directory / "kubeconfig"
+    command = [sys.executable, "-m", "benchmarks.hub_api", str(kubeconfig), *more]
+    api = process.spawn(command, log=directory / "api.log", env={"PYTHONPATH": PATH})
+    try:
+        until("the hub's API server", kubeconfig.exists)
+        yield kubeconfig
+    finally:
+        api.stop(2.0)
+
+
+def started(directory: Path, configuration: str, name: str = "hub") -> Process:
+    """Start a daemon with a configuration; the caller stops it."""
+    config = directory / f"{name}.toml"
+    config.write_text(configuration)
+    rundir = directory / name
+    rundir.mkdir(exist_ok=True)
+    words = ["--nodaemon", "--pidfile=", "--reactor=asyncio", f"--rundir={rundir}", "liqod", f"--config={config}"]
+    return process.spawn([str(Path(sys.executable).with_name("twistd")), *words], log=directory / f"{name}.log")
 
 
 @contextlib.contextmanager
 def hub(directory: Path) -> Iterator[Process]:
     """Run an API server and the hub's daemon, until the block ends; yields the daemon when it is ready."""
     free_ports()
+    directory.mkdir()
     with contextlib.ExitStack() as stack:
-        directory.mkdir()
-        command = [sys.executable, "-m", "benchmarks.hub_api", str(directory / "kubeconfig")]
-        api = process.spawn(command, log=directory / "api.log", env={"PYTHONPATH": str(ROOT)})
-        stack.callback(api.stop, 2.0)
-        until("the hub's API server", (directory / "kubeconfig").exists)
-        config = directory / "hub.toml"
-        config.write_text(CONFIGURATION.format(kubeconfig=directory / "kubeconfig", **PORTS))
-        words = [
-            "--nodaemon",
-            "--pidfile=",
-            "--reactor=asyncio",
-            f"--rundir={directory}",
-            "liqod",
-            f"--config={config}",
-        ]
-        daemon = process.spawn([str(Path(sys.executable).with_name("twistd")), *words], log=directory / "hub.log")
+        kubeconfig = stack.enter_context(api_server(directory))
+        daemon = started(directory, CONFIGURATION.format(kubeconfig=kubeconfig, **PORTS))
         stack.callback(daemon.stop, 5.0)
         until("the hub's daemon is ready", lambda: not daemon.running or ready())
         if not daemon.running:

@@ -1,4 +1,6 @@
-"""The hub's API server as a process: the argument is where to write its kubeconfig. Runs until SIGTERM."""
+"""The hub's API server as a process: the arguments are where to write its kubeconfig, and a file that it notes its
+requests in, if any. Runs until SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kubesandbox.cluster import SandboxCluster
 from kubesandbox.nodes.node import SandboxNode
 from twisted.internet import reactor
+
+from benchmarks.scale.noted import cluster_of
 
 REACTOR: Any = reactor
 
 
-def main(kubeconfig: str) -> None:
+def main(kubeconfig: str, noted: str = "") -> None:
     """Serve over HTTPS on loopback, as API servers do."""
-    cluster = SandboxCluster(REACTOR, "hub", (SandboxNode("node", cpu="64", memory="256Gi"),))
+    cluster = cluster_of(REACTOR, "hub", (SandboxNode("node", cpu="64", memory="256Gi"),), noted)
     cluster.listen(REACTOR)
     cluster.startService()
     whole = Path(f"{kubeconfig}.new")

@@ -10,7 +10,6 @@ import gc
 import sys
 from typing import Any
 
-import attrs
 from twisted.internet import asyncioreactor
 
 asyncioreactor.install()
@@ -21,8 +20,8 @@ from twisted.internet.defer import Deferred  # noqa: E402
 from twisted.internet.stdio import StandardIO  # noqa: E402
 from twisted.protocols.basic import LineOnlyReceiver  # noqa: E402
 from twisted.python import log  # noqa: E402
-from twisted.python.failure import Failure  # noqa: E402
 
+from benchmarks.outcome import Outcome  # noqa: E402
 from liqod.config.schema import (  # noqa: E402
     AcceptanceSettings,
     PeeringSettings,
@@ -94,19 +93,6 @@ async def prepare(count: int, hub: FakeSighting) -> None:
     gc.freeze()
     StandardIO(Orders(sides, hub))
     print("ready", flush=True)
-
-
-@attrs.define
-class Outcome:
-    """Whether the peers were made; without them nobody waits for anything."""
-
-    status: int = 0
-
-    def failed(self, failure: Failure) -> None:
-        """Log why, and end the process: who reads its standard output would wait for ever."""
-        log.err(failure, "the peers were not made")
-        self.status = 1
-        REACTOR.callWhenRunning(REACTOR.stop)
 
 
 def main(count: str, hub: str) -> int:

@@ -1,11 +1,19 @@
-"""The tables of a benchmark of offloading, and its figures as JSON."""
+"""The tables of a benchmark of offloading, its figures as JSON, and what they say of the goals.
+
+    python -m benchmarks report [FILE...]
+
+prints medians, spreads and ratios of the files that `benchmarks offload` wrote, the latest one where none is named, and
+marks what takes more than 1.15 times the floor or 2.6 times the local pods. The exit status is 1 where something does.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import statistics
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +22,7 @@ from typing import Any, Final
 
 import attrs
 
+from benchmarks import goals
 from benchmarks.measure import per_pod, table
 
 RESULTS: Final = Path(__file__).with_name("results")
@@ -139,14 +148,38 @@ def save_figures(name: str, figures: Mapping[str, Sequence[float]], file: Path |
     return _write(name, file, {"about": about, "figures": {what: list(values) for what, values in figures.items()}})
 
 
+def stamp() -> dict[str, Any]:
+    """Return the commit and the machine that figures are of."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    machine = {"processor": platform.machine(), "kernel": platform.release(), "python": platform.python_version()}
+    return {"commit": commit.stdout.strip(), "machine": machine}
+
+
 def _write(name: str, file: Path | None, measured: Mapping[str, Any]) -> Path:
     file = file or RESULTS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    kept = {
-        "commit": commit.stdout.strip(),
-        "machine": {"processor": platform.machine(), "kernel": platform.release(), "python": platform.python_version()},
-        **measured,
-    }
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(kept, indent=1) + "\n")
+    file.write_text(json.dumps({**stamp(), **measured}, indent=1) + "\n")
     return file
+
+
+def latest() -> list[Path]:
+    """Return the file of the latest measurement of offloading; none where there is none."""
+    return sorted(RESULTS.glob("offload-*.json"))[-1:]
+
+
+def main() -> None:
+    """Print what files say of the goals."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path, help="the latest of benchmarks/results/ without one")
+    args = parser.parse_args()
+    files = args.files or latest()
+    if not files:
+        sys.exit("there is nothing to report on: run `python -m benchmarks offload --repeat 5`")
+    measured = [json.loads(file.read_text()) for file in files]
+    found = goals.summaries(one for each in measured for one in each["runs"])
+    print(f"{', '.join(sorted({each['commit'] for each in measured}))}\n\n{goals.rendered(found)}")
+    sys.exit(1 if any(one.missed for one in found) else 0)
+
+
+if __name__ == "__main__":
+    main()

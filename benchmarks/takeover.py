@@ -1,12 +1,13 @@
 """From the end of a dead leader's lease to what its successor does: the first write, and a pod that was made meanwhile.
 
-    python -m benchmarks takeover [--pods 10000] [--repeat 3] [--cold] [--json FILE]
+    python -m benchmarks takeover [--pods 10000] [--repeat 3] [--cold] [--sandbox] [--json FILE]
 
 Two real control planes with raised request rates and made-up (kwok) nodes at the lender; two daemons of the borrower on
 one host. The one that leads is killed (``kill -9``), a Deployment of one pod is created, and what the API servers noted
 (audit log) says what the successor did and when. The lease ends its duration after the last renewal. Then the killed
 one is started again and stands by, until the next repetition. ``--cold``: no daemon watches while it stands by, to
-compare. Needs root.
+compare. Needs root, but with ``--sandbox``: then the API servers are sandbox ones in processes, where 10,000 pods fit
+on any machine and are there in minutes; they answer in another time than real ones: the two are not compared.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from benchmarks.hold import PER_NODE, raise_pods
 from benchmarks.measure import spent, table
 from benchmarks.offload import FAST, NAMESPACE, deployment, peer, precompile, settle
 from benchmarks.report import save_figures
+from benchmarks.scale.points import replaced
 from liqod.agent.account.names import LEASE
 from tests.real.daemons import Daemon
 from tests.real.path import eventually
@@ -30,10 +32,13 @@ from tests.testbed import build, system
 from tests.testbed.cluster import Cluster
 from tests.testbed.testbed import Testbed
 
+PAGE: Final = Path(__file__).parents[1] / "docs/scale.md"
 COLD: Final = "warm-standby = false\n"
 WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 REVIEWS: Final = ("selfsubject", "tokenreviews", "subjectaccessreviews")
 """What is created and stored nowhere."""
+PEAK: Final = "peak memory of the standby, MiB"
+AT_REST: Final = "CPU of the standby at rest, % of a core"
 WARM: Final = 20.0
 """Seconds for which a standby is left alone before the leader dies."""
 
@@ -97,18 +102,27 @@ def take_over(testbed: Testbed, leader: Daemon, successor: Daemon, number: int) 
     )
     ours = [event for event in at_home if user(event) == "system:serviceaccount:liqo-system:liqod"]
     borrowed = [event for event in there if user(event).endswith(":borrower")]
+    found = figures(ours, borrowed, acquired=acquired, ended=ended)
+    return {**found, "lease ends -> the new pod runs, s": runs - ended, PEAK: memory.peak_mib}
+
+
+def figures(
+    ours: Sequence[Mapping[str, Any]], borrowed: Sequence[Mapping[str, Any]], *, acquired: float, ended: float
+) -> dict[str, float]:
+    """Return the seconds from the end of a lease to what its next holder did, by its requests at home and at lenders.
+
+    ``acquired`` is when it took the lease; LookupError where it did nothing.
+    """
     lists = [event for event in (*ours, *borrowed) if is_list(event) and acquired <= _arrived(event)]
     made = ("create", "shadowpods")
     return {
         "lease ends -> it leads, s": acquired - ended,
         "lease ends -> its first write at home, s": first(ours, is_write) - ended,
         "lease ends -> its first ShadowPod, s": first(borrowed, lambda event: _about(event) == made) - ended,
-        "lease ends -> the new pod runs, s": runs - ended,
         "lists after that": float(len(lists)),
         "lists of pods, ShadowPods and secrets": float(
             sum(_about(event)[1] in ("pods", "shadowpods", "secrets") for event in lists)
         ),
-        "peak memory of the standby, MiB": memory.peak_mib,
     }
 
 
@@ -131,43 +145,68 @@ def stand_by(daemon: Daemon) -> float:
     return 100 * (spent(daemon.pid).cpu - before) / (WARM / 2)
 
 
-def main() -> None:
-    """Run the benchmark and print its table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pods", type=int, default=10000)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--cold", action="store_true", help="standbys watch nothing")
-    parser.add_argument("--json", type=Path, help="where the figures go (benchmarks/results/)")
-    args = parser.parse_args()
+def on_real_clusters(pods: int, repeat: int, *, cold: bool) -> dict[str, list[float]]:
+    """Return the values of each figure, on real control planes."""
     system.require()
     build.ensure()
     precompile()
     found: dict[str, list[float]] = {}
-    section = COLD if args.cold else ""
-    with Testbed(2, nodes=False, kwok=max(1, args.pods // PER_NODE), qps=500, audit=True) as testbed:
+    section = COLD if cold else ""
+    with Testbed(2, nodes=False, kwok=max(1, pods // PER_NODE), qps=500, audit=True) as testbed:
         daemons, _ = peer(testbed, leader=section)
         home = testbed[1]
         pair = [daemons[0], Daemon(home, "rome", identity="two", extra=FAST, leader=section)]
         daemons.append(pair[1])
         home.apply(NAMESPACE)
         try:
-            raise_pods(testbed, args.pods, 2400)
+            raise_pods(testbed, pods, 2400)
             settle(testbed)
-            found.setdefault("CPU of the standby at rest, % of a core", []).append(stand_by(pair[1]))
-            for number in range(args.repeat):
+            found.setdefault(AT_REST, []).append(stand_by(pair[1]))
+            for number in range(repeat):
                 leader, successor = pair
-                for what, value in take_over(testbed, leader, successor, number).items():
-                    found.setdefault(what, []).append(value)
-                    print(f"{number + 1}: {what}: {value:.2f}", flush=True)
+                noted(found, number, take_over(testbed, leader, successor, number))
                 settle(testbed)
                 stand_by(leader)
                 pair.reverse()
         finally:
             for daemon in daemons:
                 daemon.stop()
+    return found
+
+
+def noted(found: dict[str, list[float]], number: int, values: Mapping[str, float]) -> None:
+    """Add the values of one repetition, and print them."""
+    for what, value in values.items():
+        found.setdefault(what, []).append(value)
+        print(f"{number + 1}: {what}: {value:.2f}", flush=True)
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pods", type=int, default=10000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--cold", action="store_true", help="standbys watch nothing")
+    parser.add_argument("--sandbox", action="store_true", help="on sandbox servers, without root")
+    parser.add_argument("--write", action="store_true", help="put the table of --sandbox into docs/scale.md")
+    parser.add_argument("--json", type=Path, help="where the figures go (benchmarks/results/)")
+    args = parser.parse_args()
+    if args.sandbox:
+        # It has the functions above in use.
+        from benchmarks.scale import succession
+
+        found = succession.measured(args.pods, args.repeat, cold=args.cold)
+    else:
+        found = on_real_clusters(args.pods, args.repeat, cold=args.cold)
     rows = [(what, statistics.median(values), min(values), max(values)) for what, values in found.items()]
-    print(table([f"{args.pods} pods, {'cold' if args.cold else 'warm'} standby", "median", "least", "most"], rows))
-    print("figures:", save_figures("takeover", found, args.json, pods=args.pods, cold=args.cold))
+    servers = "sandbox" if args.sandbox else "real"
+    title = f"{args.pods} pods, {'cold' if args.cold else 'warm'} standby, {servers} servers"
+    text = table([title, "median", "least", "most"], rows)
+    print(text)
+    about = {"pods": args.pods, "cold": args.cold, "servers": servers}
+    print("figures:", save_figures("takeover", found, args.json, **about))
+    if args.write and args.sandbox:
+        PAGE.write_text(replaced(PAGE.read_text(), "takeover", text))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from tests.fuzz.seeds import CORPUS
 from tests.runner.execute import Outcome, run_to_end
 from tests.runner.report import read_junit, report, write_junit
 from tests.runner.results import Result, count, phrase
-from tests.runner.steps import CHECKOUT, NETNS, NIGHTLY, REAL, Step
+from tests.runner.steps import CHECKOUT, NETNS, NIGHTLY, PROGRAMS, REAL, Step
 from tests.upstream_results import write as write_upstream_results
 
 KEPT: Final = CHECKOUT / ".cache" / "nightly"
@@ -62,8 +62,23 @@ class Part:
         write_junit(junit, [Outcome(Step(self.name, self.limit), seconds, tail, [result])])
 
 
+def _subject(module: str) -> str:
+    """Return what a test module is about, in the words of its name."""
+    return module.rpartition(".test_")[2].replace("_", "-")
+
+
+APART: Final[Mapping[str, str]] = {
+    "metrics-server": "tests.real.test_metrics_server",
+    "flannel": "tests.real.test_network_flannel",
+    "kube-router": "tests.real.test_network_kube_router",
+    "releases": "tests.real.test_releases",
+    **{f"program-{_subject(name)}": name for name in NIGHTLY if name.startswith(PROGRAMS)},
+}
+"""Modules that are a part each, by its name: they build programs of their own, and take up to an hour."""
+
+
 def _left_to_the_night(folder: str) -> list[str]:
-    return sorted(name for name in NIGHTLY if name.startswith(folder))
+    return sorted(name for name in NIGHTLY - set(APART.values()) if name.startswith(folder))
 
 
 PARTS: Final = (
@@ -74,16 +89,27 @@ PARTS: Final = (
         Part(name, ("tests.run", "--only", *_left_to_the_night(folder), "--patience=3", f"--junit={JUNIT}"), 3 * HOUR)
         for name, folder in (("real", REAL), ("netns", NETNS))
     ),
+    Part("coverage", ("tests.covered",), 3 * HOUR),
+    *(
+        Part(name, ("tests.run", "--only", module, "--patience=4", f"--junit={JUNIT}"), 3 * HOUR)
+        for name, module in sorted(APART.items())
+    ),
     Part("alerts", ("tests.run", "--only", "tests.packaging.alert_rules", f"--junit={JUNIT}"), HOUR),
     Part("browser", ("tests.run", "--only", "tests.cli.web.browser", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("machines", ("tests.run", "--only", "tests.real.two_machines", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part(
+        "monitoring", ("tests.run", "--only", "tests.real.alerting.fire", "--patience=3", f"--junit={JUNIT}"), 2 * HOUR
+    ),
     Part("setups", ("tests.real.broken_setups", f"--junit={JUNIT}"), 4 * HOUR),
     Part("soak", ("tests.real.soak", "--hours=2"), 4 * HOUR),
+    Part("floods", ("tests.attack.floods", f"--junit={JUNIT}"), 2 * HOUR),
+    Part("fills", ("tests.attack.fills", f"--junit={JUNIT}"), 2 * HOUR),
     Part("conformance", ("tests.e2e",), 8 * HOUR),
     Part("mutants", ("tests.mutants",), 8 * HOUR),
     *(
-        Part(f"fuzz-{target.name}", ("tests.fuzz", target.name, "--seconds=300"), 900.0)
+        Part(f"fuzz-{target.name}", ("tests.fuzz.campaign", target.name, "--seconds=300"), 900.0)
         for target in sorted(CORPUS.iterdir())
     ),
 )

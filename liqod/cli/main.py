@@ -60,11 +60,13 @@ COMMANDS = {
     },
     "Offload": {
         "node": ("liqod.cli.workloads.nodes:node", "Make, list, delete virtual nodes of peers"),
+        "slice": ("liqod.cli.workloads.slices:slices", "Ask peers for slices, list, remove them"),
         "offload": ("liqod.cli.workloads.offload:offload", "Run a namespace's pods elsewhere, too"),
         "unoffload": ("liqod.cli.workloads.offload:unoffload", "Bring a namespace's pods home"),
         "cordon": ("liqod.cli.workloads.drain:cordon", "Schedule no new pods on a peer"),
         "uncordon": ("liqod.cli.workloads.drain:uncordon", "Schedule pods on a peer again"),
         "drain": ("liqod.cli.workloads.drain:drain", "Evict the pods that run at a peer"),
+        "move": ("liqod.cli.workloads.move.command:move", "Move a volume to another cluster"),
     },
     "Network": {
         "netcheck": ("liqod.cli.network.netcheck:netcheck", "Check the path to a peer hop by hop"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import frozen
+from attrs import field, frozen
 
 from liqod.audit.events import Audit
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock
 from liqod.flow.controller import ReconcileMetrics, Watchable
+from liqod.flow.observe import Latest
 from liqod.hosting.endpointslice_forge import LABELS, EndpointSlice
 from liqod.hosting.isolation.views import NetworkPolicy
 from liqod.hosting.tenants.contract import Contract
@@ -122,7 +123,10 @@ class Grants:
 
 @frozen(kw_only=True)
 class HostingContext:
-    """What the parts of hosting share. ``wall`` None: the wall clock of the host."""
+    """What the parts of hosting share. ``wall`` None: the wall clock of the host.
+
+    ``streams`` is where pods of tenants without a tunnel come for their home's API server; None: nowhere.
+    """
 
     client: Client
     clock: Reactor
@@ -136,6 +140,7 @@ class HostingContext:
     wall: WallClock | None
     metrics: ReconcileMetrics
     audit: Audit
+    streams: Latest[tuple[str, int] | None] = field(factory=lambda: Latest(None))
 
 
 def name_servers_of(settings: Settings, informers: Informers) -> NameServers | None:

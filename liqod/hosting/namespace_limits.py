@@ -59,6 +59,7 @@ def _policies(context: HostingContext) -> NetworkPolicies:
         networks=context.networks,
         contract=context.grants.contract,
         name_servers=context.name_servers,
+        streams=context.streams,
         metrics=context.metrics,
     )
 

@@ -45,6 +45,8 @@ DURATION: Final = 15
 """Seconds after which a Lease that was not renewed says that nobody answers there."""
 TAKEN: Final = 10.0
 """Seconds until a port that another program has is tried again."""
+HOME_SILENCE: Final = 1.8
+"""Seconds that control has to say what a tenant's home answers: pods ask their second name server after two."""
 DNS_NAMESPACE: Final = "kube-system"
 DNS_SERVICE: Final = "kube-dns"
 """The Service of a cluster's DNS, whatever answers there (Kubernetes: "Customizing DNS Service")."""
@@ -89,7 +91,8 @@ class Names(Controller[str]):
         )
         self._closed = _networks(settings)
         self._upstream = UpstreamServers(reactor)
-        self._servers: dict[str, Server] = {}
+        self._home = UpstreamServers(reactor, silence=HOME_SILENCE, tries=1)
+        self._servers: dict[str, Server[Resolver]] = {}
         self._has_lease = False
         self.ready = Gate()
         """Opens when the Lease was written for the first time."""
@@ -126,12 +129,14 @@ class Names(Controller[str]):
         await DeferredList([one for server in self._servers.values() for one in server.close()])
         self._servers.clear()
         self._upstream.close()
+        self._home.close()
 
     async def reconcile(self, key: str) -> After | None:
         """Open and close ports as the tables say, or renew the Lease."""
         if key == _LEASE:
             return await self._renew()
         self._upstream.use(self._configured or self._found())
+        self._home.use(sorted({home for one in self._services.items() if (home := one.home_server) is not None}))
         wanted = tables(
             self._namespaces.items(),
             self._services.items(),
@@ -161,7 +166,7 @@ class Names(Controller[str]):
                 self._servers[tenant].resolver.see(table.view)
                 continue
             rate = self._settings.names.queries_per_second
-            resolver = Resolver(self._reactor, self._upstream, table.view, rate)
+            resolver = Resolver(self._reactor, self._upstream, table.view, rate, home=self._home)
             server = Server(self._reactor, resolver, self._addresses, table.port)
             try:
                 server.listen()

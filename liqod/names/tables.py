@@ -41,7 +41,9 @@ def tables(
         tenant, port = service.tenant, service.port
         if service.slot != slot or not port or taken.setdefault(port, tenant) != tenant:
             continue
-        found[tenant] = Table(port, TenantView(service.domain, domain, granted.get(tenant, {}), closed))
+        asks_home = tenant if service.home_server is not None else ""
+        view = TenantView(service.domain, domain, granted.get(tenant, {}), closed, asks_home)
+        found[tenant] = Table(port, view)
     return found
 
 

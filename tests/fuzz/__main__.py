@@ -37,7 +37,8 @@ def main() -> int:
     for name in names:
         command = [sys.executable, "-m", "tests.fuzz", "--inside", name, "--seconds", str(given.seconds)]
         ended = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-        lines = ended.stderr.splitlines()
+        # The figures at the end are for tests.fuzz.campaign.
+        lines = [line for line in ended.stderr.splitlines() if not line.startswith("stat::")]
         done = [line for line in lines if line.startswith(("#", "Done"))]
         print(f"{name}: {'ok' if ended.returncode == 0 else 'BROKEN'}; {done[-1] if done else ''}", flush=True)
         if ended.returncode:
@@ -65,6 +66,7 @@ def _fuzz(name: str, seconds: int) -> None:
     kept, artifacts = FOUND / name, FOUND / f"broken-{name}-"
     kept.mkdir(parents=True, exist_ok=True)
     options = [f"-max_total_time={seconds}", "-max_len=4096", "-rss_limit_mb=1024", "-timeout=60"]
+    options.append("-print_final_stats=1")
     options.append(f"-artifact_prefix={artifacts}")
     atheris.Setup(
         [sys.argv[0], *options, str(kept), str(CORPUS / name)],

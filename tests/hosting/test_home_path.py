@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.hosting.home_path import (
+from liqod.hosting.home.path import (
     MAX_CANDIDATES,
     MAX_TARGETS,
     SILENT_FOR,

@@ -13,8 +13,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.flow.controller import After
-from liqod.hosting.home_path import AT_EASE, IN_DOUBT
-from liqod.hosting.home_paths import GIVEN_UP, HomePaths
+from liqod.hosting.home.path import AT_EASE, IN_DOUBT
+from liqod.hosting.home.paths import GIVEN_UP, HomePaths
 from liqod.model.records.network import TunnelEndpoint
 from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice
 

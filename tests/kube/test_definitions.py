@@ -11,10 +11,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.discovery.unicast import MAX_DELAY, MAX_INSTANCES
 from liqod.kube import manifests
 from liqod.model.records.home_policies import MAX_ADDRESSES
+from liqod.model.records.network import MAX_OTHERS
 from liqod.model.records.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES
 from liqod.model.records.offer_rules import MAX_TTL
 from liqod.model.records.spillover import MAX_PEERS
-from liqod.wire.check import MAX_ENDPOINTS, MAX_MINOR, MAX_NETWORKS
+from liqod.model.records.views import MAX_SLICES
+from liqod.wire.check import MAX_ENDPOINTS, MAX_MINOR, MAX_NETWORKS, MAX_SLICE_RESOURCES
 from liqod.wire.framing import FrameLimits
 
 FEWEST_WORDS: Final = 4
@@ -23,7 +25,10 @@ UNBOUNDED: Final = {
     "advertisements.sharing.liqo.io.spec.seq maximum": "likewise",
     "foreignclusters.discovery.liqo.io.status.lent.epoch maximum": "likewise",
     "foreignclusters.discovery.liqo.io.status.lent.seq maximum": "likewise",
+    "foreignclusters.discovery.liqo.io.status.lent.slices[].revision maximum": "likewise",
     "namespaceoffloadings.offloading.liqo.io.status.observedGeneration maximum": "the API server's counter",
+    "networkconfigs.net.liqo.io.status.direct[].request maximum": "a counter, as in the protocol",
+    "resourceslices.sharing.liqo.io.status.observedGeneration maximum": "the API server's counter",
     "shadownetworkpolicysets.offloading.liqo.io.spec.policies[].spec properties": "the compiler bounds it",
     "shadowpods.offloading.liqo.io.spec.pod properties": "256 KiB, in the code",
     "virtualnodes.offloading.liqo.io.spec.offloadingPatch.tolerations[].tolerationSeconds minimum": "as in pods",
@@ -36,13 +41,18 @@ OF_THE_CODE: Final = {
     "advertisements.sharing.liqo.io.spec.offer.storageClasses maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.offer.ingressClasses maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.offer.loadBalancerClasses maxItems": MAX_CLASSES,
+    "advertisements.sharing.liqo.io.spec.offer.gateways maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.timeToLive maximum": MAX_TTL,
     "foreignclusters.discovery.liqo.io.status.lent.resources maxProperties": FrameLimits().items,
+    "foreignclusters.discovery.liqo.io.status.lent.slices maxItems": MAX_SLICES,
+    "resourceslices.sharing.liqo.io.spec.resources maxProperties": MAX_SLICE_RESOURCES,
+    "resourceslices.sharing.liqo.io.status.resources maxProperties": MAX_SLICE_RESOURCES,
     "namespaceoffloadings.offloading.liqo.io.spec.spillover.peers maxItems": MAX_PEERS,
     "networkconfigs.net.liqo.io.status.remote.podCIDRs maxItems": MAX_NETWORKS,
     "networkconfigs.net.liqo.io.status.remote.serviceCIDRs maxItems": MAX_NETWORKS,
     "networkconfigs.net.liqo.io.status.remote.endpoints maxItems": MAX_ENDPOINTS,
     "networkconfigs.net.liqo.io.status.remote.mtu maximum": MAX_MINOR,
+    "networkconfigs.net.liqo.io.status.others maxItems": MAX_OTHERS,
     "searchdomains.discovery.liqo.io.status.found maxItems": MAX_INSTANCES,
     "searchdomains.discovery.liqo.io.status.refreshSeconds maximum": MAX_DELAY,
     "shadownetworkpolicysets.offloading.liqo.io.spec.pods[].addresses maxItems": MAX_ADDRESSES,

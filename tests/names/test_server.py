@@ -102,21 +102,21 @@ class ServerTests(TestCase):
         self.upstream.use([*self.upstream.servers, (LOCAL, listening.getHost().port)])
         return authority
 
-    def server(self, rate: int = 10000) -> Server:
+    def server(self, rate: int = 10000) -> Server[Resolver]:
         """Start a tenant's port, and return it."""
         server = Server(reactor, Resolver(reactor, self.upstream, VIEW, rate), [LOCAL], 0)
         server.listen()
         self.addCleanup(lambda: gatherResults(server.close()))
         return server
 
-    def pod(self, server: Server) -> Pod:
+    def pod(self, server: Server[Resolver]) -> Pod:
         """Return a pod that asks a server by UDP."""
         pod = Pod(server._listening[0].getHost().port)
         listening = reactor.listenUDP(0, pod, interface=LOCAL)
         self.addCleanup(listening.stopListening)
         return pod
 
-    async def connection(self, server: Server) -> Connection:
+    async def connection(self, server: Server[Resolver]) -> Connection:
         """Return a connection to a server."""
         endpoint = TCP4ClientEndpoint(reactor, LOCAL, server._listening[1].getHost().port)
         made: Any = await endpoint.connect(Factory.forProtocol(Connection))

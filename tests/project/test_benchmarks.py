@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from benchmarks import hub, profile, relay, report, takeover
 from benchmarks.compare import Verdict, compare, samples, samples_of
+from benchmarks.scale import noted
 from tests.project.test_architecture import CHECKOUT
 from tests.testbed import process
 
@@ -101,6 +103,17 @@ class ResultsTests(SynchronousTestCase):
         self.assertEqual(report.save(wanted, []), wanted)
         self.assertEqual(samples_of(json.loads(wanted.read_text())), {})
         self.assertFalse(report.RESULTS.exists())
+
+    def test_goals(self) -> None:
+        """A report ends with 1 where a goal is missed, and is on the latest file where none is named."""
+        report.RESULTS.mkdir()
+        older, newer = (report.RESULTS / f"offload-{number}.json" for number in (1, 2))
+        older.write_text(json.dumps({"commit": "a", "runs": runs()}))
+        newer.write_text(json.dumps({"commit": "b", "runs": []}))
+        cases: list[tuple[list[str], int]] = [([], 0), ([str(older)], 1)]
+        for files, status in cases:
+            self.patch(sys, "argv", ["report", *files])
+            self.assertEqual(self.assertRaises(SystemExit, report.main).code, status)
 
 
 class HubTests(SynchronousTestCase):
@@ -226,3 +239,53 @@ class FailingPartTests(SynchronousTestCase):
         with relay.listening(directory, "lender"):
             self.assertEqual(far.stopped, 1)
         self.assertEqual(far.stopped, 2)
+
+
+class NotedTests(SynchronousTestCase):
+    """What a sandbox server notes is read like the audit log of a real one."""
+
+    def noted(self, method: str, path: str, **arguments: str) -> dict[str, Any]:
+        """Return a request as it is noted."""
+        query = "&".join(f"{name}={value}" for name, value in arguments.items())
+        request: Any = SimpleNamespace(
+            method=method.encode(),
+            path=path.encode(),
+            uri=f"{path}?{query}".encode(),
+            args={name.encode(): [value.encode()] for name, value in arguments.items()},
+            getHeader=lambda name: "liqod/1",
+        )
+        return noted.event(request, datetime(2026, 11, 22, 10, 0, 2, tzinfo=UTC))
+
+    def test_the_lease(self) -> None:
+        """That of who leads is no write, those of nodes are; the time is that of the request."""
+        leases = "/apis/coordination.k8s.io/v1/namespaces"
+        own = self.noted("PUT", f"{leases}/liqo-system/leases/liqod")
+        self.assertFalse(takeover.is_write(own))
+        self.assertTrue(takeover.is_write(self.noted("PATCH", f"{leases}/kube-node-lease/leases/liqo-milan")))
+        self.assertEqual(takeover.moment(own["requestReceivedTimestamp"]) % 60, 2.0)
+
+    def test_lists(self) -> None:
+        """A list is one, and so is a watch that begins with everything."""
+        self.assertTrue(takeover.is_list(self.noted("GET", "/api/v1/pods")))
+        self.assertTrue(takeover.is_list(self.noted("GET", "/api/v1/pods", watch="true", sendInitialEvents="true")))
+        self.assertFalse(takeover.is_list(self.noted("GET", "/api/v1/pods", watch="true")))
+        self.assertFalse(takeover.is_list(self.noted("GET", "/api/v1/namespaces/shop/pods/web")))
+
+    def test_subresources(self) -> None:
+        """A status is written to the object that it is of."""
+        about = self.noted("PATCH", "/api/v1/namespaces/shop/pods/web/status")["objectRef"]
+        self.assertEqual(about, {"resource": "pods", "subresource": "status", "name": "web"})
+
+    def test_figures(self) -> None:
+        """Seconds are counted from the end of the lease; lists from when it was taken."""
+        times = {"requestReceivedTimestamp": "2026-11-22T10:00:02Z"}
+        made = {**self.noted("POST", "/apis/a/v1/namespaces/x/shadowpods"), **times}
+        read, wrote = self.noted("GET", "/api/v1/pods"), self.noted("PATCH", "/api/v1/namespaces/shop/pods/web")
+        now = takeover.moment(times["requestReceivedTimestamp"])
+        found = takeover.figures([read, wrote], [made], acquired=now - 1.0, ended=now - 2.0)
+        self.assertEqual(found["lease ends -> it leads, s"], 1.0)
+        self.assertEqual(found["lease ends -> its first write at home, s"], 2.0)
+        self.assertEqual(found["lease ends -> its first ShadowPod, s"], 2.0)
+        self.assertEqual((found["lists after that"], found["lists of pods, ShadowPods and secrets"]), (1.0, 1.0))
+        late = takeover.figures([read, wrote], [made], acquired=now + 1.0, ended=now)
+        self.assertEqual(late["lists after that"], 0.0)

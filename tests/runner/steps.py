@@ -19,6 +19,7 @@ CHECKOUT: Final = Path(__file__).resolve().parents[2]
 REAL: Final = "tests.real."
 NETNS: Final = "tests.netns."
 CONTRACT: Final = "tests.contract."
+PROGRAMS: Final = "tests.real.programs."
 PATIENT: Final = (REAL, NETNS, CONTRACT)
 """What waits for other programs and for the network, and takes as much longer on a slow machine as these do."""
 UNIT_LIMIT: Final = 600.0
@@ -85,6 +86,7 @@ NIGHTLY: Final = frozenset(
         "tests.real.test_first_minutes",
         "tests.real.test_gather",
         "tests.real.test_home_api",
+        "tests.real.test_in_pod",
         "tests.real.test_names",
         "tests.real.test_network_auto",
         "tests.real.test_network_guests",
@@ -96,6 +98,20 @@ NIGHTLY: Final = frozenset(
         "tests.real.test_variations",
         "tests.real.test_wan",
         "tests.real.test_two_lenders",
+        # Real programs, and set-ups whose programs are built for them alone: parts of the night of their own.
+        "tests.real.programs.test_clients",
+        "tests.real.programs.test_disruption_budget",
+        "tests.real.programs.test_everything",
+        "tests.real.programs.test_ingress",
+        "tests.real.programs.test_jobs",
+        "tests.real.programs.test_postgres",
+        "tests.real.programs.test_prometheus",
+        "tests.real.programs.test_redis",
+        "tests.real.programs.test_rolling_update",
+        "tests.real.test_metrics_server",
+        "tests.real.test_network_flannel",
+        "tests.real.test_network_kube_router",
+        "tests.real.test_releases",
         "tests.netns.test_fabric_auto",
         "tests.netns.test_fabric_crash",
         "tests.netns.test_fabric_exports",

@@ -168,7 +168,9 @@ def _peering() -> Iterator[Right]:
     yield from _record(kinds.FOREIGNCLUSTERS, "get", "create", "patch", "delete")
     yield from _record(kinds.SEARCHDOMAINS)
     yield from _record(kinds.ADVERTISEMENTS, "get", "create", "patch", "delete")
-    yield from _record(kinds.VIRTUALNODES, "create", "delete")
+    # Those of slices follow their records.
+    yield from _record(kinds.VIRTUALNODES, "create", "patch", "delete")
+    yield from _record(kinds.RESOURCESLICES, "patch")
     for resource in (kinds.NODES, kinds.PODS, kinds.STORAGECLASSES, kinds.INGRESSCLASSES):
         yield from _verbs(resource, "list", "watch")
     # The credential for a lender lies in the lender's tenant namespace, which is made at the same moment.
@@ -199,7 +201,7 @@ def _hosting(contract: Contract) -> Iterator[Right]:
     # namespaces.
     yield from _verbs(kinds.NETWORKPOLICIES, "list", "watch", "create", "patch", "delete")
     # What is left in a namespace that is being deleted takes no traffic; a policy keeps this to tenants' namespaces.
-    for resource in (kinds.SERVICES, kinds.INGRESSES):
+    for resource in (kinds.SERVICES, kinds.INGRESSES, kinds.HTTPROUTES, kinds.GRPCROUTES):
         yield from _verbs(resource, "list", "patch")
     # A slice of a borrower is made while the service that it names is the borrower's too.
     yield from _verbs(kinds.SERVICES, "watch")
@@ -286,6 +288,8 @@ def _reflection(settings: Settings) -> Iterator[Right]:
         (reflection.service, kinds.SERVICES),
         (reflection.endpointslice, kinds.ENDPOINTSLICES),
         (reflection.ingress, kinds.INGRESSES),
+        (reflection.httproute, kinds.HTTPROUTES),
+        (reflection.grpcroute, kinds.GRPCROUTES),
     ):
         if section.workers:
             yield from _verbs(resource, "list", "watch")

@@ -44,6 +44,7 @@ from liqod.model.diagnosis import examination
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
 from liqod.model.diagnosis.examination import Evidence
 from liqod.model.diagnosis.installation import ClockFacts
+from liqod.model.diagnosis.kubernetes_release import gaps
 from liqod.model.diagnosis.problem import DAEMON
 from liqod.model.host_port import join_address
 from liqod.model.objects.meta import Object
@@ -56,6 +57,8 @@ Part = Callable[[Session], AsyncIterator[Finding]]
 
 MINIMUM = (1, 30)
 """The oldest release of Kubernetes that has all that the daemon needs (ValidatingAdmissionPolicy v1)."""
+RELEASE = "Kubernetes"
+"""The group of what the release of Kubernetes lacks."""
 CONNECT_TIMEOUT = 3.0
 """Seconds that a TCP connect to a port may take."""
 
@@ -164,11 +167,13 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
 async def _version(session: Session) -> AsyncIterator[Finding]:
     version = msgspec.json.decode(await session.client.raw("GET", "/version"), type=_Version)
     shown = f"Kubernetes {version.major}.{version.minor}"
-    numbers = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in (version.major, version.minor))
-    if numbers < MINIMUM:
+    major, minor = (int("".join(filter(str.isdigit, part)) or 0) for part in (version.major, version.minor))
+    if (major, minor) < MINIMUM:
         yield bad("API server", f"{shown} is too old", "liqod needs Kubernetes 1.30 or newer")
     else:
         yield good("API server", shown)
+        for gap in gaps((major, minor)):
+            yield warning(RELEASE, f"{shown} {gap.text}", gap.advice)
 
 
 async def _rights(session: Session) -> AsyncIterator[Finding]:

@@ -66,6 +66,7 @@ from liqod.kube.resources import (
     NATTINGTABLES,
     NODES,
     PRIORITYCLASSES,
+    RESOURCESLICES,
     RUNTIMECLASSES,
     SEARCHDOMAINS,
     SHADOWPODS,
@@ -91,7 +92,10 @@ from liqod.model.records.views import VirtualNode
 from liqod.webhook import mutating_policies
 from liqod.webhook.runtime_class import runtime_class
 
-RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS, SEARCHDOMAINS)
+RECORDS = (
+    *(RESOURCESLICES, VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS),
+    SEARCHDOMAINS,
+)
 """Kinds of records in the order of their removal: first those that cause effects in other clusters."""
 
 

@@ -73,6 +73,9 @@ class _Offered(NoHomeObjects):
     def load_balancer_classes(self, namespace: str) -> Classes:
         return load_balancer_classes(self.offer, self.offloading)
 
+    def gateways(self) -> tuple[str, ...]:
+        return tuple(self.offer.gateways)
+
 
 _NO_OBJECTS: Final = NoHomeObjects()
 

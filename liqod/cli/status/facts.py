@@ -26,6 +26,7 @@ from liqod.kube.resources import (
     NETWORKCONFIGS,
     NETWORKGATEWAYS,
     NODES,
+    RESOURCESLICES,
     TUNNELENDPOINTS,
     VIRTUALNODES,
     Resource,
@@ -38,7 +39,7 @@ from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NETWORK_LEASE, NetworkConfig, NetworkGateway, TunnelEndpoint
 from liqod.model.records.offloading import NamespaceOffloading
-from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
+from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, ResourceSlice, VirtualNode
 
 T = TypeVar("T", bound=Object)
 
@@ -64,17 +65,19 @@ async def cluster_records(session: Session) -> ClusterRecords:
         _if_any(session, NATTINGTABLES, NamespaceNattingTable),
         _if_any(session, NAMESPACEOFFLOADINGS, NamespaceOffloading),
         _if_any(session, NETWORKGATEWAYS, NetworkGateway),
+        _if_any(session, RESOURCESLICES, ResourceSlice),
         _leases(session),
         _date(session),
     ]
     found = await side_by_side(reading)
-    peers, offers, virtual_nodes, nodes, networks, tunnels, tables, offloadings, gateways, leases, now = found
+    peers, offers, virtual_nodes, nodes, networks, tunnels, tables, offloadings, gateways, slices, leases, now = found
     by_name: dict[str, ProcessLease] = {one.metadata.name: one for one in leases}
     return ClusterRecords(
         leader=leader_of(by_name.get(LEASE), now),
         peers=peers.items,
         offers=offers.items,
         virtual_nodes=virtual_nodes.items,
+        slices=slices,
         nodes=nodes.items,
         networks=networks,
         tunnels=tunnels,

@@ -30,8 +30,11 @@ from liqod.cli.status.whoami import own_cluster
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, problems_of, strangers
 from liqod.model.diagnosis.installation import unread_problems
+from liqod.model.diagnosis.kubernetes_release import gaps, release_of
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.diagnosis.processes import LEADERS
+from liqod.model.names import REMOTE_CLUSTER_LABEL
+from liqod.model.objects.node import Node
 from liqod.model.records.views import ForeignCluster
 
 MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "info": ("-", "")}
@@ -163,12 +166,20 @@ def as_row(problem: Problem) -> dict[str, Any]:
     return {**attrs.asdict(problem), "advice": advice_of(problem)}
 
 
+def lacks(nodes: Sequence[Node], peer: str) -> list[str]:
+    """Return what the release of Kubernetes of a lender lacks, by the virtual nodes that stand for it. Pure."""
+    own = (node for node in nodes if node.metadata.labels.get(REMOTE_CLUSTER_LABEL) == peer)
+    versions = sorted({node.status.node_info.kubelet_version for node in own})
+    return [f"{one} {gap.text}" for one in versions for gap in gaps(release_of(one), at_lender=True)]
+
+
 def _show_peer(session: Session, facts: ClusterRecords, cluster: ForeignCluster) -> None:
     peer = cluster.metadata.name
     problems = problems_of(facts, peer)
     (row,) = status_rows(attrs.evolve(facts, peers=[cluster]), {})
     del row["pods"]
     details = {**row, **{key: value for key, value in discover_rows([cluster])[0].items() if key not in row}}
+    details["lacks"] = lacks(facts.nodes, peer)
     conditions = [
         {
             "type": one.type,

@@ -25,7 +25,7 @@ from liqod.model.records.network import NetworkConfig, NetworkGateway, TunnelEnd
 from liqod.model.records.offer import RECLAIMED
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.unpeering import DISTRUSTED
-from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
+from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, ResourceSlice, VirtualNode
 from liqod.model.timestamps import parse_rfc3339
 
 _UNPROVEN = ("", "Discovered", "TrustPending", "Connecting")
@@ -56,6 +56,7 @@ class ClusterRecords:
     peers: Sequence[ForeignCluster] = ()
     offers: Sequence[Advertisement] = ()
     virtual_nodes: Sequence[VirtualNode] = ()
+    slices: Sequence[ResourceSlice] = ()
     nodes: Sequence[Node] = ()
     networks: Sequence[NetworkConfig] = ()
     tunnels: Sequence[TunnelEndpoint] = ()
@@ -83,6 +84,11 @@ class ClusterRecords:
     def node_names_of(self, peer: str) -> list[str]:
         """Return the names of the nodes of all virtual nodes of a peer, in the same order."""
         return [name for record in self.virtual_nodes_of(peer) if (name := record.spec.node_name)]
+
+    def slices_of(self, peer: str) -> list[ResourceSlice]:
+        """Return the slices that a peer was asked for, by name."""
+        found = [record for record in self.slices if record.spec.provider_cluster_id == peer]
+        return sorted(found, key=lambda record: record.metadata.key)
 
     def offer_of(self, peer: str) -> Advertisement | None:
         """Return the offer of a peer."""

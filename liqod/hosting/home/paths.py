@@ -14,7 +14,7 @@ from liqod.flow.clocks import Reactor
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, watch
 from liqod.flow.observe import Latest
 from liqod.flow.tasks import cancellable, side_by_side
-from liqod.hosting.home_path import AT_EASE, IN_DOUBT, HomePath, judge, pause, session_sign, targets_of, tunnel_sign
+from liqod.hosting.home.path import AT_EASE, IN_DOUBT, HomePath, judge, pause, session_sign, targets_of, tunnel_sign
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.networks import TenantNetworks
 from liqod.kube.cache.informer import Informer

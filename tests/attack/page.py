@@ -1,23 +1,19 @@
-"""Run the tests of all attacks that docs/attacks.md names: ``python -m tests.attack [--unit] [--list]``.
+"""The rows of docs/attacks.md, and the tests that each of them names.
 
 The page is the list: the last column of each row names modules, classes or tests. Cases that are written once for the
-sandbox and for real clusters run on both. A module on real clusters, or with network namespaces, runs whole: its tests
-are steps. The last line is that of ``tests.run``.
+sandbox and for real clusters run on both.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from attrs import frozen
 
-from tests import run
 from tests.runner.steps import CHECKOUT, is_unit, modules
 
 PAGE: Final = CHECKOUT / "docs" / "attacks.md"
@@ -79,21 +75,3 @@ def selected(*, unit: bool) -> list[str]:
         for test in sorted(every)
         if (is_unit(test) or not unit) and not any(test.startswith(f"{other}.") for other in every)
     ]
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the tests and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.attack")
-    parser.add_argument("--unit", action="store_true", help="only those that need no root and no clusters")
-    parser.add_argument("--list", action="store_true", help="only show their names")
-    args = parser.parse_args(argv)
-    names = selected(unit=args.unit)
-    if args.list:
-        print("\n".join(names))
-        return 0
-    print(f"{len(list(attacks()))} attacks", flush=True)
-    return run.main(["--only", *names])
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
