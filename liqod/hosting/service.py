@@ -20,7 +20,7 @@ from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetric
 from liqod.hosting.context import Caches, Grants, HostingContext, name_servers_of
 from liqod.hosting.endpointslices import ShadowEndpointSlices
 from liqod.hosting.home_paths import HomePaths
-from liqod.hosting.isolation.controller import NetworkPolicies
+from liqod.hosting.isolation.controller import TenantIsolation
 from liqod.hosting.namespace_limits import NamespaceLimits
 from liqod.hosting.reclaim import Reclaims
 from liqod.hosting.shadowpods.controller import ShadowPods
@@ -188,7 +188,7 @@ class Hosting(MultiService):
             raise Refusal("InvalidClusterID", f"{peer} is the ID of this cluster itself; it lends nothing to itself")
 
 
-def _shadowpods(context: HostingContext, namespaces: Namespaces, policies: NetworkPolicies) -> ShadowPods:
+def _shadowpods(context: HostingContext, namespaces: Namespaces, policies: TenantIsolation) -> ShadowPods:
     caches, grants = context.caches, context.grants
     return ShadowPods(
         context.client,
