@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from liqod.hosting.context import HostingContext
-from liqod.hosting.isolation.controller import NetworkPolicies
+from liqod.hosting.isolation.controller import TenantIsolation
 from liqod.hosting.tenants.namespace_bounds import NamespaceBounds
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.tenant_quotas import TenantQuotas
@@ -17,7 +17,7 @@ class NamespaceLimits:
     """The controllers that bound the namespaces of tenants."""
 
     bounds: NamespaceBounds
-    policies: NetworkPolicies
+    policies: TenantIsolation
     quotas: TenantQuotas
     records: TenantRecords
 
@@ -46,9 +46,9 @@ def _bounds(context: HostingContext) -> NamespaceBounds:
     )
 
 
-def _policies(context: HostingContext) -> NetworkPolicies:
+def _policies(context: HostingContext) -> TenantIsolation:
     caches = context.caches
-    return NetworkPolicies(
+    return TenantIsolation(
         context.client,
         context.clock,
         namespaces=caches.namespaces,

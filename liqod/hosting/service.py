@@ -24,7 +24,7 @@ from liqod.hosting.endpointslices import ShadowEndpointSlices
 from liqod.hosting.home.api import SLICES, HomeApiSlices
 from liqod.hosting.home.paths import HomePaths
 from liqod.hosting.home.pod_addresses import PlacedPod, PodAddresses
-from liqod.hosting.isolation.controller import NetworkPolicies
+from liqod.hosting.isolation.controller import TenantIsolation
 from liqod.hosting.namespace_limits import NamespaceLimits
 from liqod.hosting.reclaim import Reclaims
 from liqod.hosting.shadowpods.controller import ShadowPods
@@ -208,7 +208,7 @@ class Hosting(MultiService):
             raise Refusal("InvalidClusterID", f"{peer} is the ID of this cluster itself; it lends nothing to itself")
 
 
-def _shadowpods(context: HostingContext, namespaces: Namespaces, policies: NetworkPolicies) -> ShadowPods:
+def _shadowpods(context: HostingContext, namespaces: Namespaces, policies: TenantIsolation) -> ShadowPods:
     caches, grants = context.caches, context.grants
     return ShadowPods(
         context.client,

@@ -10,9 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.network import netcheck
 from liqod.cli.network.preflight import objection
 from liqod.cli.setup import doctor
+from liqod.cli.status.cluster_records import advice_of
 from liqod.cli.status.explain import KINDS, read
 from liqod.cli.status.explain_other import explain_node, explain_peer
-from liqod.cli.status.facts import advice_of
 from liqod.cli.status.reasons import command_codes, parse, reasons
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts, diagnose, is_stranger, problems_of, why_not_ready
 from liqod.model.diagnosis.consistency import contradictions, nearly_full, orphans

@@ -14,8 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Output
 from liqod.cli.setup import doctor
+from liqod.cli.status.cluster_records import advice_of, agent_of, leader_of
 from liqod.cli.status.explain_other import explain_code, explain_peer
-from liqod.cli.status.facts import advice_of, agent_of, leader_of
 from liqod.cli.status.first_screen import _of_proxy
 from liqod.cli.status.peers import status_rows
 from liqod.cli.status.reasons import reasons

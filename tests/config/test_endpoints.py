@@ -12,7 +12,7 @@ from liqod.config.checks import endpoint_problem
 from liqod.config.endpoints import port_of, with_port
 from liqod.config.schema import PeeringSettings, Settings
 from liqod.flow.clocks import installed_reactor
-from liqod.kubelet.api.ports import NodePorts
+from liqod.kubelet.api.node_ports import NodePorts
 
 PORTS: list[tuple[str, int, str]] = [
     ("tcp:5900", 5900, "tcp:7"),

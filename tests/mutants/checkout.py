@@ -24,10 +24,11 @@ class Copy:
         self.path = Path(tempfile.mkdtemp(prefix="liqod-mutants-")).resolve()
         listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", *_FOLDERS, *_FILES]
         names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True).stdout.decode().split("\0")
-        for name in names:
-            if name and (ROOT / name).is_file():
+        for name in filter(None, names):
+            # What the package has of other folders is there by links, some of them to whole folders.
+            if (ROOT / name).is_file() or (ROOT / name).is_symlink():
                 (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, self.path / name)
+                shutil.copy2(ROOT / name, self.path / name, follow_symlinks=False)
         # Python compares a .pyc with its source by size and whole seconds: each version of a file needs its own.
         self._seconds = itertools.count(1_000_000_000)
 

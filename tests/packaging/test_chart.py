@@ -17,7 +17,7 @@ from liqod.cli.setup.up.chart.syntax import TemplateError, parse
 from liqod.cli.setup.up.pods.wanted import Choices, Present, choose, objects, settings_of, split_image
 from liqod.config.endpoints import is_loopback, port_of
 from liqod.config.schema import Settings
-from liqod.kubelet.api.ports import METRICS_OF_OTHERS
+from liqod.kubelet.api.node_ports import METRICS_OF_OTHERS
 from liqod.metrics.certificate import SECRET as METRICS
 from liqod.metrics.certificate import name_in
 from liqod.webhook.configuration import service_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.mutants.changes import apply, changes, is_sound
-from tests.mutants.checkout import ROOT
+from tests.mutants.checkout import ROOT, Copy
 from tests.mutants.equivalent import EQUIVALENT, stale
 from tests.mutants.imports import distances, is_near, is_test, kinship
 from tests.mutants.reach import Known, lines_by_function
@@ -139,6 +139,18 @@ class SamplesTests(SynchronousTestCase):
         self.assertTrue(is_below("liqod.peering.relay.heads", ["liqod.peering.relay"]))
         self.assertTrue(is_below("liqod.hosting.shadowpods.admission", GROUPS["restrictions"]))
         self.assertFalse(is_below("liqod.peering.relays", ["liqod.peering.relay"]))
+
+
+class CopyTests(SynchronousTestCase):
+    """Where mutants are tried."""
+
+    def test_it_has_what_the_package_has(self) -> None:
+        """Each file of the package is in the copy, those too that are links or in a folder that is one."""
+        copy = Copy()
+        self.addCleanup(copy.remove)
+        files = ("liqod/cli/setup/host/files/systemd/liqod.service", "liqod/cli/setup/up/chart/files/values.yaml")
+        for name in ("liqod/tap.py", "liqod/cli/status/operations.md", *files):
+            self.assertEqual((copy.path / name).read_bytes(), (ROOT / name).read_bytes(), name)
 
 
 class ChoicesTests(SynchronousTestCase):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
@@ -13,8 +13,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.agent.account.names import ACCOUNTS, bound_secret_of, token_secret_of
 from liqod.agent.account.rights import required
 from liqod.config.load import parse
+from liqod.config.schema import EgressKind
 from liqod.kube import resources
 from liqod.kube.resources import SECRETS, SERVICEACCOUNTS, Resource
+from liqod.kubelet.reflection.forge.event import _KINDS
 from liqod.kubelet.reflection.kinds import KINDS
 from liqod.model.ids import ClusterID
 from liqod.model.records.invitations import invitation_name, token_name
@@ -93,6 +95,11 @@ class ObjectTests(SynchronousTestCase):
         """Each kind that is reflected has a row in docs/reflection.md."""
         named = {word for row in rows((DOCS / "reflection.md").read_text()) for word in re.findall(r"\w+", row)}
         self.assertEqual({kind.home.kind for kind in KINDS} - named, set())
+
+    def test_reflected_kinds_elsewhere(self) -> None:
+        """Each kind that is reflected can be named by a rule of egress, and its events come home."""
+        self.assertEqual({kind.setting for kind in KINDS} - set(get_args(EgressKind)), set())
+        self.assertEqual({kind.home.kind for kind in KINDS} - set(_KINDS), set())
 
 
 def with_records(command: Mapping[str, Any], *path: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from liqod.cli.network import bench_pods
 from liqod.cli.network.connectivity.space import Space
 from liqod.cli.network.images import image_options
 from liqod.cli.network.preflight import objection
-from liqod.cli.status.facts import cluster_records
+from liqod.cli.status.cluster_records import cluster_records
 from liqod.cli.status.peers import find, label
 from liqod.kube.resources import PODS
 from liqod.model.ids import Key

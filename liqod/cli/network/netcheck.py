@@ -12,7 +12,7 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.findings import Finding, good
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Output, Session, in_cluster
-from liqod.cli.status.facts import as_finding, cluster_records
+from liqod.cli.status.cluster_records import as_finding, cluster_records
 from liqod.cli.status.peers import find
 from liqod.fabric.agent.kernel.host import DEADLINE, HostKernel, Kernel, KernelError, observe
 from liqod.fabric.agent.kernel.model import ObservedKernel

@@ -29,7 +29,7 @@ from liqod.cli.network.ping_rows import (
     unanswered,
     without_tunnel,
 )
-from liqod.cli.status.facts import advice_of, cluster_records
+from liqod.cli.status.cluster_records import advice_of, cluster_records
 from liqod.cli.status.peers import find, label
 from liqod.fabric.agent.probing.probe_burst import measure_sizes
 from liqod.flow.tasks import cancellable, together

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from liqod.cli.status.facts import advice_of
+from liqod.cli.status.cluster_records import advice_of
 from liqod.model.diagnosis.cluster import ClusterRecords, problems_of
 
 

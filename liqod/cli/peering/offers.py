@@ -10,7 +10,7 @@ from liqod.cli.console.options import Options, record_options, wait_options
 from liqod.cli.console.render import join_reason
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
-from liqod.cli.status.facts import peer_hint
+from liqod.cli.status.cluster_records import peer_hint
 from liqod.cli.status.peers import brief, find, label
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS

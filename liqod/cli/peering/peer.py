@@ -17,7 +17,7 @@ from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.peering.probe_peer import probe_peer
 from liqod.cli.peering.token import PORT
-from liqod.cli.status.facts import peer_hint
+from liqod.cli.status.cluster_records import peer_hint
 from liqod.cli.status.peers import is_connected, label
 from liqod.cli.status.whoami import own_cluster
 from liqod.identity.fingerprint_words import words

@@ -10,7 +10,7 @@ from liqod.cli.console.options import Options, record_options, timeout_option, w
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.peering.token import say_what_is_open
-from liqod.cli.status.facts import peer_hint
+from liqod.cli.status.cluster_records import peer_hint
 from liqod.cli.status.peers import find, is_connected, label
 from liqod.identity.fingerprint_words import COUNT, words
 from liqod.kube.resources import FOREIGNCLUSTERS

@@ -31,7 +31,7 @@ from liqod.cli.setup.foreign import foreign_findings
 from liqod.cli.setup.host.wanted import KUBECONFIGS
 from liqod.cli.setup.surroundings.in_cluster_names import in_cluster_names
 from liqod.cli.setup.surroundings.read import surroundings
-from liqod.cli.status.facts import as_finding
+from liqod.cli.status.cluster_records import as_finding
 from liqod.cli.status.own_facts import fact_findings, own_facts
 from liqod.cli.status.whoami import leader, own_cluster
 from liqod.config.endpoints import port_of

@@ -19,7 +19,7 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.peering.token import row_of
 from liqod.cli.setup.definitions import definitions
-from liqod.cli.status.facts import as_finding
+from liqod.cli.status.cluster_records import as_finding
 from liqod.cli.status.first_screen import first_screen
 from liqod.identity.certs import read_certificates
 from liqod.kube.errors import KubeError

@@ -23,7 +23,7 @@ from liqod.cli.console.render import join_reason
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.main import own_version
 from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
-from liqod.cli.status.facts import cluster_records
+from liqod.cli.status.cluster_records import cluster_records
 from liqod.cli.status.peers import status_rows
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError
 from liqod.kube.errors import KubeError

@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IListeningPort
 from liqod.cli.console import terminal
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Output, Session
-from liqod.cli.status.facts import cluster_records
+from liqod.cli.status.cluster_records import cluster_records
 from liqod.cli.status.first_screen import pods_by_node
 from liqod.cli.status.peers import DISCOVER_COLUMNS, discover_rows, status_rows
 from liqod.cli.status.status import show_peers

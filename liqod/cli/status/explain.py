@@ -13,9 +13,9 @@ from liqod.cli.console.group import did_you_mean
 from liqod.cli.console.options import Options, cluster_options, namespace_option
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status import explain_other
+from liqod.cli.status.cluster_records import advice_of, cluster_records
 from liqod.cli.status.copies import copies_of, events_of, kind_named
 from liqod.cli.status.explain_pod import COLUMNS, PodFacts, facts_for, findings
-from liqod.cli.status.facts import advice_of, cluster_records
 from liqod.cli.status.peers import find
 from liqod.cli.status.reasons import command_codes, reasons
 from liqod.cli.status.whoami import own_cluster

@@ -20,7 +20,7 @@ from liqod.agent.account.names import ACCOUNT, LEASE, NETWORK_ACCOUNT, liqodctl_
 from liqod.agent.account.rights import Right
 from liqod.cli.console import errors
 from liqod.cli.console.session import Session
-from liqod.cli.status.facts import cluster_records
+from liqod.cli.status.cluster_records import cluster_records
 from liqod.flow.tasks import side_by_side
 from liqod.kube.errors import ApiError, Forbidden, KubeError, NotFound, ServerError
 from liqod.kube.resources import (

@@ -14,7 +14,7 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.render import join_reason, plural
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status.browse import browse
-from liqod.cli.status.facts import advice_of, cluster_records
+from liqod.cli.status.cluster_records import advice_of, cluster_records
 from liqod.cli.status.first_screen import FirstScreen, first_screen
 from liqod.cli.status.peers import (
     DISCOVER_COLUMNS,

@@ -14,7 +14,7 @@ from twisted.internet.defer import TimeoutError as DeferTimeout
 from liqod.cli.console import complete
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Session, in_cluster
-from liqod.cli.status.facts import cluster_records
+from liqod.cli.status.cluster_records import cluster_records
 from liqod.cli.status.peers import find, label
 from liqod.cli.status.usage_rows import (
     COLUMNS,

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 import attrs
 
 from liqod.cli.console.render import join_reason, plural
+from liqod.cli.status.cluster_records import advice_of
 from liqod.cli.status.explain_other import explain_peer
-from liqod.cli.status.facts import advice_of
 from liqod.cli.status.peers import discover_rows, status_rows
 from liqod.cli.status.status import daemon_line
 from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, problems_of

@@ -14,7 +14,7 @@ from liqod.cli.console.group import Group
 from liqod.cli.console.options import Options, group_options, record_options, wait_options
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
-from liqod.cli.status.facts import cluster_records
+from liqod.cli.status.cluster_records import cluster_records
 from liqod.cli.status.whoami import own_cluster
 from liqod.cli.workloads import dry_run
 from liqod.kube.cache import wait

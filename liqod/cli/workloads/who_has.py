@@ -8,8 +8,8 @@ from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, cluster_options, namespace_option
 from liqod.cli.console.session import Session, in_cluster
+from liqod.cli.status.cluster_records import cluster_records
 from liqod.cli.status.copies import COPIES, copies_of, kind_named
-from liqod.cli.status.facts import cluster_records
 from liqod.cli.status.whoami import own_cluster
 from liqod.model.ids import Key
 

@@ -1,4 +1,4 @@
-"""Keeps the NetworkPolicies of each granted namespace, and the label by which they tell isolated pods from others.
+"""Writes the NetworkPolicies of each granted namespace, and the label by which they tell isolated pods from others.
 
 They are made of the lender's bounds and of home's policies (``networkpolicies.compiler``). Where more is isolated than
 before labels are written before policies, where less is after them, so that no pod is open further than home says; and
@@ -58,7 +58,7 @@ EACH: Final = 0.02
 may be a hundred labels and policies, and others need the API server as well."""
 
 
-class NetworkPolicies(Controller[Key]):
+class TenantIsolation(Controller[Key]):
     """Reconciles each granted namespace with its NetworkPolicies; tenants take turns.
 
     Implements ``shadowpods.isolation.Isolation``.

@@ -1,1 +1,4 @@
-"""Home's NetworkPolicies as policies of a tenant's namespace here: home's verdict and this cluster's bounds. Pure."""
+"""Home's NetworkPolicies as policies of a tenant's namespace here: home's verdict and this cluster's bounds. Pure.
+
+``hosting.isolation`` writes them.
+"""

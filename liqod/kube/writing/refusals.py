@@ -1,4 +1,6 @@
-"""Classifies refused writes: one retry policy for all controllers.
+"""Classifies refused writes: one retry policy for controllers that write in their own cluster.
+
+What a lender answers means more than that: ``kubelet.common.refusals``.
 
 Source: Kubernetes API conventions, "HTTP Status codes". A controller that treats all refusals alike either repeats an
 object that can never pass validation, or gives up on one that lost a race.

@@ -163,7 +163,7 @@ class Answers:
             request.send(200, (await self._usage.text(node)).encode(), PROMETHEUS)
 
     async def _log(self, request: ApiRequest, client: Client, path: str) -> None:
-        relay = _Relay(request, self._clock)
+        relay = _LogBody(request, self._clock)
         abort = await client.stream(path, relay, counted=("get", "pods/log"))
         try:
             await relay.ended
@@ -211,7 +211,7 @@ def _check_pod(target: Logs | Stream, there: bool | None) -> None:
         )
 
 
-class _Relay(Protocol):
+class _LogBody(Protocol):
     """Streams the body of a lender's response to a request; ``ended`` fires at its end."""
 
     transport: Any

@@ -53,7 +53,7 @@ class NodeAccess:
 
 
 class Ports(Protocol):
-    """The ports of virtual nodes (``api.ports.NodePorts``)."""
+    """The ports of virtual nodes (``api.node_ports.NodePorts``)."""
 
     def node_at(self, port: int) -> str:
         """Return the node that a port belongs to; empty if it is no node's own."""

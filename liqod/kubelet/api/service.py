@@ -25,8 +25,8 @@ from liqod.kube.resources import CONFIGMAPS
 from liqod.kubelet.api.answers import Answers
 from liqod.kubelet.api.callers import Callers
 from liqod.kubelet.api.certificate import Certificate, Shown, self_signed
+from liqod.kubelet.api.node_ports import NodePorts, used_ports
 from liqod.kubelet.api.nodes import Nodes
-from liqod.kubelet.api.ports import NodePorts, used_ports
 from liqod.kubelet.api.server import Channels
 from liqod.kubelet.api.tls import ServingTls
 from liqod.kubelet.api.usage import Usage

@@ -39,7 +39,9 @@ class Meaning(enum.Enum):
     ============================== ========== =====================================================
 
     A write that creates and whose name is taken (409 AlreadyExists) reads the object first: its own is used, another's
-    is tried again after ``NAME_TAKEN_RETRY``. Before all of these the client has repeated what may be repeated
+    is tried again after ``NAME_TAKEN_RETRY``. A delete that is answered 404 or 409 is done or decided again; any other
+    answer goes to the controller's back-off. Where the lender answers ``lender.health`` itself with 429 or 5xx it is
+    not ready, and no write is tried before it is. Before all of these the client has repeated what may be repeated
     (``kube.client``): it was tried three times at most.
     """
 

@@ -210,7 +210,10 @@ class ForeignClusters(PeerController):
         return True
 
     async def promote_next_key(self, peer: ClusterID, following: Fingerprint) -> ForeignCluster | None:
-        """Pin the announced key in place of the one that announced it; returns the record after that."""
+        """Pin the announced key in place of the one that announced it; returns the record after that.
+
+        ``announcedKey`` stays: it was announced by the former key, so that ``next_key`` is None from now on.
+        """
         key = Key("", peer)
         record = self.clusters.get(key)
         while record is not None and record.spec.next_key == following:

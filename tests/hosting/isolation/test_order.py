@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.controller import After
 from liqod.hosting.isolation import controller
-from liqod.hosting.isolation.controller import LONGEST_PAUSE, PUT_RIGHT, NetworkPolicies
+from liqod.hosting.isolation.controller import LONGEST_PAUSE, PUT_RIGHT, TenantIsolation
 from liqod.hosting.isolation.views import NetworkPolicy, digest_of
 from liqod.hosting.networkpolicies.enforcement import enforcement
 from liqod.hosting.shadowpods.isolation import widened
@@ -131,7 +131,7 @@ class OrderTests(SynchronousTestCase):
         caches: list[Any] = [self.namespaces, self.records, self.policies, self.pods, self.facts]
         self.surrounding = Surrounding()
         surrounding: Any = self.surrounding
-        self.controller = NetworkPolicies(
+        self.controller = TenantIsolation(
             cast(Any, self.server),
             self.clock,
             namespaces=caches[0],

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import PeeringSettings, Settings, WebhookSettings
 from liqod.flow.connections.port_listener import RETRY_STANDBY
-from liqod.kubelet.api.ports import METRICS_OF_OTHERS, PORTS, NodePorts, own_ports, used_ports
+from liqod.kubelet.api.node_ports import METRICS_OF_OTHERS, PORTS, NodePorts, own_ports, used_ports
 from liqod.model.ids import Key
 from tests.kube.cases import warnings_of
 

@@ -93,3 +93,19 @@ class GonePodTests(SynchronousTestCase):
         self.assertEqual((self.step(), self.lender.requests), (waits, []))
         self.lender.synced = True
         self.assertEqual((self.step(), self.lender.requests), (None, ["delete web.liqo-token s1"]))
+
+    def test_the_first_list(self) -> None:
+        """No pod is looked at while the Secrets of its namespace are listed; then all are, and each that changes."""
+        secrets, listed, seen = Listed(), Deferred[None](), list[Key]()
+        self.patch(controller, "Informer", lambda *_, **__: secrets)
+        self.patch(secrets, "when_synced", lambda: listed)
+        self.patch(self.tokens, "enqueue", seen.append)
+        self.tokens._pods = cast(Any, Cache())
+        secrets.synced = False
+        self.tokens._namespace_changed("other", cast(Any, Lender()))
+        secrets.put(self.there)
+        self.assertEqual(seen, [])
+        secrets.synced = True
+        listed.callback(None)
+        secrets.put(self.there)
+        self.assertEqual(seen, [Key("other", "web"), Key("other", "web")])

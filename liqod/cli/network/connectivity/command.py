@@ -24,7 +24,7 @@ from liqod.cli.network.connectivity.space import Space
 from liqod.cli.network.connectivity.verdicts import Result, results
 from liqod.cli.network.images import image_options
 from liqod.cli.network.preflight import objection
-from liqod.cli.status.facts import advice_of, cluster_records
+from liqod.cli.status.cluster_records import advice_of, cluster_records
 from liqod.cli.status.peers import find, label
 from liqod.flow.clocks import utc_now
 from liqod.kube.errors import Forbidden, NotFound

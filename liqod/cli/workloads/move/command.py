@@ -16,7 +16,7 @@ from liqod.cli.console.group import Group
 from liqod.cli.console.options import Options, cluster_options, group_options, namespace_option, timeout_option
 from liqod.cli.console.progress import Progress
 from liqod.cli.console.session import Session, in_cluster
-from liqod.cli.status.facts import cluster_records
+from liqod.cli.status.cluster_records import cluster_records
 from liqod.cli.status.peers import find
 from liqod.cli.workloads.move import objects
 from liqod.cli.workloads.move.observe import Look, observe
