@@ -14,7 +14,7 @@ from liqod.kube.client import Client
 from liqod.kube.resources import NETWORKCONFIGS, TUNNELENDPOINTS
 from liqod.model.records.network import TunnelEndpoint
 from tests.fabric.fake_kernel import FakeKernel
-from tests.fabric.test_recorded import MILAN, REACTOR, ClusterCase
+from tests.fabric.agent.test_recorded import MILAN, REACTOR, ClusterCase
 
 TURIN = "turin"
 KEY = base64.b64encode(bytes([0xCF, 0x3C, 0xF2] * 11)[:32]).decode()

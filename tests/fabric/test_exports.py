@@ -35,7 +35,7 @@ from liqod.model.records.network import (
     TunnelSide,
 )
 from tests.fabric.fake_kernel import FakeKernel, public_key
-from tests.fabric.test_plan import DESIRED, LINK, NOW, OWN_KEY
+from tests.fabric.agent.test_plan import DESIRED, LINK, NOW, OWN_KEY
 
 
 def net(text: str) -> Network:

@@ -10,7 +10,7 @@ from liqod.kube.client import Client
 from liqod.kube.resources import NETWORKCONFIGS, TUNNELENDPOINTS
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
 from tests.fabric.fake_kernel import FakeKernel
-from tests.fabric.test_recorded import KEY, MILAN, REACTOR, ClusterCase
+from tests.fabric.agent.test_recorded import KEY, MILAN, REACTOR, ClusterCase
 
 THIEF = "ankara"
 """A peer that is dealt with before the other one, by its name."""

@@ -15,8 +15,8 @@ from liqod.kubelet.reflection.forge.reflected import DesiredObject, Withheld
 from liqod.kubelet.reflection.forge.route import NO_GATEWAY
 from liqod.kubelet.reflection.kinds import GRPCROUTE, HTTPROUTE, Kind
 from liqod.kubelet.reflection.views import WithSpec
-from tests.hosting.test_policies import STEADILY
-from tests.hosting.test_route_policies import refused
+from tests.hosting.tenants.test_policies import STEADILY
+from tests.hosting.tenants.test_route_policies import refused
 from tests.kubelet.networks import LenderObjects
 from tests.kubelet.reflection.test_service_forge import CONTEXT
 
