@@ -31,9 +31,9 @@ from liqod.cli.setup.foreign import foreign_findings
 from liqod.cli.setup.host.wanted import KUBECONFIGS
 from liqod.cli.setup.surroundings.in_cluster_names import in_cluster_names
 from liqod.cli.setup.surroundings.read import surroundings
-from liqod.cli.status.cluster_records import as_finding
+from liqod.cli.status.cluster_records import as_finding, is_here, leader
 from liqod.cli.status.own_facts import fact_findings, own_facts
-from liqod.cli.status.whoami import leader, own_cluster
+from liqod.cli.status.whoami import own_cluster
 from liqod.config.endpoints import port_of
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
@@ -41,7 +41,7 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, STORAGECLASSES
 from liqod.model.diagnosis import examination
-from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
+from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.diagnosis.examination import Evidence
 from liqod.model.diagnosis.installation import ClockFacts
 from liqod.model.diagnosis.kubernetes_release import gaps
@@ -246,8 +246,7 @@ async def _crds(session: Session) -> AsyncIterator[Finding]:
 
 async def _daemon(session: Session) -> AsyncIterator[Finding]:
     leads = await leader(session)
-    facts = LeaderFacts(leads.holder, leads.alive, leads.age) if leads is not None else None
-    for finding in _shown(Evidence(records=ClusterRecords(leader=facts))):
+    for finding in _shown(Evidence(records=ClusterRecords(leader=leads))):
         if finding.group == DAEMON:
             yield finding
     if leads is None:
@@ -263,7 +262,7 @@ async def _daemon(session: Session) -> AsyncIterator[Finding]:
 
 async def _ports(session: Session) -> AsyncIterator[Finding]:
     leads = await leader(session)
-    here = leads is not None and leads.is_here
+    here = leads is not None and is_here(leads)
     port = next((port for name, port in _listeners(session.settings) if name == "peering.listen"), 0)
     if not here or not port:
         return

@@ -45,7 +45,7 @@ from liqod.cli.setup.host.commands import (
     uninstall_host,
 )
 from liqod.cli.setup.host.role import may_lead, refuse_role
-from liqod.cli.status.whoami import leader
+from liqod.cli.status.cluster_records import leader
 from liqod.config.schema import Settings
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants.access import ensure_borrower_role, tenant_objects

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -67,7 +68,7 @@ async def cluster_records(session: Session) -> ClusterRecords:
         _if_any(session, NETWORKGATEWAYS, NetworkGateway),
         _if_any(session, RESOURCESLICES, ResourceSlice),
         _leases(session),
-        _date(session),
+        date(session),
     ]
     found = await side_by_side(reading)
     peers, offers, virtual_nodes, nodes, networks, tunnels, tables, offloadings, gateways, slices, leases, now = found
@@ -109,7 +110,7 @@ async def _leases(session: Session) -> list[ProcessLease]:
             return []
 
 
-async def _date(session: Session) -> datetime:
+async def date(session: Session) -> datetime:
     """Return the date, by the API server's clock where that tells it: this host's may be wrong."""
     if not session.options.dry_run:  # What is created in a dry run would be shown.
         asking = Deferred.fromCoroutine(server_time(session.client))
@@ -121,6 +122,22 @@ async def _date(session: Session) -> datetime:
         if found is not None:
             return found
     return datetime.now(UTC)
+
+
+async def leader(session: Session) -> LeaderFacts | None:
+    """Return who leads, judged as in ``status``; None where nobody has the lease."""
+    try:
+        lease: ProcessLease = await session.client.get(
+            LEASES, LEASE, session.settings.kubernetes.namespace, view=ProcessLease
+        )
+    except NotFound:
+        return None
+    return leader_of(lease, await date(session))
+
+
+def is_here(leads: LeaderFacts) -> bool:
+    """Return whether it runs on this host: a daemon's name is its host's, a dash and a random number."""
+    return leads.holder.rpartition("-")[0] == socket.gethostname()
 
 
 def leader_of(lease: ProcessLease | None, now: datetime) -> LeaderFacts | None:

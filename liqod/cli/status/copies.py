@@ -28,7 +28,6 @@ from liqod.model.diagnosis.cluster import ClusterRecords, name_of
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition
 from liqod.model.records.offer import Offer
-from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import NamespaceOffloading
 
 ALIASES: Final = {"pvc": "persistentvolumeclaim", "claim": "persistentvolumeclaim", "svc": "service", "cm": "configmap"}
@@ -154,8 +153,7 @@ async def copies_of(session: Session, facts: ClusterRecords, kind: Kind, key: Ke
 
 def _offered(facts: ClusterRecords, peer: str, namespace: str) -> HomeObjects:
     offer = facts.offer_of(peer)
-    mine = (one for one in facts.offloadings if one.metadata.key == Key(namespace, OFFLOADING))
-    return _Offered(Offer() if offer is None else offer.spec.offer, next(mine, None))
+    return _Offered(Offer() if offer is None else offer.spec.offer, facts.offloading_of(namespace))
 
 
 async def _pods(session: Session, namespace: str, node: str) -> list[HomePod]:
@@ -164,7 +162,7 @@ async def _pods(session: Session, namespace: str, node: str) -> list[HomePod]:
 
 def _since(facts: ClusterRecords, namespace: str, peer: str) -> str:
     """Return since when the namespace is at a cluster, as far as its record says."""
-    record = next((one for one in facts.offloadings if one.metadata.namespace == namespace), None)
+    record = facts.offloading_of(namespace)
     conditions = record.status.remote_namespaces_conditions.get(peer, []) if record is not None else []
     ready = find_condition(conditions, "Ready")
     return ready.last_transition_time if ready is not None and ready.status == "True" else ""

@@ -14,7 +14,7 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.render import join_reason, plural
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status.browse import browse
-from liqod.cli.status.cluster_records import advice_of, cluster_records
+from liqod.cli.status.cluster_records import advice_of
 from liqod.cli.status.first_screen import FirstScreen, first_screen
 from liqod.cli.status.peers import (
     DISCOVER_COLUMNS,
@@ -75,9 +75,7 @@ def status(options: Options, peer: str, watch: bool) -> None:
         screen: FirstScreen | None = None
         looks = 0
         while True:
-            if peer:
-                screen = FirstScreen(await cluster_records(session))
-            elif screen is None or looks % TRIED_EVERY == 0:
+            if screen is None or looks % TRIED_EVERY == 0:
                 screen = await first_screen(session)
             else:
                 screen = (await first_screen(session, tries=False)).with_trials_of(screen)
@@ -86,7 +84,7 @@ def status(options: Options, peer: str, watch: bool) -> None:
             if watch and terminal.width() is not None:
                 terminal.clear_screen()
             if peer:
-                _show_peer(session, screen.facts, find(peer, screen.facts.peers))
+                _show_peer(session, screen, find(peer, screen.facts.peers))
             else:
                 _show_all(session, screen)
             if not watch:
@@ -173,9 +171,9 @@ def lacks(nodes: Sequence[Node], peer: str) -> list[str]:
     return [f"{one} {gap.text}" for one in versions for gap in gaps(release_of(one), at_lender=True)]
 
 
-def _show_peer(session: Session, facts: ClusterRecords, cluster: ForeignCluster) -> None:
-    peer = cluster.metadata.name
-    problems = problems_of(facts, peer)
+def _show_peer(session: Session, screen: FirstScreen, cluster: ForeignCluster) -> None:
+    facts, peer = screen.facts, cluster.metadata.name
+    problems = [*problems_of(facts, peer), *unread_problems(screen.unread)]
     (row,) = status_rows(attrs.evolve(facts, peers=[cluster]), {})
     del row["pods"]
     details = {**row, **{key: value for key, value in discover_rows([cluster])[0].items() if key not in row}}

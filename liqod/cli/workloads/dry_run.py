@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -22,13 +22,17 @@ from liqod.kubelet.reflection.kinds import KINDS, Kind
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.model.diagnosis.cluster import ClusterRecords, name_of
 from liqod.model.ids import ClusterID
-from liqod.model.names import TYPE_LABEL, VIRTUAL_NODE_TYPE, remote_namespace
+from liqod.model.names import TAINT_KEY, TYPE_LABEL, VIRTUAL_NODE_TYPE, remote_namespace
 from liqod.model.objects import quantity
-from liqod.model.objects.node import Node
+from liqod.model.objects.meta import is_true
+from liqod.model.objects.node import Node, Taint
 from liqod.model.objects.pod import PodSpec, pod_requests
 from liqod.model.records.offloading import LOCAL, REMOTE, NamespaceOffloading, OffloadingPolicy, policy_of
 from liqod.webhook.placement import TooManyTerms, mutations
 
+_CLOSING: Final = ("NoSchedule", "NoExecute")
+_OF_KUBERNETES: Final = (TAINT_KEY, "node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready")
+"""Taints that pods tolerate here, or that repeat what the node itself says."""
 COLUMNS = {"what": "WHAT", "name": "NAME", "then": "THEN", "why": "WHY"}
 
 
@@ -36,7 +40,7 @@ async def preview(
     session: Session, facts: ClusterRecords, name: str, spec: dict[str, Any], home: str
 ) -> list[dict[str, str]]:
     """Return a row for each cluster, pod and object of a namespace: what would become of it, and why."""
-    before = next((one for one in facts.offloadings if one.metadata.namespace == name), None)
+    before = facts.offloading_of(name)
     kept = msgspec.to_builtins(before.spec) if before is not None else {}
     wanted = {key: value for key, value in {**kept, **spec}.items() if value is not None}
     policy = policy_of(name, msgspec.convert({"spec": wanted}, NamespaceOffloading))
@@ -97,6 +101,8 @@ def _pod_row(pod: Mapping[str, Any], policy: OffloadingPolicy, nodes: Sequence[N
     for node in nodes:
         if not allows({"spec": spec}, node.metadata.name, node.metadata.labels):
             reasons.append(f"its own affinity excludes {node.metadata.name}")
+        elif obstacle := closed(spec, node):
+            reasons.append(f"{node.metadata.name} {obstacle}")
         elif lacking := too_large(spec, node):
             reasons.append(f"{node.metadata.name} has too little {', '.join(lacking)}")
         else:
@@ -110,6 +116,31 @@ def _pod_row(pod: Mapping[str, Any], policy: OffloadingPolicy, nodes: Sequence[N
     if here and policy.placement != LOCAL:
         why = "; ".join(filter(None, ("it runs on where it is; a new one may go there", why)))
     return _row("pod", name, f"a new one: {' or '.join(where)}" if where else "a new one: nowhere", why)
+
+
+def closed(spec: Mapping[str, Any], node: Node) -> str:
+    """Return why a node takes no new pod like this one now, empty where it does. Pure.
+
+    The taint of virtual nodes does not count: pods of an offloaded namespace tolerate it.
+    """
+    if node.spec.unschedulable:
+        return "is cordoned"
+    if not is_true(node.status.conditions, "Ready"):
+        return "is not ready"
+    own = [one for one in node.spec.taints if one.effect in _CLOSING and one.key not in _OF_KUBERNETES]
+    missing = next((one.key for one in own if not _tolerates(spec.get("tolerations") or [], one)), "")
+    return f"has the taint {missing}, which the pod does not tolerate" if missing else ""
+
+
+def _tolerates(tolerations: Sequence[Mapping[str, Any]], taint: Taint) -> bool:
+    """Source: k8s.io/api ``Toleration.ToleratesTaint``."""
+    for one in tolerations:
+        of_effect = one.get("effect") in (None, "", taint.effect)
+        exists = (one.get("operator") or "Equal") == "Exists"
+        of_key = one.get("key") == taint.key or (exists and not one.get("key"))
+        if of_effect and of_key and (exists or (one.get("value") or "") == taint.value):
+            return True
+    return False
 
 
 def too_large(spec: Mapping[str, Any], node: Node) -> list[str]:

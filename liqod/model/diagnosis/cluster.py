@@ -18,11 +18,13 @@ from liqod.model.diagnosis.installation import SKEW_WARNING
 from liqod.model.diagnosis.problem import DAEMON, PROCESSES, Problem, Severity
 from liqod.model.diagnosis.processes import ProcessFacts
 from liqod.model.diagnosis.workloads import FullTenant, WaitingPod
+from liqod.model.ids import Key
 from liqod.model.names import DELETIONS_HELD, advertisement_name
 from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NetworkConfig, NetworkGateway, TunnelEndpoint
 from liqod.model.records.offer import RECLAIMED
+from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.unpeering import DISTRUSTED
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, ResourceSlice, VirtualNode
@@ -93,6 +95,11 @@ class ClusterRecords:
     def offer_of(self, peer: str) -> Advertisement | None:
         """Return the offer of a peer."""
         return next((one for one in self.offers if one.metadata.name == advertisement_name(peer)), None)
+
+
+    def offloading_of(self, namespace: str) -> NamespaceOffloading | None:
+        """Return the NamespaceOffloading of a namespace: the one by the name that counts."""
+        return next((one for one in self.offloadings if one.metadata.key == Key(namespace, OFFLOADING)), None)
 
 
 def name_of(peer: ForeignCluster) -> str:

@@ -28,6 +28,7 @@ TOLERATION = {"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "
 MILAN = msgspec.convert({"spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}, VirtualNode)
 
 
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 MILAN_FACTS = ClusterRecords(
     leader=LeaderFacts("one", alive=True, age=1.0),
     peers=[
@@ -43,7 +44,7 @@ MILAN_FACTS = ClusterRecords(
     virtual_nodes=[MILAN],
     nodes=[
         msgspec.convert(
-            {"metadata": {"name": "liqo-milan"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}, Node
+            {"metadata": {"name": "liqo-milan"}, "status": READY}, Node
         )
     ],
 )
@@ -128,7 +129,7 @@ class DryRunTests(SynchronousTestCase):
     def test_a_pod_that_asks_for_virtual_nodes(self) -> None:
         """It runs at a lender or nowhere; another pod like it may run here, too."""
         labels = {"liqo.io/type": "virtual-node"}
-        body = {"metadata": {"name": "liqo-milan", "labels": labels}, "status": {"allocatable": {"pods": "10"}}}
+        body = {"metadata": {"name": "liqo-milan", "labels": labels}, "status": {"allocatable": {"pods": "10"}, **READY}}
         milan = msgspec.convert(body, Node)
         facts = ClusterRecords(leader=LeaderFacts("one", alive=True, age=1.0), nodes=[milan])
         asking = {"metadata": {"name": "web"}, "spec": {"runtimeClassName": "liqo", "nodeSelector": labels}}
@@ -143,6 +144,26 @@ class DryRunTests(SynchronousTestCase):
             (row,) = pod_rows(facts, OffloadingPolicy(placement), [given])
             self.assertEqual(row["then"], then)
             self.assertEqual("asks for virtual nodes" in row["why"], then.endswith("nowhere"))
+
+
+    def test_nodes_that_take_none(self) -> None:
+        """A node that is cordoned, not ready or tainted is no place for a new pod, and the row says which it is."""
+        asking = {"metadata": {"name": "web"}, "spec": {"tolerations": [{"key": "mine", "operator": "Exists"}]}}
+        gpu = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+        for spec, status, why in (
+            ({}, READY, ""),
+            ({"taints": [{**gpu, "key": "mine"}]}, READY, ""),
+            ({"taints": [{**gpu, "effect": "PreferNoSchedule"}]}, READY, ""),
+            ({"unschedulable": True}, READY, "liqo-milan is cordoned"),
+            ({}, {}, "liqo-milan is not ready"),
+            ({"taints": [gpu]}, READY, "liqo-milan has the taint gpu, which the pod does not tolerate"),
+        ):
+            allocatable = {"allocatable": {"pods": "10"}}
+            body = {"metadata": {"name": "liqo-milan"}, "spec": spec, "status": {**allocatable, **status}}
+            facts = ClusterRecords(nodes=[msgspec.convert(body, Node)])
+            (row,) = pod_rows(facts, OffloadingPolicy(), [asking])
+            self.assertEqual(row["why"], why)
+            self.assertEqual(row["then"], "a new one: here" if why else "a new one: here or liqo-milan")
 
 
 class FindingsTests(SynchronousTestCase):

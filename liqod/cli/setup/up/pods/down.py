@@ -18,7 +18,7 @@ from liqod.cli.setup.foreign import refuse_foreign
 from liqod.cli.setup.install import refuse_peerings, remove_all
 from liqod.cli.setup.up.down import removable, until_gone
 from liqod.cli.setup.up.pods.observe import managed_elsewhere, pods_of, stale
-from liqod.cli.status.whoami import leader
+from liqod.cli.status.cluster_records import leader
 from liqod.kube.resources import DAEMONSETS, Resource
 
 PATIENCE: Final = 90.0

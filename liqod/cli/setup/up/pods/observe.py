@@ -37,7 +37,8 @@ from liqod.cli.setup.up.pods.wanted import (
     settings_of,
 )
 from liqod.cli.status.own_facts import own_facts
-from liqod.cli.status.whoami import leader, own_cluster
+from liqod.cli.status.cluster_records import leader
+from liqod.cli.status.whoami import own_cluster
 from liqod.config.load import SettingsError
 from liqod.config.schema import Settings
 from liqod.facts.software import real_nodes
