@@ -24,10 +24,10 @@ from liqod.model.host_port import host_of
 from liqod.model.records import rotation
 from liqod.model.records.invitations import EXPIRES, TOKEN_LABEL, VERIFIER, token_name
 from liqod.peering.trust.pairing import encoded
-from tests.hosting.test_controller import ControllerCases, shadow
+from tests.hosting.shadowpods.test_controller import ControllerCases, shadow
 from tests.peering.clusters import PeerCluster, RecordedAudit, keypair
-from tests.peering.test_hostile import HostileCase, Raw
-from tests.peering.test_pairing import SYSTEM, TOKEN, TokenCase
+from tests.peering.session.test_hostile import HostileCase, Raw
+from tests.peering.trust.test_pairing import SYSTEM, TOKEN, TokenCase
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
 _PEERS = "audit.test_emission.PeerEventTests"
@@ -44,7 +44,7 @@ CAUSED: dict[Type, str] = {
     "TokenUsed": f"{_PEERS}.test_tokens_from_their_making_to_their_end",
     "TokenRefused": f"{_PEERS}.test_tokens_from_their_making_to_their_end",
     "TokenRevoked": f"{_PEERS}.test_tokens_from_their_making_to_their_end",
-    "AccountToken": "agent.test_token_renewal.RenewalTests.test_at_half_of_its_life",
+    "AccountToken": "agent.account.test_token_renewal.RenewalTests.test_at_half_of_its_life",
     "Omitted": "audit.test_log.WriterTests.test_what_was_left_out_is_reported_without_a_further_event",
 }
 """The test in which each type is recorded by what causes it."""

@@ -27,8 +27,8 @@ from liqod.identity.store import to_secret
 from liqod.kube import manifests
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, LEASES, NAMESPACES, NODES, PODS, SECRETS, VIRTUALNODES
 from liqod.model.ids import ClusterID
-from tests.cli import write_command_tree
 from tests.cli.cluster_case import REACTOR, ClusterCase
+from tests.cli.console import write_command_tree
 from tests.cli.fork_server import ROOT
 
 KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint
@@ -149,7 +149,9 @@ class TreeTests(SynchronousTestCase):
     def test_command_tree(self) -> None:
         """Completion knows the commands and options as they are."""
         self.assertEqual(
-            write_command_tree.FILE.read_text(), write_command_tree.text(), "run python -m tests.cli.write_command_tree"
+            write_command_tree.FILE.read_text(),
+            write_command_tree.text(),
+            "run python -m tests.cli.console.write_command_tree",
         )
 
     def test_questions(self) -> None:

@@ -30,7 +30,7 @@ from liqod.model.records.network import (
     NetworkGatewaySpec,
     TunnelEndpoint,
 )
-from tests.fabric.test_desired import LIMITS, OTHER, record
+from tests.fabric.control.test_desired import LIMITS, OTHER, record
 
 LOCAL = (
     Netmap(ipaddress.ip_network("10.201.0.0/16"), ipaddress.ip_network("10.80.0.0/16")),

@@ -37,7 +37,7 @@ from liqod.model.records.network import (
     Subnets,
 )
 from liqod.model.records.offer import Refusal
-from tests.fabric.test_desired import LIMITS, record
+from tests.fabric.control.test_desired import LIMITS, record
 
 KEYS = sorted(("xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=", "HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw="))
 SERVICES = ("10.96.0.0/12", "fd00:96::/112")

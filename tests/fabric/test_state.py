@@ -25,7 +25,7 @@ from liqod.model.records.network import (
     covering,
 )
 from liqod.model.records.offer import Refusal
-from tests.fabric.test_agreement import KEY, OTHER_KEY, nets, own
+from tests.fabric.control.test_agreement import KEY, OTHER_KEY, nets, own
 
 HOSTILE = ("10.9.0.0/16 } ; flush ruleset #", "x\nPostUp = reboot", "$(reboot)", "", "@hosts_4", "a" * 500)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.hosting.test_policies import BORROWERS, asked, claim
+from tests.hosting.tenants.test_policies import BORROWERS, asked, claim
 
 
 class BoundVolumeTests(SynchronousTestCase):

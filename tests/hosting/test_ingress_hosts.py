@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.hosting.test_policies import BORROWERS, asked, granted, ingress
+from tests.hosting.tenants.test_policies import BORROWERS, asked, granted, ingress
 
 
 class IngressHostTests(SynchronousTestCase):

@@ -21,7 +21,7 @@ from liqod.model.names import DELETION_GRACE_ANNOTATION
 from liqod.model.records.offer import RECLAIMED
 from liqod.model.records.views import ForeignCluster, ShadowPod
 from tests.hosting.cases import Events
-from tests.hosting.test_controller import Cache
+from tests.hosting.shadowpods.test_controller import Cache
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -19,7 +19,7 @@ from liqod.model.ids import Key
 from liqod.model.names import SERVICE_NAME_LABEL
 from liqod.model.records.name_service import NameService
 from liqod.model.records.views import ShadowEndpointSlice
-from tests.hosting.test_controller import Cache, Events
+from tests.hosting.shadowpods.test_controller import Cache, Events
 from tests.hosting.test_slices import ONE, shadow, slice_for
 
 SERVICE: NameService = msgspec.convert({"metadata": {"name": "db", "namespace": "shop-home"}}, NameService)

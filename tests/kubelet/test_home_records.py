@@ -13,7 +13,7 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kubelet.ports import HomeRecords
 from liqod.kubelet.service import _StorageLenders
 from liqod.model.records.views import VirtualNode
-from tests.hosting.test_controller import Cache
+from tests.hosting.shadowpods.test_controller import Cache
 
 
 class HomeRecordsTests(SynchronousTestCase):

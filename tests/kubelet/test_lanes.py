@@ -18,7 +18,7 @@ from liqod.kubelet.pods.controller import PodController
 from liqod.kubelet.tokens.controller import TokenController
 from liqod.model.ids import Key
 from tests.clocks import HostClock
-from tests.hosting.test_controller import Cache
+from tests.hosting.shadowpods.test_controller import Cache
 from tests.kubelet.pods.test_decide import CONTEXT, DELETING, PENDING, RUNNING, home
 
 COUNT: Final = 300

@@ -11,7 +11,7 @@ from liqod.hosting.tenants.bounds import KnownNetworks, network_policy
 from liqod.hosting.tenants.contract import Contract
 from liqod.model.api_url import OwnAddresses, api_url_problem
 from liqod.model.foreign_address import NetworkLookup, objection
-from tests.hosting.test_bounds import reaches
+from tests.hosting.tenants.test_bounds import reaches
 
 SPECIAL = (
     *(

@@ -15,7 +15,7 @@ from liqod.model.objects.pod import Pod
 from liqod.model.objects.quantity import parse_all
 from liqod.model.objects.tenant_nodes import ControlPlane, TenantNodes
 from liqod.peering.lending.capacity import FreeCapacity
-from tests.hosting.test_controller import Cache
+from tests.hosting.shadowpods.test_controller import Cache
 
 ROLE = "node-role.kubernetes.io/control-plane"
 CONTROL = {ROLE: ""}

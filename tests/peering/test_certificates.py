@@ -18,7 +18,7 @@ from tests.identity.hostile_chains import Shows, exponent_rsa, slow_rsa, unreada
 from tests.identity.test_tls import Foreign
 from tests.identity.tls_pair import DAY, Authority
 from tests.peering.clusters import PeerCluster, settings
-from tests.peering.test_hostile import HostileCase, Raw, Speaker
+from tests.peering.session.test_hostile import HostileCase, Raw, Speaker
 
 WEEK = 7 * DAY
 SERVER = (ExtendedKeyUsageOID.SERVER_AUTH,)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cli.test_gather import HIDDEN, MARKS, SECRETS
+from tests.cli.setup.test_gather import HIDDEN, MARKS, SECRETS
 from tests.real.base import require_clusters
 from tests.real.daemons import Daemon
 from tests.real.path import (

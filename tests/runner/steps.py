@@ -57,7 +57,7 @@ LONG: Final = (
     "tests.kubelet.test_service",
     "tests.peering.test_service",
     "tests.kubelet.reflection.test_service",
-    "tests.peering.test_distrust",
+    "tests.peering.trust.test_distrust",
 )
 """Modules that take longest: they begin first, each in a process of its own, so that none is left alone at the end."""
 ON_LOOPBACK: Final = ("tests.discovery.test_mdns", "tests.sandbox.test_demo")

@@ -17,7 +17,7 @@ from liqod.wire.events import EVENTS, Bye, Event, Hello, Pong, Unsupported, Welc
 from liqod.wire.framing import HEADER, FrameBuffer, FrameLimits
 from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
 from tests.peering.clusters import keypair
-from tests.peering.test_hostile import HostileCase, Raw, Speaker
+from tests.peering.session.test_hostile import HostileCase, Raw, Speaker
 from tests.wire.pairs import raw
 
 RECORDINGS = Path(__file__).parent / "wire_sessions"

@@ -1,7 +1,7 @@
 """The tree of commands as plain values, from which a shell's TAB is answered without importing the commands.
 
 Importing a command costs half a second, because it brings the API client; the tree in ``command_tree.json`` costs
-milliseconds. A test compares it with the commands, and ``python -m tests.cli.write_command_tree`` writes it.
+milliseconds. A test compares it with the commands, and ``python -m tests.cli.console.write_command_tree`` writes it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A state has the fields that are meaningful only in it: an unknown peer owes no acknowledgement, and only a peering that
 is being ended has a start time of that. ``next_state`` is a table over all pairs of state and event, including those
 that change nothing, so that no event is ignored by accident. The drawing in docs/peering.md is generated from this
-table by ``python -m tests.peering.lifecycle_drawing --write``.
+table by ``python -m tests.peering.session.lifecycle_drawing --write``.
 
 The session itself is not part of the state (``Peer.session``): it may break and be re-established in most states.
 """

@@ -29,7 +29,7 @@ from liqod.model.records.facts import DISTRIBUTION, PLUGIN, ClusterFacts
 from liqod.model.records.home_policies import ShadowNetworkPolicySet, WholePolicySet
 from liqod.model.records.network import Network, TunnelEndpoint
 from tests.hosting.isolation.cases import CLOSED, TO_DATABASE, sent
-from tests.hosting.test_controller import Cache, namespace
+from tests.hosting.shadowpods.test_controller import Cache, namespace
 
 SPACE = "shop"
 HOME = Key(SPACE, "home")

@@ -24,7 +24,7 @@ from liqod.kubelet.reflection.named import NamedContents, references
 from liqod.kubelet.reflection.views import Reflectable
 from liqod.kubelet.tokens.projection import secret_name
 from liqod.model.ids import ClusterID, Key
-from tests.hosting.test_controller import Cache
+from tests.hosting.shadowpods.test_controller import Cache
 from tests.kubelet import cases
 from tests.kubelet.networks import LenderObjects
 from tests.kubelet.reflection import sandboxes

@@ -32,7 +32,7 @@ from liqod.kubelet.tokens.api_service import (
 )
 from liqod.model.ids import ClusterID
 from liqod.model.records.views import ShadowEndpointSlice
-from tests.hosting.test_controller import Cache
+from tests.hosting.shadowpods.test_controller import Cache
 
 CONTEXT = Context(ClusterID("home"), ClusterID("lender"), "liqo-lender")
 SERVER = ApiServer(("192.0.2.1", "192.0.2.2"), 6443)

@@ -20,7 +20,7 @@ from liqod.model.ids import Key
 from liqod.model.names import HOME_POD_UID_ANNOTATION
 from liqod.model.objects.meta import ObjectMeta
 from tests.clocks import HostClock
-from tests.hosting.test_controller import Cache
+from tests.hosting.shadowpods.test_controller import Cache
 from tests.kubelet.tokens.test_tokens import CONTEXT, pod, secret
 
 WEB = Key("shop", "web")
