@@ -154,7 +154,9 @@ class TreeTests(SynchronousTestCase):
     def test_command_tree(self) -> None:
         """Completion knows the commands and options as they are."""
         self.assertEqual(
-            write_command_tree.FILE.read_text(), write_command_tree.text(), "run python -m tests.cli.console.write_command_tree"
+            write_command_tree.FILE.read_text(),
+            write_command_tree.text(),
+            "run python -m tests.cli.console.write_command_tree",
         )
 
     def test_questions(self) -> None:

@@ -59,6 +59,10 @@ class ProblemsTests(SynchronousTestCase):
         record = ForeignCluster(metadata=ObjectMeta(name=name), spec=spec, status=status)
         self.informers.records.setdefault(FOREIGNCLUSTERS, []).append(record)
 
+    def misses_the_webhook(self) -> None:
+        missing = Unmet("WebhookNotConfigured", "the admission webhook is not configured")
+        self.unmet = [ReadinessCondition(False, missing, lambda: None)]  # type: ignore[arg-type,return-value]
+
     def test_nothing_is_wrong(self) -> None:
         """A cluster without peers has no problem: this daemon leads, and says so of itself."""
         self.assertEqual(self.found(), {})
@@ -101,12 +105,12 @@ class ProblemsTests(SynchronousTestCase):
 
     def test_the_process_itself(self) -> None:
         """What keeps the daemon from its work is a problem as well, as on `/readyz`."""
-        missing = Unmet("WebhookNotConfigured", "the admission webhook is not configured")
-        self.unmet = [ReadinessCondition(False, missing, lambda: None)]  # type: ignore[arg-type,return-value]
+        self.misses_the_webhook()
         self.assertEqual(self.found(), {("WebhookNotConfigured", "error"): 1.0})
 
     def test_unknown_is_not_empty(self) -> None:
-        """Before every kind of record was read, and without leading, nothing is said."""
+        """Before every kind of record was read, and without leading, nothing is said, of the process itself neither."""
+        self.misses_the_webhook()
         self.peer("milan", "Lost", "Unreachable")
         for resource in (FOREIGNCLUSTERS, NODES, NETWORKCONFIGS):
             self.informers.unread = {resource}

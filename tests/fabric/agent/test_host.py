@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.config.schema import NetworkSettings
-from liqod.fabric.agent.kernel import host
+from liqod.fabric.agent.kernel import host, userspace
 from liqod.fabric.agent.kernel.device import PROBE_DEVICE, creation
 from liqod.fabric.agent.kernel.host import HostKernel, KernelError, ProgramOutput, apply, observe, observe_node
 from liqod.fabric.agent.kernel.model import INWARD, TABLE, DesiredKernel, Overlay
@@ -285,6 +285,11 @@ class SystemdTests(SynchronousTestCase):
         """wireguard-go is started as the installed unit, else as one for this time; never as the daemon's child."""
         self.assertEqual(self.made("liqod-tunnel@liqod.service"), ("systemctl", "start", "liqod-tunnel@liqod.service"))
         self.assertEqual(self.made()[0], "systemd-run")
+
+    def test_a_pod_beside_the_agent(self) -> None:
+        """Where a pod runs wireguard-go for the device it is asked for it, and nothing is started here."""
+        self.patch(userspace, "is_served", lambda device: device == "liqod")
+        self.assertEqual(self.made("liqod-tunnel@liqod.service"), userspace.start_command("liqod"))
 
 
 class StubbornHost(Clock):
