@@ -48,6 +48,7 @@ from liqod.kubelet.node.network_condition import NetworkCondition
 from liqod.kubelet.node.toleration_controller import TolerationController
 from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import PodController
+from liqod.kubelet.pods.status_pace import StatusBudget
 from liqod.kubelet.ports import HomeCluster, HomeRecords, Lenders
 from liqod.kubelet.reflection.isolation.controller import HomePolicies
 from liqod.kubelet.reflection.lender_classes import LenderClasses
@@ -73,12 +74,13 @@ class Common:
     """What the virtual nodes of one lender have in common.
 
     ``policies`` is that of the contexts of all of them; ``export_requests_revision`` changes whenever
-    the export requests of any do.
+    the export requests of any do; ``statuses`` are the bytes of statuses that may still be written for the lender.
     """
 
     policies: Latest[Mapping[str, bool]] = field(factory=lambda: Latest({}))
     export_requests_revision: Latest[int] = field(factory=lambda: Latest(0))
     named: NamedContents = field(factory=NamedContents)
+    statuses: StatusBudget = field(factory=StatusBudget)
 
 
 @frozen(kw_only=True)
@@ -291,6 +293,7 @@ class VirtualKubelet(MultiService):
             gate=self.gate,
             workers=settings.workers,
             status_delay=settings.status_delay,
+            budget=self._common.statuses,
             sends_policies=shared.settings.reflection.networkpolicy.workers > 0,
             metrics=shared.home.metrics,
         )
