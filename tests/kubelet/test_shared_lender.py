@@ -137,12 +137,6 @@ class SharedLenderTests(sandboxes.Sandboxes, cases.KubeletSides):
         first, other = self.kubelets.of_lender(self.peer)
         self.assertIs(first.pods._budget, other.pods._budget)
 
-    async def test_one_budget(self) -> None:
-        """Both nodes spend the one budget that the lender has for the statuses of its pods."""
-        await self.second()
-        first, other = self.kubelets.of_lender(self.peer)
-        self.assertIs(first.pods._budget, other.pods._budget)
-
     async def test_the_second_node_goes(self) -> None:
         """A node that goes takes its own pods along: those of the other one stay, and so do table and namespace."""
         second = await self.second()
