@@ -78,8 +78,8 @@ class PodController(Controller[Key]):
     """Reconciles the pods of one virtual node.
 
     Status changes within ``status_delay`` seconds become one write. ``budget`` is that of the lender, which all of its
-    virtual nodes spend. ``network_usable``: whether packets reach the lender's pods. ``gate`` is asked before a ShadowPod
-    is deleted because its pod is missing at home.
+    virtual nodes spend. ``network_usable``: whether packets reach the lender's pods. ``gate`` is asked before a
+    ShadowPod is deleted because its pod is missing at home.
     """
 
     name = "pods"

@@ -136,7 +136,7 @@ class HostTests(TestCase):
     def test_units(self) -> None:
         """Log and state are those of each unit of ours, whatever roles the host has."""
         commands = dict(HOST)
-        for unit in [*ROLES.values(), "liqod-tunnel@all.service"]:
+        for unit in [*ROLES.values(), "liqod-tunnel@all.service", "liqod-network-tunnel@all.service"]:
             for name in ("log", "service"):
                 self.assertTrue(any(fnmatch(unit, word) for word in commands[name][1:]), (name, unit))
 
