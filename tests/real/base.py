@@ -18,7 +18,7 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import FailTest, TestCase
 
 from tests.environment import require
-from tests.testbed import versions
+from tests.testbed import build, cni, system, versions
 from tests.testbed.cluster import Cluster
 from tests.testbed.process import CommandFailed
 from tests.testbed.system import missing
@@ -47,16 +47,29 @@ def require_clusters() -> None:
         require(f"real clusters are not possible here: {reason}")
 
 
-def shared_testbed(clusters: int, *, nodes: bool, kwok: int, qps: int) -> Testbed:
+def plugin_lacking(plugin: str) -> str:
+    """Return why this machine cannot have a network plugin, or nothing; what it lacks is installed and built."""
+    if plugin == cni.BRIDGE:
+        return ""
+    try:
+        system.require(cni.PACKAGES)
+        build.ensure([cni.PROGRAMS[plugin]])
+    except (system.Missing, CommandFailed) as error:
+        return f"{plugin} is not possible here: {error}"
+    return cni.lacking(plugin)
+
+
+def shared_testbed(clusters: int, *, nodes: bool, kwok: int, qps: int, plugin: str = cni.BRIDGE) -> Testbed:
     """Return the testbed of this process, starting it the first time; another shape replaces it."""
     require_clusters()
-    shape = (clusters, nodes, kwok, qps)
+    shape = (clusters, nodes, kwok, qps, plugin)
     if _Shared.testbed is None or _Shared.shape != shape:
+        require(plugin_lacking(plugin))
         _stop_shared()
         if name := os.environ.get("LIQOD_TESTBED"):
-            _Shared.testbed = _standing(name, clusters, nodes=nodes, kwok=kwok)
+            _Shared.testbed = _standing(name, clusters, nodes=nodes, kwok=kwok, plugin=plugin)
         else:
-            _Shared.testbed = Testbed(clusters, nodes=nodes, kwok=kwok, qps=qps)
+            _Shared.testbed = Testbed(clusters, nodes=nodes, kwok=kwok, qps=qps, cni=plugin)
             atexit.register(_stop_shared)
             _Shared.testbed.start()
         _Shared.shape = shape
@@ -64,10 +77,13 @@ def shared_testbed(clusters: int, *, nodes: bool, kwok: int, qps: int) -> Testbe
     return _Shared.testbed
 
 
-def _standing(name: str, clusters: int, *, nodes: bool, kwok: int) -> Testbed:
+def _standing(name: str, clusters: int, *, nodes: bool, kwok: int, plugin: str) -> Testbed:
     testbed = attach(name)
-    if len(testbed.clusters) < clusters or (nodes and not testbed.shape.nodes) or testbed.shape.kwok < kwok:
-        raise FailTest(f"the testbed {name} has not what this test needs: {clusters} clusters, {nodes=}, {kwok=}")
+    has = testbed.shape
+    fits = (has.nodes or not nodes) and has.kwok >= kwok and plugin in (cni.BRIDGE, has.plugin)
+    if len(testbed.clusters) < clusters or not fits:
+        needs = f"{clusters} clusters, {nodes=}, {kwok=}, {plugin=}"
+        raise FailTest(f"the testbed {name} has not what this test needs: {needs}")
     return testbed
 
 
@@ -80,14 +96,15 @@ def _stop_shared() -> None:
 class RealClusters(TestCase):
     """A test on real clusters; ``self.clusters`` are there when a test begins.
 
-    A class says what it needs: how many clusters, with a real node each or without, how many made-up nodes, and the
-    request rate of the controllers. Classes of one module had better need the same.
+    A class says what it needs: how many clusters, with a real node each or without, how many made-up nodes, the
+    request rate of the controllers, and the network plugin. Classes of one module had better need the same.
     """
 
     cluster_count: ClassVar[int] = 2
     nodes: ClassVar[bool] = True
     kwok: ClassVar[int] = 0
     qps: ClassVar[int] = 0
+    plugin: ClassVar[str] = cni.BRIDGE
     timeout = 600
 
     testbed: Testbed
@@ -95,7 +112,9 @@ class RealClusters(TestCase):
 
     def setUp(self) -> None:
         """Start the clusters, unless they stand."""
-        self.testbed = shared_testbed(self.cluster_count, nodes=self.nodes, kwok=self.kwok, qps=self.qps)
+        self.testbed = shared_testbed(
+            self.cluster_count, nodes=self.nodes, kwok=self.kwok, qps=self.qps, plugin=self.plugin
+        )
         self.clusters = self.testbed.clusters
 
 

@@ -25,6 +25,7 @@ from tests.facts.stated import state_networks
 from tests.hosting.networkpolicies.evaluator import Cluster as Policies
 from tests.hosting.networkpolicies.evaluator import Endpoint
 from tests.real.manifests import pod
+from tests.testbed.cni import KUBE_ROUTER
 from tests.testbed.image import BUSYBOX
 from tests.variations import tenant
 from tests.variations.inside import NAMESPACES_OF_NODE, Report, Surroundings, breaches, is_over, parse
@@ -45,9 +46,13 @@ _VOLUMES: Final = (
 
 
 class ProbedTenant(tenant.Tenant):
-    """A tenant with a namespace, another tenant's pod, a pod of the lender's and a metadata service of a cloud."""
+    """A tenant with a namespace, another tenant's pod, a pod of the lender's and a metadata service of a cloud.
+
+    The network plugin is one that enforces NetworkPolicies: what pods reach is judged.
+    """
 
     nodes = True
+    plugin = KUBE_ROUTER
     kwok = 0
     timeout = 1450
 
@@ -145,7 +150,7 @@ class ProbedTenant(tenant.Tenant):
         await self.becomes(gone, f"no pod {name}")
 
     async def around(self) -> Surroundings:
-        """Return what pods of this tenant are judged by, once its policies are there."""
+        """Return what pods of this tenant are judged by, once its policies are there and are seen to count."""
         await self.becomes(self.all_closed, "policies that close everything of others")
         ordinary = await self.report(await self.space("ordinary", {}), {"automountServiceAccountToken": False})
         walled = await self.space("walled", {})
@@ -153,8 +158,10 @@ class ProbedTenant(tenant.Tenant):
         await self.admin.create(NETWORKPOLICIES, {"metadata": {"name": "wall"}, "spec": spec}, walled)
         await deferLater(self.clock(), 2.0)
         behind = await self.report(walled, {"automountServiceAccountToken": False})
-        enforced = bool(ordinary.reached) and not behind.reached
-        return Surroundings(ordinary=ordinary, node=self.node, closed=await self.closed(), enforced=enforced)
+        # Otherwise a tenant's pod would pass whatever the tenant's policies say.
+        open_anyway = {"reached by nobody": set(self.targets) - {*ordinary.reached}, "not closed": {*behind.reached}}
+        self.assertEqual({why: found for why, found in open_anyway.items() if found}, {}, "a policy has to count here")
+        return Surroundings(ordinary=ordinary, node=self.node)
 
     async def all_closed(self) -> bool:
         """Return whether the policies of the tenant's namespace close each target."""

@@ -6,9 +6,7 @@ from typing import Any, ClassVar
 
 from tests.environment import require
 from tests.real import test_network
-from tests.real.base import require_clusters
-from tests.testbed import build, cni, system
-from tests.testbed.process import CommandFailed
+from tests.real.base import plugin_lacking, require_clusters
 
 
 class PluginTests(test_network.NetworkTests):
@@ -23,13 +21,8 @@ class PluginTests(test_network.NetworkTests):
         require(cls.lacking)
         if cls._testbed is None:
             require_clusters()
-            try:
-                system.require(cni.PACKAGES)
-                build.ensure([cni.PROGRAMS[cls.plugin]])
-            except (system.Missing, CommandFailed) as error:
-                cls.lacking = f"{cls.plugin} is not possible here: {error}"
-                require(cls.lacking)
-            require(cni.lacking(cls.plugin))
+            cls.lacking = plugin_lacking(cls.plugin)
+            require(cls.lacking)
         super().setUp()
 
     def facts(self) -> dict[str, Any]:

@@ -62,14 +62,11 @@ class Report:
 class Surroundings:
     """Where the pods are: an ordinary pod's report, the node's own namespaces, the namespace's level of Pod Security.
 
-    ``closed``: the targets that the NetworkPolicies of the pod's namespace close; ``enforced``: whether anything here
-    enforces those. Where nothing does, what they close is no finding.
+    NetworkPolicies are enforced there, so that whatever is reached of the targets is a finding.
     """
 
     ordinary: Report
     node: Mapping[str, str]
-    closed: frozenset[str]
-    enforced: bool
     level: Literal["baseline", "restricted"] = "baseline"
 
 
@@ -116,8 +113,7 @@ def breaches(report: Report, around: Surroundings) -> Iterator[str]:
     if report.writable and not around.ordinary.writable:
         yield "settings of the node's kernel"
     for target in report.reached:
-        if around.enforced or target not in around.closed:
-            yield f"a way to {target}"
+        yield f"a way to {target}"
 
 
 def _rights(report: Report, around: Surroundings) -> Iterator[str]:

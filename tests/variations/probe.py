@@ -24,6 +24,7 @@ WEB: Final = ["sh", "-c", "trap 'exit 0' TERM; httpd -f -p 8080 -h /www & wait"]
 
 # Kubernetes makes one dollar sign of two in a command, so that the shell's own number is not used.
 # Words: name of the container, "stay" for one that has to run on, a file of the node, then NAME=ADDRESS:PORT.
+# A network plugin closes the ways of a new pod a moment after it has begun: what counts is reached in each round.
 SCRIPT: Final = r"""
 trap 'exit 0' TERM
 name=$1 stay=$2 file=$3
@@ -58,10 +59,18 @@ for place in /var/run/secrets/kubernetes.io/serviceaccount/token /v/*/token /v/*
   if [ -s "$place" ]; then cat "$place"; echo; fi
 done | texts
 printf '],"reached":['
-for target; do
-  to=${target#*=}
-  if nc -w 2 "${to%:*}" "${to##*:}" </dev/null >/dev/null 2>&1; then echo "${target%%=*}"; fi
-done | texts
+left="$*"
+for round in 1 2 3 4; do
+  found=
+  for target in $left; do
+    to=${target#*=}
+    if nc -w 2 "${to%:*}" "${to##*:}" </dev/null >/dev/null 2>&1; then found="$found $target"; fi
+  done
+  left=$found
+  if [ -z "$left" ] || [ "$round" = 4 ]; then break; fi
+  sleep 3
+done
+for target in $left; do echo "${target%%=*}"; done | texts
 printf ']}\n'
 } 2>/dev/null
 if [ "$stay" = stay ]; then while :; do sleep 1; done; fi
