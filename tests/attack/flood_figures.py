@@ -21,6 +21,10 @@ TIMES: Final = 2.0
 _LAG: Final = re.compile(r'^liqod_reactor_lag_seconds_bucket\{le="([^"]+)"\} ([0-9.e+]+)$', re.MULTILINE)
 SHORT: Final = 0.005
 """Seconds that any wait counts as at least: below that chance decides."""
+RARE: Final = 0.99
+"""The share of another peer's requests that is judged beside the one in the middle."""
+SHORT_AT_TIMES: Final = 0.020
+"""Seconds that the wait at this share counts as at least: a turn of a watch may be as long (``kube.cache.watch_stream``)."""
 
 
 @frozen(kw_only=True)
@@ -84,6 +88,13 @@ def slower(before: Sequence[float], during: Sequence[float]) -> float:
     return max(SHORT, statistics.median(during)) / max(SHORT, statistics.median(before))
 
 
+def slower_at_times(before: Sequence[float], during: Sequence[float]) -> float:
+    """Return how many times longer the wait is that one request of a hundred exceeds; infinite as well."""
+    if not before or not during:
+        return float("inf")
+    return max(SHORT_AT_TIMES, _at(during, RARE)) / max(SHORT_AT_TIMES, _at(before, RARE))
+
+
 def judge(flood: Flood) -> Iterator[str]:
     """Yield what is wrong after a flood, in words."""
     if flood.items < FEWEST:
@@ -95,8 +106,11 @@ def judge(flood: Flood) -> Iterator[str]:
         yield f"{longest:.1f} s without a turn"
     if flood.lag > TURN:
         yield f"a timer of the daemon was up to {flood.lag:.0f} s late"
-    if (times := slower(flood.before, flood.during)) > TIMES:
+    times, at_times = slower(flood.before, flood.during), slower_at_times(flood.before, flood.during)
+    if times > TIMES:
         yield f"another peer waits {times:.1f} times longer"
+    elif at_times > TIMES:
+        yield f"another peer waits {at_times:.1f} times longer in one request of a hundred"
     if flood.lost:
         yield f"another peer lost {flood.lost} requests"
     if not flood.leading:
@@ -116,6 +130,7 @@ def table(floods: Iterable[Flood], head: str) -> str:
         "timer late, ms",
         "another peer before, ms",
         "during",
+        "99 % before",
         "99 %",
         "refused as",
         "verdict",
@@ -131,7 +146,8 @@ def table(floods: Iterable[Flood], head: str) -> str:
             _ms(one.lag),
             _middle(one.before),
             _middle(one.during),
-            _ms(_at(one.during, 0.99)) if one.during else "-",
+            _ms(_at(one.before, RARE)) if one.before else "-",
+            _ms(_at(one.during, RARE)) if one.during else "-",
             ", ".join(f"{reason} {count:.0f}" for reason, count in sorted(one.refused.items())) or "-",
             "; ".join(judge(one)) or "good",
         )

@@ -15,7 +15,20 @@ from liqod.names import question
 from liqod.webhook.review import MAX_BODY
 from liqod.wire.check import check
 from tests.attack import shapes
-from tests.attack.flood_figures import FEWEST, ITEM, TIMES, TURN, Flood, judge, lag, parse, slower, table
+from tests.attack.flood_figures import (
+    FEWEST,
+    ITEM,
+    SHORT_AT_TIMES,
+    TIMES,
+    TURN,
+    Flood,
+    judge,
+    lag,
+    parse,
+    slower,
+    slower_at_times,
+    table,
+)
 from tests.attack.flooder import KINDS
 from tests.attack.floods import FLOODS
 
@@ -29,7 +42,7 @@ GOOD = Flood(
     turns=(0.002, 0.05, 0.003),
     lag=0.05,
     before=(0.004, 0.006, 0.010),
-    during=(0.008, 0.009, 0.300),
+    during=(0.008, 0.009, 0.030),
     lost=0,
     ready=True,
     leading=True,
@@ -54,6 +67,7 @@ class VerdictTests(SynchronousTestCase):
             ({"lag": 5.0}, "up to 5 s late"),
             ({"during": (0.020, 0.020)}, "3.3 times longer"),
             ({"during": ()}, "inf times longer"),
+            ({"during": (0.008, 0.009, 0.300)}, "15.0 times longer in one request of a hundred"),
             ({"lost": 2}, "lost 2 requests"),
             ({"leading": False}, "the lead"),
             ({"ready": False}, "not ready"),
@@ -67,6 +81,16 @@ class VerdictTests(SynchronousTestCase):
         self.assertEqual(slower([0.0002], [0.0049]), 1.0)
         self.assertLess(slower([0.0002], [0.0099]), TIMES)
         self.assertGreater(slower([0.0002], [0.0101]), TIMES)
+
+    def test_waits_now_and_then(self) -> None:
+        """What half of the requests do not see counts, if it is more than the turn of an event loop."""
+        quiet = [0.004] * 200
+        held = [*([0.004] * 102), *([0.040] * 98)]
+        self.assertEqual(slower(quiet, held), 1.0)
+        self.assertEqual(slower_at_times(quiet, held), 0.040 / SHORT_AT_TIMES)
+        self.assertEqual(slower_at_times(quiet, [*quiet, 9.0]), 1.0)
+        (said,) = judge(evolve(GOOD, before=tuple(quiet), during=(*held[:102], *([0.050] * 98))))
+        self.assertIn("2.5 times longer in one request of a hundred", said)
 
     def test_lag(self) -> None:
         """It is the smallest bound of the histogram under which all timers of the time in between are."""
@@ -92,7 +116,7 @@ class VerdictTests(SynchronousTestCase):
         """What is written is read again, and has a row."""
         self.assertEqual(parse(GOOD.text()), GOOD)
         row = table([GOOD], "Head.").splitlines()[-1]
-        self.assertIn("| handshakes (costly) | 1000 | 50 | 2.00 | 50.0 | 50.0 | 6.0 | 9.0 | 300.0 |", row)
+        self.assertIn("| handshakes (costly) | 1000 | 50 | 2.00 | 50.0 | 50.0 | 6.0 | 9.0 | 10.0 | 30.0 |", row)
         self.assertIn("| TooManyHandshakes 900 | good |", row)
 
 
