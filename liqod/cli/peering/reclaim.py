@@ -69,8 +69,8 @@ async def _reclaim(session: Session, name: str, within: float | None, seconds: f
     await session.client.patch(FOREIGNCLUSTERS, peer, order, view=None)
     pods = await _pods(session, peer)
     if by:
-        lasting = f", in {age(lasts(pods))} if no disruption budget keeps them" if pods else ""
-        session.say(f"{label(cluster)}: nothing more is lent; {plural(pods, 'pod')} here, evicted from {by} on{lasting}")
+        end = f", in {age(lasts(pods))} if no disruption budget keeps them" if pods else ""
+        session.say(f"{label(cluster)}: nothing more is lent; {plural(pods, 'pod')} here, evicted from {by} on{end}")
     else:
         session.say(f"{label(cluster)}: is lent to again")
     if by and seconds:
