@@ -99,7 +99,7 @@ def plugin(seen: ObservedCluster) -> Fact:
 
 
 def _beside(plugin: str, seen: ObservedCluster) -> list[str]:
-    """Return the controller for NetworkPolicies that k3s runs beside flannel, that of kube-router, if it is seen to run.
+    """Return the controller for NetworkPolicies that k3s has beside flannel, that of kube-router, if it is seen to run.
 
     Source: k3s, pkg/agent/netpol, and "Critical configuration values" of its manual: all servers have the same option.
     """

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.fuzz.cost import BYTES, SECONDS
+from tests.fuzz.cost import BYTES, ORDINARY, SECONDS
 from tests.fuzz.seeds import CORPUS
 from tests.fuzz.tally import Reading, Tally, is_good, merged, parse, read, table
 from tests.nightly import state
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
         tally = fuzz(name, args.seconds, folder)
         print(f"{name}: {tally.executions} in {tally.seconds:.0f} s, {len(tally.findings)} findings", flush=True)
     all_of_them = list(kept(folder))
-    limits = f"An input may take {SECONDS * 1000:.0f} ms and {BYTES >> 20} MiB."
+    limits = f"An input of {ORDINARY >> 10} KiB may take {SECONDS * 1000:.0f} ms and {BYTES >> 20} MiB, a larger one more."
     text = table(all_of_them, f"Commit `{folder.name}`. {limits}")
     (folder / "table.md").write_text(text)
     print(text, flush=True)

@@ -12,10 +12,10 @@ from liqod.http1.messages import Data, EndOfMessage, Request, make_request
 from liqod.kubelet.api import targets as node
 from liqod.peering.relay import policy, targets
 from liqod.peering.relay.rejection import Rejected
-from tests.fuzz.cost import Target
+from tests.fuzz.cost import Target, step_of
 from tests.http1 import oracle
 
-LIMITS: Final = MessageLimits(head=2048, body=1 << 20)
+LIMITS: Final = MessageLimits(body=1 << 20)
 GET: Final = b"GET /api/v1/namespaces/shop-rome/pods HTTP/1.1\r\nHost: x\r\n"
 CHUNKED: Final = GET + b"Transfer-Encoding: chunked\r\n\r\n"
 PATHS: Final = (
@@ -62,7 +62,7 @@ def head(data: bytes) -> None:
     connection = Connection(role, LIMITS)
     if role == "client":
         connection.send(make_request(b"GET", b"/", [(b"Host", b"x")]), EndOfMessage())
-    step, rest = (data[0] % 127 if data else 0) + 1, data[1:]
+    step, rest = step_of(data, 127), data[1:]
     for start in range(0, len(rest), step):
         connection.receive(rest[start : start + step])
         try:
@@ -83,7 +83,7 @@ def head(data: bytes) -> None:
 
 def framing(data: bytes) -> None:
     """A body in chunks, cut as the first byte says: it ends where a second reader says, or is refused by both."""
-    step, rest = (data[0] if data else 0) + 1, data[1:]
+    step, rest = step_of(data, 256), data[1:]
     connection, second = Connection("server", LIMITS), oracle.Chunks(LIMITS.body)
     connection.receive(CHUNKED)
     assert isinstance(connection.next_event(), Request)
