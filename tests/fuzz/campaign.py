@@ -53,7 +53,8 @@ def main(argv: Sequence[str]) -> int:
         tally = fuzz(name, args.seconds, folder)
         print(f"{name}: {tally.executions} in {tally.seconds:.0f} s, {len(tally.findings)} findings", flush=True)
     all_of_them = list(kept(folder))
-    limits = f"An input of {ORDINARY >> 10} KiB may take {SECONDS * 1000:.0f} ms and {BYTES >> 20} MiB, a larger one more."
+    bounds = f"{SECONDS * 1000:.0f} ms and {BYTES >> 20} MiB"
+    limits = f"An input of up to {ORDINARY >> 10} KiB may take {bounds}, a larger one more in proportion."
     text = table(all_of_them, f"Commit `{folder.name}`. {limits}")
     (folder / "table.md").write_text(text)
     print(text, flush=True)
