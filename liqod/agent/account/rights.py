@@ -355,9 +355,12 @@ def _name_services(own: str) -> Iterator[Right]:
 
 
 def _names(own: str) -> Iterator[Right]:
-    """What a process needs that answers for names: which namespaces are whose, and to say where it is."""
+    """What a process needs that answers for names: which namespaces are whose, which networks are this cluster's, and
+    to say where it is.
+    """
     yield from _verbs(kinds.NAMESPACES, "list", "watch")
     yield from _verbs(kinds.SERVICES, "list", "watch")
+    yield from _verbs(kinds.CLUSTERFACTS, "list", "watch")
     yield from _verbs(kinds.LEASES, "create", namespace=own)
     leases = [object_name(slot) for slot in SLOTS]
     yield from _verbs(kinds.LEASES, "patch", "delete", names=leases, namespace=own)
