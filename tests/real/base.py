@@ -10,15 +10,15 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Awaitable, Callable
-from typing import ClassVar, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar, Final, TypeVar
 
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import FailTest, TestCase
 
 from tests.environment import require
-from tests.testbed import versions
+from tests.testbed import build, versions
 from tests.testbed.cluster import Cluster
 from tests.testbed.process import CommandFailed
 from tests.testbed.system import missing
@@ -29,6 +29,8 @@ T = TypeVar("T")
 CEILING = 120.0
 """Seconds that anything may take on a slow or busy machine: only a failure takes as long."""
 _NOT_YET = (AssertionError, CommandFailed, LookupError)
+_UNBUILT: Final[dict[tuple[str, ...], str]] = {}
+"""What could not be built in this process, with its version, and why: each step would try it again."""
 
 
 class _Shared:
@@ -45,6 +47,21 @@ def require_clusters() -> None:
     """Skip the test on a machine that cannot carry clusters, with the reason."""
     if reason := lacking():
         require(f"real clusters are not possible here: {reason}")
+
+
+def require_built(names: Sequence[str], version: str = versions.KUBERNETES) -> None:
+    """Build programs that a module has for itself; the test fails where they cannot be had.
+
+    Such a module runs where it is named, or as a part of the night of its own: left out, it would be taken for shown.
+    """
+    wanted = (version, *names)
+    if wanted not in _UNBUILT:
+        try:
+            build.ensure(names, version)
+        except (CommandFailed, OSError, ValueError) as error:
+            _UNBUILT[wanted] = f"{', '.join(names)} cannot be had: {error}"
+    if why := _UNBUILT.get(wanted):
+        raise FailTest(why)
 
 
 def shared_testbed(clusters: int, *, nodes: bool, kwok: int, qps: int) -> Testbed:

@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 
 from tests.environment import require
 from tests.real import test_network
-from tests.real.base import require_clusters
-from tests.testbed import build, cni, system
-from tests.testbed.process import CommandFailed
+from tests.real.base import require_built, require_clusters
+from tests.testbed import cni, system
 
 
 class PluginTests(test_network.NetworkTests):
@@ -25,10 +24,10 @@ class PluginTests(test_network.NetworkTests):
             require_clusters()
             try:
                 system.require(cni.PACKAGES)
-                build.ensure([cni.PROGRAMS[cls.plugin]])
-            except (system.Missing, CommandFailed) as error:
+            except system.Missing as error:
                 cls.lacking = f"{cls.plugin} is not possible here: {error}"
                 require(cls.lacking)
+            require_built([cni.PROGRAMS[cls.plugin]])
             require(cni.lacking(cls.plugin))
         super().setUp()
 

@@ -47,10 +47,12 @@ PROGRAMS: Final[Mapping[str, Wanted]] = MappingProxyType(
             "sigs.k8s.io/metrics-server/cmd/metrics-server",
         ),
         "flanneld": Wanted("github.com/flannel-io/flannel", f"v{versions.FLANNEL}", "github.com/flannel-io/flannel"),
+        # The project'"'"'s own module is not served by the proxy; k3s'"'"' copy of it is, which k3s builds with like this.
         "kube-router": Wanted(
             "github.com/cloudnativelabs/kube-router/v2",
             f"v{versions.KUBE_ROUTER}",
             "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
+            {"github.com/cloudnativelabs/kube-router/v2": f"github.com/k3s-io/kube-router/v2 v{versions.KUBE_ROUTER}"},
         ),
     }
 )

