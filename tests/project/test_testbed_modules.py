@@ -47,12 +47,10 @@ class BuiltTests(SynchronousTestCase):
             raise CommandFailed(["go", "mod", "tidy"], 1, "the proxy refuses a.example/m")
 
     def test_it_fails(self) -> None:
-        """Every step fails and none is skipped, on any machine; it is tried once in a process."""
-        for ci in ("", "true"):
-            self.patch(base.os, "environ", {"CI": ci})
-            for _ in range(2):
-                with self.assertRaisesRegex(FailTest, "p cannot be had: .*the proxy refuses a.example/m"):
-                    base.require_built(["p"])
+        """Every step fails and none is skipped; it is tried once in a process."""
+        for _ in range(2):
+            with self.assertRaisesRegex(FailTest, "p cannot be had: .*the proxy refuses a.example/m"):
+                base.require_built(["p"])
         self.assertEqual(self.tried, ["p"])
 
     def test_what_is_built(self) -> None:

@@ -47,7 +47,7 @@ PROGRAMS: Final[Mapping[str, Wanted]] = MappingProxyType(
             "sigs.k8s.io/metrics-server/cmd/metrics-server",
         ),
         "flanneld": Wanted("github.com/flannel-io/flannel", f"v{versions.FLANNEL}", "github.com/flannel-io/flannel"),
-        # The project'"'"'s own module is not served by the proxy; k3s'"'"' copy of it is, which k3s builds with like this.
+        # The proxy refuses the project's own module; it has k3s' copy, which k3s builds with in this way.
         "kube-router": Wanted(
             "github.com/cloudnativelabs/kube-router/v2",
             f"v{versions.KUBE_ROUTER}",
