@@ -18,7 +18,8 @@ from liqod.cli.network import plan
 from liqod.cli.network.pools import TIME_SERVER, Need, Unknown, api_servers, judge_pools, time_servers
 from liqod.config.schema import NetworkSettings, Settings
 from liqod.fabric.agent.kernel.host import KernelError, ProgramOutput
-from liqod.kube.errors import Forbidden, KubeError, NotFound
+from liqod.kube.errors import Forbidden, KubeError
+from liqod.kube.resources import CLUSTERFACTS, NODES, Resource
 from liqod.model.records.facts import API_SERVER_ADDRESSES, ClusterFacts
 
 TIME = Need("time server", ipaddress.ip_network("172.16.0.5"))
@@ -91,18 +92,14 @@ class Server:
     def __init__(self, addresses: Sequence[str] = (), refuses: KubeError | None = None) -> None:
         self.addresses, self.refuses = addresses, refuses
 
-    async def get(self, *_: Any, **__: Any) -> ClusterFacts:
-        """Return the facts, if there are any."""
-        if not self.addresses:
-            raise NotFound(404, "NotFound", "there is none")
-        fact = {"name": API_SERVER_ADDRESSES, "state": "Known", "values": list(self.addresses)}
-        return msgspec.convert({"metadata": {"name": "cluster"}, "status": {"facts": [fact]}}, ClusterFacts)
-
-    async def list(self, *_: Any, **__: Any) -> Any:
-        """Return that there are no nodes, or refuse."""
-        if self.refuses is not None:
+    async def list(self, resource: Resource, **_: Any) -> Any:
+        """Return the facts if there are any, and that there are no nodes, or refuse."""
+        if resource == NODES and self.refuses is not None:
             raise self.refuses
-        return SimpleNamespace(items=[])
+        fact = {"name": API_SERVER_ADDRESSES, "state": "Known", "values": [*self.addresses]}
+        body = {"metadata": {"name": "cluster"}, "status": {"facts": [fact]}}
+        has_facts = resource == CLUSTERFACTS and self.addresses
+        return SimpleNamespace(items=[msgspec.convert(body, ClusterFacts)] if has_facts else [])
 
 
 class LookTests(SynchronousTestCase):
