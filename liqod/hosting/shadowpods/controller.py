@@ -89,7 +89,7 @@ _NO_NAMES: Final = (
 
 
 class ShadowPods(Controller[Key]):
-    """Reconciles each ShadowPod with the pod of its name; tenants take turns."""
+    """Reconciles each ShadowPod with the pod of its name; tenants take turns, and what starts or ends has its own."""
 
     name = "shadowpods"
     _log = Logger()
