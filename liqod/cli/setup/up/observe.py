@@ -26,6 +26,7 @@ from liqod.cli.setup.host.commands import lines, planned
 from liqod.cli.setup.host.plan import HostPlan, plan_installation
 from liqod.cli.setup.host.wanted import KUBECONFIGS, ROLES, UNITS, HostFile, digest_of
 from liqod.cli.setup.install import ensure_objects
+from liqod.cli.setup.surroundings.other_form import daemon_pods, no_host
 from liqod.cli.setup.up.plan import Credentials, DaemonUnit, FoundSetup, Invitation, Kubeconfig
 from liqod.cli.setup.up.service import Services
 from liqod.cli.status.peers import label
@@ -113,7 +114,7 @@ async def look(session: Session, place: TargetHost, token: Token | None) -> Obse
     found = FoundSetup(
         kubeconfig=await _kubeconfig(session, place),
         failed=[*await lacking(session), *await leaving(session), *filter(None, [await downgrade(session)])],
-        obstacles=obstacles,
+        obstacles=[*obstacles, *no_host(await daemon_pods(session))],
         files=lines(files),
         objects=await _objects(session),
         packaged=packaged,
