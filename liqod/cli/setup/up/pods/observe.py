@@ -19,7 +19,7 @@ from liqod.cli.setup.surroundings.judge import ENFORCE, judge_pod_security
 from liqod.cli.setup.surroundings.other_form import DAEMON, MANAGER, daemon_pods, managed_by, no_pods
 from liqod.cli.setup.up.chart.render import Body
 from liqod.cli.setup.up.chart.syntax import TemplateError
-from liqod.cli.setup.up.observe import invitation, lacking, leaving
+from liqod.cli.setup.up.observe import ClusterWrites, invitation, lacking, leaving
 from liqod.cli.setup.up.pods.plan import FoundInCluster, progress
 from liqod.cli.setup.up.pods.wanted import (
     CONFIGURATION,
@@ -100,12 +100,14 @@ async def look(session: Session, wishes: Wishes, token: Token | None) -> InClust
     now = await workloads(session)
     pods = await pods_of(session)
     waiting = list(progress(now, pods).waiting)
+    records, changes = await _records(session, settings), await _changes(session, wanted, is_ours=is_ours)
+    refused = await lacking(session, [*records.rights, *changes.rights])
     return InClusterSight(
         found=FoundInCluster(
-            failed=[*await lacking(session), *await leaving(session), *filter(None, [await downgrade(session)])],
+            failed=[*refused, *await leaving(session), *filter(None, [await downgrade(session)])],
             obstacles=[*await _obstacles(session, pods, is_there=bool(now)), *await _unfit(session, is_ours=is_ours)],
-            objects=await _records(session, settings),
-            pods=await _changes(session, wanted, is_ours=is_ours),
+            objects=records.lines,
+            pods=changes.lines,
             waiting=waiting,
             keyed=await is_at_work(session),
             invitation=await invitation(session, token) if token is not None else None,
@@ -248,7 +250,7 @@ async def _unfit(session: Session, *, is_ours: bool) -> list[str]:
     return [f"{finding.text}; {finding.hint}"] if finding is not None and finding.hint else []
 
 
-async def _records(session: Session, settings: Sequence[Settings]) -> list[str]:
+async def _records(session: Session, settings: Sequence[Settings]) -> ClusterWrites:
     """Return what has to be written for the accounts of the processes."""
     client = RecordingClient(session.client.config, session.reactor, user_agent="liqodctl")
     try:
@@ -257,14 +259,14 @@ async def _records(session: Session, settings: Sequence[Settings]) -> list[str]:
                 pass
     finally:
         await client.close()
-    return client.touched
+    return ClusterWrites.of(client)
 
 
-async def _changes(session: Session, wanted: Sequence[Body], *, is_ours: bool) -> list[str]:
+async def _changes(session: Session, wanted: Sequence[Body], *, is_ours: bool) -> ClusterWrites:
     """Return what has to be written for the pods."""
     client = RecordingClient(session.client.config, session.reactor, user_agent="liqodctl")
     try:
         await write(attrs.evolve(session, client=client), wanted, is_ours=is_ours)
     finally:
         await client.close()
-    return client.touched
+    return ClusterWrites.of(client)
