@@ -31,6 +31,7 @@ from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
 from liqod.cli.main import cli
 from liqod.cli.peering.token import listening_port
+from liqod.cli.setup.check import examine
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.up.commands import set_up
 from liqod.cli.setup.up.down import take_down
@@ -221,6 +222,22 @@ class LifeTests(UpCase):
         self.assertEqual(listing_of(rome.root), before)
         self.assertEqual(objects_of(rome.cluster), objects)
         self.assertEqual((await self.down(rome))["removed"], [])
+
+    async def test_check(self) -> None:
+        """`check` with the daemon's own rights, as `helm test` runs it, is well while one leads, and fails without."""
+        await self.up(self.rome)
+        client = Client(load(str(self.rome.root / KUBECONFIG)), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        session = attrs.evolve(self.rome.session, client=client)
+
+        async def failed() -> list[str]:
+            found = [one async for one in examine(session, pre=False) if one.verdict == "bad"]
+            # A pod looks at no host.
+            return [one.text for one in found if one.group not in ("Ports", "Network")]
+
+        self.assertEqual(await failed(), [])
+        await self.rome.services.stop([])
+        self.assertIn("NoDaemon", "\n".join(await failed()))
 
     async def test_again(self) -> None:
         """A second run finds everything done, and writes nothing."""
