@@ -15,7 +15,7 @@ from typing import ClassVar, TypeVar
 
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import FailTest, TestCase
+from twisted.trial.unittest import FailTest, SkipTest, TestCase
 
 from tests.environment import require
 from tests.testbed import versions
@@ -29,6 +29,8 @@ T = TypeVar("T")
 CEILING = 120.0
 """Seconds that anything may take on a slow or busy machine: only a failure takes as long."""
 _NOT_YET = (AssertionError, CommandFailed, LookupError)
+_made: dict[type[object], Exception | None] = {}
+"""The classes whose steps have something to stand on, with why making it failed."""
 
 
 class _Shared:
@@ -45,6 +47,25 @@ def require_clusters() -> None:
     """Skip the test on a machine that cannot carry clusters, with the reason."""
     if reason := lacking():
         require(f"real clusters are not possible here: {reason}")
+
+
+def made_once(owner: type[object], make: Callable[[], None]) -> None:
+    """Make what all steps of a class stand on, before the first of them.
+
+    Where it failed each further step fails with the same reason: on what is half made it would find another one. A skip
+    is asked for again.
+    """
+    if owner not in _made:
+        try:
+            make()
+        except SkipTest:
+            raise
+        except Exception as error:
+            _made[owner] = error
+            raise
+        _made[owner] = None
+    elif (failed := _made[owner]) is not None:
+        raise FailTest(f"what the first step should stand on failed: {type(failed).__name__}: {failed}") from failed
 
 
 def shared_testbed(clusters: int, *, nodes: bool, kwok: int, qps: int) -> Testbed:
