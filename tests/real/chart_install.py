@@ -205,6 +205,10 @@ class ChartTests(SynchronousTestCase):
         eventually("another leader", lambda: self.leader(self.milan) not in ("", first), 60)
         eventually("the Service follows", partial(self.leads_to_the_leader, self.milan, "liqod-webhook"), 60)
         self.helm(self.milan, "test", "liqod")
+        self.milan.kubectl("-n", NAMESPACE, "scale", "deployment/liqod", "--replicas=0")
+        eventually("no daemon leads", lambda: not self.leader(self.milan), 60)
+        with self.assertRaises(CommandFailed):
+            self.helm(self.milan, "test", "liqod", "--timeout=2m")
         self.helm(self.milan, "uninstall", "liqod", "--wait", "--timeout=4m")
         eventually("nothing is left", partial(self.is_as_before, self.milan), 60)
 
