@@ -67,7 +67,7 @@ def no_pods(leads: LeaderFacts | None, pods: Collection[str], *, are_there: bool
         return []
     if are_there and leads.holder.startswith(f"{DAEMON}-"):
         return []
-    how = "stop it first, on its host: `liqodctl down`, or `systemctl disable --now liqod`"
+    how = "stop it first, on its host (`systemctl disable --now liqod`, or `liqodctl down`)"
     return [f"the daemon {leads.holder} leads, and is no pod of this installation; {how}"]
 
 
