@@ -15,7 +15,7 @@ from typing import ClassVar, Final, TypeVar
 
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import FailTest, TestCase
+from twisted.trial.unittest import FailTest, SkipTest, TestCase
 
 from tests.environment import require
 from tests.testbed import build, versions
@@ -31,6 +31,8 @@ CEILING = 120.0
 _NOT_YET = (AssertionError, CommandFailed, LookupError)
 _UNBUILT: Final[dict[tuple[str, ...], str]] = {}
 """What could not be built in this process, with its version, and why: each step would try it again."""
+_made: dict[type[object], Exception | None] = {}
+"""The classes whose steps have something to stand on, with why making it failed."""
 
 
 class _Shared:
@@ -62,6 +64,25 @@ def require_built(names: Sequence[str], version: str = versions.KUBERNETES) -> N
             _UNBUILT[wanted] = f"{', '.join(names)} cannot be had: {error}"
     if why := _UNBUILT.get(wanted):
         raise FailTest(why)
+
+
+def made_once(owner: type[object], make: Callable[[], None]) -> None:
+    """Make what all steps of a class stand on, before the first of them.
+
+    Where it failed each further step fails with the same reason: on what is half made it would find another one. A skip
+    is asked for again.
+    """
+    if owner not in _made:
+        try:
+            make()
+        except SkipTest:
+            raise
+        except Exception as error:
+            _made[owner] = error
+            raise
+        _made[owner] = None
+    elif (failed := _made[owner]) is not None:
+        raise FailTest(f"what the first step should stand on failed: {type(failed).__name__}: {failed}") from failed
 
 
 def shared_testbed(clusters: int, *, nodes: bool, kwok: int, qps: int) -> Testbed:

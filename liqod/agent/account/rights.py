@@ -367,17 +367,21 @@ def _names(own: str) -> Iterator[Right]:
 
 
 async def missing(client: Client, settings: Settings) -> list[Right]:
-    """Return the rights that the daemon lacks; for a cluster administrator it takes one review."""
+    """Return the rights that the daemon lacks."""
+    return await lacking(client, required(settings))
+
+
+async def lacking(client: Client, wanted: Sequence[Right]) -> list[Right]:
+    """Return those of some rights that we lack; for a cluster administrator it takes one review."""
     everything = Right("*", Resource("*", "*", "*", "*", False))
-    if await may(client, everything):
+    if not wanted or await may(client, everything):
         return []
-    wanted = required(settings)
-    answers = await together(Deferred.fromCoroutine(_lacking(client, wanted[part::AT_ONCE])) for part in range(AT_ONCE))
-    lacking = {right for answer in answers for right in answer}
-    return [right for right in wanted if right in lacking]
+    answers = await together(Deferred.fromCoroutine(_refused(client, wanted[part::AT_ONCE])) for part in range(AT_ONCE))
+    refused = {right for answer in answers for right in answer}
+    return [right for right in wanted if right in refused]
 
 
-async def _lacking(client: Client, wanted: Iterable[Right]) -> list[Right]:
+async def _refused(client: Client, wanted: Iterable[Right]) -> list[Right]:
     return [right for right in wanted if not await may(client, right)]
 
 
