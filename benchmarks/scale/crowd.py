@@ -21,7 +21,7 @@ from attrs import asdict, field, frozen
 from twisted.protocols import tls
 from twisted.python.monkey import MonkeyPatcher
 
-from benchmarks.hub import resident
+from benchmarks.peering.hub import resident
 from benchmarks.scale.exposition import total
 from benchmarks.scale.graphs import SHAPES, Edge, Graph, degrees, severed
 from benchmarks.scale.model import Reading, Sample

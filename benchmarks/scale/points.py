@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from attrs import asdict, frozen
 
-from benchmarks.measure import table
-from benchmarks.report import RESULTS, stamp
+from benchmarks.figures.measure import table
+from benchmarks.figures.report import RESULTS, stamp
 from benchmarks.scale.fit import power
 
 Place = Literal["real", "sandbox"]

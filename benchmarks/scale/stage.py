@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
-from benchmarks import hub
-from benchmarks.hold import PER_NODE
-from benchmarks.latency import Caller
-from benchmarks.measure import spent
-from benchmarks.offload import precompile
+from benchmarks.figures.measure import spent
+from benchmarks.offloading.hold import PER_NODE
+from benchmarks.offloading.latency import Caller
+from benchmarks.offloading.offload import precompile
+from benchmarks.peering import hub
 from benchmarks.scale.exposition import connections, total
 from benchmarks.scale.lender_names import name_of
 from benchmarks.scale.points import Place

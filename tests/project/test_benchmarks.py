@@ -13,8 +13,11 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks import hub, profile, relay, report, takeover
-from benchmarks.compare import Verdict, compare, samples, samples_of
+from benchmarks.figures import report
+from benchmarks.figures.compare import Verdict, compare, samples, samples_of
+from benchmarks.network import relay
+from benchmarks.offloading import profile, takeover
+from benchmarks.peering import hub
 from benchmarks.scale import noted
 from tests.project.test_architecture import CHECKOUT
 from tests.testbed import process
@@ -188,7 +191,7 @@ class FailingPartTests(SynchronousTestCase):
     def test_peers_that_cannot_be_made(self) -> None:
         """The process of the peers ends, so that the hub does not wait for it for ever."""
         code = (
-            "import benchmarks.hub_peers as one\n"
+            "import benchmarks.peering.hub_peers as one\n"
             "async def prepare(*_): raise OSError('no port is free')\n"
             "one.prepare = prepare\n"
             "raise SystemExit(one.main('1', '127.0.0.1:1'))\n"

@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ElementTree
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks import flame
-from benchmarks.profile import durations, request_rows
+from benchmarks.offloading import flame
+from benchmarks.offloading.profile import durations, request_rows
 
 TRACES = """File: kube-apiserver
 Type: cpu

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks import goals, sweep
-from benchmarks.scale import fit, graphs, model
+from benchmarks.figures import goals
+from benchmarks.scale import fit, graphs, model, sweep
 from benchmarks.scale.exposition import connections, series, total
 from benchmarks.scale.kinds import KINDS, counted
 from benchmarks.scale.model import Reading, Sample

@@ -2,8 +2,8 @@
 
     python -m benchmarks profile [--pods 1000] [--qps 500] [--seconds 60] [--where offloaded] [--out DIRECTORY]
 
-One Deployment, as in ``benchmarks.offload``, while every daemon is sampled by py-spy (``pip install py-spy``) and both
-API servers profile themselves (``/debug/pprof/profile``; Go is needed to read that). Printed are CPU by process, the
+One Deployment, as in ``offload``, while every daemon is sampled by py-spy (``pip install py-spy``) and both API
+servers profile themselves (``/debug/pprof/profile``; Go is needed to read that). Printed are CPU by process, the
 requests of each kind with the time from their arrival to their answer, and what the API servers' CPU is spent on; all
 per pod. DIRECTORY gets ``flame.svg``, a flame graph over both clusters, and the folded stacks. Sampling costs a tenth
 itself, so that the figures are for comparing parts with each other. Needs root.
@@ -23,10 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import flame
-from benchmarks.latency import Caller
-from benchmarks.measure import table
-from benchmarks.offload import NAMESPACE, SELECTORS, deployment, peer, processes, settle
+from benchmarks.figures.measure import table
+from benchmarks.offloading import flame
+from benchmarks.offloading.latency import Caller
+from benchmarks.offloading.offload import NAMESPACE, SELECTORS, deployment, peer, processes, settle
 from tests.testbed import build, process, system
 from tests.testbed.cluster import Cluster
 from tests.testbed.testbed import Testbed

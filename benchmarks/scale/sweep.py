@@ -17,12 +17,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
-from benchmarks.report import stamp
+from benchmarks.figures.report import stamp
 from benchmarks.scale.kinds import KINDS
 from benchmarks.scale.points import PLACES, Place, Point, rendered, replaced, store_of
 from benchmarks.scale.stage import LARGEST_REAL, OPENERS
 
-PAGE: Final = Path(__file__).parents[1] / "docs/scale.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/scale.md"
 BESIDE: Final = 3
 """How many sizes are measured on sandbox servers as well, the largest of those that fit on real ones."""
 

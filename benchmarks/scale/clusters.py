@@ -20,14 +20,14 @@ from typing import Final
 
 from attrs import asdict
 
-from benchmarks.measure import table
-from benchmarks.report import RESULTS, stamp
+from benchmarks.figures.measure import table
+from benchmarks.figures.report import RESULTS, stamp
 from benchmarks.scale.crowd import decoded
 from benchmarks.scale.graphs import SHAPES
 from benchmarks.scale.model import Forecast, Model, Reading, deviation, fitted, forecast
 from benchmarks.scale.points import replaced
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs/scale.md"
 SEED: Final = 11
 PATIENCE: Final = 4 * 3600.0

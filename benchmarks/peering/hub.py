@@ -27,14 +27,14 @@ from typing import Final
 
 import attrs
 
-from benchmarks.codec import codec
-from benchmarks.latency import Caller
-from benchmarks.measure import spent, table
+from benchmarks.daemon.codec import codec
+from benchmarks.figures.measure import spent, table
+from benchmarks.offloading.latency import Caller
 from liqod.kube.resources import FOREIGNCLUSTERS
 from tests.testbed import process
 from tests.testbed.process import Process
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 PATH: Final = os.pathsep.join((str(ROOT), str(ROOT / "sandbox")))
 """Where the programs beside the daemon find their modules."""
 PORTS: Final[dict[str, int]] = {}
@@ -129,7 +129,7 @@ def until(what: str, check: Callable[[], object], pause: float = 0.02, patience:
 def api_server(directory: Path, *more: str) -> Iterator[Path]:
     """Run an API server in memory until the block ends; yields its kubeconfig. ``more`` are words for ``hub_api``."""
     kubeconfig = directory / "kubeconfig"
-    command = [sys.executable, "-m", "benchmarks.hub_api", str(kubeconfig), *more]
+    command = [sys.executable, "-m", "benchmarks.peering.hub_api", str(kubeconfig), *more]
     api = process.spawn(command, log=directory / "api.log", env={"PYTHONPATH": PATH})
     try:
         until("the hub's API server", kubeconfig.exists)
@@ -166,7 +166,7 @@ def hub(directory: Path) -> Iterator[Process]:
 @contextlib.contextmanager
 def peers(count: int, directory: Path) -> Iterator[subprocess.Popen[str]]:
     """Run so many peers that wait for the order to dial."""
-    command = [sys.executable, "-m", "benchmarks.hub_peers", str(count), f"127.0.0.1:{PORTS['peering']}"]
+    command = [sys.executable, "-m", "benchmarks.peering.hub_peers", str(count), f"127.0.0.1:{PORTS['peering']}"]
     with (directory / "peers.log").open("ab") as out:
         running = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True

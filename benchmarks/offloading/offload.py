@@ -1,10 +1,10 @@
 """Time and cost of running a Deployment through a virtual node, against the same Deployment on a local node.
 
-    python -m benchmarks.offload [--counts 10,100,1000] [--qps 0,500] [--repeat 1] [--out FILE] [--json FILE]
+    python -m benchmarks offload [--counts 10,100,1000] [--qps 0,500] [--repeat 1] [--out FILE] [--json FILE]
 
 Two real control planes with one made-up (kwok) node each, both on this machine; for every request rate of the control
 planes and every number of pods, first the local Deployment, then the offloaded one, then the least that can run it in
-the other cluster (``benchmarks.floor``), in the same run. Needs root.
+the other cluster (``benchmarks.offloading.floor``), in the same run. Needs root.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any, Final
 from attrs import frozen
 
 import liqod.kube
-from benchmarks import floor
-from benchmarks.measure import Spent, api_requests, spent
-from benchmarks.report import Run, save, text
+from benchmarks.figures.measure import Spent, api_requests, spent
+from benchmarks.figures.report import Run, save, text
+from benchmarks.offloading import floor
 from tests.real.daemons import Daemon
 from tests.real.path import eventually, node_ready, peer_of
 from tests.testbed import build, process, system, versions

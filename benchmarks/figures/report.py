@@ -22,10 +22,10 @@ from typing import Any, Final
 
 import attrs
 
-from benchmarks import goals
-from benchmarks.measure import per_pod, table
+from benchmarks.figures import goals
+from benchmarks.figures.measure import per_pod, table
 
-RESULTS: Final = Path(__file__).with_name("results")
+RESULTS: Final = Path(__file__).parents[1] / "results"
 """Where figures go unless another file is named; git ignores them, so that a measured commit is not a changed one."""
 
 HEAD = (

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import attrs
 
-from benchmarks.measure import table
+from benchmarks.figures.measure import table
 
 RELATIVE: Final = {
     "seconds": "seconds",

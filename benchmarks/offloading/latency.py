@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.measure import table
-from benchmarks.offload import peer
+from benchmarks.figures.measure import table
+from benchmarks.offloading.offload import peer
 from liqod.kube.connection.config import load
 from liqod.model.names import remote_namespace
 from tests.real.path import deployment, enabled_namespace, eventually, live_pods, peer_of

@@ -20,10 +20,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.hold import PER_NODE, raise_pods
-from benchmarks.measure import spent, table
-from benchmarks.offload import FAST, NAMESPACE, deployment, peer, precompile, settle
-from benchmarks.report import save_figures
+from benchmarks.figures.measure import spent, table
+from benchmarks.figures.report import save_figures
+from benchmarks.offloading.hold import PER_NODE, raise_pods
+from benchmarks.offloading.offload import FAST, NAMESPACE, deployment, peer, precompile, settle
 from benchmarks.scale.points import replaced
 from liqod.agent.account.names import LEASE
 from tests.real.daemons import Daemon
@@ -32,7 +32,7 @@ from tests.testbed import build, system
 from tests.testbed.cluster import Cluster
 from tests.testbed.testbed import Testbed
 
-PAGE: Final = Path(__file__).parents[1] / "docs/scale.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/scale.md"
 COLD: Final = "warm-standby = false\n"
 WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 REVIEWS: Final = ("selfsubject", "tokenreviews", "subjectaccessreviews")

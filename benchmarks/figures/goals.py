@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from benchmarks.compare import ENOUGH, spread
-from benchmarks.measure import table
+from benchmarks.figures.compare import ENOUGH, spread
+from benchmarks.figures.measure import table
 
 TIMES_FLOOR: Final = 1.15
 TIMES_LOCAL: Final = 2.6
