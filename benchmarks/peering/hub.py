@@ -14,7 +14,6 @@ import contextlib
 import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -90,12 +89,6 @@ def free_ports() -> None:
             probe = stack.enter_context(socket.socket())
             probe.bind(("127.0.0.1", 0))
             PORTS[what] = probe.getsockname()[1]
-
-
-def resident(pid: int) -> float:
-    """Return the resident memory of a process in MiB."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) / 1024 if found else 0.0
 
 
 def ready() -> bool:
@@ -188,7 +181,7 @@ def measure(count: int, rest: float) -> Reading:
         with hub(directory) as daemon, peers(count, directory) as crowd:
             api = Caller(directory / "kubeconfig")
             time.sleep(2.0)
-            before, cpu = resident(daemon.pid), spent(daemon.pid).cpu
+            before = spent(daemon.pid)
             assert crowd.stdin is not None
             crowd.stdin.write("go\n")
             crowd.stdin.flush()
@@ -196,15 +189,15 @@ def measure(count: int, rest: float) -> Reading:
             until(f"{count} peers are Ready", lambda: crowd.poll() is not None or ready_peers(api) >= count, pause=0.1)
             if crowd.poll() is not None:
                 raise SystemExit(f"the peers ended:\n{process.tail(directory / 'peers.log')}")
-            seconds, cpu = time.monotonic() - begin, spent(daemon.pid).cpu - cpu
+            seconds, cpu = time.monotonic() - begin, spent(daemon.pid).cpu - before.cpu
             idle = None
             if rest:
                 time.sleep(20.0)
                 begin, begun = time.monotonic(), spent(daemon.pid).cpu
                 time.sleep(rest)
                 idle = (spent(daemon.pid).cpu - begun) / (time.monotonic() - begin) * 100
-            after = resident(daemon.pid)
-            return Reading(peers=count, seconds=seconds, cpu=cpu, before=before, after=after, idle=idle)
+            after = spent(daemon.pid).resident_mib
+            return Reading(peers=count, seconds=seconds, cpu=cpu, before=before.resident_mib, after=after, idle=idle)
 
 
 def main() -> None:

@@ -97,8 +97,8 @@ service-cidrs = ["10.96.0.0/16"]
 
 @frozen
 class Spending:
-    """What daemons spent so far: requests to API servers without watches, CPU seconds, MiB at most, watches that are
-    open; of the borrower, and of all lenders.
+    """What daemons spent so far: requests to API servers without watches, CPU seconds, MiB that are resident, watches
+    that are open; of the borrower, and of all lenders.
     """
 
     requests: tuple[float, float]
@@ -143,7 +143,7 @@ class Stage:
         return Spending(
             requests=(requests[0], sum(requests[1:])),
             cpu=(mine.cpu, sum(one.cpu for one in theirs)),
-            mib=(mine.peak_mib, sum(one.peak_mib for one in theirs)),
+            mib=(mine.resident_mib, sum(one.resident_mib for one in theirs)),
             watches=open_connections(self.borrower_pid, [self.home, *(path for _, path in self.lenders)]),
         )
 
