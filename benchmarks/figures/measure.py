@@ -16,7 +16,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True)
 class Spent:
-    """CPU seconds (user and system, reaped children included) and resident memory in MiB of one process: peak and now."""
+    """CPU seconds (user and system, reaped children included), and resident MiB at most and now, of one process."""
 
     cpu: float
     peak_mib: float

@@ -132,7 +132,8 @@ def main() -> None:
     counts = sorted(int(word) for word in args.counts.split(","))
     shapes = args.shapes.split(",")
     commit, everything = str(stamp()["commit"]), known(args.json)
-    there = set[tuple[str, int]]() if args.again else {(one.shape, one.clusters) for one in of_commit(everything, commit)}
+    done = [] if args.again else of_commit(everything, commit)
+    there = {(one.shape, one.clusters) for one in done}
     for clusters in counts:
         for shape in shapes:
             if (shape, clusters) in there:
@@ -141,7 +142,8 @@ def main() -> None:
             print(f"{shape} of {clusters}: all agree after {one.agreed:.1f} s", flush=True)
             everything = added(everything, one)
             keep(args.json, {"machine": stamp()["machine"], "readings": [asdict(each) for each in everything]})
-    found = texts(of_commit(everything, commit), [int(word) for word in args.forecast.split(",")], shapes)
+    forecasts = [int(word) for word in args.forecast.split(",")]
+    found = texts(of_commit(everything, commit), forecasts, shapes)
     for name, text in found.items():
         print(f"\n{name}\n\n{text}")
     if args.write:

@@ -19,6 +19,7 @@ from benchmarks.network import relay
 from benchmarks.offloading import profile, takeover
 from benchmarks.peering import hub
 from benchmarks.scale import noted
+from liqod.model.diagnosis.processes import lease_name
 from tests.project.test_architecture import CHECKOUT
 from tests.testbed import process
 
@@ -132,21 +133,27 @@ class HubTests(SynchronousTestCase):
 class TakeoverTests(SynchronousTestCase):
     """What counts as the first write of a successor, and as a list."""
 
-    def event(self, verb: str, resource: str, name: str = "", **more: Any) -> dict[str, Any]:
-        about = {"resource": resource, "name": name}
+    def event(self, verb: str, resource: str, name: str = "", space: str = "", **more: Any) -> dict[str, Any]:
+        resource, _, subresource = resource.partition("/")
+        about = {"resource": resource, "subresource": subresource, "name": name, "namespace": space}
         return {"verb": verb, "objectRef": about, "requestURI": "/", "user": {"username": "liqod"}, **more}
 
     def test_writes(self) -> None:
-        """Everything that changes what is stored, but for the lease of who leads; virtual nodes have leases too."""
-        for verb, resource, name, written in (
-            ("patch", "pods", "web", True),
-            ("update", "leases", "liqod", False),
-            ("patch", "leases", "liqo-milan", True),
-            ("create", "selfsubjectaccessreviews", "", False),
-            ("create", "shadowpods", "", True),
-            ("list", "pods", "", False),
+        """Everything that changes what is stored, but for the Leases of the daemon; those of virtual nodes count."""
+        for verb, resource, name, space, written in (
+            ("patch", "pods/status", "web", "shop", True),
+            ("update", "leases", "liqod", "liqo-system", False),
+            ("patch", "leases", lease_name("all", "one"), "liqo-system", False),
+            ("create", "leases", "", "liqo-system", False),
+            ("patch", "leases", "liqo-milan", "kube-node-lease", True),
+            ("patch", "leases", "liqod", "shop", True),
+            ("create", "selfsubjectaccessreviews", "", "", False),
+            ("create", "serviceaccounts/token", "liqod", "liqo-system", False),
+            ("create", "shadowpods", "", "shop", True),
+            ("list", "pods", "", "", False),
         ):
-            self.assertEqual(takeover.is_write(self.event(verb, resource, name)), written, f"{verb} {resource}")
+            event = self.event(verb, resource, name, space)
+            self.assertEqual(takeover.is_write(event), written, f"{verb} {resource} {name}")
 
     def test_lists(self) -> None:
         """Also those that are streamed; a watch that goes on is none."""
@@ -156,9 +163,10 @@ class TakeoverTests(SynchronousTestCase):
         self.assertFalse(takeover.is_list(self.event("watch", "pods", requestURI="/api/v1/pods?watch=true")))
 
     def test_the_first(self) -> None:
-        """It is the one that arrived first, of those that count."""
+        """It is the one that arrived first, of those that count, whichever was answered first."""
         events = [
             self.event("list", "pods", requestReceivedTimestamp="2026-11-22T10:00:01.500000Z"),
+            self.event("patch", "pods", "b", requestReceivedTimestamp="2026-11-22T10:00:02.500000Z"),
             self.event("patch", "pods", "a", requestReceivedTimestamp="2026-11-22T10:00:02.250000Z"),
         ]
         self.assertEqual(takeover.first(events, takeover.is_write) - takeover.first(events, takeover.is_list), 0.75)
@@ -260,8 +268,11 @@ class NotedTests(SynchronousTestCase):
         return noted.event(request, datetime(2026, 11, 22, 10, 0, 2, tzinfo=UTC))
 
     def test_the_lease(self) -> None:
-        """That of who leads is no write, those of nodes are; the time is that of the request."""
+        """Those of the daemon are no writes, those of nodes are; the time is that of the request."""
         leases = "/apis/coordination.k8s.io/v1/namespaces"
+        self.assertFalse(takeover.is_write(self.noted("POST", f"{leases}/liqo-system/leases")))
+        process_lease = f"{leases}/liqo-system/leases/{lease_name('all', 'one')}"
+        self.assertFalse(takeover.is_write(self.noted("PATCH", process_lease)))
         own = self.noted("PUT", f"{leases}/liqo-system/leases/liqod")
         self.assertFalse(takeover.is_write(own))
         self.assertTrue(takeover.is_write(self.noted("PATCH", f"{leases}/kube-node-lease/leases/liqo-milan")))
@@ -277,7 +288,8 @@ class NotedTests(SynchronousTestCase):
     def test_subresources(self) -> None:
         """A status is written to the object that it is of."""
         about = self.noted("PATCH", "/api/v1/namespaces/shop/pods/web/status")["objectRef"]
-        self.assertEqual(about, {"resource": "pods", "subresource": "status", "name": "web"})
+        self.assertEqual(about, {"resource": "pods", "subresource": "status", "namespace": "shop", "name": "web"})
+        self.assertEqual(self.noted("GET", "/api/v1/namespaces/shop")["objectRef"]["namespace"], "")
 
     def test_figures(self) -> None:
         """Seconds are counted from the end of the lease; lists from when it was taken."""
