@@ -26,7 +26,16 @@ from typing import Any, Final
 from benchmarks.figures.measure import table
 from benchmarks.offloading import flame
 from benchmarks.offloading.latency import Caller
-from benchmarks.offloading.offload import NAMESPACE, SELECTORS, deployment, peer, processes, settle
+from benchmarks.offloading.offload import (
+    LOCAL_NAMESPACE,
+    NAMESPACE,
+    NAMESPACES,
+    SELECTORS,
+    deployment,
+    peer,
+    processes,
+    settle,
+)
 from tests.testbed import build, process, system
 from tests.testbed.cluster import Cluster
 from tests.testbed.testbed import Testbed
@@ -146,9 +155,10 @@ def measure(testbed: Testbed, args: argparse.Namespace, directory: Path) -> str:
     before = {c.name: durations(c.kubectl("get", "--raw=/metrics")) for c in testbed.clusters}
     profiles.start()
     time.sleep(1)
-    home.apply(deployment("profiled", pods, SELECTORS[args.where]))
+    space = NAMESPACES[args.where]
+    home.apply(deployment("profiled", pods, SELECTORS[args.where], space))
     ready = f"--for=jsonpath={{.status.readyReplicas}}={pods}"
-    home.kubectl("wait", "-n", "bench", "deployment/profiled", ready, "--timeout=900s", timeout=920)
+    home.kubectl("wait", "-n", space, "deployment/profiled", ready, "--timeout=900s", timeout=920)
     spent = {name: value - cpu.get(name, 0.0) for name, value in processes(testbed)[0].items()}
     after = {c.name: durations(c.kubectl("get", "--raw=/metrics")) for c in testbed.clusters}
     stacks = profiles.stacks()
@@ -200,7 +210,7 @@ def main() -> None:
         daemons, _ = peer(testbed)
         testbed.enter()
         try:
-            testbed[1].apply(NAMESPACE)
+            testbed[1].apply(NAMESPACE, LOCAL_NAMESPACE)
             text = measure(testbed, args, args.out)
         finally:
             for daemon in daemons:

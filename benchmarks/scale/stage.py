@@ -23,7 +23,7 @@ from attrs import frozen
 from benchmarks.figures.measure import spent
 from benchmarks.offloading.hold import PER_NODE
 from benchmarks.offloading.latency import Caller
-from benchmarks.offloading.offload import precompile
+from benchmarks.offloading.offload import install, precompile
 from benchmarks.peering import hub
 from benchmarks.scale.exposition import connections, total
 from benchmarks.scale.lender_names import name_of
@@ -195,6 +195,7 @@ def real(count: int, pods: int) -> Iterator[Stage]:
             Daemon(cluster, name, extra=extra)
             for cluster, name, extra in zip(testbed.clusters, names, configurations, strict=True)
         ]
+        install(daemons)
         try:
             for daemon in daemons:
                 daemon.start()
