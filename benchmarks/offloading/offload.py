@@ -147,7 +147,7 @@ def run(testbed: Testbed, qps: int, where: str, pods: int) -> Run:
     settle(testbed)
     up = read(testbed)
     home.kubectl("delete", "-n", namespace, f"deployment/{name}", "--wait=false")
-    eventually("the pods are gone", lambda: _gone(testbed, name), 900, 2.0)
+    eventually("the pods are gone", lambda: gone(testbed, name), 900, 2.0)
     settle(testbed)
     down = read(testbed)
     return Run(
@@ -164,7 +164,8 @@ def run(testbed: Testbed, qps: int, where: str, pods: int) -> Run:
     )
 
 
-def _gone(testbed: Testbed, app: str) -> bool:
+def gone(testbed: Testbed, app: str) -> bool:
+    """Return whether no cluster has a pod of an application any more."""
     wanted = ("get", "pods", "-A", "-l", f"app={app}", "--no-headers", "--ignore-not-found", "-o=name")
     return not any(cluster.kubectl(*wanted).strip() for cluster in testbed.clusters)
 
@@ -183,13 +184,13 @@ def _cpu_now(testbed: Testbed) -> dict[int, float]:
     return {pid: spent(pid).cpu for c in testbed.clusters for pid in process.inhabitants(c.namespace)}
 
 
-def peer(testbed: Testbed, *, leader: str = "") -> tuple[list[Daemon], dict[str, float]]:
+def peer(testbed: Testbed, *, leader: str = "", hosting: str = "") -> tuple[list[Daemon], dict[str, float]]:
     """Start both daemons; return them with the seconds to ready and from ready to the virtual node Ready.
 
-    ``leader`` is what their configuration says in that section.
+    ``leader`` and ``hosting`` are what their configuration says in these sections.
     """
     clusters = ((testbed[1], "rome"), (testbed[2], "milan"))
-    daemons = [Daemon(cluster, name, extra=FAST, leader=leader) for cluster, name in clusters]
+    daemons = [Daemon(cluster, name, extra=hosting + FAST, leader=leader) for cluster, name in clusters]
     install(daemons)
     begin = time.monotonic()
     for daemon in daemons:
