@@ -7,7 +7,7 @@ difference; requests and memory are taken as they are, and so are all figures of
 when its median grew by at least the given part *and* by more than the noise: what two medians of so many repetitions
 differ by in nineteen of twenty cases when nothing has changed. It is the same when it did not, and the noise is below
 that part; where the noise is not, nobody can tell, and more repetitions are what helps. What only one file has is
-named. The exit status is 1 when a figure is worse, and 2 when nothing can be said of any.
+named. The exit status is 1 when a figure is worse, and 3 when nothing can be said of any.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Verdict(Enum):
 
 SAID: Final = frozenset({Verdict.SAME, Verdict.BETTER, Verdict.WORSE})
 """Verdicts that say something."""
-NOTHING: Final = 2
-"""The exit status when none does."""
+NOTHING: Final = 3
+"""The exit status when none does; a command line that is wrong ends with 2."""
 
 Samples = Mapping[str, Sequence[float]]
 """The values of every figure, by its name."""
@@ -141,7 +141,7 @@ def alone(before: Samples, after: Samples) -> list[str]:
 
 
 def status(found: Sequence[Difference]) -> int:
-    """Return the exit status of a comparison: 1 when a figure is worse, 2 when nothing can be said of any."""
+    """Return the exit status of a comparison: 1 when a figure is worse, 3 when nothing can be said of any."""
     verdicts = {one.verdict for one in found}
     return 1 if Verdict.WORSE in verdicts else 0 if verdicts & SAID else NOTHING
 
