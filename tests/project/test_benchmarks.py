@@ -270,6 +270,9 @@ class OffloadTests(SynchronousTestCase):
             name = "c1"
             defined = False
 
+            def install(self) -> None:
+                self.defined = True
+
             def kubectl(self, *words: str) -> str:
                 if words[1] == "--raw=/metrics":
                     return watched
@@ -278,7 +281,7 @@ class OffloadTests(SynchronousTestCase):
         slept: list[float] = []
         self.patch(offload, "time", SimpleNamespace(sleep=slept.append))
         cluster = Cluster()
-        daemon: Any = SimpleNamespace(cluster=cluster, install=lambda: setattr(cluster, "defined", True))
+        daemon: Any = SimpleNamespace(cluster=cluster, install=cluster.install)
         offload.install([daemon])
         self.assertEqual(slept, [offload.DISCOVERY])
         offload.install([daemon])
