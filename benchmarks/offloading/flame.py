@@ -16,20 +16,35 @@ Stacks = dict[tuple[str, ...], float]
 """Milliseconds by stack, outermost frame first."""
 
 OTHER: Final = "other"
-_PARTS: Final = (
-    ("quota", r"resourcequota"),
-    ("admission policies", r"admission/plugin/policy|cel-go|apiserver/pkg/cel"),
-    ("webhook call", r"admission/plugin/webhook"),
-    ("managed fields", r"managedfields|structured-merge-diff"),
-    ("signatures", r"crypto/rsa|crypto/ecdsa|serviceaccount\.\(\*jwt|go-jose"),
-    ("authentication and authorization", r"pkg/authentication|pkg/authorization|/rbac|filters\.with(Failed)?Auth"),
-    ("watches", r"storage/cacher|handlers\.\(\*WatchServer|client-go/tools/cache|watch\.\(\*StreamWatcher"),
-    ("storage", r"storage/etcd3|etcd/client|go\.etcd\.io"),
-    ("JSON and other encodings", r"encoding/|json|protobuf|runtime/serializer"),
-    ("garbage collection", r"runtime\.gc|runtime\.bgsweep|runtime\.scanobject"),
-    ("TLS and HTTP", r"crypto/tls|net/http|http2"),
+_Patterns = Sequence[tuple[str, re.Pattern[str]]]
+_FEATURES: Final[_Patterns] = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("quota", r"resourcequota|pkg/quota/"),
+        ("admission policies", r"admission/plugin/policy|cel-go|apiserver/pkg/cel"),
+        ("webhook call", r"admission/plugin/webhook"),
+        ("managed fields", r"managedfields|structured-merge-diff"),
+        ("signatures", r"crypto/rsa|crypto/ecdsa|serviceaccount\.\(\*jwt|go-jose"),
+        ("authentication and authorization", r"pkg/authentication/|pkg/authorization/|auth/authorizer/"),
+    )
 )
-"""What a stack of a Go program counts as: the first pattern that matches any of its frames."""
+"""What a request is made to do, by patterns of frames; all that is done for it counts, whatever it takes."""
+_MEANS: Final[_Patterns] = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("watches", r"storage/cacher|handlers\.\(\*WatchServer|client-go/tools/cache|watch\.\(\*StreamWatcher"),
+        ("storage", r"storage/etcd3|etcd/client|go\.etcd\.io|google\.golang\.org/grpc"),
+        ("JSON and other encodings", r"encoding/|json|protobuf|cbor|runtime/serializer"),
+        ("garbage collection", r"runtime\.gc|runtime\.bgsweep|runtime\.scanobject"),
+        ("TLS and HTTP", r"crypto/tls|net/http|http2"),
+        ("request handlers", r"apiserver/pkg/endpoints/handlers|apiserver/pkg/registry/"),
+    )
+)
+"""What it is done by, where it is for none of these."""
+_AROUND: Final = re.compile(
+    r"ServeHTTP|apiserver/pkg/(endpoints|server)/filter|net/http\.\(\*conn\)\.serve|erverConn\)\.runHandler"
+)
+"""Frames that are around every request, and so say nothing of it: filters call the handler that they stand before."""
 _UNITS: Final = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "mins": 6e4}
 _TRACE: Final = re.compile(r"^\s*([\d.]+)(ns|us|µs|ms|s|mins)\s+(\S.*)$")
 _WIDTH: Final = 1600.0
@@ -73,13 +88,21 @@ def under(name: str, stacks: Stacks) -> Stacks:
 
 
 def parts(stacks: Stacks) -> dict[str, float]:
-    """Return how many milliseconds of a Go program's stacks are spent on what, most first."""
+    """Return how many milliseconds of a Go program's stacks are spent on what, most first.
+
+    A stack counts as the innermost of its frames that is a feature's; without one as the innermost that is a means.
+    """
     found: dict[str, float] = {}
     for stack, spent in stacks.items():
-        text = "\n".join(stack)
-        part = next((name for name, pattern in _PARTS if re.search(pattern, text)), OTHER)
+        frames = [frame for frame in reversed(stack) if not _AROUND.search(frame)]
+        part = _innermost(frames, _FEATURES) or _innermost(frames, _MEANS) or OTHER
         found[part] = found.get(part, 0.0) + spent
     return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
+def _innermost(frames: Iterable[str], patterns: _Patterns) -> str:
+    """Return what the first frame that any pattern matches is of; empty without one."""
+    return next((name for frame in frames for name, pattern in patterns if pattern.search(frame)), "")
 
 
 @frozen

@@ -3,9 +3,10 @@
     python -m benchmarks sweep pods|peers|services|secrets [--sizes 100,1000] [--on auto|real|sandbox] [--write]
 
 Each size has clusters of its own; what is measured goes to ``benchmarks/results/sweep-KIND.json`` at once, so that a
-sweep that was interrupted goes on, and ``--again`` measures what is of another commit. On real control planes (as root)
-as far as they fit on one machine, and beyond that on sandbox servers, with some of the smaller sizes there too, so that
-there is a curve for each: ``--on`` takes one place alone. ``--write`` puts the table into docs/scale.md.
+sweep that was interrupted goes on. A curve is of one commit: at another one everything is measured again. On real
+control planes (as root) as far as they fit on one machine, and beyond that on sandbox servers, with some of the smaller
+sizes there too, so that there is a curve for each: ``--on`` takes one place alone. ``--write`` puts the table into
+docs/scale.md.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
-from benchmarks.report import stamp
+from benchmarks.figures.report import stamp
 from benchmarks.scale.kinds import KINDS
 from benchmarks.scale.points import PLACES, Place, Point, rendered, replaced, store_of
 from benchmarks.scale.stage import LARGEST_REAL, OPENERS
 
-PAGE: Final = Path(__file__).parents[1] / "docs/scale.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/scale.md"
 BESIDE: Final = 3
 """How many sizes are measured on sandbox servers as well, the largest of those that fit on real ones."""
 
@@ -65,16 +66,16 @@ def main() -> None:
     parser.add_argument("kind", choices=list(KINDS))
     parser.add_argument("--sizes", default="", help="instead of the usual ones")
     parser.add_argument("--on", choices=["auto", *PLACES], default="auto")
-    parser.add_argument("--again", action="store_true", help="measure again what is of another commit")
+    parser.add_argument("--again", action="store_true", help="measure what is there already, too")
     parser.add_argument("--write", action="store_true", help="put the table into docs/scale.md")
     parser.add_argument("--json", type=Path, help="where the points are kept (benchmarks/results/)")
     args = parser.parse_args()
     what = KINDS[args.kind]
     sizes = [int(word) for word in args.sizes.split(",")] if args.sizes else what.sizes
-    store = store_of(args.kind, again=args.again, file=args.json)
-    commit = stamp()["commit"]
+    commit = str(stamp()["commit"])
+    store = store_of(args.kind, commit, args.json)
     for place, wanted in places(args.kind, sizes, args.on):
-        for size in store.missing(wanted, place, commit):
+        for size in wanted if args.again else store.missing(wanted, place):
             point = apart(args.kind, size, place, commit)
             store.add(point)
             print(f"{size} {what.unit} ({place}): {point.figures['seconds']:.1f} s", flush=True)

@@ -21,7 +21,7 @@ from twisted.internet.stdio import StandardIO  # noqa: E402
 from twisted.protocols.basic import LineOnlyReceiver  # noqa: E402
 from twisted.python import log  # noqa: E402
 
-from benchmarks.outcome import Outcome  # noqa: E402
+from benchmarks.peering.outcome import Outcome  # noqa: E402
 from liqod.config.schema import (  # noqa: E402
     AcceptanceSettings,
     PeeringSettings,

@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.measure import spent, table
+from benchmarks.figures.measure import spent, table
 
 LOCAL = "127.0.0.1"
 ANSWER = b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x1e\x00\x04\x0a\x60\x00\x07"
@@ -100,7 +100,7 @@ def measured(rate: int, seconds: float) -> str:
     try:
         for words in (["--part", "dns"], ["--part", "tenant"]):
             port = [] if not parts else ["--port", parts[-1].stdout.readline().strip()]
-            command = [sys.executable, "-m", "benchmarks.names", *words, *port, "--rate", str(rate)]
+            command = [sys.executable, "-m", "benchmarks.network.names", *words, *port, "--rate", str(rate)]
             parts.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         tenant: Any = parts[-1].stdout
         port_of_tenant = int(tenant.readline())

@@ -2,8 +2,8 @@
 
     python -m benchmarks profile [--pods 1000] [--qps 500] [--seconds 60] [--where offloaded] [--out DIRECTORY]
 
-One Deployment, as in ``benchmarks.offload``, while every daemon is sampled by py-spy (``pip install py-spy``) and both
-API servers profile themselves (``/debug/pprof/profile``; Go is needed to read that). Printed are CPU by process, the
+One Deployment, as in ``offload``, while every daemon is sampled by py-spy (``pip install py-spy``) and both API
+servers profile themselves (``/debug/pprof/profile``; Go is needed to read that). Printed are CPU by process, the
 requests of each kind with the time from their arrival to their answer, and what the API servers' CPU is spent on; all
 per pod. DIRECTORY gets ``flame.svg``, a flame graph over both clusters, and the folded stacks. Sampling costs a tenth
 itself, so that the figures are for comparing parts with each other. Needs root.
@@ -23,10 +23,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import flame
-from benchmarks.latency import Caller
-from benchmarks.measure import table
-from benchmarks.offload import NAMESPACE, SELECTORS, deployment, peer, processes, settle
+from benchmarks.figures.measure import table
+from benchmarks.offloading import flame
+from benchmarks.offloading.latency import Caller
+from benchmarks.offloading.offload import (
+    LOCAL_NAMESPACE,
+    NAMESPACE,
+    NAMESPACES,
+    SELECTORS,
+    deployment,
+    peer,
+    processes,
+    settle,
+)
 from tests.testbed import build, process, system
 from tests.testbed.cluster import Cluster
 from tests.testbed.testbed import Testbed
@@ -146,9 +155,10 @@ def measure(testbed: Testbed, args: argparse.Namespace, directory: Path) -> str:
     before = {c.name: durations(c.kubectl("get", "--raw=/metrics")) for c in testbed.clusters}
     profiles.start()
     time.sleep(1)
-    home.apply(deployment("profiled", pods, SELECTORS[args.where]))
+    space = NAMESPACES[args.where]
+    home.apply(deployment("profiled", pods, SELECTORS[args.where], space))
     ready = f"--for=jsonpath={{.status.readyReplicas}}={pods}"
-    home.kubectl("wait", "-n", "bench", "deployment/profiled", ready, "--timeout=900s", timeout=920)
+    home.kubectl("wait", "-n", space, "deployment/profiled", ready, "--timeout=900s", timeout=920)
     spent = {name: value - cpu.get(name, 0.0) for name, value in processes(testbed)[0].items()}
     after = {c.name: durations(c.kubectl("get", "--raw=/metrics")) for c in testbed.clusters}
     stacks = profiles.stacks()
@@ -200,7 +210,7 @@ def main() -> None:
         daemons, _ = peer(testbed)
         testbed.enter()
         try:
-            testbed[1].apply(NAMESPACE)
+            testbed[1].apply(NAMESPACE, LOCAL_NAMESPACE)
             text = measure(testbed, args, args.out)
         finally:
             for daemon in daemons:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from attrs import frozen
 
-from benchmarks.compare import ENOUGH, spread
-from benchmarks.measure import table
+from benchmarks.figures.compare import ENOUGH, Record, repetitions, spread
+from benchmarks.figures.measure import table
 
 TIMES_FLOOR: Final = 1.15
 TIMES_LOCAL: Final = 2.6
@@ -26,17 +26,21 @@ HEAD: Final = ("QPS", "pods", "figure", *PLACES, "times the floor", "times local
 
 @frozen(kw_only=True)
 class Summary:
-    """One figure of all repetitions at a request rate and a number of pods, by where the pods were."""
+    """One figure at a request rate and a number of pods: of each repetition, by where the pods were."""
 
     qps: int
     pods: int
     figure: str
-    values: Mapping[str, Sequence[float]]
+    repetitions: Sequence[Mapping[str, float]]
+
+    def values(self, where: str) -> list[float]:
+        """Return what it was at a place in the repetitions that were there."""
+        return [one[where] for one in self.repetitions if where in one]
 
     def ratio(self, where: str) -> float | None:
         """Return the median of what offloading took, over what another place took in the same repetition."""
-        pairs = zip(self.values["offloaded"], self.values[where], strict=False)
-        found = [offloaded / other for offloaded, other in pairs if other > 0]
+        both = [one for one in self.repetitions if "offloaded" in one and one.get(where, 0.0) > 0]
+        found = [one["offloaded"] / one[where] for one in both]
         return statistics.median(found) if found else None
 
     @property
@@ -49,25 +53,17 @@ class Summary:
                 found.append(f"{most:g} times {'the floor' if where == 'floor' else where}")
         return found
 
-    @property
-    def repetitions(self) -> int:
-        """How often it was measured."""
-        return len(self.values["offloaded"])
 
-
-def summaries(runs: Iterable[Mapping[str, Any]]) -> list[Summary]:
+def summaries(runs: Iterable[Record]) -> list[Summary]:
     """Return the summaries of runs in the form that ``report.save`` writes, by request rate and pods."""
-    found: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
-    for one in runs:
-        found.setdefault((one["qps"], one["pods"]), []).append(one)
     return [
         Summary(
             qps=qps,
             pods=pods,
             figure=figure,
-            values={where: [one[figure] for one in here if one["where"] == where] for where in PLACES},
+            repetitions=[{where: float(one[figure]) for where, one in each.items()} for each in here],
         )
-        for (qps, pods), here in sorted(found.items())
+        for (qps, pods), here in sorted(repetitions(runs).items())
         for figure in FIGURES
     ]
 
@@ -77,14 +73,14 @@ def rendered(found: Sequence[Summary]) -> str:
     rows = [
         (
             *(one.qps or "stock", one.pods, one.figure),
-            *(_shown(one.values[where]) for where in PLACES),
+            *(_shown(one.values(where)) for where in PLACES),
             *(_times(one.ratio(where)) for where in ("floor", "local")),
             ", ".join(one.missed),
         )
         for one in found
     ]
     missed = sum(bool(one.missed) for one in found)
-    few = min((one.repetitions for one in found), default=0) < ENOUGH
+    few = min((len(one.values("offloaded")) for one in found), default=0) < ENOUGH
     limits = f"{TIMES_FLOOR:g} times the floor, {TIMES_LOCAL:g} times local"
     text = f"{missed} of {len(found)} figures miss a goal ({limits})."
     more = f" With fewer than {ENOUGH} repetitions no spread is known." if few else ""

@@ -14,7 +14,6 @@ import contextlib
 import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -27,14 +26,14 @@ from typing import Final
 
 import attrs
 
-from benchmarks.codec import codec
-from benchmarks.latency import Caller
-from benchmarks.measure import spent, table
+from benchmarks.daemon.codec import codec
+from benchmarks.figures.measure import spent, table
+from benchmarks.offloading.latency import Caller
 from liqod.kube.resources import FOREIGNCLUSTERS
 from tests.testbed import process
 from tests.testbed.process import Process
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 PATH: Final = os.pathsep.join((str(ROOT), str(ROOT / "sandbox")))
 """Where the programs beside the daemon find their modules."""
 PORTS: Final[dict[str, int]] = {}
@@ -92,12 +91,6 @@ def free_ports() -> None:
             PORTS[what] = probe.getsockname()[1]
 
 
-def resident(pid: int) -> float:
-    """Return the resident memory of a process in MiB."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) / 1024 if found else 0.0
-
-
 def ready() -> bool:
     """Return whether the hub's daemon says that it does its work."""
     connection = http.client.HTTPConnection("127.0.0.1", PORTS["metrics"], timeout=10)
@@ -129,7 +122,7 @@ def until(what: str, check: Callable[[], object], pause: float = 0.02, patience:
 def api_server(directory: Path, *more: str) -> Iterator[Path]:
     """Run an API server in memory until the block ends; yields its kubeconfig. ``more`` are words for ``hub_api``."""
     kubeconfig = directory / "kubeconfig"
-    command = [sys.executable, "-m", "benchmarks.hub_api", str(kubeconfig), *more]
+    command = [sys.executable, "-m", "benchmarks.peering.hub_api", str(kubeconfig), *more]
     api = process.spawn(command, log=directory / "api.log", env={"PYTHONPATH": PATH})
     try:
         until("the hub's API server", kubeconfig.exists)
@@ -166,7 +159,7 @@ def hub(directory: Path) -> Iterator[Process]:
 @contextlib.contextmanager
 def peers(count: int, directory: Path) -> Iterator[subprocess.Popen[str]]:
     """Run so many peers that wait for the order to dial."""
-    command = [sys.executable, "-m", "benchmarks.hub_peers", str(count), f"127.0.0.1:{PORTS['peering']}"]
+    command = [sys.executable, "-m", "benchmarks.peering.hub_peers", str(count), f"127.0.0.1:{PORTS['peering']}"]
     with (directory / "peers.log").open("ab") as out:
         running = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True
@@ -188,7 +181,7 @@ def measure(count: int, rest: float) -> Reading:
         with hub(directory) as daemon, peers(count, directory) as crowd:
             api = Caller(directory / "kubeconfig")
             time.sleep(2.0)
-            before, cpu = resident(daemon.pid), spent(daemon.pid).cpu
+            before = spent(daemon.pid)
             assert crowd.stdin is not None
             crowd.stdin.write("go\n")
             crowd.stdin.flush()
@@ -196,15 +189,15 @@ def measure(count: int, rest: float) -> Reading:
             until(f"{count} peers are Ready", lambda: crowd.poll() is not None or ready_peers(api) >= count, pause=0.1)
             if crowd.poll() is not None:
                 raise SystemExit(f"the peers ended:\n{process.tail(directory / 'peers.log')}")
-            seconds, cpu = time.monotonic() - begin, spent(daemon.pid).cpu - cpu
+            seconds, cpu = time.monotonic() - begin, spent(daemon.pid).cpu - before.cpu
             idle = None
             if rest:
                 time.sleep(20.0)
                 begin, begun = time.monotonic(), spent(daemon.pid).cpu
                 time.sleep(rest)
                 idle = (spent(daemon.pid).cpu - begun) / (time.monotonic() - begin) * 100
-            after = resident(daemon.pid)
-            return Reading(peers=count, seconds=seconds, cpu=cpu, before=before, after=after, idle=idle)
+            after = spent(daemon.pid).resident_mib
+            return Reading(peers=count, seconds=seconds, cpu=cpu, before=before.resident_mib, after=after, idle=idle)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """What one TLS handshake costs the daemon that is shown a chain of certificates: CPU milliseconds of its thread.
 
-    python -m benchmarks.handshake [rounds]
+    python -m benchmarks handshake [rounds]
 
 Prints the median of the listening and of the dialling side. Nothing leaves the process.
 """

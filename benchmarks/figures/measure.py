@@ -16,10 +16,11 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True)
 class Spent:
-    """CPU seconds (user and system, reaped children included) and peak resident memory in MiB of one process."""
+    """CPU seconds (user and system, reaped children included), and resident MiB at most and now, of one process."""
 
     cpu: float
     peak_mib: float
+    resident_mib: float
 
 
 def spent(pid: int) -> Spent:
@@ -28,9 +29,13 @@ def spent(pid: int) -> Spent:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return Spent(0.0, 0.0)
-    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return Spent(sum(int(field) for field in fields[11:15]) / TICK, int(peak[1]) / 1024 if peak else 0.0)
+        return Spent(0.0, 0.0, 0.0)
+    peak, resident = (re.search(rf"{what}:\s+(\d+) kB", status) for what in ("VmHWM", "VmRSS"))
+    return Spent(
+        cpu=sum(int(field) for field in fields[11:15]) / TICK,
+        peak_mib=int(peak[1]) / 1024 if peak else 0.0,
+        resident_mib=int(resident[1]) / 1024 if resident else 0.0,
+    )
 
 
 def cpu_of(pids: Mapping[str, int]) -> dict[str, float]:

@@ -12,7 +12,7 @@ import argparse
 import time
 from collections.abc import Sequence
 
-from benchmarks.measure import table
+from benchmarks.figures.measure import table
 from liqod.model.records.offer import Offer
 from liqod.wire.codec import decode, encode
 from liqod.wire.events import Advertise, Event, Ping, Verdict

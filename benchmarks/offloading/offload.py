@@ -1,10 +1,11 @@
 """Time and cost of running a Deployment through a virtual node, against the same Deployment on a local node.
 
-    python -m benchmarks.offload [--counts 10,100,1000] [--qps 0,500] [--repeat 1] [--out FILE] [--json FILE]
+    python -m benchmarks offload [--counts 10,100,1000] [--qps 0,500] [--repeat 1] [--out FILE] [--json FILE]
 
 Two real control planes with one made-up (kwok) node each, both on this machine; for every request rate of the control
 planes and every number of pods, first the local Deployment, then the offloaded one, then the least that can run it in
-the other cluster (``benchmarks.floor``), in the same run. Needs root.
+the other cluster (``floor``), in the same run. Local pods and those of the floor are in namespaces that liqod has
+nothing to do with. Figures are saved after each repetition. Needs root.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import compileall
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -21,12 +22,15 @@ from typing import Any, Final
 from attrs import frozen
 
 import liqod.kube
-from benchmarks import floor
-from benchmarks.measure import Spent, api_requests, spent
-from benchmarks.report import Run, save, text
+from benchmarks.figures.measure import Spent, api_requests, spent
+from benchmarks.figures.report import Run, save, text
+from benchmarks.offloading import floor
+from benchmarks.scale.exposition import total
+from liqod.kube.resources import SHADOWPODS
 from tests.real.daemons import Daemon
 from tests.real.path import eventually, node_ready, peer_of
 from tests.testbed import build, process, system, versions
+from tests.testbed.cluster import Cluster
 from tests.testbed.testbed import Testbed
 
 FAST = """
@@ -42,6 +46,16 @@ NAMESPACE: Final = {
     "kind": "Namespace",
     "metadata": {"name": "bench", "labels": {"liqo.io/enabled": "true"}},
 }
+LOCAL_NAMESPACE: Final = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench-local"}}
+"""Where local pods run: neither the webhook nor the admission policies of liqod look at what is here."""
+DISCOVERY: Final = 35.0
+"""Seconds after which the garbage collector of kube-controller-manager watches kinds that were defined just now.
+
+It reads every 30 which kinds there are (``Sync`` in pkg/controller/garbagecollector of Kubernetes). Until then it asks
+the API server for the owner of each object whose owner is of such a kind: for each pod of a lender.
+"""
+WATCHES: Final = "apiserver_longrunning_requests"
+"""The requests that an API server answers at present and that do not end by themselves."""
 
 
 @frozen
@@ -82,6 +96,8 @@ def _program(pid: int) -> str:
 
 
 SELECTORS: Final = {"local": {"type": "kwok"}, "offloaded": {"liqo.io/type": "virtual-node"}, "floor": floor.SELECTOR}
+NAMESPACES: Final = {"local": "bench-local", "offloaded": "bench", "floor": floor.NAMESPACE}
+"""By where pods run: their nodes, and where they are made at home."""
 
 
 def _spent_between(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
@@ -118,7 +134,7 @@ def run(testbed: Testbed, qps: int, where: str, pods: int) -> Run:
     """Create one Deployment, wait until every pod is Ready, delete it, wait until every pod is gone."""
     home = testbed[1]
     name = f"{where}-{pods}"
-    namespace = floor.NAMESPACE if where == "floor" else "bench"
+    namespace = NAMESPACES[where]
     settle(testbed)
     before = read(testbed)
     begin = time.monotonic()
@@ -131,7 +147,7 @@ def run(testbed: Testbed, qps: int, where: str, pods: int) -> Run:
     settle(testbed)
     up = read(testbed)
     home.kubectl("delete", "-n", namespace, f"deployment/{name}", "--wait=false")
-    eventually("the pods are gone", lambda: _gone(testbed, name), 900, 2.0)
+    eventually("the pods are gone", lambda: gone(testbed, name), 900, 2.0)
     settle(testbed)
     down = read(testbed)
     return Run(
@@ -148,7 +164,8 @@ def run(testbed: Testbed, qps: int, where: str, pods: int) -> Run:
     )
 
 
-def _gone(testbed: Testbed, app: str) -> bool:
+def gone(testbed: Testbed, app: str) -> bool:
+    """Return whether no cluster has a pod of an application any more."""
     wanted = ("get", "pods", "-A", "-l", f"app={app}", "--no-headers", "--ignore-not-found", "-o=name")
     return not any(cluster.kubectl(*wanted).strip() for cluster in testbed.clusters)
 
@@ -167,15 +184,14 @@ def _cpu_now(testbed: Testbed) -> dict[int, float]:
     return {pid: spent(pid).cpu for c in testbed.clusters for pid in process.inhabitants(c.namespace)}
 
 
-def peer(testbed: Testbed, *, leader: str = "") -> tuple[list[Daemon], dict[str, float]]:
+def peer(testbed: Testbed, *, leader: str = "", hosting: str = "") -> tuple[list[Daemon], dict[str, float]]:
     """Start both daemons; return them with the seconds to ready and from ready to the virtual node Ready.
 
-    ``leader`` is what their configuration says in that section.
+    ``leader`` and ``hosting`` are what their configuration says in these sections.
     """
     clusters = ((testbed[1], "rome"), (testbed[2], "milan"))
-    daemons = [Daemon(cluster, name, extra=FAST, leader=leader) for cluster, name in clusters]
-    for daemon in daemons:
-        daemon.install()
+    daemons = [Daemon(cluster, name, extra=hosting + FAST, leader=leader) for cluster, name in clusters]
+    install(daemons)
     begin = time.monotonic()
     for daemon in daemons:
         daemon.start()
@@ -189,6 +205,24 @@ def peer(testbed: Testbed, *, leader: str = "") -> tuple[list[Daemon], dict[str,
     done = time.monotonic()
     eventually("the node has resources", lambda: node_ready(home), 60, 0.05)
     return daemons, {"start to ready": ready - begin, "ready to virtual node Ready": done - ready}
+
+
+def install(daemons: Sequence[Daemon]) -> None:
+    """Prepare clusters for daemons that do not run yet, and wait until what that defines is watched where it is new."""
+    definition = ("get", "crd", str(SHADOWPODS), "--ignore-not-found", "-o=name")
+    fresh = [one.cluster for one in daemons if not one.cluster.kubectl(*definition).strip()]
+    for daemon in daemons:
+        daemon.install()
+    if fresh:
+        time.sleep(DISCOVERY)
+    for cluster in fresh:
+        eventually(f"the ShadowPods of {cluster.name} are watched", partial(_is_watched, cluster), 120, 2.0)
+
+
+def _is_watched(cluster: Cluster) -> bool:
+    """Return whether anybody watches ShadowPods: before any daemon runs, that is kube-controller-manager."""
+    text = cluster.kubectl("get", "--raw=/metrics")
+    return total(text, WATCHES, verb="WATCH", group=SHADOWPODS.group, resource=SHADOWPODS.plural) > 0
 
 
 def _is_ready(daemon: Daemon) -> bool:
@@ -228,6 +262,7 @@ def main() -> None:
     precompile()
     counts = [int(count) for count in args.counts.split(",")]
     runs: list[Run] = []
+    kept: Path | None = args.json
     peering: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for qps in map(int, args.qps.split(",")):
@@ -237,28 +272,31 @@ def main() -> None:
                 daemons, times = peer(testbed)
                 try:
                     peering.setdefault(rate, times)
-                    testbed[1].apply(NAMESPACE)
+                    testbed[1].apply(NAMESPACE, LOCAL_NAMESPACE)
                     if rate not in rest:
                         rest[rate] = idle(testbed)
                     runs += _runs(testbed, qps, counts, ("local", "offloaded"))
                 finally:
                     for daemon in daemons:
                         daemon.stop()
-                with floor.running(testbed):
-                    runs += _runs(testbed, qps, counts, ("floor",))
+                with floor.running(testbed) as program:
+                    runs += floor.during(program, partial(_runs, testbed, qps, counts, ("floor",)))
+                kept = save(kept, runs)
     tables = text(runs, peering, rest)
     print(tables)
     if args.out:
         args.out.write_text(tables)
-    print("figures, for `python -m benchmarks compare`:", save(args.json, runs))
+    print("figures, for `python -m benchmarks compare`:", kept)
 
 
-def _runs(testbed: Testbed, qps: int, counts: Sequence[int], places: Sequence[str]) -> Iterator[Run]:
+def _runs(testbed: Testbed, qps: int, counts: Sequence[int], places: Sequence[str]) -> list[Run]:
+    found = []
     for pods in counts:
         for where in places:
             one = run(testbed, qps, where, pods)
             print(f"QPS {qps or 'stock'}, {pods} {where}: {one.ready:.2f} s", flush=True)
-            yield one
+            found.append(one)
+    return found
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from benchmarks.measure import spent, table
-from benchmarks.report import save_figures
+from benchmarks.figures.measure import spent, table
+from benchmarks.figures.report import save_figures
 from tests.real.daemons import Daemon
 from tests.real.path import eventually
 from tests.runner.steps import CHECKOUT

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import statistics
 import subprocess
 import sys
 from collections import Counter
@@ -22,10 +21,10 @@ from typing import Any, Final
 
 import attrs
 
-from benchmarks import goals
-from benchmarks.measure import per_pod, table
+from benchmarks.figures import goals
+from benchmarks.figures.measure import per_pod, table
 
-RESULTS: Final = Path(__file__).with_name("results")
+RESULTS: Final = Path(__file__).parents[1] / "results"
 """Where figures go unless another file is named; git ignores them, so that a measured commit is not a changed one."""
 
 HEAD = (
@@ -79,7 +78,8 @@ class Run:
 
 def text(runs: Sequence[Run], peering: Mapping[str, Any], rest: Mapping[str, Any]) -> str:
     """Render everything as Markdown."""
-    parts = [table(HEAD, map(_row, runs)), "\nMedians (least to most), and the ratio of the medians:\n", ratios(runs)]
+    summary = goals.rendered(goals.summaries(records(runs)))
+    parts = [table(HEAD, map(_row, runs)), "\nMedians, and the medians of the ratios of each repetition:\n", summary]
     parts += [f"\nPeering: {json.dumps(peering)}\n", f"Idle: {json.dumps(rest)}\n"]
     largest = max((one.pods for one in runs), default=0)
     seen = set()
@@ -114,33 +114,14 @@ def _ours(cpu: Mapping[str, float]) -> float:
     return sum(value for name, value in cpu.items() if name.endswith("/liqod"))
 
 
-def ratios(runs: Sequence[Run]) -> str:
-    """Render time and CPU of each place, and how many times those of the local pods and of the floor they are."""
-    rows = []
-    for qps, pods in sorted({(one.qps, one.pods) for one in runs}):
-        for figure in ("seconds", "CPU ms/pod"):
-            found = {
-                where: [one.figures[figure] for one in runs if (one.qps, one.pods, one.where) == (qps, pods, where)]
-                for where in ("local", "floor", "offloaded")
-            }
-            medians = {where: statistics.median(values) for where, values in found.items() if values}
-            shown = [
-                f"{medians[where]:.3g} ({min(values):.3g} to {max(values):.3g})" if values else "-"
-                for where, values in found.items()
-            ]
-            times = [
-                f"{medians['offloaded'] / medians[where]:.2f}" if {where, "offloaded"} <= medians.keys() else "-"
-                for where in ("local", "floor")
-            ]
-            rows.append([qps or "stock", pods, figure, *shown, *times])
-    head = ("QPS", "pods", "figure", "local", "floor", "offloaded", "times local", "times the floor")
-    return table(head, rows)
+def records(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Return the figures of each run with what it was, as they are kept."""
+    return [{"qps": one.qps, "where": one.where, "pods": one.pods, **one.figures} for one in runs]
 
 
 def save(file: Path | None, runs: Sequence[Run]) -> Path:
     """Write the figures of every run, with the commit and the machine that they are of; return where."""
-    kept = [{"qps": one.qps, "where": one.where, "pods": one.pods, **one.figures} for one in runs]
-    return _write("offload", file, {"runs": kept})
+    return _write("offload", file, {"runs": records(runs)})
 
 
 def save_figures(name: str, figures: Mapping[str, Sequence[float]], file: Path | None, **about: Any) -> Path:
@@ -157,9 +138,16 @@ def stamp() -> dict[str, Any]:
 
 def _write(name: str, file: Path | None, measured: Mapping[str, Any]) -> Path:
     file = file or RESULTS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({**stamp(), **measured}, indent=1) + "\n")
+    keep(file, {**stamp(), **measured})
     return file
+
+
+def keep(file: Path, measured: Mapping[str, Any]) -> None:
+    """Write figures in place of what is there: complete or not at all, as a run may be interrupted."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_suffix(".fresh")
+    fresh.write_text(json.dumps(measured, indent=1) + "\n")
+    fresh.replace(file)
 
 
 def latest() -> list[Path]:

@@ -24,8 +24,8 @@ import attrs
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import react
 
-from benchmarks.measure import cpu_of, difference, table
-from benchmarks.relay_far import HOST, SPACE, api_url, keypair
+from benchmarks.figures.measure import cpu_of, difference, table
+from benchmarks.network.relay_far import HOST, SPACE, api_url, keypair
 from liqod.flow.clocks import Reactor
 from liqod.identity.tls import PeerTLS
 from liqod.kube.client import Client
@@ -34,7 +34,7 @@ from liqod.kube.resources import CONFIGMAPS
 from liqod.peering.relay.dial import RelayEndpoint
 from tests.testbed import process
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 AT_ONCE: Final = 16
 
 
@@ -84,7 +84,7 @@ async def measure(client: Client, reading: Reading, requests: int, pids: dict[st
 @contextlib.contextmanager
 def listening(directory: Path, role: str) -> Iterator[process.Process]:
     """Run one of the far processes until the block ends; yields it when it listens."""
-    command = [sys.executable, "-m", "benchmarks.relay_far", role, str(directory)]
+    command = [sys.executable, "-m", "benchmarks.network.relay_far", role, str(directory)]
     far = process.spawn(command, log=directory / f"{role}.log", env={"PYTHONPATH": str(ROOT)})
     try:
         deadline = time.monotonic() + 60

@@ -27,7 +27,7 @@ from typing import IO
 from liqod.fabric.agent.key import generate
 from tests.netns.hosts import Hosts, eventually, missing
 
-TALK = str(Path(__file__).parents[1] / "tests" / "netns" / "talk.py")
+TALK = str(Path(__file__).parents[2] / "tests" / "netns" / "talk.py")
 RAW, RAW_PORT, RAW_NETWORK = "raw", 5899, "10.250.0."
 PORT = "7100"
 OURS, ALONE, BARE = "pod to pod, liqod", "hosts, wireguard-go alone", "hosts, no tunnel"

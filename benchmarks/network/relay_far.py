@@ -1,4 +1,6 @@
-"""The far side of the relay's benchmark: ``python -m benchmarks.relay_far api|lender DIRECTORY``, until it is ended.
+"""The far side of the relay's benchmark, until it is ended.
+
+    python -m benchmarks.network.relay_far api|lender DIRECTORY
 
 ``api`` is an API server that answers every request with the same object, over TLS, which is what is left of one when
 only the way to it is to be measured. ``lender`` is a daemon's port with its relay before that. Each writes the port

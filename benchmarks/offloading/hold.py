@@ -1,6 +1,6 @@
 """A virtual node that holds many pods: idle cost, memory, and how long a restart takes until all of it works again.
 
-    python -m benchmarks.hold [--pods 10000] [--rest 60]
+    python -m benchmarks hold [--pods 10000] [--rest 60]
 
 Two real control planes with raised request rates, made-up (kwok) nodes at the lender, everything on this machine. Full
 operation after a restart means: the daemon is ready and a pod created after it began runs at the lender. Made-up nodes
@@ -14,8 +14,8 @@ import json
 import time
 from typing import Any
 
-from benchmarks.measure import api_requests, table
-from benchmarks.offload import Reading, deployment, peer, precompile, read, settle
+from benchmarks.figures.measure import api_requests, table
+from benchmarks.offloading.offload import Reading, deployment, peer, precompile, read, settle
 from tests.real.daemons import Daemon
 from tests.real.path import eventually
 from tests.testbed import build, system

@@ -3,8 +3,9 @@
     python -m benchmarks clusters [--counts 10,25,50,100] [--shapes ring,star,random] [--forecast 1000,10000] [--write]
 
 Every reading runs in a process of its own (``benchmarks.scale.crowd``) and is kept in ``benchmarks/results``, so that a
-run that was interrupted goes on. The model is fitted to all but the largest number of clusters, and compared with that;
-``--write`` puts the tables into docs/scale.md. Needs neither root nor clusters; a hundred daemons take some gigabytes.
+run that was interrupted goes on; what was read at another commit stays there and is of no use to this one. The model
+is fitted to all but the largest number of clusters, and compared with that; ``--write`` puts the tables into
+docs/scale.md. Needs neither root nor clusters; a hundred daemons take some gigabytes.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from attrs import asdict
+from attrs import asdict, evolve
 
-from benchmarks.measure import table
-from benchmarks.report import RESULTS, stamp
+from benchmarks.figures.measure import table
+from benchmarks.figures.report import RESULTS, keep, stamp
 from benchmarks.scale.crowd import decoded
 from benchmarks.scale.graphs import SHAPES
 from benchmarks.scale.model import Forecast, Model, Reading, deviation, fitted, forecast
 from benchmarks.scale.points import replaced
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs/scale.md"
 SEED: Final = 11
 PATIENCE: Final = 4 * 3600.0
@@ -39,21 +40,28 @@ def known(file: Path) -> list[Reading]:
     return [decoded(one) for one in json.loads(file.read_text())["readings"]] if file.exists() else []
 
 
-def keep(file: Path, readings: Sequence[Reading]) -> None:
-    """Write readings in place of what is there."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_suffix(".fresh")
-    fresh.write_text(json.dumps({**stamp(), "readings": [asdict(one) for one in readings]}, indent=1) + "\n")
-    fresh.replace(file)
+def added(readings: Sequence[Reading], one: Reading) -> list[Reading]:
+    """Return readings with one more, in place of a former one of its graph, its clusters and its commit. Pure."""
+    others = [each for each in readings if _what(each) != _what(one)]
+    return sorted([*others, one], key=_what)
 
 
-def measured(shape: str, clusters: int, seed: int) -> Reading:
-    """Take one reading in a process of its own; SystemExit with what it says where it fails."""
-    words = [sys.executable, "-m", "benchmarks.scale.crowd", shape, str(clusters), str(seed)]
+def of_commit(readings: Sequence[Reading], commit: str) -> list[Reading]:
+    """Return the readings of one version: others say nothing of it. Pure."""
+    return [one for one in readings if one.commit == commit]
+
+
+def _what(one: Reading) -> tuple[int, str, str]:
+    return one.clusters, one.shape, one.commit
+
+
+def measured(shape: str, clusters: int, commit: str) -> Reading:
+    """Take one reading of a commit in a process of its own; SystemExit with what it says where it fails."""
+    words = [sys.executable, "-m", "benchmarks.scale.crowd", shape, str(clusters), str(SEED)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{shape} of {clusters}: {done.stderr[-2000:]}")
-    return decoded(json.loads(done.stdout.splitlines()[-1]))
+    return evolve(decoded(json.loads(done.stdout.splitlines()[-1])), commit=commit)
 
 
 def readings_table(readings: Sequence[Reading]) -> str:
@@ -101,7 +109,8 @@ def forecast_table(model: Model, counts: Sequence[int], shapes: Sequence[str]) -
 def texts(readings: Sequence[Reading], forecasts: Sequence[int], shapes: Sequence[str]) -> dict[str, str]:
     """Return the tables by the names of their marks in the page; without anything to fit to only the first."""
     largest = max((one.clusters for one in readings), default=0)
-    found = {"clusters measured": readings_table(readings)}
+    commits = ", ".join(sorted({one.commit for one in readings}))
+    found = {"clusters measured": f"{readings_table(readings)}\n\nMeasured at commit {commits}."}
     fit_to = [one for one in readings if one.clusters < largest]
     if fit_to:
         model = fitted(fit_to)
@@ -122,16 +131,19 @@ def main() -> None:
     args = parser.parse_args()
     counts = sorted(int(word) for word in args.counts.split(","))
     shapes = args.shapes.split(",")
-    readings = [] if args.again else known(args.json)
+    commit, everything = str(stamp()["commit"]), known(args.json)
+    done = [] if args.again else of_commit(everything, commit)
+    there = {(one.shape, one.clusters) for one in done}
     for clusters in counts:
         for shape in shapes:
-            if any((one.shape, one.clusters) == (shape, clusters) for one in readings):
+            if (shape, clusters) in there:
                 continue
-            one = measured(shape, clusters, SEED)
+            one = measured(shape, clusters, commit)
             print(f"{shape} of {clusters}: all agree after {one.agreed:.1f} s", flush=True)
-            readings = sorted([*readings, one], key=lambda each: (each.clusters, each.shape))
-            keep(args.json, readings)
-    found = texts(readings, [int(word) for word in args.forecast.split(",")], shapes)
+            everything = added(everything, one)
+            keep(args.json, {"machine": stamp()["machine"], "readings": [asdict(each) for each in everything]})
+    forecasts = [int(word) for word in args.forecast.split(",")]
+    found = texts(of_commit(everything, commit), forecasts, shapes)
     for name, text in found.items():
         print(f"\n{name}\n\n{text}")
     if args.write:
