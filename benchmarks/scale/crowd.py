@@ -21,7 +21,7 @@ from attrs import asdict, field, frozen
 from twisted.protocols import tls
 from twisted.python.monkey import MonkeyPatcher
 
-from benchmarks.hub import resident
+from benchmarks.figures.measure import spent
 from benchmarks.scale.exposition import total
 from benchmarks.scale.graphs import SHAPES, Edge, Graph, degrees, severed
 from benchmarks.scale.model import Reading, Sample
@@ -158,11 +158,11 @@ def read(scene: Scene, shape: str, count: int, seed: int) -> Reading:
     """Take everything that a reading has."""
     chance = Random(seed)
     graph = SHAPES[shape](count, chance)
-    before = resident(os.getpid())
+    before = spent(os.getpid()).resident_mib
     crowd = gather(scene, count, graph, chance)
     agreed = crowd.start()
     scene.world.run(SETTLE)
-    mib = (resident(os.getpid()) - before) / count
+    mib = (spent(os.getpid()).resident_mib - before) / count
     samples = crowd.samples()
     churned = crowd.churn()
     healed, cut, lost = crowd.partition()

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from benchmarks.hub import until
-from benchmarks.latency import Caller
-from benchmarks.offload import NAMESPACE, deployment
+from benchmarks.offloading.latency import Caller
+from benchmarks.offloading.offload import NAMESPACE, deployment
+from benchmarks.peering.hub import until
 from benchmarks.scale.stage import Stage
 from liqod.kube.resources import SHADOWENDPOINTSLICES
 

@@ -23,7 +23,7 @@ from twisted.internet.protocol import Protocol  # noqa: E402
 from twisted.internet.stdio import StandardIO  # noqa: E402
 from twisted.python import log  # noqa: E402
 
-from benchmarks.outcome import Outcome  # noqa: E402
+from benchmarks.peering.outcome import Outcome  # noqa: E402
 from benchmarks.scale.lender_names import name_of  # noqa: E402
 from benchmarks.scale.noted import cluster_of  # noqa: E402
 from liqod.agent.service import Agent  # noqa: E402

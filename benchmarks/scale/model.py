@@ -45,7 +45,8 @@ class Reading:
     """What so many clusters did: virtual seconds until all pairs agreed, at first, after daemons were killed, and
     after a partition; MiB for each daemon with what its API server stores; and each daemon at rest.
 
-    ``cut`` is how many sessions the partition was to end, ``lost`` how many of them it did.
+    ``cut`` is how many sessions the partition was to end, ``lost`` how many of them it did; ``commit`` is what was
+    measured.
     """
 
     shape: str
@@ -59,6 +60,7 @@ class Reading:
     lost: int
     mib: float
     samples: Sequence[Sample] = field(factory=tuple)
+    commit: str = ""
 
     @property
     def mean(self) -> float:

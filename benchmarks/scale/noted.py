@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,8 @@ from twisted.web.server import Request, Site
 from tests.scenario.side import Quiet, asked
 
 NAMED: Final = frozenset({"get", "update", "patch", "delete"})
+_SPACE: Final = re.compile(r"/(?:api|apis/[^/]+)/[^/]+/namespaces/([^/]+)/")
+"""The paths of what is in a namespace."""
 
 
 class Noting(Resource):
@@ -38,13 +41,19 @@ class Noting(Resource):
 def event(request: Request, now: datetime) -> dict[str, Any]:
     """Return a request in the form of ``Event`` of ``audit.k8s.io/v1``, as far as benchmarks read it."""
     verb, what = asked(request)
-    last = request.path.decode().rstrip("/").split("/")
+    path = request.path.decode().rstrip("/")
+    last, space = path.split("/"), _SPACE.match(path)
     resource, _, subresource = what.partition("/")
     name = "" if verb not in NAMED else last[-2] if subresource else last[-1]
     return {
         "verb": verb,
         "requestURI": request.uri.decode(errors="replace"),
-        "objectRef": {"resource": resource, "subresource": subresource, "name": name},
+        "objectRef": {
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": space[1] if space else "",
+            "name": name,
+        },
         "user": {"username": request.getHeader("user-agent") or ""},
         "requestReceivedTimestamp": now.isoformat(),
     }

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from attrs import asdict, frozen
 
-from benchmarks.measure import table
-from benchmarks.report import RESULTS, stamp
+from benchmarks.figures.measure import table
+from benchmarks.figures.report import RESULTS, keep, stamp
 from benchmarks.scale.fit import power
 
 Place = Literal["real", "sandbox"]
@@ -43,45 +43,42 @@ class Point:
 
 @frozen
 class Store:
-    """The points of one kind in a file, which each new one is written to at once: what is there is not measured again.
+    """The points of one kind in a file, which each new one is written to at once.
 
-    Points of another commit count as measured, unless ``again``.
+    A curve is of one version: points of another ``commit`` stay in the file, and are neither shown nor gone on with.
     """
 
     kind: str
     file: Path
-    again: bool = False
+    commit: str
 
     def points(self) -> list[Point]:
-        """Return the points in the order of places and sizes; none where there is no file."""
-        if not self.file.exists():
-            return []
-        return sorted((_point(one) for one in json.loads(self.file.read_text())["points"]), key=_order)
+        """Return the points of the commit in the order of places and sizes; none where there is no file."""
+        return sorted((one for one in self._all() if one.commit == self.commit), key=_order)
 
-    def missing(self, sizes: Iterable[int], place: Place, commit: str) -> list[int]:
+    def missing(self, sizes: Iterable[int], place: Place) -> list[int]:
         """Return the sizes that are still to be measured at a place, the smallest first."""
-        known = {one.size for one in self.points() if one.place == place and (not self.again or one.commit == commit)}
+        known = {one.size for one in self.points() if one.place == place}
         return sorted(set(sizes) - known)
 
     def add(self, point: Point) -> None:
-        """Keep a point in place of a former one of its size and place."""
-        kept = [one for one in self.points() if (one.size, one.place) != (point.size, point.place)]
+        """Keep a point in place of a former one of its size, place and commit."""
+        kept = [one for one in self._all() if _what(one) != _what(point)]
         kept = sorted([*kept, point], key=_order)
-        text = json.dumps({**stamp(), "kind": self.kind, "points": [asdict(one) for one in kept]}, indent=1)
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        # Complete or not there: a run that is interrupted goes on with what it had.
-        fresh = self.file.with_suffix(".fresh")
-        fresh.write_text(f"{text}\n")
-        fresh.replace(self.file)
+        machine = stamp()["machine"]
+        keep(self.file, {"kind": self.kind, "machine": machine, "points": [asdict(one) for one in kept]})
+
+    def _all(self) -> list[Point]:
+        return [_point(one) for one in json.loads(self.file.read_text())["points"]] if self.file.exists() else []
 
 
-def store_of(kind: str, *, again: bool = False, file: Path | None = None) -> Store:
-    """Return where the points of a kind are kept."""
-    return Store(kind, file or RESULTS / f"sweep-{kind}.json", again)
+def store_of(kind: str, commit: str, file: Path | None = None) -> Store:
+    """Return where the points of a kind are kept, and those of a commit are found."""
+    return Store(kind, file or RESULTS / f"sweep-{kind}.json", commit)
 
 
 def rendered(points: Sequence[Point], unit: str) -> str:
-    """Return the points as a table, with a row for the exponents of each place.
+    """Return the points as a table, with a row for the exponents of each place, and the commits that they are of.
 
     The two places are fitted apart: a sandbox server answers in another time than a real one.
     """
@@ -92,14 +89,22 @@ def rendered(points: Sequence[Point], unit: str) -> str:
         rows += [[one.size, place, *(_cell(one.figures, name) for name in FIGURES)] for one in here]
         if len(here) > 1:
             rows.append(["exponent", place, *(exponent(here, name) for name in FIGURES)])
-    return table(head, rows) if rows else "Not measured yet."
+    commits = ", ".join(sorted({one.commit for one in points}))
+    return f"{table(head, rows)}\n\nMeasured at commit {commits}." if rows else "Not measured yet."
 
 
 def exponent(points: Sequence[Point], name: str) -> str:
-    """Return the exponent by which a figure grows, and how many times the worst point is off; a dash without one."""
+    """Return the exponent by which a figure grows, and how many times the worst point is off; a dash without one.
+
+    A size at which nothing was added has no logarithm: then it is said how many sizes the curve is of.
+    """
     known = [(float(one.size), one.figures[name]) for one in points if name in one.figures]
     found = power(known)
-    return "-" if found is None else f"{found.exponent:.2f} (x{found.off:.2f})"
+    if found is None:
+        return "-"
+    grown = sum(value > 0 for _, value in known)
+    few = "" if grown == len(known) else f", {grown} of {len(known)} sizes"
+    return f"{found.exponent:.2f} (x{found.off:.2f}{few})"
 
 
 def replaced(page: str, name: str, text: str) -> str:
@@ -118,6 +123,10 @@ def _cell(figures: Mapping[str, float], name: str) -> object:
 
 def _order(point: Point) -> tuple[int, int]:
     return PLACES.index(point.place), point.size
+
+
+def _what(point: Point) -> tuple[int, str, str]:
+    return point.size, point.place, point.commit
 
 
 def _point(one: Mapping[str, Any]) -> Point:

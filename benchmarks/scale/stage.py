@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
-from benchmarks import hub
-from benchmarks.hold import PER_NODE
-from benchmarks.latency import Caller
-from benchmarks.measure import spent
-from benchmarks.offload import precompile
+from benchmarks.figures.measure import spent
+from benchmarks.offloading.hold import PER_NODE
+from benchmarks.offloading.latency import Caller
+from benchmarks.offloading.offload import install, precompile
+from benchmarks.peering import hub
 from benchmarks.scale.exposition import connections, total
 from benchmarks.scale.lender_names import name_of
 from benchmarks.scale.points import Place
@@ -97,8 +97,8 @@ service-cidrs = ["10.96.0.0/16"]
 
 @frozen
 class Spending:
-    """What daemons spent so far: requests to API servers without watches, CPU seconds, MiB at most, watches that are
-    open; of the borrower, and of all lenders.
+    """What daemons spent so far: requests to API servers without watches, CPU seconds, MiB that are resident, watches
+    that are open; of the borrower, and of all lenders.
     """
 
     requests: tuple[float, float]
@@ -143,7 +143,7 @@ class Stage:
         return Spending(
             requests=(requests[0], sum(requests[1:])),
             cpu=(mine.cpu, sum(one.cpu for one in theirs)),
-            mib=(mine.peak_mib, sum(one.peak_mib for one in theirs)),
+            mib=(mine.resident_mib, sum(one.resident_mib for one in theirs)),
             watches=open_connections(self.borrower_pid, [self.home, *(path for _, path in self.lenders)]),
         )
 
@@ -195,6 +195,7 @@ def real(count: int, pods: int) -> Iterator[Stage]:
             Daemon(cluster, name, extra=extra)
             for cluster, name, extra in zip(testbed.clusters, names, configurations, strict=True)
         ]
+        install(daemons)
         try:
             for daemon in daemons:
                 daemon.start()

@@ -19,10 +19,11 @@ from typing import Any, Final
 
 from attrs import define, field
 
-from benchmarks import hub, takeover
-from benchmarks.latency import Caller
-from benchmarks.measure import spent
-from benchmarks.offload import deployment, precompile
+from benchmarks.figures.measure import spent
+from benchmarks.offloading import takeover
+from benchmarks.offloading.latency import Caller
+from benchmarks.offloading.offload import deployment, precompile
+from benchmarks.peering import hub
 from benchmarks.scale import kinds
 from benchmarks.scale.lender_names import name_of
 from benchmarks.scale.noted import events

@@ -26,6 +26,7 @@ from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACEOFFLOADINGS
 from liqod.kubelet.common.network import NoNetworks, OwnNetworkCheck
 from liqod.kubelet.ports import HomeCluster
 from liqod.kubelet.service import Kubelets
+from liqod.kubelet.tokens.projection import api_server_names
 from liqod.model.addresses import is_ip
 from liqod.model.ids import Fingerprint
 from liqod.model.records.facts import API_SERVER, API_SERVER_NAMES
@@ -172,6 +173,7 @@ def make_peering(
             api=OwnApiServer(
                 place=lambda: place_of([*facts.values(API_SERVER), context.client.config.server]),
                 names=lambda: facts.values(API_SERVER_NAMES),
+                called=api_server_names(context.settings.cluster.domain),
             ),
             names=names,
         ),

@@ -77,7 +77,7 @@ class SessionView:
 
 
 def _no_api_server() -> OwnApiServer:
-    return OwnApiServer(place=lambda: None, names=tuple)
+    return OwnApiServer(place=lambda: None, names=tuple, called=())
 
 
 @attrs.frozen(kw_only=True)

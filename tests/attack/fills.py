@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
-from benchmarks.report import RESULTS
+from benchmarks.figures.report import RESULTS
 from liqod.model.names import ORIGIN_LABEL, remote_namespace, tenant_namespace
 from tests.attack.fill_figures import MIB, Fill, judge, parse, table
 from tests.nightly import state

@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.measure import spent
-from benchmarks.report import RESULTS
+from benchmarks.figures.measure import spent
+from benchmarks.figures.report import RESULTS
 from liqod.model.names import remote_namespace
 from liqod.model.records.name_service import object_name
 from tests.attack.flood_figures import Flood, judge, lag, parse, table

@@ -20,6 +20,7 @@ from liqod.wire.check import MAX_ENDPOINTS, MAX_MINOR, MAX_NETWORKS, MAX_SLICE_R
 from liqod.wire.framing import FrameLimits
 
 FEWEST_WORDS: Final = 4
+TOLERATED: Final = "resourceslices.sharing.liqo.io.spec.virtualNode.offloadingPatch.tolerations[].tolerationSeconds"
 UNBOUNDED: Final = {
     "advertisements.sharing.liqo.io.spec.epoch maximum": "a counter: any int64, as the protocol has it",
     "advertisements.sharing.liqo.io.spec.seq maximum": "likewise",
@@ -29,6 +30,8 @@ UNBOUNDED: Final = {
     "namespaceoffloadings.offloading.liqo.io.status.observedGeneration maximum": "the API server's counter",
     "networkconfigs.net.liqo.io.status.direct[].request maximum": "a counter, as in the protocol",
     "resourceslices.sharing.liqo.io.status.observedGeneration maximum": "the API server's counter",
+    f"{TOLERATED} minimum": "as in pods",
+    f"{TOLERATED} maximum": "as in pods",
     "shadownetworkpolicysets.offloading.liqo.io.spec.policies[].spec properties": "the compiler bounds it",
     "shadowpods.offloading.liqo.io.spec.pod properties": "256 KiB, in the code",
     "virtualnodes.offloading.liqo.io.spec.offloadingPatch.tolerations[].tolerationSeconds minimum": "as in pods",
@@ -210,3 +213,21 @@ class BoundTests(SynchronousTestCase):
         for path, schema in lists:
             self.assertEqual(schema.get("x-kubernetes-list-type"), "map", path)
             self.assertEqual(schema.get("x-kubernetes-list-map-keys"), ["type"], path)
+
+
+class TwiceTests(SynchronousTestCase):
+    """What two definitions have: an API server drops what one of them lacks without a word."""
+
+    def test_the_node_of_a_slice(self) -> None:
+        """What is particular to a virtual node has the same fields and rules in a ResourceSlice as in a VirtualNode."""
+        spec = {
+            name: version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+            for name, version in versions()
+            if name.startswith(("resourceslices.", "virtualnodes."))
+        }
+        node = spec["virtualnodes.offloading.liqo.io v1beta1"]
+        of_slice = spec["resourceslices.sharing.liqo.io v1alpha1"]["virtualNode"]["properties"]
+        # The peer and the amount are the slice's own; the name may be left out, and cannot be changed.
+        self.assertEqual(set(of_slice), set(node) - {"clusterID", "limits"})
+        for name in sorted(set(of_slice) - {"nodeName"}):
+            self.assertEqual(of_slice[name], node[name], name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from benchmarks.__main__ import names
-from benchmarks.footprint import FIGURES, FORMS, installed, memory, rows, unpack
+from benchmarks.daemon.footprint import FIGURES, FORMS, installed, memory, rows, unpack
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT / "packaging/tools"))

@@ -9,12 +9,14 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from attrs import asdict, evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks import goals, sweep
-from benchmarks.scale import fit, graphs, model
+from benchmarks.figures import goals
+from benchmarks.figures.report import keep
+from benchmarks.scale import clusters, fit, graphs, model, sweep
 from benchmarks.scale.exposition import connections, series, total
 from benchmarks.scale.kinds import KINDS, counted
 from benchmarks.scale.model import Reading, Sample
@@ -105,27 +107,36 @@ class PointsTests(SynchronousTestCase):
     def point(self, size: int, place: Place = "real", **figures: float) -> Point:
         return Point(kind="pods", size=size, place=place, figures=figures, commit="a")
 
-    def store(self, *, again: bool = False) -> Store:
-        return Store("pods", Path(self.mktemp()) / "sweep-pods.json", again)
+    def store(self) -> Store:
+        return Store("pods", Path(self.mktemp()) / "sweep-pods.json", "a")
 
     def test_resumed(self) -> None:
-        """What is in the file is not missing; elsewhere it is, and with ``again`` what is of another commit as well."""
+        """What is in the file is not missing; at another place it is."""
         store = self.store()
-        self.assertEqual(store.missing([300, 100], "real", "a"), [100, 300])
+        self.assertEqual(store.missing([300, 100], "real"), [100, 300])
         store.add(self.point(100, seconds=1.0))
         store.add(self.point(100, "sandbox", seconds=2.0))
-        self.assertEqual(store.missing([300, 100], "real", "a"), [300])
-        self.assertEqual(store.missing([300, 100], "sandbox", "b"), [300])
-        self.assertEqual(Store("pods", store.file, True).missing([300, 100], "real", "b"), [100, 300])
-        self.assertEqual(Store("pods", store.file, True).missing([300, 100], "real", "a"), [300])
+        self.assertEqual(store.missing([300, 100], "real"), [300])
+        self.assertEqual(store.missing([300, 100], "sandbox"), [300])
+
+    def test_another_commit(self) -> None:
+        """A curve is of one version: what another one took is neither in it nor lost."""
+        store = self.store()
+        store.add(self.point(100, seconds=1.0))
+        later = Store("pods", store.file, "b")
+        self.assertEqual((later.points(), later.missing([100], "real")), ([], [100]))
+        later.add(Point(kind="pods", size=100, place="real", figures={"seconds": 5.0}, commit="b"))
+        self.assertEqual([one.figures["seconds"] for one in later.points()], [5.0])
+        self.assertEqual([one.figures["seconds"] for one in store.points()], [1.0])
+        self.assertIn("at commit b.", rendered(later.points(), "pods"))
 
     def test_replaced(self) -> None:
-        """A point that is measured again takes the place of the former one; the file says what it is of."""
+        """A point that is measured again takes the place of the former one; each says what it is of."""
         store = self.store()
         for seconds in (1.0, 2.0):
             store.add(self.point(100, seconds=seconds))
         self.assertEqual([one.figures["seconds"] for one in store.points()], [2.0])
-        self.assertEqual(set(json.loads(store.file.read_text())), {"commit", "machine", "kind", "points"})
+        self.assertEqual(set(json.loads(store.file.read_text())), {"machine", "kind", "points"})
 
     def test_table(self) -> None:
         """Each place has rows of its own and an exponent of its own; what was not measured is a dash."""
@@ -134,6 +145,8 @@ class PointsTests(SynchronousTestCase):
         self.assertEqual(text.count("\n| exponent |"), 2)
         self.assertIn("2.00 (x1.00)", text)
         self.assertEqual(exponent(points, "MiB, borrower"), "-")
+        grown = [self.point(size, mib=max(0.0, size - 100.0)) for size in (100, 200, 300)]
+        self.assertIn(", 2 of 3 sizes)", exponent(grown, "mib"))
         self.assertEqual(rendered([], "pods"), "Not measured yet.")
 
     def test_a_page(self) -> None:
@@ -235,6 +248,22 @@ class ModelTests(SynchronousTestCase):
         self.assertIn("4096 at most", self.forecast("star", 10000).obstacle)
         self.assertEqual(large.obstacle, "")
 
+    def test_another_commit(self) -> None:
+        """Readings of another version are kept, and the model knows nothing of them."""
+        old, new = (evolve(reading("ring", 10), commit=commit) for commit in ("a", "b"))
+        found = clusters.added(clusters.added(clusters.added([], old), new), new)
+        self.assertEqual(found, [old, new])
+        self.assertEqual(clusters.of_commit(found, "b"), [new])
+        self.assertIn("at commit b.", clusters.texts([new], [1000], ["ring"])["clusters measured"])
+
+    def test_kept(self) -> None:
+        """A reading is read again as it was written."""
+        one = evolve(reading("star", 10), commit="a")
+        file = Path(self.mktemp())
+        keep(file, {"readings": [asdict(one)]})
+        self.assertEqual(clusters.known(file), [one])
+        self.assertEqual(clusters.known(file.with_name("none")), [])
+
     def test_nothing(self) -> None:
         """Without readings there is no model; with graphs of one kind the unknown part is level."""
         self.assertRaises(ValueError, model.fitted, [])
@@ -291,6 +320,13 @@ class GoalTests(SynchronousTestCase):
     def test_one_slow_repetition(self) -> None:
         """The median decides."""
         self.assertEqual(self.one(11.0, 30.0, 11.0).missed, [])
+
+    def test_a_floor_in_some(self) -> None:
+        """A repetition without one has no part in the ratio, and moves none of the others."""
+        found = goals.summaries([*self.runs(11.0, floor=None), *self.runs(30.0)])[0]
+        self.assertEqual(found.values("floor"), [10.0])
+        self.assertAlmostEqual(found.ratio("floor") or 0.0, 3.0)
+        self.assertAlmostEqual(found.ratio("local") or 0.0, 4.1)
 
     def test_without_a_floor(self) -> None:
         """What was not measured is a dash, and misses nothing."""

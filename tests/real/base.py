@@ -10,12 +10,12 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Awaitable, Callable
-from typing import ClassVar, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar, Final, TypeVar
 
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
-from twisted.trial.unittest import FailTest, TestCase
+from twisted.trial.unittest import FailTest, SkipTest, TestCase
 
 from tests.environment import require
 from tests.testbed import build, cni, system, versions
@@ -29,6 +29,12 @@ T = TypeVar("T")
 CEILING = 120.0
 """Seconds that anything may take on a slow or busy machine: only a failure takes as long."""
 _NOT_YET = (AssertionError, CommandFailed, LookupError)
+_UNBUILT: Final[dict[tuple[str, ...], str]] = {}
+"""What could not be built in this process, with its version, and why: each step would try it again."""
+_LACKING: Final[dict[str, str]] = {}
+"""Why this machine cannot carry a network plugin, or nothing: each step would look again."""
+_made: dict[type[object], Exception | None] = {}
+"""The classes whose steps have something to stand on, with why making it failed."""
 
 
 class _Shared:
@@ -47,16 +53,53 @@ def require_clusters() -> None:
         require(f"real clusters are not possible here: {reason}")
 
 
-def plugin_lacking(plugin: str) -> str:
-    """Return why this machine cannot have a network plugin, or nothing; what it lacks is installed and built."""
+
+def require_built(names: Sequence[str], version: str = versions.KUBERNETES) -> None:
+    """Build programs that a module has for itself; the test fails where they cannot be had.
+
+    Such a module runs where it is named, or as a part of the night of its own: left out, it would be taken for shown.
+    """
+    wanted = (version, *names)
+    if wanted not in _UNBUILT:
+        try:
+            build.ensure(names, version)
+        except (CommandFailed, OSError, ValueError) as error:
+            _UNBUILT[wanted] = f"{', '.join(names)} cannot be had: {error}"
+    if why := _UNBUILT.get(wanted):
+        raise FailTest(why)
+
+
+def made_once(owner: type[object], make: Callable[[], None]) -> None:
+    """Make what all steps of a class stand on, before the first of them.
+
+    Where it failed each further step fails with the same reason: on what is half made it would find another one. A skip
+    is asked for again.
+    """
+    if owner not in _made:
+        try:
+            make()
+        except SkipTest:
+            raise
+        except Exception as error:
+            _made[owner] = error
+            raise
+        _made[owner] = None
+    elif (failed := _made[owner]) is not None:
+        raise FailTest(f"what the first step should stand on failed: {type(failed).__name__}: {failed}") from failed
+
+
+def require_plugin(plugin: str) -> None:
+    """Skip the test where this machine cannot carry a network plugin; what is missing of it is installed and built."""
     if plugin == cni.BRIDGE:
-        return ""
-    try:
-        system.require(cni.PACKAGES)
-        build.ensure([cni.PROGRAMS[plugin]])
-    except (system.Missing, CommandFailed) as error:
-        return f"{plugin} is not possible here: {error}"
-    return cni.lacking(plugin)
+        return
+    if plugin not in _LACKING:
+        try:
+            system.require(cni.PACKAGES)
+            _LACKING[plugin] = cni.lacking(plugin)
+        except system.Missing as error:
+            _LACKING[plugin] = f"{plugin} is not possible here: {error}"
+    require(_LACKING[plugin])
+    require_built([cni.PROGRAMS[plugin]])
 
 
 def shared_testbed(clusters: int, *, nodes: bool, kwok: int, qps: int, plugin: str = cni.BRIDGE) -> Testbed:
@@ -64,7 +107,7 @@ def shared_testbed(clusters: int, *, nodes: bool, kwok: int, qps: int, plugin: s
     require_clusters()
     shape = (clusters, nodes, kwok, qps, plugin)
     if _Shared.testbed is None or _Shared.shape != shape:
-        require(plugin_lacking(plugin))
+        require_plugin(plugin)
         _stop_shared()
         if name := os.environ.get("LIQOD_TESTBED"):
             _Shared.testbed = _standing(name, clusters, nodes=nodes, kwok=kwok, plugin=plugin)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from tests.environment import require
 from tests.real import test_network
-from tests.real.base import plugin_lacking, require_clusters
+from tests.real.base import require_clusters, require_plugin
 
 
 class PluginTests(test_network.NetworkTests):
     """All steps of the walk, with the same pod network in both clusters and two nodes in one of them."""
 
     plugin: ClassVar[str] = ""
-    lacking: ClassVar[str] = ""
 
     def setUp(self) -> None:
         """Make the clusters before the first step, with the plugin on all of their nodes."""
         cls = type(self)
-        require(cls.lacking)
         if cls._testbed is None:
             require_clusters()
-            cls.lacking = plugin_lacking(cls.plugin)
-            require(cls.lacking)
+            require_plugin(cls.plugin)
         super().setUp()
 
     def facts(self) -> dict[str, Any]:

@@ -7,8 +7,7 @@ import re
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from tests.environment import require
-from tests.real.base import require_clusters
+from tests.real.base import require_built, require_clusters
 from tests.real.manifests import pod
 from tests.real.path import (
     NAMESPACE,
@@ -21,7 +20,7 @@ from tests.real.path import (
     peer_of,
 )
 from tests.real.steps import VIRTUAL, Steps
-from tests.testbed import build, versions
+from tests.testbed import versions
 from tests.testbed.process import CommandFailed
 
 APP: Final = "web"
@@ -31,20 +30,14 @@ class ReleaseCase(Steps):
     """Offload, reflect, store, read logs, be admitted, end; a class names the releases of home and lender."""
 
     releases: ClassVar[tuple[str, ...]] = ()
-    lacking: ClassVar[str] = ""
 
     def setUp(self) -> None:
         """Build the programs of the releases, and make the clusters before the first step."""
         cls = type(self)
-        require(cls.lacking)
         if cls._testbed is None:
             require_clusters()
             for name in cls.releases:
-                try:
-                    build.ensure(versions.SERVERS, versions.release(name))
-                except (CommandFailed, ValueError) as error:
-                    cls.lacking = f"Kubernetes {name} cannot be built here: {error}"
-                    require(cls.lacking)
+                require_built(versions.SERVERS, versions.release(name))
             cls.shape = {"versions": cls.releases}
         super().setUp()
 

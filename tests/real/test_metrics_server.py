@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.model.objects import quantity
 from tests.environment import require
 from tests.real import metrics_server
-from tests.real.base import failures, require_clusters
+from tests.real.base import failures, require_built, require_clusters
 from tests.real.daemons import Daemon
 from tests.real.path import (
     NAMESPACE,
@@ -27,10 +27,10 @@ from tests.real.path import (
     peer_of,
 )
 from tests.real.programs import images
-from tests.testbed import build, versions
+from tests.testbed import versions
 from tests.testbed.cluster import Cluster
 from tests.testbed.node import import_images
-from tests.testbed.process import CommandFailed, tail
+from tests.testbed.process import tail
 from tests.testbed.testbed import Testbed
 
 LENDERS: Final = ("milan", "paris")
@@ -49,20 +49,14 @@ class MetricsServerTests(SynchronousTestCase):
 
     _testbed: ClassVar[Testbed | None] = None
     daemons: ClassVar[dict[str, Daemon]] = {}
-    lacking: ClassVar[str] = ""
 
     def setUp(self) -> None:
         """Make the clusters before the first step, with metrics-server in each."""
         cls = type(self)
-        require(cls.lacking)
         if cls._testbed is None:
             require_clusters()
             require(images.lacking())
-            try:
-                build.ensure([metrics_server.PROGRAM])
-            except CommandFailed as error:
-                cls.lacking = f"metrics-server cannot be built here: {error}"
-                require(cls.lacking)
+            require_built([metrics_server.PROGRAM])
             cls._testbed = testbed = Testbed(3, nodes=True, aggregated=True, snapshotter="overlayfs")
             atexit.register(testbed.stop)
             testbed.start()

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.environment import require
-from tests.real.base import require_clusters
+from tests.real.base import made_once, require_clusters
 from tests.real.chart_install import KINDS, MORE
 from tests.real.path import deployment, eventually, is_running, live_pods, node_ready, offloaded, peer_of
 from tests.real.readme import BORROW, INSTALL, by_cluster, lines_of, undoing
@@ -150,23 +150,25 @@ class Host:
 class MachinesTests(SynchronousTestCase):
     """rome and milan, from bare hosts to a peering and back to bare hosts."""
 
-    _testbed: ClassVar[Testbed | None] = None
     _hosts: ClassVar[dict[str, Host]] = {}
     _before: ClassVar[dict[str, tuple[set[str], set[str], set[str]]]] = {}
 
     def setUp(self) -> None:
-        cls = MachinesTests
-        if cls._testbed is None:
-            require(machine.missing() or ("" if shutil.which("dpkg-deb") else "dpkg-deb is not installed"))
-            require_clusters()
-            cls._testbed = Testbed(2, nodes=True, same_pod_cidr=True)
-            atexit.register(cls._testbed.stop)
-            cls._testbed.start()
-            for number, name in enumerate((ROME, MILAN), 1):
-                host = cls._hosts[name] = Host(name, cls._testbed[number])
-                atexit.register(host.debian.stop)
-                host.furnish()
-        self.rome, self.milan = cls._hosts[ROME], cls._hosts[MILAN]
+        made_once(MachinesTests, self._make)
+        self.rome, self.milan = self._hosts[ROME], self._hosts[MILAN]
+
+    def _make(self) -> None:
+        require(machine.missing() or ("" if shutil.which("dpkg-deb") else "dpkg-deb is not installed"))
+        require_clusters()
+        testbed = Testbed(2, nodes=True, same_pod_cidr=True)
+        atexit.register(testbed.stop)
+        testbed.start()
+        for number, name in enumerate((ROME, MILAN), 1):
+            host = self._hosts[name] = Host(name, testbed[number])
+            atexit.register(host.debian.stop)
+            host.furnish()
+        for name, host in self._hosts.items():
+            self._before[name] = host.files(), host.objects(), host.network()
 
     def until(self, what: str, done: Callable[[], Any]) -> Any:
         """Wait for a state, and show what the daemons said if it does not come."""
@@ -210,7 +212,6 @@ class MachinesTests(SynchronousTestCase):
         self.assertEqual([len(each) for each in lines.values()], [3, 3])
         token = ""
         for host in (self.milan, self.rome):
-            self._before[host.name] = host.files(), host.objects(), host.network()
             install, *others = lines[host.name]
             self.assertTrue(install.startswith("apt install "), install)
             host.types(install)

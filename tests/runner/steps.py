@@ -92,6 +92,7 @@ NIGHTLY: Final = frozenset(
         "tests.real.test_network_guests",
         "tests.real.test_network_mesh",
         "tests.real.test_reflect_path",
+        "tests.real.test_slices",
         "tests.real.test_testbed",
         "tests.real.test_three",
         "tests.real.test_unpeer_network",

@@ -47,10 +47,12 @@ PROGRAMS: Final[Mapping[str, Wanted]] = MappingProxyType(
             "sigs.k8s.io/metrics-server/cmd/metrics-server",
         ),
         "flanneld": Wanted("github.com/flannel-io/flannel", f"v{versions.FLANNEL}", "github.com/flannel-io/flannel"),
+        # The proxy refuses the project's own module; it has k3s' copy, which k3s builds with in this way.
         "kube-router": Wanted(
             "github.com/cloudnativelabs/kube-router/v2",
             f"v{versions.KUBE_ROUTER}",
             "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
+            {"github.com/cloudnativelabs/kube-router/v2": f"github.com/k3s-io/kube-router/v2 v{versions.KUBE_ROUTER}"},
         ),
     }
 )

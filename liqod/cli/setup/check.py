@@ -149,7 +149,7 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
         )
     for finding in fact_findings(record, advertised):
         yield finding
-    for finding in await host_findings(session):
+    for finding in await host_findings(session, pre=pre):
         yield finding
     after: tuple[Part, ...] = (surroundings, foreign_findings) if pre else (_crds, _daemon, _ports, _webhook, _lending)
     for part in (_version, in_cluster_names, _rights, _clock, *after):

@@ -45,6 +45,7 @@ from liqod.cli.setup.host.commands import (
     uninstall_host,
 )
 from liqod.cli.setup.host.role import may_lead, refuse_role
+from liqod.cli.setup.surroundings.other_form import refuse_host_daemon
 from liqod.cli.status.cluster_records import leader
 from liqod.config.schema import Settings
 from liqod.hosting.tenants import policies
@@ -108,6 +109,7 @@ RECORDS = (
     metavar="FILE",
     help="Write a kubeconfig for the daemon's account, which has only the rights that it needs.",
 )
+@click.option("--pods", is_flag=True, help="For daemons in pods: refuse where a daemon of a host leads.")
 @role_option
 @host_options("Set up this host, not the cluster: configuration, user, units, completions.")
 @cluster_options
@@ -117,6 +119,7 @@ def install(
     adopt: bool,
     daemon_kubeconfig: str,
     *,
+    pods: bool,
     roles: tuple[str, ...],
     host: bool,
     root: Path,
@@ -134,11 +137,13 @@ def install(
       liqodctl install --host --dry-run   only the service of this host
     """
     if host:
-        if only_print or adopt or daemon_kubeconfig:
+        if only_print or adopt or daemon_kubeconfig or pods:
             raise click.UsageError("--host goes with --role, --dry-run and --root only.")
         install_host(Output(options), cli, roles_of(options, root, roles), root=root, dry_run=dry_run)
         return
     refuse_host_options(root, roles, dry_run=dry_run)
+    if pods and daemon_kubeconfig:
+        raise click.UsageError("--daemon-kubeconfig is for a daemon of a host: --pods does not go with it.")
     # The configuration may name the kubeconfig that this command will write.
     settings = options.settings(look_at_files=False)
     refuse_role(settings, apply.in_use(Path("/")))
@@ -154,6 +159,8 @@ def install(
             session.say(line)
 
         await refuse_downgrade(session)
+        if pods:
+            await refuse_host_daemon(session)
         async for line in settle_foreign(session, adopt=adopt):
             changed(line)
         async for line in ensure_objects(session):

@@ -119,7 +119,8 @@ def readiness_of_streams(granted: HomeStreamsGrant | None, refused: Mapping[str,
     if refused:
         local, why = min(refused.items())
         return not_ready("ServiceRefused", f"the lender refuses the service {NAME} for the namespace {local}: {why}")
-    return Readiness(ready=True, reason="Streams", message=_STREAMED)
+    message = f"{_STREAMED}; {granted.message}" if granted.message else _STREAMED
+    return Readiness(ready=True, reason="Streams", message=message)
 
 
 def forge_service(namespace: str, found: Reach, context: Context, cluster_ip: str = "") -> dict[str, Any]:

@@ -95,7 +95,10 @@ def tenant_namespace_taken(peer: str) -> Refusal:
 
 @attrs.frozen
 class HomeStreamsGrant:
-    """How many idle streams are kept ready for a lender; the reason and a sentence where that is fewer than asked."""
+    """How many idle streams are kept ready for a lender, and the reason where that is fewer than asked.
+
+    ``message`` says why, or what pods there do without all the same.
+    """
 
     count: int
     reason: str = ""

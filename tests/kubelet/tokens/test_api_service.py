@@ -203,6 +203,12 @@ class StreamsTests(SynchronousTestCase):
             self.assertEqual((found.ready, found.reason), (ready, reason))
             self.assertEqual(has_streams(granted), granted is not None and granted.count > 0)
 
+    def test_what_is_missing_is_said(self) -> None:
+        """Streams that were granted serve, and the condition says what does not work all the same."""
+        found = readiness_of_streams(HomeStreamsGrant(4, message="not for kubernetes.default.svc"), {})
+        self.assertTrue(found.ready)
+        self.assertIn("; not for kubernetes.default.svc", found.message)
+
     def test_it_follows_what_is_granted(self) -> None:
         """Remote namespaces are watched while there are streams, and left when there are none any more."""
         self.patch(api_access, "Informer", lambda *_, **__: Listed())

@@ -15,6 +15,8 @@ from liqod.model.records.views import (
     Advertisement,
     AdvertisementStatus,
     NodeTaint,
+    OffloadingPatch,
+    PatchAffinity,
     ResourceSlice,
     ResourceSliceNode,
     ResourceSliceSpec,
@@ -208,11 +210,13 @@ class NodeTests(SynchronousTestCase):
     def test_what_it_is(self) -> None:
         """Its labels, taints and patch are those of the slice; one may have no node."""
         taint = NodeTaint(key="gpu", effect="NoSchedule")
-        one = record(virtual_node=ResourceSliceNode(node_name="n", labels={"a": "b"}, taints=[taint]))
+        patch = OffloadingPatch(affinity=PatchAffinity(node_affinity={"x": "y"}), runtime_class_name="kata")
+        wanted = ResourceSliceNode(node_name="n", labels={"a": "b"}, taints=[taint], offloading_patch=patch)
+        one = record(virtual_node=wanted)
         spec = node_spec(one, GRANTED, ())
         assert spec is not None
         self.assertEqual((spec.node_name, spec.labels, spec.taints), ("n", {"a": "b"}, [taint]))
-        self.assertEqual(spec.cluster_id, "rome")
+        self.assertEqual((spec.cluster_id, spec.offloading_patch), ("rome", patch))
         self.assertEqual(node_labels(one)[SLICE_LABEL], "gpu")
         self.assertIsNone(node_spec(record(virtual_node=None), GRANTED, ()))
 

@@ -7,17 +7,16 @@ from functools import partial
 from typing import Any, ClassVar
 
 from tests.environment import require
-from tests.real.base import require_clusters
+from tests.real.base import require_built, require_clusters
 from tests.real.daemons import HostDaemon
 from tests.real.manifests import service
 from tests.real.path import NAMESPACE, enabled_namespace, eventually, is_running, live_pods, offloaded
 from tests.real.programs import images
 from tests.real.programs.workloads import make_disks
 from tests.real.steps import SETTINGS, Steps
-from tests.testbed import build, versions
+from tests.testbed import versions
 from tests.testbed.cluster import Cluster
 from tests.testbed.node import import_images
-from tests.testbed.process import CommandFailed
 
 LONG = 300.0
 """Seconds within which a database has made its files on a busy machine."""
@@ -40,21 +39,15 @@ class ProgramTests(Steps):
     built: ClassVar[tuple[str, ...]] = ("home-client",)
     packages: ClassVar[tuple[str, ...]] = images.PACKAGES
     disks: ClassVar[int] = 0
-    lacking: ClassVar[str] = ""
 
     def setUp(self) -> None:
         """Make the clusters before the first step, and give their nodes the image."""
         cls = type(self)
-        require(cls.lacking)
         is_first = cls._testbed is None
         if is_first:
             require_clusters()
             require(images.lacking())
-            try:
-                build.ensure(self.built)
-            except CommandFailed as error:
-                cls.lacking = f"a program cannot be built here: {error}"
-                require(cls.lacking)
+            require_built(self.built)
         super().setUp()
         if is_first:
             self._furnish()

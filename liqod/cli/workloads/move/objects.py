@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from attrs import frozen
 
-from liqod.cli.workloads.move.seen import HOME, LABEL, REPOSITORY, JobName, MoveRecord
+from liqod.cli.workloads.move.seen import HOME, LABEL, REPOSITORY, SERVER_LABEL, JobName, MoveRecord
 from liqod.model.digests import short_digest
 from liqod.model.ids import Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL, SKIP_REFLECTION, TAINT_KEY, TYPE_LABEL, VIRTUAL_NODE_TYPE
@@ -85,7 +85,7 @@ def secret(record: MoveRecord, namespace: str, password: str) -> dict[str, Any]:
 
 def service(record: MoveRecord, namespace: str) -> dict[str, Any]:
     """Return the service of the repository."""
-    spec = {"selector": {LABEL: record.id, "app": "repository"}, "ports": [{"port": PORT, "protocol": "TCP"}]}
+    spec = {"selector": {SERVER_LABEL: record.id}, "ports": [{"port": PORT, "protocol": "TCP"}]}
     return {"metadata": _metadata(record, namespace), "spec": spec}
 
 
@@ -108,7 +108,7 @@ def server_pod(record: MoveRecord, namespace: str, images: Images) -> dict[str, 
         {"name": "secret", "secret": {"secretName": name_of(record)}},
     ]
     metadata = _metadata(record, namespace)
-    metadata["labels"]["app"] = "repository"
+    metadata["labels"] |= {"app": "repository", SERVER_LABEL: record.id}
     spec = _pod_spec(record.origin, container, volumes, "Always")
     return {"metadata": metadata, "spec": spec}
 

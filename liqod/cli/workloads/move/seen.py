@@ -16,6 +16,9 @@ HOME: Final = "home"
 """This cluster, as a target; its volumes name no cluster."""
 LABEL: Final = "storage.liqo.io/move"
 """On all that is made for a move: its ID."""
+SERVER_LABEL: Final = "liqo-move"
+"""On the pod that serves the repository, and the selector of its service: the ID of the move. It has no domain: labels
+of liqo.io are for one cluster, and a service at a lender finds the pods there by labels that came with them."""
 REPOSITORY: Final = "storage.liqo.io/repository"
 """On the job that fills the repository: the UID of the pod that serves it, which holds it as well."""
 

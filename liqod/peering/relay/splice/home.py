@@ -5,7 +5,7 @@ Where the stream leads is not the lender's choice, nor the pod's: it is one addr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,11 +44,13 @@ from liqod.wire.events import KeepStreams, StreamsKept
 class OwnApiServer:
     """Where streams lead: ``place`` returns host and port of this cluster's API server, None where none is known.
 
-    ``names`` returns the names in its certificate; none where they are not known.
+    ``names`` returns the names in its certificate; none where they are not known. ``called`` are those by which pods
+    call it, first the one that they are told.
     """
 
     place: Callable[[], tuple[str, int] | None]
-    names: Callable[[], Iterable[str]]
+    names: Callable[[], Collection[str]]
+    called: Sequence[str]
 
 
 class HomeStream(FirstSpeaker):
@@ -132,6 +134,7 @@ class HomeStreams:
             borrows=bool(peer.credential),
             target="" if place is None else place[0],
             certified=self._api.names(),
+            called=self._api.called,
         )
         lender = self._of(peer.id)
         lender.state.set(given if event.count else None)

@@ -6,12 +6,13 @@ TLS has the client speak first, so that nothing need be said before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
 from attrs import frozen
 
+from liqod.model.records.facts import MAX_VALUES
 from liqod.model.records.offer import HomeStreamsGrant
 
 KEPT: Final = 4
@@ -48,8 +49,6 @@ ASKED_PER_SECOND: Final = 0.2
 """How often a second a lender may ask for streams, evenly; a lender of this release asks once in a session."""
 ASKED_AT_ONCE: Final = 10
 """The same at once."""
-CALLED: Final = "kubernetes.default"
-"""The name by which offloaded pods call home's API server; its certificate has to be for it."""
 _HANDSHAKE: Final = 22
 """The content type of the first record of TLS (RFC 8446, 5.1)."""
 
@@ -69,19 +68,22 @@ def is_tls(data: bytes) -> bool:
     return data[:1] == bytes((_HANDSHAKE,))
 
 
-def missing_names(certified: Iterable[str], needed: Sequence[str] = (CALLED,)) -> tuple[str, ...]:
-    """Return the names that a certificate is not for; nothing where its names are not known."""
+def missing_names(certified: Collection[str], called: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that a certificate is not for; nothing where its names are not known, or not all of them."""
     known = frozenset(name.lower() for name in certified)
-    if not known:
+    if not known or len(certified) >= MAX_VALUES:
         return ()
-    return tuple(name for name in needed if name not in known and f"*.{name.partition('.')[2]}" not in known)
+    return tuple(name for name in called if name not in known and f"*.{name.partition('.')[2]}" not in known)
 
 
-def grant(asked: int, most: int, *, borrows: bool, target: str, certified: Iterable[str]) -> HomeStreamsGrant:
-    """Return how many idle streams a lender gets, and the reason where these are fewer than it asked for.
+def grant(
+    asked: int, most: int, *, borrows: bool, target: str, certified: Collection[str], called: Sequence[str]
+) -> HomeStreamsGrant:
+    """Return how many idle streams a lender gets, why these are fewer than it asked for, and what is amiss otherwise.
 
     ``most`` is the setting, ``borrows`` whether pods of ours may run there, ``target`` where our API server is, and
-    ``certified`` are the names of its certificate; empty: not known.
+    ``certified`` are the names of its certificate; empty: not known. By the names in ``called`` pods call it: the first
+    is what they are told, so that nothing works without it; the others are built into programs.
     """
     if not asked:
         return HomeStreamsGrant(0)
@@ -91,14 +93,14 @@ def grant(asked: int, most: int, *, borrows: bool, target: str, certified: Itera
         return HomeStreamsGrant(0, "NotBorrowing", "this cluster runs no pods with you now")
     if not target:
         return HomeStreamsGrant(0, "NoAddress", "no address of this cluster's API server is known that TLS leads to")
-    if missing := missing_names(certified):
-        named = ", ".join(missing)
-        return HomeStreamsGrant(
-            0, "NamesMissing", f"the certificate of this cluster's API server is not for {named}: add it to its names"
-        )
+    missing = missing_names(certified, called)
+    amiss = f"the certificate of this cluster's API server is not for {', '.join(missing)}: add it to its names"
+    said = [amiss] if missing else []
+    if missing and missing[0] == called[0]:
+        return HomeStreamsGrant(0, "NamesMissing", amiss)
     if asked > most:
-        return HomeStreamsGrant(most, "FewerStreams", f"[peering] api-streams allows {most}")
-    return HomeStreamsGrant(asked)
+        return HomeStreamsGrant(most, "FewerStreams", "; ".join([f"[peering] api-streams allows {most}", *said]))
+    return HomeStreamsGrant(asked, message="; ".join(said))
 
 
 def refusal(situation: StreamSituation) -> tuple[str, str] | None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.model.records.facts import MAX_VALUES
 from liqod.model.records.offer import HomeStreamsGrant
 from liqod.peering.relay.splice.limits import (
     MOST_OPEN,
@@ -18,12 +19,13 @@ from liqod.peering.relay.splice.limits import (
 )
 from liqod.wire.check import MAX_STREAMS
 
-NAMES = ("kubernetes", "kubernetes.default", "10.96.0.1")
+CALLED = ("kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "kubernetes")
+NAMES = (*CALLED, "10.96.0.1")
 
 
 def given_to(asked: int = 4, most: int = 16, **other: object) -> HomeStreamsGrant:
     """Return what a lender gets where nothing stands against it but what is named."""
-    values = {"borrows": True, "target": "192.0.2.1", "certified": NAMES, **other}
+    values = {"borrows": True, "target": "192.0.2.1", "certified": NAMES, "called": CALLED, **other}
     return grant(asked, most, **values)  # type: ignore[arg-type]
 
 
@@ -43,18 +45,30 @@ class GrantTests(SynchronousTestCase):
             self.assertEqual(bool(found.message), bool(reason))
 
     def test_what_is_missing_is_said(self) -> None:
-        """The refusal names the name that the certificate lacks."""
-        self.assertIn("kubernetes.default", given_to(certified=("api.example",)).message)
+        """The refusal names all names that the certificate lacks; a grant those that only some programs call."""
+        self.assertIn(f"is not for {', '.join(CALLED)}:", given_to(certified=("api.example",)).message)
+        for name in CALLED[1:]:
+            certified = [one for one in CALLED if one != name]
+            for asked, count, reason in ((4, 4, ""), (32, 16, "FewerStreams")):
+                with self.subTest(name=name, asked=asked):
+                    found = given_to(asked, certified=certified)
+                    self.assertEqual((found.count, found.reason), (count, reason))
+                    self.assertIn(f"is not for {name}:", found.message)
+        self.assertEqual(given_to(certified=CALLED[1:]).reason, "NamesMissing")
 
     def test_unknown_names_are_not_missing(self) -> None:
-        """A certificate that was not seen is no ground to refuse."""
+        """A certificate that was not seen is no ground to refuse, nor one with more names than are kept of it."""
         self.assertEqual(given_to(certified=()).count, 4)
-        self.assertEqual(missing_names(()), ())
+        self.assertEqual(missing_names((), CALLED), ())
+        many = [f"a{number}.example" for number in range(MAX_VALUES)]
+        self.assertEqual(missing_names(many, CALLED), ())
+        self.assertEqual(missing_names(many[1:], CALLED), CALLED)
 
     def test_a_wildcard_counts(self) -> None:
         """One label is covered by it, and no more."""
-        self.assertEqual(missing_names(("*.default",)), ())
-        self.assertEqual(missing_names(("*",)), ("kubernetes.default",))
+        self.assertEqual(missing_names(("*.default",), CALLED), CALLED[1:])
+        self.assertEqual(missing_names(("*.default", "*.default.svc", "KUBERNETES"), CALLED), CALLED[2:3])
+        self.assertEqual(missing_names(("*",), CALLED), CALLED)
 
     @given(st.integers(0, MAX_STREAMS), st.integers(0, MAX_STREAMS), st.booleans(), st.sampled_from(["", "h"]))
     def test_never_more_than_either_wants(self, asked: int, most: int, borrows: bool, target: str) -> None:

@@ -224,7 +224,8 @@ class HomeTests(SynchronousTestCase):
         self.reactor = Reactor()
         self.world = World(self.reactor, ROME, MILAN)
         self.place: tuple[str, int] | None = API
-        api = OwnApiServer(place=lambda: self.place, names=lambda: ("kubernetes.default",))
+        called = ("kubernetes.default",)
+        api = OwnApiServer(place=lambda: self.place, names=lambda: called, called=called)
         self.streams = HomeStreams(self.world.known, api, 16)
 
     def ask(self, who: ClusterID = ROME, count: int = KEPT) -> StreamsKept:
