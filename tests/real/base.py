@@ -53,7 +53,6 @@ def require_clusters() -> None:
         require(f"real clusters are not possible here: {reason}")
 
 
-
 def require_built(names: Sequence[str], version: str = versions.KUBERNETES) -> None:
     """Build programs that a module has for itself; the test fails where they cannot be had.
 
