@@ -254,7 +254,7 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(found(PLUGIN, seen(node())), ("Unknown", []))
 
     def test_policies_inside_k3s(self) -> None:
-        """Its controller for NetworkPolicies counts where each server shows that it was not told to leave it out."""
+        """Its controller for NetworkPolicies counts where each server shows that it was not started without it."""
         both = ["flannel", "kube-router"]
         for servers, expected in (
             ([["server"]], both),
