@@ -24,7 +24,7 @@ SHORT: Final = 0.005
 RARE: Final = 0.99
 """The share of another peer's requests that is judged beside the one in the middle."""
 SHORT_AT_TIMES: Final = 0.020
-"""Seconds that the wait at this share counts as at least: as long as a turn of a watch (``kube.cache.watch_stream``)."""
+"""Seconds that the wait at this share counts as at least: those of a turn of a watch (``kube.cache.watch_stream``)."""
 
 
 @frozen(kw_only=True)
