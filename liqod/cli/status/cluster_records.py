@@ -115,7 +115,9 @@ async def cluster_records(session: Session, bounded: BoundedReading | None = Non
     Raises NotFound where liqod is not installed, and KubeError where nothing was given.
     """
     asked: list[tuple[Resource, Coroutine[Any, Any, list[Any]]]] = [
+        # What everything else is read for comes first, as an API server that is slow gets few requests at once.
         (FOREIGNCLUSTERS, _all(session, FOREIGNCLUSTERS, ForeignCluster)),
+        (LEASES, _leases(session)),
         (ADVERTISEMENTS, _all(session, ADVERTISEMENTS, Advertisement)),
         (VIRTUALNODES, _all(session, VIRTUALNODES, VirtualNode)),
         (NODES, _all(session, NODES, Node, f"{TYPE_LABEL}={VIRTUAL_NODE_TYPE}")),
@@ -125,7 +127,6 @@ async def cluster_records(session: Session, bounded: BoundedReading | None = Non
         (NAMESPACEOFFLOADINGS, _if_any(session, NAMESPACEOFFLOADINGS, NamespaceOffloading)),
         (NETWORKGATEWAYS, _if_any(session, NETWORKGATEWAYS, NetworkGateway)),
         (RESOURCESLICES, _if_any(session, RESOURCESLICES, ResourceSlice)),
-        (LEASES, _leases(session)),
     ]
     unread: set[str] = set()
 
@@ -142,7 +143,7 @@ async def cluster_records(session: Session, bounded: BoundedReading | None = Non
     now, *found = await side_by_side(reading)
     if bounded is not None and bounded.error is not None and len(unread) == len(asked):
         raise bounded.error
-    peers, offers, virtual_nodes, nodes, networks, tunnels, tables, offloadings, gateways, slices, leases = found
+    peers, leases, offers, virtual_nodes, nodes, networks, tunnels, tables, offloadings, gateways, slices = found
     by_name: dict[str, ProcessLease] = {one.metadata.name: one for one in leases}
     return ClusterRecords(
         leader=leader_of(by_name.get(LEASE), now),
