@@ -41,7 +41,7 @@ Body = Mapping[str, Any]
 
 @attrs.frozen
 class Leaving:
-    """What may leave home of a namespace for one peer: the rules under [egress], and the namespace's name and labels."""
+    """What may leave home of a namespace for one peer: rules under [egress], and the namespace's name and labels."""
 
     egress: Egress
     namespace: str
@@ -137,7 +137,7 @@ def pods_at(
     own = set(facts.node_names_of(str(lender.context.lender)))
     nodes = [one for one in _selected(facts, policy) if one.metadata.name in own]
     by_node = _by_node(facts, leaving)
-    found = []
+    found: list[Body] = []
     for pod in pods:
         try:
             fitting, _ = places(pod, policy, nodes, by_node)

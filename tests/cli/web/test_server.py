@@ -250,7 +250,7 @@ class ServerTests(EveryCase):
         session: Any = SimpleNamespace(reactor=clock, client=client, settings=settings, options=Options())
         latest = ClusterReader(session)
         for _ in range(16):
-            found, _ = self.successResultOf(Deferred.fromCoroutine(latest.read()))
+            found = self.successResultOf(Deferred.fromCoroutine(latest.read()))[0]
             self.assertEqual(found.facts.node_apis, [trouble])
             self.assertTrue(any("NodeAPIUnreachable" in step.text for step in overview(found).steps))
             clock.advance(PACE)

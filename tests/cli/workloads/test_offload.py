@@ -200,7 +200,7 @@ TWO = ClusterRecords(
     ],
 )
 """Two lenders, of which one tells its classes."""
-NAMING = {"containers": [{"name": "main", "envFrom": [{"secretRef": {"name": "db"}}]}]}
+NAMING: dict[str, Any] = {"containers": [{"name": "main", "envFrom": [{"secretRef": {"name": "db"}}]}]}
 DB = Secret(metadata=ObjectMeta(name="db", namespace="shop"))
 
 
@@ -231,7 +231,7 @@ class LeavingTests(SynchronousTestCase):
         meta: dict[str, Any] = {"name": "web", "namespace": "shop"}
         of_set = {**meta, "ownerReferences": [{"kind": "DaemonSet"}]}
         nobody = "no pod there names it"
-        for pods, rows in (
+        cases: list[tuple[list[dict[str, Any]], list[tuple[str, str]]]] = [
             ([], [("stays", nobody)]),
             ([{"metadata": meta, "spec": {"containers": []}}], [("stays", nobody)]),
             ([{"metadata": meta, "spec": NAMING}], [("copied", "")]),
@@ -240,7 +240,8 @@ class LeavingTests(SynchronousTestCase):
                 [{"metadata": meta, "spec": {**NAMING, "nodeSelector": EU}}],
                 [("stays (milan)", nobody), ("copied (turin)", "")],
             ),
-        ):
+        ]
+        for pods, rows in cases:
             self.assertEqual(self.rows(SECRET, DB, named, pods), rows)
             self.assertEqual(self.rows(SECRET, DB, Settings(), pods), [("copied", "")])
 
@@ -272,7 +273,7 @@ class LeavingTests(SynchronousTestCase):
         )
         leaving = leaving_of(TWO, Object(metadata=ObjectMeta(name="shop")), settings)
         for labels, stays in (({"tier": "gold"}, True), ({}, False)):
-            pods = [{"metadata": {"name": "web", "labels": labels}, "spec": NAMING}]
+            pods: list[dict[str, Any]] = [{"metadata": {"name": "web", "labels": labels}, "spec": NAMING}]
             (row,) = pod_rows(TWO, OffloadingPolicy(), pods, leaving)
             self.assertEqual(row["then"] == "a new one: here", stays, row)
             self.assertEqual(self.rows(SECRET, DB, settings, pods)[0][0], "stays" if stays else "copied")
