@@ -121,8 +121,8 @@ async def ensure(
 
     With ``wait``, all are established on return. ``kept`` is called with a sentence for each that a later release wrote
     and that stays as it is, ``created`` with the name of each that was not there before; ``own`` is this release, empty
-    for the one that is installed. Raises NotEstablished after 30 s, Forbidden without the right to write CRDs, and, before
-    anything is written, LaterRelease for one that does not serve this release.
+    for the one that is installed. Raises NotEstablished after 30 s, Forbidden without the right to write CRDs, and
+    LaterRelease, before anything is written, for one that does not serve this release.
     """
     wanted = {str(one["metadata"]["name"]): one for one in definitions()}
     found = dict(zip(wanted, await side_by_side(_there(client, name) for name in wanted), strict=True))

@@ -102,6 +102,7 @@ RECORDS = (
 
 @click.command()
 @click.option("--print", "only_print", is_flag=True, help="Print the objects as YAML and install nothing.")
+@click.option("-v", "--verbose", is_flag=True, help="A line for each object, not for each kind of them.")
 @click.option("--adopt", is_flag=True, help="Take over the CRDs and storage class that Liqo, now removed, left behind.")
 @click.option(
     "--daemon-kubeconfig",
@@ -109,16 +110,15 @@ RECORDS = (
     metavar="FILE",
     help="Write a kubeconfig for the daemon's account, which has only the rights that it needs.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="A line for each object, not for each kind of them.")
 @role_option
 @host_options("Set up this host, not the cluster: configuration, user, units, completions.")
 @cluster_options
 def install(
     options: Options,
     only_print: bool,
+    verbose: bool,
     adopt: bool,
     daemon_kubeconfig: str,
-    verbose: bool,
     *,
     roles: tuple[str, ...],
     host: bool,
@@ -138,7 +138,7 @@ def install(
       liqodctl install --host --dry-run   only the service of this host
     """
     if host:
-        if only_print or adopt or daemon_kubeconfig or verbose:
+        if only_print or adopt or daemon_kubeconfig:
             raise click.UsageError("--host goes with --role, --dry-run and --root only.")
         install_host(Output(options), cli, roles_of(options, root, roles), root=root, dry_run=dry_run)
         return

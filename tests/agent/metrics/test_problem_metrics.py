@@ -39,7 +39,7 @@ from tests.project.test_operations import PAGE
 
 
 class Informers:
-    """The caches of a daemon; ``asked`` are the kinds that somebody asked for, ``followed`` those that others follow."""
+    """The caches of a daemon; ``asked`` are kinds that somebody asked for, ``followed`` those that others follow."""
 
     clock = Clock()
 

@@ -252,7 +252,7 @@ class LeavingTests(SynchronousTestCase):
         self.assertEqual(found, [("stays (milan)", why), ("copied (turin)", "")])
 
     def test_a_namespace_that_stays(self) -> None:
-        """A lender for which the namespace may not leave gets nothing, and neither pods nor objects are shown for it."""
+        """A lender for which the namespace may not leave gets nothing: no pods and no objects are shown for it."""
         settings = denied(kinds=["namespace"], peers=["c2"])
         why = "rule 1 under [egress] keeps it in this cluster (namespace shop)"
         leaving = leaving_of(TWO, Object(metadata=ObjectMeta(name="shop")), settings)
