@@ -88,9 +88,7 @@ async def first_screen(session: Session, *, tries: bool = True, counts: bool = T
     """
     bounded, trials = BoundedReading(session), BoundedReading(session)
 
-    async def within(
-        topic: str, what: str, reading: Coroutine[Any, Any, T], by: BoundedReading = bounded
-    ) -> T | None:
+    async def within(topic: str, what: str, reading: Coroutine[Any, Any, T], by: BoundedReading = bounded) -> T | None:
         try:
             return await by.within((topic, what), reading, raises=(Forbidden,))
         except Forbidden:
@@ -103,9 +101,7 @@ async def first_screen(session: Session, *, tries: bool = True, counts: bool = T
         reading: list[Coroutine[Any, Any, Any]] = [
             within(PROCESSES, "the daemon's account", _accounts(session, facts)),
             within(PROCESSES, "the webhook", _webhook(session, facts) if is_led else _nothing(), trials),
-            within(
-                PROCESSES, "nodes", _node_apis(session, facts, is_quick=is_quick) if is_led else _nothing(), trials
-            ),
+            within(PROCESSES, "nodes", _node_apis(session, facts, is_quick=is_quick) if is_led else _nothing(), trials),
             within(WORKLOADS, "the number of pods", pods_by_node(session, facts) if counts else _nothing()),
         ]
         accounts, webhook, apis, pods = await side_by_side(reading)
