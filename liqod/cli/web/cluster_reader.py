@@ -97,7 +97,7 @@ async def _snapshot(session: Session, screen: FirstScreen) -> Snapshot:
         try:
             return await bounded.within(about, reading, raises=(Forbidden,))
         except Forbidden:
-            return None  # It is read again and again: nobody needs to be told each time.
+            return None  # Who may not see it need not read that each time.
 
     home, pods, events = await side_by_side(
         [

@@ -193,7 +193,7 @@ class ArchiveTests(SynchronousTestCase):
             self.assertEqual(tail(data, most), wanted, (data, most))
 
     def test_whole_documents(self) -> None:
-        """A list that is too large has fewer items, and is a document still; how many there are is told."""
+        """A list that is too large has fewer items, and is a document still; how many there are is said."""
         items = [{"name": f"web-{number}", "message": "ä" * 50} for number in range(100)]
         for most in (10, 200, 5000, 1 << 20):
             text, count = as_list(items, most)

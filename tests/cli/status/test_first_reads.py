@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import attrs
+import msgspec
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import TCP4ClientEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
@@ -24,6 +25,7 @@ from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
 from liqod.cli.status.cluster_records import BUDGET, RECORDS_WITHIN
 from liqod.cli.status.first_screen import FirstScreen, first_screen, trial_pod
+from liqod.cli.status.peers import status_rows
 from liqod.cli.status.status import daemon_line, find_in
 from liqod.cli.web.view import Snapshot, overview
 from liqod.config.load import parse
@@ -58,6 +60,7 @@ from liqod.model.diagnosis.problem import PROCESSES
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TOKEN_ANNOTATION, WEBHOOK_PROBE
 from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.objects.node import Node
+from liqod.model.records.views import ForeignCluster, VirtualNode
 from tests.agent.test_service import SETTINGS
 from tests.cli.cluster_case import REACTOR, ClusterCase
 
@@ -174,6 +177,14 @@ class BoundTests(SynchronousTestCase):
         for unread, found in ((frozenset[str](), True), (frozenset({"foreignclusters"}), False)):
             known = examine(Evidence(records=ClusterRecords(unread=unread), spaces=[space]))
             self.assertEqual(any(one.code == "Orphaned" for one in known.problems), found)
+
+    def test_node_that_was_not_read(self) -> None:
+        """Of a virtual node whose Node was not read nobody says that it was not created."""
+        peer = msgspec.convert({"metadata": {"name": "c2"}, "spec": {"fingerprint": "x"}}, ForeignCluster)
+        record = msgspec.convert({"spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}, VirtualNode)
+        for unread, shown in ((frozenset[str](), "not created yet"), (frozenset({"nodes"}), "not read")):
+            (row,) = status_rows(ClusterRecords(peers=[peer], virtual_nodes=[record], unread=unread), {})
+            self.assertEqual((row["node"], row["nodes"]), (f"liqo-milan ({shown})", [f"liqo-milan ({shown})"]))
 
     def test_denied(self) -> None:
         """What the user may not see is left out, and that is no trouble."""
