@@ -175,7 +175,7 @@ def _status_row(
         "cordoned": any(cordoned),
         "api": cluster.status.api,
         "tunnel": _tunnel(peer, facts),
-        "pods": _counted(nodes, pods),
+        "pods": _counted(nodes, pods) if are_read else "",
         "stranger": is_stranger(cluster),
     }
 

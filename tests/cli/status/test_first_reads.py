@@ -182,9 +182,10 @@ class BoundTests(SynchronousTestCase):
         """Of a virtual node whose Node was not read nobody says that it was not created."""
         peer = msgspec.convert({"metadata": {"name": "c2"}, "spec": {"fingerprint": "x"}}, ForeignCluster)
         record = msgspec.convert({"spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}, VirtualNode)
-        for unread, shown in ((frozenset[str](), "not created yet"), (frozenset({"nodes"}), "not read")):
+        for unread, shown, pods in ((frozenset[str](), "not created yet", 0), (frozenset({"nodes"}), "not read", "")):
             (row,) = status_rows(ClusterRecords(peers=[peer], virtual_nodes=[record], unread=unread), {})
-            self.assertEqual((row["node"], row["nodes"]), (f"liqo-milan ({shown})", [f"liqo-milan ({shown})"]))
+            node = f"liqo-milan ({shown})"
+            self.assertEqual((row["node"], row["nodes"], row["pods"]), (node, [node], pods))
 
     def test_denied(self) -> None:
         """What the user may not see is left out, and that is no trouble."""
