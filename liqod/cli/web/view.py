@@ -10,7 +10,7 @@ import attrs
 
 from liqod.cli.console.render import join_reason, plural
 from liqod.cli.status.cluster_records import advice_of
-from liqod.cli.status.explain_other import explain_peer
+from liqod.cli.status.explain_other import WELL, explain_peer
 from liqod.cli.status.peers import discover_rows, status_rows
 from liqod.cli.status.status import NO_PEERS, daemon_line
 from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, problems_of
@@ -157,6 +157,7 @@ def peer_page(records: Snapshot, peer_id: str) -> PeerPage | None:
         return None
     (peer,) = _peers(records, [cluster])
     result = explain_peer(facts, cluster)[-1]
+    why = "not all was read" if records.unread and result["why"] == WELL else result["why"]
     nodes = facts.node_names_of(peer_id)
     are_known = "nodes" not in facts.unread and all(facts.node(one) is None or one in records.pods for one in nodes)
     pods = sorted((one for node in nodes for one in records.pods.get(node, ())), key=lambda one: one.key)
@@ -177,7 +178,7 @@ def peer_page(records: Snapshot, peer_id: str) -> PeerPage | None:
         peer=peer,
         details=[(what, str(value)) for what, value in details.items() if value],
         steps=_steps(records, problems_of(facts, peer_id)),
-        result=": ".join(filter(None, (result["state"], result["why"]))),
+        result=": ".join(filter(None, (result["state"], why))),
         timeline=_timeline(records, cluster)[:SHOWN_MOMENTS],
         offers=_offers(peer.row),
         pods=shown if are_known else None,
