@@ -204,7 +204,7 @@ class PageTests(SynchronousTestCase):
         self.assertEqual(flaws(parse(overview_page(overview(records(*named))))), [])
 
     def test_not_all_was_read(self) -> None:
-        """What was not read is among what to do next; beside it nothing is called well, and pods are not said to be none."""
+        """What was not read is among what to do next; nothing is called well beside it, and pods are not none."""
         known = records(peer(0))
         self.assertIn("Nothing is wrong", parse(overview_page(overview(known))).one("next").text)
         self.assertIn("web-0", parse(peer_html(_page(known, "c0"))).one("pods").text)
