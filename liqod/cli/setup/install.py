@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from liqod.cli.setup.host.commands import (
 )
 from liqod.cli.setup.host.role import may_lead, refuse_role
 from liqod.cli.setup.surroundings.other_form import refuse_host_daemon
+from liqod.cli.setup.written import Change, WrittenObject, brief
 from liqod.cli.status.cluster_records import leader
 from liqod.config.schema import Settings
 from liqod.hosting.tenants import policies
@@ -102,6 +103,7 @@ RECORDS = (
 
 @click.command()
 @click.option("--print", "only_print", is_flag=True, help="Print the objects as YAML and install nothing.")
+@click.option("-v", "--verbose", is_flag=True, help="A line for each object, not for each kind of them.")
 @click.option("--adopt", is_flag=True, help="Take over the CRDs and storage class that Liqo, now removed, left behind.")
 @click.option(
     "--daemon-kubeconfig",
@@ -116,6 +118,7 @@ RECORDS = (
 def install(
     options: Options,
     only_print: bool,
+    verbose: bool,
     adopt: bool,
     daemon_kubeconfig: str,
     *,
@@ -128,7 +131,8 @@ def install(
     """Install liqod in your own cluster; requires administrator rights. With --host: as a service of this host.
 
     Creates the CRDs, the namespace, an account for the daemon with the rights for this configuration, and the role of
-    borrowers. Run it again after an upgrade and after a change of the configuration; it is idempotent.
+    borrowers. Run it again after an upgrade and after a change of the configuration; it is idempotent. With -v each
+    object has a line of its own.
 
     \b
     Examples:
@@ -152,42 +156,49 @@ def install(
         return
 
     async def work(session: Session) -> None:
-        changes: list[str] = []
+        changes: list[Change] = []
 
-        def changed(line: str) -> None:
-            changes.append(line)
-            session.say(line)
+        def note(change: Change, *, now: bool) -> None:
+            changes.append(change)
+            if now:
+                session.say(str(change))
 
         await refuse_downgrade(session)
         if pods:
             await refuse_host_daemon(session)
-        async for line in settle_foreign(session, adopt=adopt):
-            changed(line)
-        async for line in ensure_objects(session):
-            changed(line)
+        try:
+            async for line in settle_foreign(session, adopt=adopt):
+                note(line, now=verbose)
+            async for change in ensure_objects(session):
+                note(change, now=verbose)
+        finally:
+            # Where an error ends it, what was written until then is said as well.
+            for line in [] if verbose else brief(changes):
+                session.say(line)
         if daemon_kubeconfig:
             kept = token_file(daemon_kubeconfig)
             write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session), kept))
             who = f"{settings.kubernetes.namespace}/{account_of(settings.daemon.role)}"
-            changed(f"{daemon_kubeconfig}: written; the daemon's kubeconfig, account {who}")
+            note(f"{daemon_kubeconfig}: written; the daemon's kubeconfig, account {who}", now=True)
             if line := await remove_endless_token(session):
-                changed(line)
+                note(line, now=True)
         session.say("installed; run `liqodctl check`, then start the daemon", "green")
-        session.publish({"installed": True, "changes": changes})
+        session.publish({"installed": True, "changes": [str(one) for one in changes]})
 
     in_cluster(options, work, settings)
 
 
-async def ensure_objects(session: Session) -> AsyncIterator[str]:
-    """Create or update all of liqod's objects in the cluster; yields a line for each that was written.
+async def ensure_objects(session: Session) -> AsyncIterator[Change]:
+    """Create or update all of liqod's objects in the cluster; yields each that was written.
 
     For a process beside the one that leads only definitions, namespace and its account: of what the cluster's
     configuration says its host knows a part.
     """
     namespace = namespace_object(session.settings.kubernetes.namespace)
     kept: list[str] = []
-    for name in await manifests.ensure(session.client, kept=kept.append):
-        yield f"CustomResourceDefinition {name}: installed"
+    created: list[str] = []
+    for name in await manifests.ensure(session.client, kept=kept.append, created=created.append):
+        yield WrittenObject(CRDS.kind, name, name in created)
     for sentence in kept:
         yield sentence
     try:
@@ -200,7 +211,7 @@ async def ensure_objects(session: Session) -> AsyncIterator[str]:
             yield line
         return
     await ensure_borrower_role(session.client, Contract.of(session.settings))
-    parts = (
+    parts: tuple[Callable[[Session], AsyncIterator[Change]], ...] = (
         prepared_namespaces.disown,
         label_leases,
         ensure_policies,
@@ -250,27 +261,27 @@ async def label_leases(session: Session) -> AsyncIterator[str]:
         yield f"Lease {name}: labelled {virtual}"
 
 
-async def ensure_policies(session: Session) -> AsyncIterator[str]:
-    """Restrict the daemon's account by admission policies; yields a line for each object that was written."""
+async def ensure_policies(session: Session) -> AsyncIterator[Change]:
+    """Restrict the daemon's account by admission policies; yields each object that was written."""
     for resource, bodies in (
         (VALIDATINGPOLICIES, admission_policies.policies(session.settings)),
         (VALIDATINGPOLICYBINDINGS, admission_policies.bindings(session.settings)),
     ):
         for body in bodies:
             try:
-                written = await ensure(session.client, resource, body, defaulted=True)
+                done = await ensure(session.client, resource, body, defaulted=True)
             except NotFound:
                 yield (
                     "this API server has no ValidatingAdmissionPolicies (they need Kubernetes 1.30): the daemon's "
                     "account is restricted by its role alone"
                 )
                 return
-            if written:
-                yield f"{resource.kind} {body['metadata']['name']}: installed"
+            if done:
+                yield WrittenObject(resource.kind, body["metadata"]["name"], done == "created")
 
 
-async def ensure_offloadable(session: Session) -> AsyncIterator[str]:
-    """Have the API server itself let pods onto virtual nodes, if it can; yields a line for each object that changed."""
+async def ensure_offloadable(session: Session) -> AsyncIterator[Change]:
+    """Have the API server itself let pods onto virtual nodes, if it can; yields each object that changed."""
     if not session.settings.webhook.enabled:
         for line in await _remove_offloadable(session):
             yield f"{line}: removed, the webhook is disabled"
@@ -281,15 +292,15 @@ async def ensure_offloadable(session: Session) -> AsyncIterator[str]:
     ):
         for body in bodies:
             try:
-                written = await ensure(session.client, resource, body, defaulted=True)
+                done = await ensure(session.client, resource, body, defaulted=True)
             except NotFound:
                 return  # before Kubernetes 1.36: the webhook does all of it
-            if written:
-                yield f"{resource.kind} {body['metadata']['name']}: installed"
+            if done:
+                yield WrittenObject(resource.kind, body["metadata"]["name"], done == "created")
 
 
-async def ensure_runtime_class(session: Session) -> AsyncIterator[str]:
-    """Install the RuntimeClass by which pods ask for virtual nodes; yields a line if it was written, or is another's.
+async def ensure_runtime_class(session: Session) -> AsyncIterator[Change]:
+    """Install the RuntimeClass by which pods ask for virtual nodes; yields it if it was written, or is another's.
 
     That of a Liqo installation means the same, and is left to it.
     """
@@ -303,8 +314,8 @@ async def ensure_runtime_class(session: Session) -> AsyncIterator[str]:
         if not ours.items() <= found.metadata.labels.items():
             yield f"RuntimeClass {name}: another installation's, left as it is"
             return
-    if await ensure(session.client, RUNTIMECLASSES, body, ["handler"], defaulted=True):
-        yield f"RuntimeClass {name}: installed"
+    if done := await ensure(session.client, RUNTIMECLASSES, body, ["handler"], defaulted=True):
+        yield WrittenObject(RUNTIMECLASSES.kind, name, done == "created")
 
 
 def namespace_object(name: str) -> dict[str, Any]:

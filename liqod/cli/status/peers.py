@@ -148,6 +148,8 @@ def _status_row(
     peer = cluster.metadata.name
     offer, lent = facts.offer_of(peer), cluster.status.lent
     nodes = {name: facts.node(name) for name in facts.node_names_of(peer)}
+    are_read = "nodes" not in facts.unread
+    shown = {name: _node(name, node) if are_read else f"{name} (not read)" for name, node in nodes.items()}
     phase = cluster.status.phase or "Unknown"
     cordoned = [node is not None and node.spec.unschedulable for node in nodes.values()]
     schedulable = "" if not any(cordoned) else "cordoned" if all(cordoned) else "partly cordoned"
@@ -167,13 +169,13 @@ def _status_row(
         "lent": lending,
         "verdict": lent.verdict if lent is not None else "",
         "lending": _share(short(lent.resources), answer) if lent is not None else "",
-        "node": _node_of_all(nodes),
-        "nodes": [_node(name, node) for name, node in nodes.items()],
+        "node": _node_of_all(shown),
+        "nodes": list(shown.values()),
         "slices": [_slice(record) for record in facts.slices_of(peer)],
         "cordoned": any(cordoned),
         "api": cluster.status.api,
         "tunnel": _tunnel(peer, facts),
-        "pods": _counted(nodes, pods),
+        "pods": _counted(nodes, pods) if are_read else "",
         "stranger": is_stranger(cluster),
     }
 
@@ -220,10 +222,9 @@ def _share(resources: str, verdict: str) -> str:
     )
 
 
-def _node_of_all(nodes: Mapping[str, Node | None]) -> str:
+def _node_of_all(shown: Mapping[str, str]) -> str:
     """Return the first node that is not ready, else the first one, and how many others there are."""
-    shown = [_node(name, node) for name, node in nodes.items()]
-    first = next((text for name, text in zip(nodes, shown, strict=True) if text != name), shown[0] if shown else "")
+    first = next((text for name, text in shown.items() if text != name), next(iter(shown.values()), ""))
     return f"{first} (+{len(shown) - 1})" if len(shown) > 1 else first
 
 

@@ -9,7 +9,8 @@ import attrs
 import click
 from twisted.internet.task import deferLater
 
-from liqod.cli.console import complete, terminal
+from liqod.cli.console import complete, errors, terminal
+from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.render import join_reason, plural
 from liqod.cli.console.session import Output, Session, in_cluster
@@ -42,6 +43,7 @@ WATCH_INTERVAL = 2.0
 """Seconds between two looks of --watch."""
 TRIED_EVERY = 15
 """Looks of --watch of which one tries what the API server gets through to: that takes it more than to be read."""
+NO_PEERS = "no peers yet; `liqodctl discover` lists the clusters that were discovered"
 NAMES = 12
 """Strangers whose names are shown; the others are counted."""
 PROBLEMS = 20
@@ -84,7 +86,7 @@ def status(options: Options, peer: str, watch: bool) -> None:
             if watch and terminal.width() is not None:
                 terminal.clear_screen()
             if peer:
-                _show_peer(session, screen, find(peer, screen.facts.peers))
+                _show_peer(session, screen, find_in(screen, peer))
             else:
                 _show_all(session, screen)
             if not watch:
@@ -92,6 +94,15 @@ def status(options: Options, peer: str, watch: bool) -> None:
             await deferLater(session.reactor, WATCH_INTERVAL)
 
     in_cluster(options, work)
+
+
+def find_in(screen: FirstScreen, wanted: str) -> ForeignCluster:
+    """Return a peer as ``find`` does. Raises CliError also where the peers were not read."""
+    if not screen.facts.knows_peers:
+        why = next((one for one in screen.unread if one.cause.startswith(FOREIGNCLUSTERS.plural)), None)
+        cause, advice = (why.cause, why.advice) if why is not None else ("the peers were not read", "try it again")
+        raise CliError(errors.UNREACHABLE, cause, advice)
+    return find(wanted, screen.facts.peers)
 
 
 def _show_all(session: Session, screen: FirstScreen) -> None:
@@ -111,15 +122,18 @@ def _show_all(session: Session, screen: FirstScreen) -> None:
             ],
             "peers": rows,
             "problems": [as_row(problem) for problem in problems],
+            "unread": sorted(facts.unread),
         }
     )
 
 
 def daemon_line(facts: ClusterRecords) -> str:
-    """Return who leads and who would take over, in one line."""
+    """Return who leads and who would take over, in one line; or that this is not known."""
     leads = facts.leader
     waits = [one.host for one in facts.processes if one.is_standing_by and one.role in LEADERS]
     others = f"; standing by: {', '.join(waits)}" if waits else ""
+    if leads is None and not facts.knows_leader:
+        return "whether a daemon runs is not known"
     if leads is None:
         return f"no daemon is running{others}"
     late = "" if leads.alive else f" last renewed its lease {leads.age:.0f} s ago"
@@ -131,7 +145,7 @@ def show_peers(output: Output, facts: ClusterRecords, rows: Sequence[dict[str, A
     peered = [row for row in rows if not row["stranger"]]
     met = strangers(facts.peers)
     wide = output.options.output == "wide"
-    empty = "no peers yet; `liqodctl discover` lists the clusters that were discovered"
+    empty = NO_PEERS if facts.knows_peers else "which peers there are is not known"
     output.table(peered, STATUS_WIDE if wide else STATUS_COLUMNS, beneath=["why"], empty=empty)
     if met:
         names = ", ".join(label(peer) for peer in met[:NAMES])

@@ -51,7 +51,7 @@ class ClusterRecords:
 
     ``leader`` None: no daemon ever led, or it released the lease. ``agent`` is the same for the network agents, None
     where there were none; its holder is empty where the last one released the lease. ``read_at`` is by the API server's
-    clock.
+    clock. ``unread`` has the kinds, by their plural, that were not read: what is of them is empty for that reason.
     """
 
     leader: LeaderFacts | None = None
@@ -73,6 +73,17 @@ class ClusterRecords:
     accounts: Sequence[AccountFacts] = ()
     webhook: WebhookFacts | None = None
     node_apis: Sequence[NodeApiFacts] = ()
+    unread: frozenset[str] = frozenset()
+
+    @property
+    def knows_leader(self) -> bool:
+        """Whether it is known who leads, or that nobody does."""
+        return "leases" not in self.unread
+
+    @property
+    def knows_peers(self) -> bool:
+        """Whether it is known which peers there are."""
+        return "foreignclusters" not in self.unread
 
     def node(self, name: str) -> Node | None:
         """Return a node by its name."""
@@ -95,7 +106,6 @@ class ClusterRecords:
     def offer_of(self, peer: str) -> Advertisement | None:
         """Return the offer of a peer."""
         return next((one for one in self.offers if one.metadata.name == advertisement_name(peer)), None)
-
 
     def offloading_of(self, namespace: str) -> NamespaceOffloading | None:
         """Return the NamespaceOffloading of a namespace: the one by the name that counts."""
@@ -144,7 +154,7 @@ def _by_peer(facts: ClusterRecords) -> _Records:
 
 def diagnose(facts: ClusterRecords) -> list[Problem]:
     """Return what is wrong by the records, the worst first, causes instead of what they cause."""
-    found = [*daemon_problems(facts.leader), *_processes(facts)]
+    found = [*(daemon_problems(facts.leader) if facts.knows_leader else ()), *_processes(facts)]
     records = _by_peer(facts)
     for peer in facts.peers:
         found += _of_peer(peer, records)
