@@ -87,6 +87,7 @@ class Features:
         self.peering = make_peering(
             context, home, self.hosting, journals, facts=self.facts_controller, names=self._home_names
         )
+        self.hosting.writes.subscribe(self._note_writes)
         self.peering.streams.lender.port.subscribe(self._take_streams)
         self.peering.own_key.subscribe(self._announce_key)
         self.fabric = make_fabric(context)
@@ -166,6 +167,10 @@ class Features:
         """The cluster has another key; before discovery has begun, it will announce that one by itself."""
         if self.discovery is not None:
             self.discovery.announce_key(fingerprint)
+
+    def _note_writes(self, tenant: ClusterID) -> None:
+        """Show at the peer that its writes are held."""
+        self.peering.usages.of(tenant).held_writes(self._context.reactor.seconds())
 
     def _take_streams(self, port: int) -> None:
         """Lead pods of tenants to this daemon; where it stops, what was written stays until another one leads."""

@@ -143,6 +143,8 @@ def _amounts_of_tenants(granted: HostingSettings) -> Iterator[str]:
             yield _complain(f"hosting.tenant-records.{name}", text, "must be a quantity, such as 5000 or 256Mi")
     if granted.tenant_contents and not _is_amount(granted.tenant_contents):
         yield _complain("hosting.tenant-contents", granted.tenant_contents, "must be a quantity, such as 256Mi")
+    if granted.tenant_writes and not (_is_amount(granted.tenant_writes) and parse_quantity(granted.tenant_writes) > 0):
+        yield _complain("hosting.tenant-writes", granted.tenant_writes, "must be a quantity above 0, such as 64Mi")
 
 
 def _egress(settings: Settings) -> Iterator[str]:

@@ -202,7 +202,8 @@ class HostingSettings(Section, frozen=True):
     empty: hard for tenants that are new, soft for those from before. ``objects`` are entries of that quota, without
     those that ``uncounted`` names, ``tenant_objects`` those that all namespaces of a tenant have together,
     ``tenant_records`` the most of its records (``hosting.tenants.quota.record_bounds``), ``tenant_contents`` the bytes
-    of its config maps and secrets (empty: as many as it likes, and the daemon does not read them). ``egress`` is what
+    of its config maps and secrets (empty: as many as it likes, and the daemon does not read them), ``tenant_writes``
+    those that it writes in a minute (empty: as many as it likes; ``quota.write_bounds``). ``egress`` is what
     pods may reach beside their tenant's namespaces, name servers, the peer and ``egress_networks``.
     ``home_api`` is where pods of peers without a tunnel reach their home's API server by streams (an endpoint); empty:
     nowhere.
@@ -238,6 +239,7 @@ class HostingSettings(Section, frozen=True):
     tenant_objects: dict[str, str] = {}
     tenant_records: dict[Literal["shadowpods", "shadowendpointslices", "shadownetworkpolicysets", "bytes"], str] = {}
     tenant_contents: str = "256Mi"
+    tenant_writes: str = "64Mi"
     uncounted: Annotated[list[str], Meta(max_length=64)] = []
     egress: Literal["tenant", "internet", "all"] = "internet"
     egress_networks: Granted = []

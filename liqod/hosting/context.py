@@ -9,7 +9,7 @@ from attrs import field, frozen
 from liqod.audit.events import Audit
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock
-from liqod.flow.controller import ReconcileMetrics, Watchable
+from liqod.flow.controller import ReconcileMetrics
 from liqod.flow.observe import Latest
 from liqod.hosting.endpointslice_forge import LABELS, EndpointSlice
 from liqod.hosting.isolation.views import NetworkPolicy
@@ -25,6 +25,7 @@ from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.views import Counted, Pod
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.cache.sizes import Sizes
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
 from liqod.kube.resources import (
@@ -94,7 +95,7 @@ class Caches:
             },
         )
 
-    def counted(self) -> dict[str, Watchable[int]]:
+    def counted(self) -> dict[str, Sizes]:
         """Return the sizes of what tenants write, by kind."""
         return {
             SHADOWPODS.plural: self.shadowpods.sizes,

@@ -114,6 +114,8 @@ class Hosting(MultiService):
         limits = NamespaceLimits.of(context)
         self._namespaces = limits.namespaces(context)
         self._pod_addresses = _pod_addresses(settings, informers, self._namespaces)
+        self.writes = limits.writes
+        """What tenants write; it says which of them is held."""
         self._access = Access(client, self._namespaces, access, grants.contract)
         self._shadowpods = _shadowpods(context, self._namespaces, limits.policies)
         paths = _paths(context, self._namespaces)
@@ -123,6 +125,7 @@ class Hosting(MultiService):
             limits.policies,
             limits.quotas,
             limits.records,
+            limits.writes,
             paths,
             ClosingNamespaces(client, clock, caches.namespaces, metrics=metrics),
             self._shadowpods,

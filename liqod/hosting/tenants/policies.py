@@ -27,7 +27,14 @@ from liqod.hosting.tenants.quota.content_bounds import CHANGES, GROWTH
 from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS
 from liqod.hosting.tenants.rights import ROUTES, SERVICE_ACCOUNT
 from liqod.model.ingress_path import GATEWAY_GROUP, NOT_PLAIN, PATH_TYPES
-from liqod.model.names import FULL_CONTENTS_LABEL, FULL_LABEL, ORIGIN_LABEL, REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.model.names import (
+    FULL_CONTENTS_LABEL,
+    FULL_LABEL,
+    HELD_WRITES_LABEL,
+    ORIGIN_LABEL,
+    REMOTE_CLUSTER_LABEL,
+    tenant_namespace,
+)
 from liqod.model.objects.portable_metadata import METADATA_POLICY
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
 from liqod.model.records.name_service import LABEL as NAME_SERVICE
@@ -45,6 +52,7 @@ RECORD_POLICY: Final = "liqod-borrower-records"
 DELETION_POLICY: Final = "liqod-borrower-deletions"
 ORIGIN_POLICY: Final = "liqod-borrower-origins"
 CONTENT_POLICY: Final = "liqod-borrower-contents"
+WRITE_POLICY: Final = "liqod-tenant-writes"
 MAKES_A_TOKEN: Final = ("makes-a-token", "has(object.type) && object.type == 'kubernetes.io/service-account-token'")
 """The CEL condition, with its name, under which the token controller fills a secret with a service account token."""
 _API: Final = "admissionregistration.k8s.io/v1"
@@ -117,6 +125,7 @@ _NAMES: Final = (
     DELETION_POLICY,
     ORIGIN_POLICY,
     CONTENT_POLICY,
+    WRITE_POLICY,
     NAMESPACE_POLICY,
     SECURITY_POLICY,
 )
@@ -226,6 +235,7 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
             selecting={"objectSelector": _where(ORIGIN_LABEL, "DoesNotExist")},
         ),
         _content_policy(),
+        _write_policy(),
         namespace_policy(),
         security_policy(contract.granted.pod_security),
     ]
@@ -294,6 +304,30 @@ def _content_policy() -> dict[str, Any]:
         ],
         selecting={"namespaceSelector": _where(FULL_CONTENTS_LABEL, "Exists")},
     )
+
+
+def _write_policy() -> dict[str, Any]:
+    """Return the policy that refuses what a tenant writes that wrote too much in a time (``quota.tenant_writes``).
+
+    Deletions free room, and what lets an object go that is being deleted is not refused, either: no finalizer is added
+    by a borrower, so that there are few of such changes.
+    """
+    why = "this tenant has written more than it may in the last minutes ([hosting] tenant-writes)"
+    policy = _policy(
+        WRITE_POLICY,
+        {**_OBJECTS, _OFFLOADING: KINDS},
+        [
+            (
+                "oldObject != null && has(oldObject.metadata.finalizers) && (!has(object.metadata.finalizers) || "
+                "object.metadata.finalizers.size() < oldObject.metadata.finalizers.size())",
+                f"{why}, and may write again later",
+            )
+        ],
+        selecting={"namespaceSelector": _where(HELD_WRITES_LABEL, "Exists")},
+    )
+    date = f"namespaceObject.metadata.labels['{HELD_WRITES_LABEL}']"
+    policy["spec"]["validations"][0]["messageExpression"] = f"'{why}, and may write again at ' + {date}"
+    return policy
 
 
 def _no_longer(field: str) -> str:

@@ -54,7 +54,7 @@ _WORDS: Final = """
     TooManyTerms TooManyUntrusted TooMuch TooMuchPending TrustPending TrustWithdrawn Tunnel TunnelDown
     TunnelSilent Undecided UnexpectedIdentity UnexpectedKey Unknown UnknownClass Unpeered UnpeeredByPeer Unpeering
     Unreachable UnreadableObject Unresponsive UpdateRefused WaitingForLender WaitingForPeer WaitingForPeerTrust
-    WebhookNotConfigured WebhookUnreachable WelcomeDiffers Withdrawn WithdrawnByBorrower
+    WebhookNotConfigured WebhookUnreachable WelcomeDiffers Withdrawn WithdrawnByBorrower WrittenBytes
 """
 _KNOWN: Final = frozenset(_WORDS.split())
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.flow.share import Share
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import find_condition
 from liqod.model.records.views import ForeignClusterStatus
@@ -21,7 +22,6 @@ from liqod.peering.session.usage import (
     QUIET,
     SHARES,
     PeerUsage,
-    Share,
     Usages,
     rounded,
 )

@@ -14,9 +14,10 @@ from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from liqod.flow.share import Share
 from liqod.flow.timer import Timer
 from liqod.peering.relay.splice.limits import BURST, MAX_AHEAD, RATE, SILENT, UNREAD, is_tls
-from liqod.peering.session.usage import LONGEST, PeerUsage, Share
+from liqod.peering.session.usage import LONGEST, PeerUsage
 
 LINGER: Final = 15.0
 """Seconds that a closing end has to send what was written."""
