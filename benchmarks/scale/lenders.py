@@ -56,6 +56,7 @@ def settings(name: str, borrower: str) -> Settings:
             tenant_objects=objects,
             tenant_records={"shadowendpointslices": UNBOUND, "bytes": "4Gi"},
             tenant_contents="4Gi",
+            tenant_writes="",
         ),
         kubelet=schema.KubeletSettings(listen=f"tcp:0:interface={HERE}", node_address=HERE),
         webhook=schema.WebhookSettings(listen=f"tcp:0:interface={HERE}"),

@@ -54,6 +54,7 @@ objects = {"count/secrets" = "1000000", "services" = "1000000"}
 tenant-objects = {"count/secrets" = "1000000", "services" = "1000000"}
 tenant-records = {"shadowendpointslices" = "1000000", "bytes" = "4Gi"}
 tenant-contents = "4Gi"
+tenant-writes = ""
 """
 """More of ``[hosting]``, within which the configuration of tests ends."""
 SANDBOX: Final = """\

@@ -40,7 +40,7 @@ from liqod.discovery.domains import DomainSearch, make_resolver
 from liqod.discovery.service import Announcement, Discovery
 from liqod.kube.resources import SEARCHDOMAINS
 from liqod.model.diagnosis.installation import Unmet
-from liqod.model.ids import Fingerprint
+from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.search_domain import SearchDomain
 
 # A lease is no fence: client-go's package comment says that it "does not guarantee that only one client is acting as a

@@ -55,6 +55,8 @@ def content(kind: str, size: int, labels: dict[str, str], number: int) -> dict[s
             "type": "Warning",
             "source": {"component": "kubelet"},
         }
+    if kind == "rewrites":
+        return {"data": {"a": text}}
     # A status of a pod, as its lender writes it.
     return {"status": {"message": text}}
 
@@ -66,7 +68,7 @@ def fill(task: dict[str, Any]) -> dict[str, Any]:
     context.verify_mode = ssl.CERT_NONE
     if task.get("certificate"):
         context.load_cert_chain(task["certificate"])
-    is_patch = task["kind"] == "status"
+    is_patch = task["kind"] in ("status", "rewrites")
     headers = {"Content-Type": "application/merge-patch+json" if is_patch else "application/json"}
     if task.get("token"):
         headers["Authorization"] = f"Bearer {task['token']}"

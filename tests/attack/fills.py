@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from attrs import frozen
 
 from benchmarks.figures.report import RESULTS
-from liqod.model.names import ORIGIN_LABEL, remote_namespace, tenant_namespace
+from liqod.model.names import HELD_WRITES_LABEL, ORIGIN_LABEL, remote_namespace, tenant_namespace
 from tests.attack.fill_figures import MIB, Fill, judge, parse, table
 from tests.nightly import state
 from tests.real.daemons import Daemon
@@ -63,6 +63,8 @@ STATUSES: Final = 64.0
 """MiB a minute that all statuses of a lender may be written with (docs/limits.md)."""
 EVENTS: Final = 16.0
 """MiB of events in a minute that a namespace is not to take more than."""
+WRITES: Final = 256.0
+"""MiB that a borrower may write at once (docs/limits.md)."""
 MINUTE: Final = 60.0
 LENDERS: Final = f"""
 tenant-contents = "{BOUND:.0f}Mi"
@@ -162,13 +164,11 @@ class Sides:
 
     def stored(self, what: Stored) -> Fill:
         """Write objects with the borrower's own credential until they are refused; then they are deleted."""
-        secret = self.home.get("secret", "liqo-credential", "-n", tenant_namespace(self._milan_id()))["data"]
-        given = {key: base64.b64decode(value).decode() for key, value in secret.items()}
-        url = urlsplit(given["api-url"])
+        given = self._credential()
         path = f"{what.base}/namespaces/{self.space}/{what.plural}"
         # Four times what is granted, if nothing stops it.
         most = int(4 * BOUND * MIB / what.size)
-        task = {"host": url.hostname, "port": url.port or 443, "token": given["token"], "path": path, "most": most}
+        task = {**given, "path": path, "most": most}
         more = {"kind": what.kind, "size": what.size, "labels": {ORIGIN_LABEL: self.rome_id}, "pause": 0.02}
         with Growth(self.milan) as growth:
             done = filled(self.home, {**task, **more, "seconds": 300.0})
@@ -186,6 +186,48 @@ class Sides:
             seconds=growth.seconds,
             well=self.is_well(),
         )
+
+    def rewrites(self) -> Fill:
+        """Write another version of one secret with the borrower's own credential until that is refused."""
+        size = 700_000
+        labels = {ORIGIN_LABEL: self.rome_id}
+        self.lender.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": "again", "namespace": self.space, "labels": labels},
+            }
+        )
+        path = f"/api/v1/namespaces/{self.space}/secrets/again"
+        task = {**self._credential(), "path": path, "most": int(2 * WRITES * MIB / size)}
+        more = {"kind": "rewrites", "size": size, "labels": labels, "pause": 0.0}
+        with Growth(self.milan) as growth:
+            done = filled(self.home, {**task, **more, "seconds": 300.0})
+        self.lender.kubectl("delete", "secret", "again", "-n", self.space)
+        eventually("it may write again", self._may_write, 700)
+        return Fill(
+            who="a borrower",
+            what="rewrites",
+            count=done["made"],
+            kept=done["sent"] / MIB,
+            bound=WRITES,
+            stopped=done["stopped"],
+            said=done["message"],
+            taken=growth.stored,
+            memory=growth.memory,
+            seconds=growth.seconds,
+            well=self.is_well(),
+        )
+
+    def _may_write(self) -> bool:
+        return HELD_WRITES_LABEL not in self.lender.get("namespace", self.space)["metadata"]["labels"]
+
+    def _credential(self) -> dict[str, Any]:
+        """Return where the lender's API server is, and the borrower's token."""
+        secret = self.home.get("secret", "liqo-credential", "-n", tenant_namespace(self._milan_id()))["data"]
+        given = {key: base64.b64decode(value).decode() for key, value in secret.items()}
+        url = urlsplit(given["api-url"])
+        return {"host": url.hostname, "port": url.port or 443, "token": given["token"]}
 
     def _clear(self, what: Stored) -> None:
         names = [one["metadata"]["name"] for one in self.lender.get(what.plural, "-n", self.space)["items"]]
@@ -290,12 +332,12 @@ class Sides:
 
     def attempts(self) -> dict[str, Callable[[], Fill]]:
         """Return all attempts by their names."""
-        others = (self.memory, self.disk, self.logs, self.statuses, self.events)
+        others = (self.rewrites, self.memory, self.disk, self.logs, self.statuses, self.events)
         stored = {one.kind: partial(self.stored, one) for one in STORED}
         return {**stored, **{one.__name__: one for one in others}}
 
 
-NAMES: Final = (*(one.kind for one in STORED), "memory", "disk", "logs", "statuses", "events")
+NAMES: Final = (*(one.kind for one in STORED), "rewrites", "memory", "disk", "logs", "statuses", "events")
 
 
 class Growth:

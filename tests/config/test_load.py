@@ -276,6 +276,13 @@ class SenseTests(Base):
         (problem,) = self.problems('[hosting]\ntenant-contents = "much"')
         self.assertTrue(problem.startswith("hosting.tenant-contents = "), problem)
 
+    def test_amount_of_writes(self) -> None:
+        """What a tenant writes in a minute is an amount above 0, or without a bound."""
+        self.assertEqual(parse('[hosting]\ntenant-writes = ""', {}).hosting.tenant_writes, "")
+        for text in ("much", "0"):
+            (problem,) = self.problems(f'[hosting]\ntenant-writes = "{text}"')
+            self.assertTrue(problem.startswith("hosting.tenant-writes = "), problem)
+
     def test_classes_of_slices(self) -> None:
         """Classes are named like labels, and have quantities of resources; there are not too many."""
         classes = '{default = {}, gpu = {cpu = "16", "nvidia.com/gpu" = "2"}}'

@@ -94,6 +94,11 @@ class PeerUsageTests(SynchronousTestCase):
         self.usage.refuse("RelayDenied", 1.0 + QUIET)
         self.assertEqual(self.changes, 11)
 
+    def test_held_writes(self) -> None:
+        """That its writes are refused for a time is shown like the rest."""
+        self.usage.held_writes(5.0)
+        self.assertEqual(self.usage.shown(), ("held back once: WrittenBytes", 5.0 + QUIET))
+
     def test_reasons_are_bounded(self) -> None:
         """So many are counted by themselves, the others together: each would be a series of the metrics."""
         for number in range(3 * MOST_REASONS):
