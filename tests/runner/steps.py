@@ -82,6 +82,7 @@ NIGHTLY: Final = frozenset(
         "tests.real.test_unpeer_away",
         # Set-ups beside the usual one, and steps between two that others show.
         "tests.real.test_connectivity",
+        "tests.real.test_direct",
         "tests.real.test_dualstack",
         "tests.real.test_first_minutes",
         "tests.real.test_gather",
