@@ -111,6 +111,7 @@ NIGHTLY: Final = frozenset(
         "tests.real.programs.test_redis",
         "tests.real.programs.test_rolling_update",
         "tests.real.test_metrics_server",
+        "tests.real.test_move_volume",
         "tests.real.test_network_flannel",
         "tests.real.test_network_kube_router",
         "tests.real.test_releases",
