@@ -1,4 +1,4 @@
-"""Pods of one home at two lenders: straight by the tunnel between these, by way of home when that is not to be, and back.
+"""Pods of one home at two lenders: straight by the tunnel between these, or through home where that is not to be.
 
 All three clusters have the same network of pods. Each lender calls, by a service of home, home's pod at the other one;
 what passes home's own device is counted there.
@@ -28,10 +28,12 @@ WAYS: Final = (("milan", "paris"), ("paris", "milan"))
 SETTING: Final = {"rome": "always", "milan": "agree", "paris": "agree"}
 LONG: Final = 300.0
 """Seconds in which home has asked again: it waits 30 s after a failure, and longer after the next ones."""
-EAR: Final = "table inet ear { counter seen { }; chain on { type filter hook prerouting priority -300; %s; }; }"
-COUNTED: Final = 'iifname "liqod" counter name seen'
+EAR: Final = (
+    "table inet ear { counter seen { packets 0 bytes 0 }; "
+    'chain on { type filter hook prerouting priority -300; iifname "liqod" counter name seen; }; }\n'
+)
 SERVE: Final = (
-    f"dd if=/dev/urandom of=/tmp/large bs=1048576 count={SIZE} 2>/dev/null; "
+    f"dd if=/dev/urandom of=/tmp/made bs=1048576 count={SIZE} 2>/dev/null; mv /tmp/made /tmp/large; "
     f"exec busybox httpd -f -v -p {PORT} -h /tmp"
 )
 
@@ -71,6 +73,24 @@ class DirectTests(LendersTests):
         """Return the pod at a lender, as the lender has it."""
         (found,) = live_pods(self.daemons[lender].cluster, f"at-{lender}").values()
         return found
+
+    def runs(self, lender: str) -> bool:
+        """Tell whether the pod at a lender runs."""
+        return is_running(self.there(lender))
+
+    def sum_of(self, lender: str) -> str:
+        """Return the checksum of the file of the pod at a lender; CommandFailed while it is being made."""
+        words = ("exec", "-n", self.space(lender), f"at-{lender}", "--", "sha256sum", "/tmp/large")
+        return self.daemons[lender].cluster.kubectl(*words).split()[0]
+
+    def logged(self, lender: str, caller: str) -> bool:
+        """Tell whether the log of the pod at a lender names a caller."""
+        words = ("logs", "-n", self.space(lender), f"at-{lender}")
+        return caller in self.daemons[lender].cluster.kubectl(*words)
+
+    def blames(self, lender: str) -> bool:
+        """Tell whether the reason that rome's records give is a lender's."""
+        return peer_of(self.rome, lender)["metadata"]["name"] in self.said(*LENDERS)[2]
 
     def said(self, lender: str, other: str) -> tuple[str, str, str]:
         """Return how rome says that a lender is connected with the other one: phase, reason and message."""
@@ -161,7 +181,7 @@ class DirectTests(LendersTests):
         trust_each_other(self.daemons["milan"], self.daemons["paris"])
         for one, two in WAYS:
             eventually(f"the tunnel from {one} to {two}", partial(self.connected, one, two))
-        self.rome.run(["nft", "-f", "-"], input=f"{EAR % COUNTED}\n")
+        self.rome.run(["nft", "-f", "-"], input=EAR)
 
     def test_02_straight(self) -> None:
         """With pods at both the lenders are asked and agree: packets pass by their tunnel, and not through home.
@@ -175,24 +195,20 @@ class DirectTests(LendersTests):
             body["spec"]["nodeSelector"] = {"kubernetes.io/hostname": f"liqo-{name}"}
             self.rome.apply(service(f"at-{name}", label, PORT, namespace=NAMESPACE), body)
         for name in LENDERS:
-            eventually(f"the pod at {name}", lambda name=name: is_running(self.there(name)))  # type: ignore[misc]
-            cluster, words = self.daemons[name].cluster, ("sha256sum", "/tmp/large")
-            said = cluster.kubectl("exec", "-n", self.space(name), f"at-{name}", "--", *words)
-            self.sums[name] = said.split()[0]
+            eventually(f"the pod at {name}", partial(self.runs, name))
+            self.sums[name] = eventually(f"the file at {name}", partial(self.sum_of, name))
         eventually("both agreed", partial(self.says, "Direct", "BothAgreed"), LONG)
         eventually("the slices lead straight", partial(self.leads, straight=True))
         self.crosses(home=False)
         for one, two in WAYS:
             caller = self.seen(two, one, self.there(one)["status"]["podIP"])
-            words = ("logs", "-n", self.space(two), f"at-{two}")
-            kubectl = self.daemons[two].cluster.kubectl
-            eventually(f"{two} saw {caller}", lambda: caller in kubectl(*words))  # noqa: B023 (called at once)
+            eventually(f"{two} saw {caller}", partial(self.logged, two, caller))
 
     def test_03_one_says_no(self) -> None:
         """When one lender allows it no more, the records say so with its words, and packets pass through home."""
         self.set_direct("paris", "never")
         eventually("one says no", partial(self.says, "ByHome", "DirectOff"), LONG)
-        self.assertIn(peer_of(self.rome, "paris")["metadata"]["name"], self.said("milan", "paris")[2])
+        eventually("by the words of paris", partial(self.blames, "paris"))
         eventually("the slices lead home", partial(self.leads, straight=False))
         self.crosses(home=True)
 
@@ -204,7 +220,7 @@ class DirectTests(LendersTests):
         self.crosses(home=False)
 
     def test_05_their_tunnel_is_cut(self) -> None:
-        """While nothing passes between the lenders their pods talk through home, and are the same pods; then straight."""
+        """While nothing passes between the lenders their pods talk through home, then straight: the same pods."""
         before = [self.there(name)["metadata"]["uid"] for name in LENDERS]
         with self.cut():
             eventually("the slices lead home", partial(self.leads, straight=False))

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -24,6 +23,7 @@ from tests.testbed.process import CommandFailed
 
 CLAIM: Final = "data"
 MOVE: Final = ("move", "volume", CLAIM, "-n", NAMESPACE)
+COPYING: Final[tuple[JobName, ...]] = ("backup", "restore")
 WITHIN: Final = 600.0
 """Seconds that one run of the command may take."""
 SERVER: Final = """\
@@ -117,7 +117,7 @@ class MoveVolumeTests(ProgramTests):
         self.assertLessEqual({one["metadata"]["name"] for one in self.of_move("pvc")}, {CLAIM})
         return True
 
-    def claims_at(self, lender: bool) -> int:
+    def claims_at(self, *, lender: bool) -> int:
         """Return how many claims with data there are at milan, or at home."""
         cluster, where = (self.lender, self.remote()) if lender else (self.home, "liqo-storage")
         return len(cluster.get("pvc", "-n", where)["items"])
@@ -171,7 +171,7 @@ class MoveVolumeTests(ProgramTests):
         The original stays as it was; a pod that has it keeps the switch from being begun.
         """
         before = self.uid()
-        for job in ("backup", "restore"):
+        for job in COPYING:
             self.killed(job, "--to", "milan")
         self.assertEqual(self.move("--to", "milan"), "copied")
         self.refused("AlreadyMoving", "--to", "home")
@@ -215,11 +215,7 @@ class MoveVolumeTests(ProgramTests):
         self.assertEqual(self.move("--confirm"), "moved")
         self.assertEqual(self.listed(self.at_home), self.held)
         eventually("nothing is left of it", self.nothing_left)
-        eventually("milan has no data of it", partial(self.is_empty, lender=True))
-
-    def is_empty(self, *, lender: bool) -> bool:
-        """Tell whether there is no claim with data in a cluster."""
-        return self.claims_at(lender) == 0
+        eventually("milan has no data of it", lambda: self.claims_at(lender=True) == 0)
 
 
 def _serves(body: dict[str, Any]) -> bool:
