@@ -76,6 +76,7 @@ APART: Final[Mapping[str, str]] = {
     "metrics-server": "tests.real.test_metrics_server",
     "flannel": "tests.real.test_network_flannel",
     "kube-router": "tests.real.test_network_kube_router",
+    "move-volume": "tests.real.test_move_volume",
     "releases": "tests.real.test_releases",
     **{f"program-{_subject(name)}": name for name in NIGHTLY if name.startswith(PROGRAMS)},
 }

@@ -28,6 +28,8 @@ class LendersTests(SynchronousTestCase):
 
     _testbed: ClassVar[Testbed | None] = None
     daemons: ClassVar[dict[str, Daemon]] = {}
+    daemon_class: ClassVar[type[Daemon]] = Daemon
+    shape: ClassVar[dict[str, Any]] = {}
 
     @classmethod
     def settings(cls, name: str) -> str:
@@ -39,12 +41,12 @@ class LendersTests(SynchronousTestCase):
         cls = type(self)
         if cls._testbed is None:
             require_clusters()
-            cls._testbed = Testbed(3, nodes=True)
+            cls._testbed = Testbed(3, nodes=True, **cls.shape)
             atexit.register(cls._testbed.stop)
             cls._testbed.start()
             cls.daemons = {}
             for number, name in enumerate(NAMES, 1):
-                cls.daemons[name] = Daemon(cls._testbed[number], name, extra=cls.settings(name))
+                cls.daemons[name] = cls.daemon_class(cls._testbed[number], name, extra=cls.settings(name))
                 cls.daemons[name].start()
 
     def run(self, result: TestResult | None = None) -> TestResult | None:

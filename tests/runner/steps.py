@@ -82,6 +82,7 @@ NIGHTLY: Final = frozenset(
         "tests.real.test_unpeer_away",
         # Set-ups beside the usual one, and steps between two that others show.
         "tests.real.test_connectivity",
+        "tests.real.test_direct",
         "tests.real.test_dualstack",
         "tests.real.test_first_minutes",
         "tests.real.test_gather",
@@ -110,6 +111,7 @@ NIGHTLY: Final = frozenset(
         "tests.real.programs.test_redis",
         "tests.real.programs.test_rolling_update",
         "tests.real.test_metrics_server",
+        "tests.real.test_move_volume",
         "tests.real.test_network_flannel",
         "tests.real.test_network_kube_router",
         "tests.real.test_releases",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tests.environment import require
@@ -52,11 +53,14 @@ class ProgramTests(Steps):
         if is_first:
             self._furnish()
 
+    def programs(self) -> dict[str, Path]:
+        """Return the programs of the image beside its packages, by name."""
+        return {name: versions.program(name) for name in self.built}
+
     def _furnish(self) -> None:
         assert self._testbed is not None
         archive = self._testbed.directory / "programs.tar"
-        programs = {name: versions.program(name) for name in self.built}
-        images.make_image(archive, programs, packages=self.packages)
+        images.make_image(archive, self.programs(), packages=self.packages)
         for cluster in (self.home, self.lender):
             import_images(cluster.host, archive, str(self.shape["snapshotter"]))
             if self.disks:
