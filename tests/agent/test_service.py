@@ -54,6 +54,7 @@ listen = "tcp:0:interface=127.0.0.1"
 [webhook]
 listen = "tcp:0:interface=127.0.0.1"
 [kubelet]
+listen = "tcp:0:interface=127.0.0.1"
 node-address = "127.0.0.1"
 [metrics]
 listen = "tcp:0:interface=127.0.0.1"
