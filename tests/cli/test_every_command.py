@@ -27,8 +27,8 @@ from liqod.identity.store import to_secret
 from liqod.kube import manifests
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, LEASES, NAMESPACES, NODES, PODS, SECRETS, VIRTUALNODES
 from liqod.model.ids import ClusterID
-from tests.cli.console import write_command_tree
 from tests.cli.cluster_case import REACTOR, ClusterCase
+from tests.cli.console import write_command_tree
 from tests.cli.fork_server import ROOT
 
 KEY = generate(ClusterID("c2"), datetime.now(UTC)).fingerprint

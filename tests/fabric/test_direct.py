@@ -21,8 +21,8 @@ from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.network import DirectPods, Network, TunnelEndpoint
 from liqod.model.records.offer import Refusal
 from liqod.peering.lending.direct_terms import seen_here
-from tests.fabric.control.test_desired import LIMITS, agreed, record
 from tests.fabric.agent.test_plan import DESIRED, LINK
+from tests.fabric.control.test_desired import LIMITS, agreed, record
 
 ROME, OSLO = ClusterID("rome"), ClusterID("oslo")
 

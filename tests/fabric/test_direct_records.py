@@ -13,8 +13,8 @@ from liqod.fabric.service import Fabric
 from liqod.kube.client import Client
 from liqod.kube.resources import NETWORKCONFIGS, TUNNELENDPOINTS
 from liqod.model.records.network import TunnelEndpoint
-from tests.fabric.fake_kernel import FakeKernel
 from tests.fabric.agent.test_recorded import MILAN, REACTOR, ClusterCase
+from tests.fabric.fake_kernel import FakeKernel
 
 TURIN = "turin"
 KEY = base64.b64encode(bytes([0xCF, 0x3C, 0xF2] * 11)[:32]).decode()

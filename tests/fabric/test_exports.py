@@ -34,8 +34,8 @@ from liqod.model.records.network import (
     Subnets,
     TunnelSide,
 )
-from tests.fabric.fake_kernel import FakeKernel, public_key
 from tests.fabric.agent.test_plan import DESIRED, LINK, NOW, OWN_KEY
+from tests.fabric.fake_kernel import FakeKernel, public_key
 
 
 def net(text: str) -> Network:

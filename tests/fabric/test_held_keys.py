@@ -9,8 +9,8 @@ from liqod.fabric.service import Fabric
 from liqod.kube.client import Client
 from liqod.kube.resources import NETWORKCONFIGS, TUNNELENDPOINTS
 from liqod.model.records.network import NetworkConfig, TunnelEndpoint
-from tests.fabric.fake_kernel import FakeKernel
 from tests.fabric.agent.test_recorded import KEY, MILAN, REACTOR, ClusterCase
+from tests.fabric.fake_kernel import FakeKernel
 
 THIEF = "ankara"
 """A peer that is dealt with before the other one, by its name."""

@@ -11,8 +11,8 @@ from liqod.model.objects.meta import find_condition
 from liqod.model.records.unpeering import ORDER, TOMBSTONES
 from liqod.peering.records.foreignclusters import STRANGER_WRITE_INTERVAL
 from tests.peering.clusters import PeerCluster, keypair
-from tests.peering.trust.test_authenticator import KEY, AuthenticatorCase, World
 from tests.peering.session.test_hostile import HostileCase, Speaker
+from tests.peering.trust.test_authenticator import KEY, AuthenticatorCase, World
 from tests.peering.trust.test_rotation import OWN, RotationCase
 
 

@@ -37,9 +37,7 @@ SILENT: Final = (
     " >/dev/null 2>&1 </dev/null & sleep 1"
 )
 """Opens connections that say nothing."""
-WATCH: Final = (
-    "(/tmp/kubectl get pods --watch; echo over >/tmp/over) >/tmp/seen 2>&1 </dev/null & sleep 1"
-)
+WATCH: Final = "(/tmp/kubectl get pods --watch; echo over >/tmp/over) >/tmp/seen 2>&1 </dev/null & sleep 1"
 
 
 class HomeApiStreamsTests(LendersTests):
@@ -86,7 +84,9 @@ class HomeApiStreamsTests(LendersTests):
 
     def service(self, home: str) -> str:
         """Return the address of the service at milan that leads to a home."""
-        return str(self.milan.get("service", NAME, "-n", self.remote(home)["metadata"]["namespace"])["spec"]["clusterIP"])
+        return str(
+            self.milan.get("service", NAME, "-n", self.remote(home)["metadata"]["namespace"])["spec"]["clusterIP"]
+        )
 
     def open(self, address: str) -> int:
         """Return how many connections an address has to milan's port of streams."""
@@ -220,7 +220,9 @@ class HomeApiStreamsTests(LendersTests):
         address = self.remote("rome")["status"]["podIP"]
         before = self.remote("rome")["metadata"]
         self.inside("rome", WATCH)
-        eventually("it watches", lambda: self.open(address) > 0 and "caller-rome" in self.inside("rome", "cat /tmp/seen"))
+        eventually(
+            "it watches", lambda: self.open(address) > 0 and "caller-rome" in self.inside("rome", "cat /tmp/seen")
+        )
         self.daemons["rome"].liqodctl("distrust", "milan", "--yes")
         eventually("the watch is over", lambda: "over" in self.inside("rome", "cat /tmp/over"), 30)
         self.assertEqual(self.remote("rome")["metadata"]["uid"], before["uid"])

@@ -20,8 +20,8 @@ from liqod.cli.console.options import Options, cluster_options, group_options, r
 from liqod.cli.console.render import plural
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import echo_wrapped
-from liqod.cli.status.own_facts import own_facts
 from liqod.cli.status.cluster_records import is_here, leader
+from liqod.cli.status.own_facts import own_facts
 from liqod.cli.status.whoami import own_cluster
 from liqod.config.endpoints import port_of
 from liqod.config.schema import Settings

@@ -20,7 +20,6 @@ from liqod.model.diagnosis.processes import ProcessLease
 from liqod.model.names import FIELD_MANAGER
 from liqod.model.timestamps import rfc3339
 
-
 AHEAD: Final = timedelta(hours=1)
 """By how much the API server's clock is ahead of this host's."""
 

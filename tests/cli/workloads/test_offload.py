@@ -51,11 +51,7 @@ MILAN_FACTS = ClusterRecords(
         )
     ],
     virtual_nodes=[MILAN],
-    nodes=[
-        msgspec.convert(
-            {"metadata": {"name": "liqo-milan"}, "status": READY}, Node
-        )
-    ],
+    nodes=[msgspec.convert({"metadata": {"name": "liqo-milan"}, "status": READY}, Node)],
 )
 """milan, with which all is well."""
 
@@ -138,7 +134,10 @@ class DryRunTests(SynchronousTestCase):
     def test_a_pod_that_asks_for_virtual_nodes(self) -> None:
         """It runs at a lender or nowhere; another pod like it may run here, too."""
         labels = {"liqo.io/type": "virtual-node"}
-        body = {"metadata": {"name": "liqo-milan", "labels": labels}, "status": {"allocatable": {"pods": "10"}, **READY}}
+        body = {
+            "metadata": {"name": "liqo-milan", "labels": labels},
+            "status": {"allocatable": {"pods": "10"}, **READY},
+        }
         milan = msgspec.convert(body, Node)
         facts = ClusterRecords(leader=LeaderFacts("one", alive=True, age=1.0), nodes=[milan])
         asking = {"metadata": {"name": "web"}, "spec": {"runtimeClassName": "liqo", "nodeSelector": labels}}
@@ -153,7 +152,6 @@ class DryRunTests(SynchronousTestCase):
             (row,) = pod_rows(facts, OffloadingPolicy(placement), [given])
             self.assertEqual(row["then"], then)
             self.assertEqual("asks for virtual nodes" in row["why"], then.endswith("nowhere"))
-
 
     def test_nodes_that_take_none(self) -> None:
         """A node that is cordoned, not ready or tainted is no place for a new pod, and the row says which it is."""

@@ -17,8 +17,8 @@ from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.connection.config import ClientConfig
 from tests.clocks import HostClock
-from tests.fabric.cases import NOW, HostCase, fabric_host
 from tests.fabric.agent.test_plan import DESIRED, KEY
+from tests.fabric.cases import NOW, HostCase, fabric_host
 
 
 class GatewayCase(HostCase):

@@ -25,8 +25,8 @@ from liqod.kube.resources import NAMESPACES
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.records.network import NetworkConfig, NetworkConfigStatus, Subnets, TunnelSide
 from liqod.model.records.offer import Refusal
-from tests.fabric.fake_kernel import FakeKernel, public_key
 from tests.fabric.agent.test_host import DESIRED
+from tests.fabric.fake_kernel import FakeKernel, public_key
 
 REACTOR: Any = reactor
 NOW = 1_800_000_000.0

@@ -27,9 +27,9 @@ from liqod.model.records.network import (
     TunnelEndpointSpec,
     TunnelEndpointStatus,
 )
+from tests.fabric.agent.test_host import DESIRED
 from tests.fabric.cases import NOW, HostCase
 from tests.fabric.fake_kernel import FakeKernel
-from tests.fabric.agent.test_host import DESIRED
 
 
 def net(text: str) -> Network:
