@@ -64,6 +64,10 @@ class HomeApiStreamsTests(LendersTests):
         (found,) = self.milan.get("pods", "-A", "-l", f"app=caller-{home}")["items"]
         return dict(found)
 
+    def runs(self, home: str) -> bool:
+        """Tell whether the caller of a home runs at milan."""
+        return bool(self.remote(home)["status"].get("phase") == "Running")
+
     def inside(self, home: str, script: str) -> str:
         """Run a line of shell in the caller of a home."""
         meta = self.remote(home)["metadata"]
@@ -84,9 +88,8 @@ class HomeApiStreamsTests(LendersTests):
 
     def service(self, home: str) -> str:
         """Return the address of the service at milan that leads to a home."""
-        return str(
-            self.milan.get("service", NAME, "-n", self.remote(home)["metadata"]["namespace"])["spec"]["clusterIP"]
-        )
+        space = self.remote(home)["metadata"]["namespace"]
+        return str(self.milan.get("service", NAME, "-n", space)["spec"]["clusterIP"])
 
     def open(self, address: str) -> int:
         """Return how many connections an address has to milan's port of streams."""
@@ -142,7 +145,7 @@ class HomeApiStreamsTests(LendersTests):
             )
             home.apply(caller, pod(f"stays-{name}", SLEEP, namespace=NAMESPACE, schedulerName="nobody"))
         for name in HOMES:
-            eventually(f"the pod of {name} runs", lambda name=name: self.remote(name)["status"]["phase"] == "Running")  # type: ignore[misc]
+            eventually(f"the pod of {name} runs", partial(self.runs, name))
             put_kubectl(self.milan, self.remote(name))
             eventually(f"{name} answers", partial(self.is_answered, name))
         with self.assertRaises(CommandFailed):
@@ -183,7 +186,7 @@ class HomeApiStreamsTests(LendersTests):
         """A pod of milan's own gets no byte through, with whatever token."""
         self.milan.apply(pod(STRANGER, SLEEP, labels={"app": STRANGER}))
         found = partial(self.milan.get, "pod", STRANGER)
-        eventually("it runs", lambda: found()["status"]["phase"] == "Running")
+        eventually("it runs", lambda: found()["status"].get("phase") == "Running")
         put_kubectl(self.milan, found())
         token = self.inside("rome", f"cat {ACCOUNT}/token").strip()
         for address in (self.service("rome"), f"{self.milan.address}:{PORT}"):
@@ -210,8 +213,8 @@ class HomeApiStreamsTests(LendersTests):
         address = self.remote("rome")["status"]["podIP"]
         self.inside("rome", SILENT.format(count=PER_POD + 10))
         eventually("they are so many", lambda: self.open(address) == PER_POD, FIRST_BYTE)
+        self.assertLessEqual(self.open(address), PER_POD)
         self.is_answered("paris")
-        eventually("the others were refused", lambda: "TooManyStreams" in self.log())
         eventually("silent ones end", lambda: self.open(address) == 0, FIRST_BYTE + 20)
         eventually("rome answers", partial(self.is_answered, "rome"))
 
@@ -220,9 +223,8 @@ class HomeApiStreamsTests(LendersTests):
         address = self.remote("rome")["status"]["podIP"]
         before = self.remote("rome")["metadata"]
         self.inside("rome", WATCH)
-        eventually(
-            "it watches", lambda: self.open(address) > 0 and "caller-rome" in self.inside("rome", "cat /tmp/seen")
-        )
+        eventually("it watches", lambda: "caller-rome" in self.inside("rome", "cat /tmp/seen"))
+        self.assertGreater(self.open(address), 0)
         self.daemons["rome"].liqodctl("distrust", "milan", "--yes")
         eventually("the watch is over", lambda: "over" in self.inside("rome", "cat /tmp/over"), 30)
         self.assertEqual(self.remote("rome")["metadata"]["uid"], before["uid"])
