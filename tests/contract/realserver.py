@@ -15,7 +15,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from kubesandbox.auth.pki import Authority, Leaf
 
+from tests.ports import free_ports
 from tests.testbed import versions
 
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
@@ -224,14 +224,3 @@ class RealServer:
             ],
             "contexts": [{"name": "real", "context": {"cluster": "real", "user": "real"}}],
         }
-
-
-def free_ports(count: int) -> list[int]:
-    """Return TCP ports that were free on loopback a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

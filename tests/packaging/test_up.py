@@ -60,6 +60,7 @@ from liqod.kube.resources import (
 from liqod.model.ids import ClusterID, Fingerprint
 from tests.packaging.contents import objects_of
 from tests.packaging.test_host import OPT, bare_root, listing_of
+from tests.ports import free_ports
 from tests.waiting import becomes
 
 REACTOR: Any = reactor
@@ -144,7 +145,7 @@ class UpCase(TestCase):
         client = Client(client_config(cluster), REACTOR)
         self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
         settings = side_settings(name, f"{name}-{os.getpid()}")
-        listen = f"tcp:{free_port()}:interface=127.0.0.1"
+        listen = f"tcp:{free_ports(1)[0]}:interface=127.0.0.1"
         # No mDNS: on the loopback interface it finds the daemons of every test on this host.
         sections = {"discovery": DiscoverySettings(mdns=False), **sections}
         settings = replace(settings, peering=replace(settings.peering, listen=listen), **sections)
@@ -180,13 +181,6 @@ async def stands_by(agent: Agent | None) -> None:
 def no_userdel(*words: str) -> None:
     """Fail as a program does while another one changes users."""
     raise CliError(errors.HOST, f"{words[0]} failed: cannot lock /etc/passwd")
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def deployment() -> dict[str, Any]:

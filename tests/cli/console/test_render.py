@@ -154,7 +154,7 @@ class StatusTests(SynchronousTestCase):
         self.assertIn("liqo-milan", shown([row], STATUS_COLUMNS))
 
     def test_what_is_lent(self) -> None:
-        """What the peer says to what it was offered stands there, until it does that it is offered, or taken back."""
+        """Our offer is shown with the peer's verdict on it, or as offered before there is one, or as reclaimed."""
         lent = {"cpu": "2"}
         table = (
             (None, None, ""),

@@ -17,8 +17,16 @@ from liqod.config.schema import DaemonSettings, KubernetesSettings, Settings
 from liqod.kube.resources import LEASES, MUTATINGWEBHOOKS, STORAGECLASSES
 from tests.cli.cluster_case import ClusterCase
 from tests.facts.stated import state_networks
+from tests.ports import free_ports
 
 REACTOR: Any = reactor
+
+
+def free_listeners() -> str:
+    """Return settings by which nothing listens on a port of this host that another program may have."""
+    sections = ("peering", "kubelet", "webhook", "metrics")
+    found = zip(sections, free_ports(len(sections)), strict=True)
+    return "".join(f'[{section}]\nlisten = "tcp:{port}:interface=127.0.0.1"\n' for section, port in found)
 
 
 class DaemonKubeconfigTests(SynchronousTestCase):
@@ -121,14 +129,16 @@ class CheckTests(ClusterCase):
 
     async def test_check_pre(self) -> None:
         """check --pre looks at ports that are to be had, and needs no definitions."""
-        output = await self.liqodctl("check", "--pre")
+        config = Path(self.mktemp()).absolute()
+        config.write_text(free_listeners())
+        output = await self.liqodctl("check", "--pre", f"--config={config}")
         for setting in ("peering.listen", "kubelet.listen", "webhook.listen", "metrics.listen"):
             self.assertIn(f"({setting}) is free", output)
 
     async def test_the_daemons_files(self) -> None:
         """A user who runs a command, or checks before installing, need not be able to read the files of the daemon."""
         config = Path(self.mktemp()).absolute()
-        config.write_text('[kubernetes]\nkubeconfig = "/nowhere/kubeconfig"\n')
+        config.write_text(f'{free_listeners()}[kubernetes]\nkubeconfig = "/nowhere/kubeconfig"\n')
         self.assertIn("Configuration", await self.liqodctl("check", "--pre", f"--config={config}"))
         await self.liqodctl("install", f"--config={config}")
         await self.liqodctl("status", f"--config={config}")

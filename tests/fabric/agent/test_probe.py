@@ -11,15 +11,9 @@ from twisted.trial.unittest import TestCase
 
 from liqod.fabric.agent.probing.health import INTERVAL
 from liqod.fabric.agent.probing.probe import Prober
+from tests.ports import free_ports
 
 REACTOR: Any = reactor
-
-
-def free_port() -> int:
-    """Return a UDP port of the loopback interface that nobody has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class ProberTests(TestCase):
@@ -31,7 +25,7 @@ class ProberTests(TestCase):
         prober = Prober(clock)
         self.addCleanup(prober.close)
         prober.set_targets({"milan": "::1", "turin": "127.0.0.1"}, 1420)
-        prober.bind(REACTOR, "127.0.0.1", free_port())
+        prober.bind(REACTOR, "127.0.0.1", free_ports(1, socket.SOCK_DGRAM)[0])
         for turn in range(3):
             health = prober.targets["turin"].health
             while health.answered_at != turn * INTERVAL:

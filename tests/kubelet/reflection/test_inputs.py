@@ -15,8 +15,8 @@ from liqod.kubelet.reflection.kinds import KINDS, SERVICE, reflected_kinds
 from liqod.kubelet.reflection.service import Reflection
 from liqod.model.ids import ClusterID
 
-STANDS: Any = SimpleNamespace()
-"""What these inputs do not ask."""
+UNUSED: Any = SimpleNamespace()
+"""In place of what the inputs are not read from."""
 CONTEXT = Context(home=ClusterID("home"), lender=ClusterID("rome"), node_name="liqo-rome")
 
 
@@ -47,15 +47,15 @@ class CompletenessTests(SynchronousTestCase):
             Clock(),
             ReflectionSettings(**none),
             CONTEXT,
-            informers=STANDS,
-            home=STANDS,
-            election=STANDS,
+            informers=UNUSED,
+            home=UNUSED,
+            election=UNUSED,
             nodes=cache(nodes),
-            pods=STANDS,
-            namespaces=STANDS,
-            health=STANDS,
-            gate=STANDS,
-            recorder=STANDS,
+            pods=UNUSED,
+            namespaces=UNUSED,
+            health=UNUSED,
+            gate=UNUSED,
+            recorder=UNUSED,
             classes=cache(classes),
             locations=locations,
         )
