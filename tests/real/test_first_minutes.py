@@ -25,7 +25,7 @@ from liqod.model.ids import ClusterID
 from liqod.model.records.rotation import IDENTITY_SECRET
 from tests.real.base import require_clusters
 from tests.real.daemons import HostDaemon
-from tests.real.path import eventually, is_running, live_pods, node_ready, offloaded, peer_of
+from tests.real.path import condition, eventually, is_running, live_pods, node_ready, offloaded, peer_of
 from tests.real.terminal import on_terminal, plain
 from tests.real.transcripts import Names, Step, page
 from tests.testbed import process, versions
@@ -157,7 +157,7 @@ class TranscriptTests(SynchronousTestCase):
             user.daemon.cluster.apply({**secret, "data": to_secret(key_of(name))})
             user.daemon.start()
         for name, other in ((ROME, MILAN), (MILAN, ROME)):
-            self.until("the other cluster is seen", partial(self._key_is_seen, name, other))
+            self.until("the other cluster is seen", partial(self._is_seen, name, other))
         self.show(ROME, "liqodctl status", "The daemons run (`twistd -n liqod`, or the unit). What does rome see?")
 
     def _trust(self) -> None:
@@ -191,8 +191,10 @@ class TranscriptTests(SynchronousTestCase):
         self.show(ROME, f"kubectl -n {NAMESPACE} get pods -o wide")
         self.users[ROME].types(f"kubectl delete namespace {NAMESPACE} --timeout=120s", timeout=150.0)
 
-    def _key_is_seen(self, name: str, other: str) -> bool:
-        return bool(peer_of(self.users[name].daemon.cluster, other)["status"].get("seenFingerprint"))
+    def _is_seen(self, name: str, other: str) -> bool:
+        """Return whether a cluster shows the other one's key, and that it is in sight: it may have connected first."""
+        peer = peer_of(self.users[name].daemon.cluster, other)
+        return bool(peer["status"].get("seenFingerprint")) and condition(peer, "Discovered") == "True"
 
     def _is_connected(self) -> bool:
         sides = [(self.users[name].daemon.cluster, other) for name, other in ((ROME, MILAN), (MILAN, ROME))]

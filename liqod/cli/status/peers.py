@@ -277,7 +277,7 @@ def discover_rows(clusters: Iterable[ForeignCluster]) -> list[dict[str, Any]]:
                 "trusted": is_true(cluster.status.conditions, "Authenticated"),
                 "words": cluster.status.words,
                 "fingerprint": cluster.status.seen_fingerprint,
-                "found": ["no longer in sight"] if gone else sorted({endpoint.source for endpoint in endpoints}),
+                "found": ["not in sight now"] if gone else sorted({endpoint.source for endpoint in endpoints}),
                 "since": discovered.last_transition_time if discovered is not None else "",
                 "addresses": sorted({endpoint.address for endpoint in endpoints}),
             }
