@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.setup.up.plan import Invitation, is_needed, refused
 from liqod.cli.setup.up.pods.plan import HOPELESS, FoundInCluster, plan, progress
+from liqod.cli.setup.up.pods.wanted import Choices, Present, choose
 
 DONE = FoundInCluster(keyed=True)
 BARE = FoundInCluster(objects=("ClusterRole liqod",), pods=("Deployment liqo-system/liqod", "Service liqo-system/w"))
@@ -43,6 +44,25 @@ def pod(*, waiting: dict[str, str] | None = None, ready: bool = False, **status:
         "metadata": {"name": "liqod-1", "labels": {COMPONENT: "daemon"}},
         "status": {"phase": "Pending", "conditions": conditions, "containerStatuses": statuses, **status},
     }
+
+
+def daemon(image: str) -> dict[str, Any]:
+    """Return the Deployment of an installation that is there."""
+    return {"spec": {"template": {"spec": {"containers": [{"image": image}]}}}}
+
+
+class ImageTests(SynchronousTestCase):
+    def test_whose(self) -> None:
+        """The image given counts, else that of what is there, of this release where it was of one, else the usual."""
+        usual = Choices("liqod", "rome")
+        for given, there, chosen in (
+            ("", None, "liqod"),
+            ("mine:1", None, "mine:1"),
+            ("mine:1", daemon("theirs:test"), "mine:1"),
+            ("", daemon("registry:5000/liqod:test"), "registry:5000/liqod:test"),
+            ("", daemon("registry:5000/liqod:0.9.1"), "registry:5000/liqod"),
+        ):
+            self.assertEqual(choose(Present(there), image=given, nodes=1, usual=usual).image, chosen, (given, there))
 
 
 class StepTests(SynchronousTestCase):

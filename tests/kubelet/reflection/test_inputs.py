@@ -9,9 +9,9 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import ReflectionSettings
+from liqod.config.schema import Reflected, ReflectionSettings
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.reflection.kinds import KINDS, SERVICE, reflected_kinds
+from liqod.kubelet.reflection.kinds import CLAIM, KINDS, SECRET, SERVICE, reflected_kinds
 from liqod.kubelet.reflection.service import Reflection
 from liqod.model.ids import ClusterID
 
@@ -70,3 +70,13 @@ class CompletenessTests(SynchronousTestCase):
             there = [one for one in (nodes, classes, services, volumes) if one is not None]
             found = self.complete(nodes=nodes, classes=classes, services=services, volumes=volumes)
             self.assertEqual(found, all(there), (nodes, classes, services, volumes))
+
+
+class KindsTests(SynchronousTestCase):
+    """Which kinds are reflected at all."""
+
+    def test_of_settings(self) -> None:
+        """Those with workers are; claims only where their data follows pods."""
+        settings = ReflectionSettings(secret=Reflected(workers=0))
+        self.assertEqual(set(KINDS) - set(reflected_kinds(settings, storage=True)), {SECRET})
+        self.assertEqual(set(KINDS) - set(reflected_kinds(settings, storage=False)), {SECRET, CLAIM})
