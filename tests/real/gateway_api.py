@@ -117,9 +117,8 @@ _GRPC_MATCH: Final = _fields(
 
 def _rule(matches: _Schema, one: _Schema, **more: _Schema) -> _Schema:
     backend = _fields(("name",), weight=_number(0, 1_000_000, default=1), filters=_many(16, one), **_SERVICE)
-    return _fields(
-        name=_text(253, minLength=1), matches=matches, filters=_many(16, one), backendRefs=_many(16, backend), **more
-    )
+    own = {"name": _text(253, minLength=1), "matches": matches, "filters": _many(16, one)}
+    return _fields((), **own, backendRefs=_many(16, backend), **more)
 
 
 _LIMITS: Final = _fields(request=_text(20), backendRequest=_text(20))

@@ -92,7 +92,7 @@ class GatewayRoutesTests(Steps):
 
         def offered() -> bool:
             offer = advertisement(self.home, peer_of(self.home, "milan")["metadata"]["name"])["spec"]["offer"]
-            return list(offer.get("gateways") or []) == wanted
+            return bool(list(offer.get("gateways") or []) == wanted)
 
         eventually("the offer has the gateways", offered, 180)
 

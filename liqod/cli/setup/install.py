@@ -156,36 +156,44 @@ def install(
         return
 
     async def work(session: Session) -> None:
-        changes: list[Change] = []
-
-        def note(change: Change, *, now: bool) -> None:
-            changes.append(change)
-            if now:
-                session.say(str(change))
-
         await refuse_downgrade(session)
         if pods:
             await refuse_host_daemon(session)
-        try:
-            async for line in settle_foreign(session, adopt=adopt):
-                note(line, now=verbose)
-            async for change in ensure_objects(session):
-                note(change, now=verbose)
-        finally:
-            # Where an error ends it, what was written until then is said as well.
-            for line in [] if verbose else brief(changes):
-                session.say(line)
+        changes = await _install_objects(session, adopt=adopt, verbose=verbose)
         if daemon_kubeconfig:
-            kept = token_file(daemon_kubeconfig)
-            write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session), kept))
-            who = f"{settings.kubernetes.namespace}/{account_of(settings.daemon.role)}"
-            note(f"{daemon_kubeconfig}: written; the daemon's kubeconfig, account {who}", now=True)
-            if line := await remove_endless_token(session):
-                note(line, now=True)
+            async for line in _write_kubeconfig(session, daemon_kubeconfig):
+                session.say(line)
+                changes.append(line)
         session.say("installed; run `liqodctl check`, then start the daemon", "green")
         session.publish({"installed": True, "changes": [str(one) for one in changes]})
 
     in_cluster(options, work, settings)
+
+
+async def _install_objects(session: Session, *, adopt: bool, verbose: bool) -> list[Change]:
+    """Create or update all objects, and print what was written: each object if ``verbose``, else each kind."""
+    changes: list[Change] = []
+    try:
+        for written in (settle_foreign(session, adopt=adopt), ensure_objects(session)):
+            async for change in written:
+                changes.append(change)
+                if verbose:
+                    session.say(str(change))
+    finally:
+        # Where an error ends it, what was written until then is said as well.
+        for line in [] if verbose else brief(changes):
+            session.say(line)
+    return changes
+
+
+async def _write_kubeconfig(session: Session, path: str) -> AsyncIterator[str]:
+    """Write the kubeconfig of the daemon's account; yields a line for each thing done."""
+    settings = session.settings
+    write_private(path, kubeconfig(session.client.config, await token_of(session), token_file(path)))
+    who = f"{settings.kubernetes.namespace}/{account_of(settings.daemon.role)}"
+    yield f"{path}: written; the daemon's kubeconfig, account {who}"
+    if line := await remove_endless_token(session):
+        yield line
 
 
 async def ensure_objects(session: Session) -> AsyncIterator[Change]:

@@ -6,7 +6,7 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.cli.setup.written import WrittenObject, brief
+from liqod.cli.setup.written import Change, WrittenObject, brief
 from liqod.kube import manifests
 from liqod.kube.resources import CRDS
 from tests.cli.cluster_case import ClusterCase
@@ -20,7 +20,7 @@ class BriefTests(SynchronousTestCase):
 
     def test_a_line_for_each_kind(self) -> None:
         """Objects of a kind are counted where the first of them stands; a single one is named, a sentence stays."""
-        changes = [
+        changes: list[Change] = [
             WrittenObject(KIND, "one", True),
             "namespace liqo-system: created",
             WrittenObject(KIND, "two", True),

@@ -171,7 +171,7 @@ class ServerTests(EveryCase):
         """Where the API server never answered, the page is one sentence with what to do."""
         nowhere = attrs.evolve(client_config(self.cluster), server="https://127.0.0.1:1")
         client = Client(nowhere, REACTOR)
-        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        self.addCleanup(close, client)
         await self.serve(client)
         for path in ("", "peer/c2"):
             status, _, body = await self.ask(path)
@@ -211,7 +211,7 @@ class ServerTests(EveryCase):
     async def test_read_once(self) -> None:
         """The cluster is read once for all who ask at the same time."""
         client = Counting(client_config(self.cluster), REACTOR)
-        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        self.addCleanup(close, client)
         latest = ClusterReader(Session(Options(), reactor=REACTOR, client=client, settings=Settings()))
         found = await gatherResults([Deferred.fromCoroutine(latest.read()) for _ in range(8)])
         self.assertEqual({trouble for _, trouble in found}, {""})
@@ -223,7 +223,7 @@ class ServerTests(EveryCase):
             (Refusing(client_config(self.cluster), REACTOR, Forbidden(403, "Forbidden", "no")), ""),
             (Refusing(client_config(self.cluster), REACTOR, ServerError(503, "", "etcd is full")), "etcd is full"),
         ):
-            self.addCleanup(lambda client=client: Deferred.fromCoroutine(client.close()))
+            self.addCleanup(close, client)
             await self.serve(client)
             status, _, body = await self.ask()
             page = parse(body)
@@ -302,6 +302,11 @@ class Counting(Client):
     async def list(self, resource: Resource, *args: Any, **named: Any) -> Any:
         self.listed[resource] += 1
         return await super().list(resource, *args, **named)
+
+
+def close(client: Client) -> Deferred[None]:
+    """Close a client at the end of a test."""
+    return Deferred.fromCoroutine(client.close())
 
 
 async def until_changed(case: ServerTests, tag: str) -> Answer:
