@@ -159,10 +159,9 @@ class DirectLending(PeerController):
         self._offer(home, peer, session)
         pairs = list(known.asks) if known is not None else []
         pairs += [ClusterID(one.metadata.name) for one in self._configs.items() if _has(one, home)]
-        later: After | None = None
-        for other in dict.fromkeys(pairs):
-            later = await self._settle(home, other, session) or later
-        return later
+        later = [await self._settle(home, other, session) for other in dict.fromkeys(pairs)]
+        waits = [one.seconds for one in later if one is not None]
+        return After(min(waits)) if waits else None
 
     def _offer(self, home: ClusterID, peer: Peer | None, session: PeerConnection | None) -> None:
         if peer is None or session is None:

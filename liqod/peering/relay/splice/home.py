@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import attrs
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.logger import Logger
@@ -28,6 +28,7 @@ from liqod.peering.relay.splice.limits import (
     ASKED_PER_SECOND,
     CONNECT,
     IDLE_AT_HOME,
+    MOST_OPEN,
     StreamSituation,
     grant,
     refusal,
@@ -85,8 +86,12 @@ class _Lender:
         return 0 if self.state.value is None else self.state.value.count
 
     @property
+    def idle(self) -> int:
+        return sum(1 for stream in self.open if stream.is_idle)
+
+    @property
     def used(self) -> int:
-        return sum(1 for stream in self.open if stream.has_spoken)
+        return len(self.open) - self.idle  # also those that are being closed: they take as much as before
 
 
 class HomeStreams:
@@ -151,7 +156,7 @@ class HomeStreams:
         known = self._lenders.get(peer)
         if known is not None:
             known.kept.stop()
-            for stream in [one for one in known.open if not one.has_spoken]:
+            for stream in [one for one in known.open if one.is_idle]:
                 stream.end()
 
     def review(self, peer: ClusterID) -> None:
@@ -187,7 +192,7 @@ class HomeStreams:
         situation = StreamSituation(
             has_session=self._peers.session(lender) is not None,
             granted=known.granted,
-            idle=len(known.open) - known.used,
+            idle=known.idle,
             used=known.used,
         )
         if (why := refusal(situation)) is not None:
@@ -217,14 +222,20 @@ class HomeStreams:
         if not isinstance(stream, HomeStream):
             return
         known, place = self._of(lender), self._api.place()
-        known.kept.left(stream, used=True)
         keys = known.open.get(stream, frozenset())
         trusted = not keys.isdisjoint(self._peers.callers.keys(lender))
         if not trusted or place is None or not known.granted or self._peers.session(lender) is None:
             self._peers.refusals.record("StreamNotAsked", lender, "its stream leads nowhere now")
             stream.abort()
             return
-        stream.limit.start(CONNECT, stream.abort)
+        if known.used > MOST_OPEN:
+            # Those that this side dialled are counted nowhere else.
+            self._peers.refusals.record("TooManyStreams", lender, f"{MOST_OPEN} streams of the peer are used")
+            stream.abort()
+            return
+        known.kept.left(stream, used=True)
+        # After the endpoint, which says what does not answer.
+        stream.limit.start(CONNECT + 1.0, stream.abort)
         host, port = place
         endpoint = HostnameEndpoint(self._peers.reactor, host.encode("ascii"), port, CONNECT)
         stream.connecting = endpoint.connect(quiet(lambda: StreamEnd(self._peers.reactor, known.budget)))
@@ -239,7 +250,8 @@ class HomeStreams:
 
     def _not_reached(self, stream: HomeStream, failure: Failure) -> None:
         stream.connecting = None
-        if failure.check(CancelledError) is None:
+        # One that ended meanwhile, by the lender's will as well, is no failure of the API server.
+        if not stream.is_over:
             # Not said to the lender: it names addresses of this cluster.
             self._log.warn("a stream does not reach the API server: {error}", error=failure.getErrorMessage())
         stream.abort()

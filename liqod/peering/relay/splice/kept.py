@@ -11,6 +11,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from liqod.flow.backoff import Backoff
+from liqod.flow.connections.admission import HANDSHAKES_BURST_PER_ADDRESS, HANDSHAKES_PER_ADDRESS, Bucket
 from liqod.flow.timer import Timer
 from liqod.peering.relay.splice.stream import StreamEnd
 
@@ -33,6 +34,8 @@ class KeptStreams:
         self._idle: dict[StreamEnd, float] = {}
         self._dialling: set[Deferred[Any]] = set()
         self._timer = Timer(clock)
+        # As many as the port of a peer takes from one address: no peer, whatever it does, has more dialled.
+        self._pace = Bucket(HANDSHAKES_PER_ADDRESS, HANDSHAKES_BURST_PER_ADDRESS)
         self._filling = False
 
     def want(self, count: int) -> None:
@@ -68,6 +71,11 @@ class KeptStreams:
         self._filling = True
         try:
             while not self._timer.running and len(self._idle) + len(self._dialling) < self._wanted:
+                now = self._clock.seconds()
+                if (wait := self._pace.delay(now)) > 0:
+                    self._timer.start(wait, self._fill)
+                    return
+                self._pace.take(now)
                 dialling = self._dial()
                 self._dialling.add(dialling)
                 dialling.addCallbacks(self._opened, self._failed, (dialling,), {}, (dialling,), {})

@@ -129,11 +129,6 @@ class LenderStreams(MultiService):
         """The clock of time-outs."""
         return self._peers.reactor
 
-    def open_connections(self, tenant: ClusterID) -> int:
-        """Return how many connections the pods of a tenant have."""
-        known = self._tenants.get(tenant)
-        return 0 if known is None else len(known.pods)
-
     def _of(self, peer: ClusterID) -> _Tenant:
         known = self._tenants.get(peer)
         if known is None:

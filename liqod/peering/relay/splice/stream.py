@@ -30,12 +30,10 @@ class StreamBudget:
         self._clock = clock
         self._usage = usage
         self._share = Share(float(RATE), float(BURST))
-        self.passed_on = 0
 
     def passed(self, length: int, began: float) -> float:
         """Count bytes that were passed on since a time; return the seconds for which no more are read."""
         now = self._clock.seconds()
-        self.passed_on += length
         self._share.take(float(length), now)
         self._usage.worked(now - began, now)
         return max(min(self._share.wait(now), LONGEST), self._usage.hold(now))

@@ -26,13 +26,14 @@ KEYS = {ROME: Fingerprint("sha256:" + "a" * 64), MILAN: Fingerprint("sha256:" + 
 
 
 class Wire:
-    """A transport in memory; ``full`` as a socket whose other side does not read."""
+    """A transport in memory; ``lingers``: its other side does not close it when this one does."""
 
     def __init__(self, key: str = "") -> None:
         self.key = key
         self.connected = True
         self.written = b""
         self.paused = False
+        self.lingers = False
         self.producer: Any = None
         self.protocol: Any = None
 
@@ -53,7 +54,8 @@ class Wire:
         self.paused = False
 
     def loseConnection(self) -> None:
-        self.abortConnection()
+        if not self.lingers:
+            self.abortConnection()
 
     def abortConnection(self) -> None:
         if self.connected:

@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.flow.connections.admission import HANDSHAKES_BURST_PER_ADDRESS
 from liqod.peering.relay.splice.kept import AGAIN, LIVED, KeptStreams
 from liqod.peering.relay.splice.stream import StreamBudget, StreamEnd
 from liqod.peering.session.usage import PeerUsage
@@ -66,6 +67,19 @@ class KeptTests(SynchronousTestCase):
         self.clock.advance(LIVED + 1)
         self.kept.left(end, used=False)
         self.assertEqual(len(self.dialled), 3)
+
+    def test_no_more_than_a_port_takes(self) -> None:
+        """A peer that takes each stream at once has so many dialled, and no more before a while has passed."""
+        self.kept.want(1)
+        taken = 0
+        while taken < min(len(self.dialled), 1000):
+            end = self.end()
+            self.dialled[taken].callback(end)
+            self.kept.left(end, used=True)
+            taken += 1
+        self.assertEqual(taken, HANDSHAKES_BURST_PER_ADDRESS)
+        self.clock.advance(1.0)
+        self.assertEqual(len(self.dialled), taken + 1)
 
     def test_stopping(self) -> None:
         """Nothing is dialled any more, and what is under way is given up."""

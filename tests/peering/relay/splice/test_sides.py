@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import LogLevel, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
@@ -12,10 +15,12 @@ from liqod.peering.relay.splice.home import HomeStreams, OwnApiServer
 from liqod.peering.relay.splice.lender import LenderStreams
 from liqod.peering.relay.splice.limits import (
     ASKED_AT_ONCE,
+    CONNECT,
     FIRST_BYTE,
     IDLE,
     IDLE_AT_HOME,
     KEPT,
+    MOST_OPEN,
     PER_POD,
     WAIT,
     WAITING,
@@ -217,6 +222,25 @@ class LenderTests(SynchronousTestCase):
         self.assertTrue(other.connected)
 
 
+class Dialled:
+    """The peers of a world, where everything that is dialled is open at once; ``wires`` are the other ends."""
+
+    def __init__(self, world: World) -> None:
+        self._known = world.known
+        self.wires: list[Wire] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._known, name)
+
+    def dial(self, peer: ClusterID, protocol: bytes, make: Callable[[], Any]) -> Callable[[], Deferred[Any]]:
+        def opened() -> Deferred[Any]:
+            end = make()
+            self.wires.append(connected(end))
+            return succeed(end)
+
+        return opened
+
+
 class HomeTests(SynchronousTestCase):
     """A home of two lenders, which dialled the sessions."""
 
@@ -225,8 +249,8 @@ class HomeTests(SynchronousTestCase):
         self.world = World(self.reactor, ROME, MILAN)
         self.place: tuple[str, int] | None = API
         called = ("kubernetes.default",)
-        api = OwnApiServer(place=lambda: self.place, names=lambda: called, called=called)
-        self.streams = HomeStreams(self.world.known, api, 16)
+        self.own = OwnApiServer(place=lambda: self.place, names=lambda: called, called=called)
+        self.streams = HomeStreams(self.world.known, self.own, 16)
 
     def ask(self, who: ClusterID = ROME, count: int = KEPT) -> StreamsKept:
         """Let a lender ask, and return the answer."""
@@ -332,3 +356,42 @@ class HomeTests(SynchronousTestCase):
         self.assertEqual(self.world.refused["TooManyStreams"], 100 - ASKED_AT_ONCE)
         self.reactor.advance(60)
         self.assertEqual(self.ask(), StreamsKept(KEPT))
+
+    def test_streams_that_are_closing_are_not_idle(self) -> None:
+        """Pods that come and go one after the other have a stream each, though the last ones are still closing."""
+        self.ask()
+        for _ in range(KEPT + 5):
+            stream = self.stream()
+            self.assertTrue(stream.connected)
+            stream.lingers = True
+            stream.protocol.dataReceived(HELLO)
+            self.api().abortConnection()
+
+    def test_a_stream_that_ends_meanwhile(self) -> None:
+        """One that ends before the API server answered is no failure of that: nothing is logged."""
+        self.ask()
+        stream = self.stream()
+        with capturedLogs() as events:
+            stream.protocol.dataReceived(HELLO)
+            stream.abortConnection()
+            self.reactor.advance(2 * CONNECT)
+        self.assertEqual([one for one in events if one.get("log_level") is LogLevel.warn], [])
+
+    def test_a_lender_that_uses_each_stream_at_once(self) -> None:
+        """Where home dials, a lender that takes every stream has as many used ones as any other, and no more."""
+        dialled = Dialled(self.world)
+        self.streams = HomeStreams(cast(Any, dialled), self.own, 16)
+        self.world.sessions[ROME].role = "dialer"
+        self.ask()
+        spoken = 0
+        for _ in range(60):
+            while spoken < min(len(dialled.wires), 1000):
+                connecting = len(self.reactor.tcpClients)
+                dialled.wires[spoken].protocol.dataReceived(HELLO)
+                spoken += 1
+                if len(self.reactor.tcpClients) > connecting:
+                    self.api()
+            self.reactor.advance(1.0)
+        self.assertGreater(spoken, MOST_OPEN)
+        self.assertLessEqual(sum(one.connected for one in dialled.wires), MOST_OPEN + KEPT)
+        self.assertGreater(self.world.refused["TooManyStreams"], 0)
