@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from liqod.flow.connections.admission import Bucket
 from liqod.flow.connections.factories import quiet
 from liqod.flow.observe import Latest
+from liqod.flow.timer import Timer
 from liqod.identity.tls import KEPT, TO_API
 from liqod.model.ids import ClusterID
 from liqod.model.records.offer import HomeStreamsGrant, Refusal
@@ -29,6 +30,7 @@ from liqod.peering.relay.splice.limits import (
     CONNECT,
     IDLE_AT_HOME,
     MOST_OPEN,
+    UNASKED,
     StreamSituation,
     grant,
     refusal,
@@ -77,6 +79,7 @@ class _Lender:
 
     budget: StreamBudget
     kept: KeptStreams
+    unasked: Timer
     state: Latest[HomeStreamsGrant | None] = attrs.field(factory=lambda: Latest(None))
     pace: Bucket = attrs.field(factory=lambda: Bucket(ASKED_PER_SECOND, ASKED_AT_ONCE))
     open: dict[HomeStream, frozenset[str]] = attrs.Factory(dict)
@@ -118,8 +121,8 @@ class HomeStreams:
         known = self._lenders.get(lender)
         if known is None:
             budget = StreamBudget(self._peers.reactor, self._peers.usages.of(lender))
-            dial = self._peers.dial(lender, KEPT, lambda: self._stream(lender))
-            known = self._lenders[lender] = _Lender(budget, KeptStreams(self._peers.reactor, dial))
+            reactor, dial = self._peers.reactor, self._peers.dial(lender, KEPT, lambda: self._stream(lender))
+            known = self._lenders[lender] = _Lender(budget, KeptStreams(reactor, dial), Timer(reactor))
         return known
 
     # Events of the session.
@@ -142,6 +145,7 @@ class HomeStreams:
             called=self._api.called,
         )
         lender = self._of(peer.id)
+        lender.unasked.cancel()
         lender.state.set(given if event.count else None)
         # First the answer: the lender takes no stream that it does not expect.
         connection.send(StreamsKept(given.count, given.reason, plain(given.message)))
@@ -151,11 +155,18 @@ class HomeStreams:
             # The side that dialled the session reaches the other one, and dials these as well.
             lender.kept.stop()
 
+    def session_opened(self, peer: ClusterID) -> None:
+        """Wait for a lender that had streams to ask again: one that serves no pods any more does not say so."""
+        known = self._lenders.get(peer)
+        if known is not None and known.state.value is not None:
+            known.unasked.start(UNASKED, partial(known.state.set, None))
+
     def session_closed(self, peer: ClusterID) -> None:
         """Dial no more for a lender without a session; streams that are used go on while its key is trusted."""
         known = self._lenders.get(peer)
         if known is not None:
             known.kept.stop()
+            known.unasked.cancel()
             for stream in [one for one in known.open if one.is_idle]:
                 stream.end()
 
@@ -176,6 +187,7 @@ class HomeStreams:
         """End all streams."""
         for known in list(self._lenders.values()):
             known.kept.stop()
+            known.unasked.cancel()
             for stream in list(known.open):
                 stream.abort()
 

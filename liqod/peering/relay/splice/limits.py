@@ -45,6 +45,8 @@ MAX_AHEAD: Final = 128 << 10
 """Bytes that are kept of a pod until its stream is joined; a ClientHello has a few hundred."""
 ASK_AGAIN: Final = 30.0
 """Seconds until a lender asks again where home refused."""
+UNASKED: Final = 60.0
+"""Seconds of a new session in which a lender that had streams has to ask again; after them it has none at home."""
 ASKED_PER_SECOND: Final = 0.2
 """How often a second a lender may ask for streams, evenly; a lender of this release asks once in a session."""
 ASKED_AT_ONCE: Final = 10

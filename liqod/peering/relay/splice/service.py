@@ -39,7 +39,8 @@ class Streams(MultiService):
             self.lender.answered(peer, connection, event)
 
     def session_opened(self, peer: Peer) -> None:
-        """Ask for streams where our tenant's pods need them."""
+        """Ask for streams where our tenant's pods need them, and wait for a lender that had some to ask for them."""
+        self.home.session_opened(peer.id)
         self.lender.session_opened(peer)
 
     def session_closed(self, peer: ClusterID) -> None:

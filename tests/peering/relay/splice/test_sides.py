@@ -22,6 +22,7 @@ from liqod.peering.relay.splice.limits import (
     KEPT,
     MOST_OPEN,
     PER_POD,
+    UNASKED,
     WAIT,
     WAITING,
 )
@@ -395,3 +396,17 @@ class HomeTests(SynchronousTestCase):
         self.assertGreater(spoken, MOST_OPEN)
         self.assertLessEqual(sum(one.connected for one in dialled.wires), MOST_OPEN + KEPT)
         self.assertGreater(self.world.refused["TooManyStreams"], 0)
+
+    def test_a_lender_that_asks_no_more(self) -> None:
+        """What it got stays known while it is away; in a new session it has to ask again."""
+        self.ask()
+        state = self.streams.state(ROME)
+        for asks_again in (True, False):
+            self.streams.session_closed(ROME)
+            self.reactor.advance(2 * UNASKED)
+            self.assertIsNotNone(state.value)
+            self.streams.session_opened(ROME)
+            if asks_again:
+                self.ask()
+            self.reactor.advance(UNASKED + 1)
+            self.assertEqual(state.value is not None, asks_again)
