@@ -318,11 +318,11 @@ class Peering(MultiService):
         self._ends.append(issued.start())
         self._ends.append(self.own_key.subscribe(lambda _: self._sessions.key_changed()))
         streams = self.streams
+        # Subscribed after the record router: the pins are up to date when these subscribers are called.
         self._ends.append(
             watches.clusters.subscribe(lambda key, old, new: streams.review(ClusterID(key.name), gone=new is None))
         )
         if (relay := self.relay) is not None:
-            # Subscribed after the record router: the pins are up to date when this subscriber is called.
             self._ends.append(
                 watches.clusters.subscribe(lambda key, old, new: relay.review(ClusterID(key.name), gone=new is None))
             )

@@ -48,7 +48,7 @@ class OwnApiServer:
     """Where streams lead: ``place`` returns host and port of this cluster's API server, None where none is known.
 
     ``names`` returns the names in its certificate; none where they are not known. ``called`` are those by which pods
-    call it, first the one that they are told.
+    call it, first the one that they are given.
     """
 
     place: Callable[[], tuple[str, int] | None]

@@ -85,7 +85,7 @@ def grant(
 
     ``most`` is the setting, ``borrows`` whether pods of ours may run there, ``target`` where our API server is, and
     ``certified`` are the names of its certificate; empty: not known. By the names in ``called`` pods call it: the first
-    is what they are told, so that nothing works without it; the others are built into programs.
+    is what they are given, so that nothing works without it; the others are built into programs.
     """
     if not asked:
         return HomeStreamsGrant(0)
