@@ -77,6 +77,7 @@ class Features:
     def __init__(self, context: DaemonContext, home: Home) -> None:
         self._context = context
         self._home = home
+        self.has_been_ready = False
         self.discovery: Discovery | None = None
         self.informers = context.informers
         journals = make_journals(context)
@@ -234,16 +235,14 @@ class Features:
             Unmet("NotListening", f"peering.listen = {self._context.settings.peering.listen} is not bound"),
             self.peering.bound.wait,
         )
+        # Later ones, as of a namespace that is offloaded only now, keep nothing waiting but what needs them.
+        lacking = [one for one in self.informers if not one.synced and (one.error or not self.has_been_ready)]
         incomplete = next(
-            (
-                f"the first list of {informer.resource} is not complete: {informer.error}"
-                for informer in self.informers
-                if not informer.synced and informer.error
-            ),
+            (f"the first list of {one.resource} is not complete: {one.error}" for one in lacking if one.error),
             "the first lists of the records are not complete",
         )
         yield ReadinessCondition(
-            all(informer.synced for informer in self.informers),
+            not lacking,
             Unmet("CachesIncomplete", incomplete),
             self.informers.when_synced,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.cli.setup.foreign import RELEASE
+from liqod.cli.setup.surroundings.foreign import RELEASE
 from liqod.cli.setup.surroundings.other_form import managed_by, no_host, no_pods
 from liqod.cli.setup.up.chart.render import Release, render
 from liqod.kube.manifests import MANAGED_BY

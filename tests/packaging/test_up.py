@@ -433,7 +433,7 @@ class RefusalTests(UpCase):
         await self.assert_refused("with another key than the token has", token)
 
     async def test_pods(self) -> None:
-        """Pods of liqod in the cluster, whoever made them."""
+        """Pods of liqod in the cluster, regardless of who made them."""
         client = self.rome.session.client
         await client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
         await client.create(DEPLOYMENTS, deployment(), "liqo-system")

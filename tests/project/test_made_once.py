@@ -17,7 +17,7 @@ class MadeOnceTests(SynchronousTestCase):
         self.made: list[str] = []
 
     def making(self, error: Exception | None = None) -> Callable[[], None]:
-        """Return what notes that it was called, and fails where it is told to."""
+        """Return what notes that it was called, and fails where it is to."""
 
         def make() -> None:
             self.made.append("made")

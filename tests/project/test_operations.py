@@ -58,7 +58,7 @@ _OF_KUBERNETES = """
 """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
 
-_OF_SYSTEMD = "ActiveState ExecMainStartTimestampMonotonic StatusText UnitFileState"
+_OF_SYSTEMD = "ActiveState ExecMainStartTimestampMonotonic LoadState StatusText UnitFileState"
 """Properties of a unit, as systemctl(1) shows them."""
 
 _OF_OURS = """

@@ -27,8 +27,8 @@ from liqod.cli.console.run import run
 from liqod.cli.console.session import Output, Session, client_config
 from liqod.cli.network.plan import host_findings
 from liqod.cli.setup.definitions import definitions
-from liqod.cli.setup.foreign import foreign_findings
 from liqod.cli.setup.host.wanted import KUBECONFIGS
+from liqod.cli.setup.surroundings.foreign import foreign_findings
 from liqod.cli.setup.surroundings.in_cluster_names import in_cluster_names
 from liqod.cli.setup.surroundings.read import surroundings
 from liqod.cli.status.cluster_records import as_finding, is_here, leader

@@ -34,7 +34,6 @@ from liqod.cli.setup.account import (
     write_private,
 )
 from liqod.cli.setup.definitions import refuse_downgrade
-from liqod.cli.setup.foreign import refuse_foreign, settle_foreign
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import (
     host_options,
@@ -45,6 +44,7 @@ from liqod.cli.setup.host.commands import (
     uninstall_host,
 )
 from liqod.cli.setup.host.role import may_lead, refuse_role
+from liqod.cli.setup.surroundings.foreign import refuse_foreign, settle_foreign
 from liqod.cli.setup.surroundings.other_form import refuse_host_daemon
 from liqod.cli.setup.written import Change, WrittenObject, brief
 from liqod.cli.status.cluster_records import leader

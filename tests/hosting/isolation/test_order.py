@@ -51,6 +51,9 @@ class Surrounding:
     def around(self, tenant: str) -> KnownNetworks:
         return KnownNetworks(self.own)
 
+    def has_tunnel(self, tenant: str) -> bool:
+        return False
+
     def is_same(self, old: Node | None, new: Node | None) -> bool:
         return True
 

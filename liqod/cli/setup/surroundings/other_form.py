@@ -12,7 +12,7 @@ from typing import Final
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.session import Session
-from liqod.cli.setup.foreign import RELEASE
+from liqod.cli.setup.surroundings.foreign import RELEASE
 from liqod.cli.status.cluster_records import leader
 from liqod.kube.errors import NotFound
 from liqod.kube.manifests import MANAGED_BY
@@ -25,7 +25,7 @@ DAEMON: Final = "liqod"
 MANAGER: Final = "liqodctl"
 """Who manages the objects of ``up --in-cluster``, in their label."""
 OURS: Final = "app.kubernetes.io/name=liqod"
-"""Selects liqod's pods, whoever made them."""
+"""Selects liqod's pods, regardless of who made them."""
 
 
 async def daemon_pods(session: Session) -> ObjectMeta | None:

@@ -19,12 +19,12 @@ from liqod.cli.console.terminal import confirm
 from liqod.cli.console.wait import until
 from liqod.cli.network.plan import leave_host
 from liqod.cli.setup.account import namespace_is_ours
-from liqod.cli.setup.foreign import refuse_foreign
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import lines
 from liqod.cli.setup.host.plan import plan_removal
 from liqod.cli.setup.host.wanted import ROLES, UNITS
 from liqod.cli.setup.install import refuse_peerings, remove_all
+from liqod.cli.setup.surroundings.foreign import refuse_foreign
 from liqod.cli.setup.up.observe import TargetHost
 from liqod.cli.setup.up.service import in_use
 from liqod.cli.status.cluster_records import is_here, leader
