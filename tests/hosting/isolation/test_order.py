@@ -27,7 +27,7 @@ from liqod.model.names import ISOLATED_LABEL
 from liqod.model.objects.node import Node
 from liqod.model.records.facts import DISTRIBUTION, PLUGIN, ClusterFacts
 from liqod.model.records.home_policies import ShadowNetworkPolicySet, WholePolicySet
-from liqod.model.records.network import Network, TunnelEndpoint
+from liqod.model.records.network import AddressMap, Network, TunnelEndpoint
 from tests.hosting.isolation.cases import CLOSED, TO_DATABASE, sent
 from tests.hosting.shadowpods.test_controller import Cache, namespace
 
@@ -53,6 +53,9 @@ class Surrounding:
 
     def has_tunnel(self, tenant: str) -> bool:
         return False
+
+    def direct(self, tenant: str) -> dict[str, AddressMap]:
+        return {}
 
     def is_same(self, old: Node | None, new: Node | None) -> bool:
         return True

@@ -73,7 +73,7 @@ class HomeStream(FirstSpeaker):
         self.limit.start(IDLE_AT_HOME, self.abort)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, kw_only=True)
 class _Lender:
     """What one lender has: the grant, the streams that are open, and who dials idle ones."""
 
@@ -122,7 +122,9 @@ class HomeStreams:
         if known is None:
             budget = StreamBudget(self._peers.reactor, self._peers.usages.of(lender))
             reactor, dial = self._peers.reactor, self._peers.dial(lender, KEPT, lambda: self._stream(lender))
-            known = self._lenders[lender] = _Lender(budget, KeptStreams(reactor, dial), Timer(reactor))
+            known = self._lenders[lender] = _Lender(
+                budget=budget, kept=KeptStreams(reactor, dial), unasked=Timer(reactor)
+            )
         return known
 
     # Events of the session.
