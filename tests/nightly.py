@@ -92,8 +92,8 @@ PARTS: Final = (
         "unit", ("tests.run", "--unit", "--patience=10", f"--junit={JUNIT}"), 6 * HOUR, {"LIQOD_SCENARIO_FACTOR": "10"}
     ),
     *(
-        Part(name, ("tests.run", "--only", *_left_to_the_night(folder), "--patience=3", f"--junit={JUNIT}"), 3 * HOUR)
-        for name, folder in (("real", REAL), ("netns", NETNS))
+        Part(name, ("tests.run", "--only", *_left_to_the_night(folder), "--patience=3", f"--junit={JUNIT}"), limit)
+        for name, folder, limit in (("real", REAL, 5 * HOUR), ("netns", NETNS, 3 * HOUR))
     ),
     Part(
         "upstream",

@@ -213,8 +213,9 @@ class HomeApiStreamsTests(LendersTests):
         address = self.remote("rome")["status"]["podIP"]
         self.inside("rome", SILENT.format(count=PER_POD + 10))
         eventually("they are so many", lambda: self.open(address) == PER_POD, FIRST_BYTE)
-        self.assertLessEqual(self.open(address), PER_POD)
         self.is_answered("paris")
+        # By now those that came last were refused, too: what is accepted is counted before anybody looks at it.
+        self.assertLessEqual(self.open(address), PER_POD)
         eventually("silent ones end", lambda: self.open(address) == 0, FIRST_BYTE + 20)
         eventually("rome answers", partial(self.is_answered, "rome"))
 

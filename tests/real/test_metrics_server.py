@@ -39,8 +39,10 @@ REQUEST: Final = 50
 """Millicores that each pod requests."""
 MOST: Final = 4
 BUSY: Final = (
-    "while :; do if [ -e /tmp/busy ]; then i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; fi; sleep 0.02; done"
+    "while :; do if [ -e /tmp/busy ]; then i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; sleep 0.02; "
+    "else sleep 0.5; fi; done"
 )
+"""To begin a program takes time of the processor as well: those that rest begin few."""
 LONG: Final = 300.0
 
 
