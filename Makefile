@@ -11,14 +11,16 @@ HOURS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit attack nightly setups soak conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image \
+.PHONY: help venv demo test unit coverage docs attack floods fills nightly setups soak conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image \
 	manifests lock sbom sign release clean distclean
 
 help:
 	@echo "make demo          two clusters in one process: watch them find each other and share pods"
 	@echo "make test          all checks and tests; T='tests.test_x tests.real.test_y' for some of them"
 	@echo "make unit          the tests that need no root and no clusters, in a few minutes"
+	@echo "make coverage      the same, and how much of liqod they run, by package; fails below the floor in setup.cfg"
 	@echo "make attack        the tests of the attacks in docs/attacks.md; ARGS='--unit' without clusters"
+	@echo "make floods        floods of a real daemon, and what others notice of them; make fills: one cluster fills another"
 	@echo "make nightly       what takes hours, in parts; goes on where it was interrupted; ARGS='PART' for one"
 	@echo "make setups        thirty broken set-ups on two real clusters, and what status says of each; ARGS='--list', ARGS='7 12'"
 	@echo "make soak          HOURS=2 of churn and trouble on two real clusters, and what has grown; HOURS=0.2 for a short one"
@@ -35,6 +37,7 @@ help:
 	@echo "make testbed-down  end them"
 	@echo "make venv          only the Python environment"
 	@echo "make dist          the wheel and the source distribution, with the same bytes from the same commit"
+	@echo "make docs          the site of the documentation, in build/site, with the reference pages out of the code"
 	@echo "make sbom          what is installed with liqod, as CycloneDX: versions, licences, digests"
 	@echo "make sign          sign the digests of what is in dist: ARGS='--key FILE'; ARGS=--check verifies them"
 	@echo "make deb           the Debian package, for the release of the distribution that it is built on"
@@ -55,7 +58,7 @@ help:
 # The same with what the tests and checks need.
 .venv/.development: .venv/.runtime
 	@echo "installing what tests and checks need into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint,docs]'
 	@touch $@
 
 venv: .venv/.development
@@ -70,8 +73,18 @@ test: .venv/.development
 unit: .venv/.development
 	@LIQOD_SCENARIO_FACTOR=$${LIQOD_SCENARIO_FACTOR:-0.5} $(BIN)/python -m tests.run --unit $(ARGS)
 
+# With ARGS=--again the numbers of the last run, without another one.
+coverage: .venv/.development
+	@LIQOD_SCENARIO_FACTOR=$${LIQOD_SCENARIO_FACTOR:-0.5} $(BIN)/python -m tests.covered $(ARGS)
+
 attack: .venv/.development
 	@$(BIN)/python -m tests.attack $(ARGS)
+
+floods: .venv/.development
+	@$(BIN)/python -m tests.attack.floods $(ARGS)
+
+fills: .venv/.development
+	@$(BIN)/python -m tests.attack.fills $(ARGS)
 
 nightly: .venv/.development
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
@@ -125,6 +138,9 @@ bench: testbed
 bench-compare: .venv/.development
 	@$(BIN)/python -m benchmarks compare $(A) $(B)
 
+docs: .venv/.development
+	@$(BIN)/python packaging/tools/website.py $(ARGS)
+
 dist: .venv/.development
 	@$(BIN)/python packaging/tools/dist.py $(ARGS)
 
@@ -155,7 +171,7 @@ release: .venv/.development
 	@$(BIN)/python packaging/tools/release.py
 
 clean:
-	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage _trial_temp*
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .cache/coverage _trial_temp*
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean

@@ -19,15 +19,20 @@ from typing import Final
 
 from attrs import field, frozen
 
+from tests.e2e.table import DOCUMENT as CONFORMANCE_PAGE
 from tests.environment import on_ci
 from tests.fuzz.seeds import CORPUS
 from tests.runner.execute import Outcome, run_to_end
 from tests.runner.report import read_junit, report, write_junit
 from tests.runner.results import Result, count, phrase
-from tests.runner.steps import CHECKOUT, NETNS, NIGHTLY, REAL, Step
+from tests.runner.steps import CHECKOUT, NETNS, NIGHTLY, PROGRAMS, REAL, Step
+from tests.upstream_results import PAGE as UPSTREAM_PAGE
+from tests.upstream_results import modules_named
 from tests.upstream_results import write as write_upstream_results
 
 KEPT: Final = CHECKOUT / ".cache" / "nightly"
+WRITTEN: Final = (CONFORMANCE_PAGE, UPSTREAM_PAGE)
+"""Pages that a night writes itself. They are no state of the sources: the next part would begin everything again."""
 HOUR: Final = 3600.0
 JUNIT: Final = "{junit}"
 """In a command: the file that it writes its results to as JUnit XML. Without it the exit status is the one result."""
@@ -62,8 +67,24 @@ class Part:
         write_junit(junit, [Outcome(Step(self.name, self.limit), seconds, tail, [result])])
 
 
+def _subject(module: str) -> str:
+    """Return what a test module is about, in the words of its name."""
+    return module.rpartition(".test_")[2].replace("_", "-")
+
+
+APART: Final[Mapping[str, str]] = {
+    "metrics-server": "tests.real.test_metrics_server",
+    "flannel": "tests.real.test_network_flannel",
+    "kube-router": "tests.real.test_network_kube_router",
+    "move-volume": "tests.real.test_move_volume",
+    "releases": "tests.real.test_releases",
+    **{f"program-{_subject(name)}": name for name in NIGHTLY if name.startswith(PROGRAMS)},
+}
+"""Modules that are a part each, by its name: they build programs of their own, and take up to an hour."""
+
+
 def _left_to_the_night(folder: str) -> list[str]:
-    return sorted(name for name in NIGHTLY if name.startswith(folder))
+    return sorted(name for name in NIGHTLY - set(APART.values()) if name.startswith(folder))
 
 
 PARTS: Final = (
@@ -71,28 +92,46 @@ PARTS: Final = (
         "unit", ("tests.run", "--unit", "--patience=10", f"--junit={JUNIT}"), 6 * HOUR, {"LIQOD_SCENARIO_FACTOR": "10"}
     ),
     *(
-        Part(name, ("tests.run", "--only", *_left_to_the_night(folder), "--patience=3", f"--junit={JUNIT}"), 3 * HOUR)
-        for name, folder in (("real", REAL), ("netns", NETNS))
+        Part(name, ("tests.run", "--only", *_left_to_the_night(folder), "--patience=3", f"--junit={JUNIT}"), limit)
+        for name, folder, limit in (("real", REAL, 5 * HOUR), ("netns", NETNS, 3 * HOUR))
+    ),
+    Part(
+        "upstream",
+        ("tests.run", "--only", *sorted(modules_named() - NIGHTLY), "--patience=3", f"--junit={JUNIT}"),
+        3 * HOUR,
+    ),
+    Part("coverage", ("tests.covered",), 3 * HOUR),
+    *(
+        Part(name, ("tests.run", "--only", module, "--patience=4", f"--junit={JUNIT}"), 3 * HOUR)
+        for name, module in sorted(APART.items())
     ),
     Part("alerts", ("tests.run", "--only", "tests.packaging.alert_rules", f"--junit={JUNIT}"), HOUR),
     Part("browser", ("tests.run", "--only", "tests.cli.web.browser", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("machines", ("tests.run", "--only", "tests.real.two_machines", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part(
+        "monitoring", ("tests.run", "--only", "tests.real.alerting.fire", "--patience=3", f"--junit={JUNIT}"), 2 * HOUR
+    ),
     Part("setups", ("tests.real.broken_setups", f"--junit={JUNIT}"), 4 * HOUR),
     Part("soak", ("tests.real.soak", "--hours=2"), 4 * HOUR),
+    Part("floods", ("tests.attack.floods", f"--junit={JUNIT}"), 2 * HOUR),
+    Part("fills", ("tests.attack.fills", f"--junit={JUNIT}"), 2 * HOUR),
     Part("conformance", ("tests.e2e",), 8 * HOUR),
     Part("mutants", ("tests.mutants",), 8 * HOUR),
     *(
-        Part(f"fuzz-{target.name}", ("tests.fuzz", target.name, "--seconds=300"), 900.0)
+        Part(f"fuzz-{target.name}", ("tests.fuzz.campaign", target.name, "--seconds=300"), 900.0)
         for target in sorted(CORPUS.iterdir())
     ),
 )
 
 
-def state() -> str:
+def state(checkout: Path = CHECKOUT) -> str:
     """Return a name for the sources as they are: the commit, and a digest of what was changed since."""
-    commit = _git("rev-parse", "HEAD").strip()
-    changes = _git("diff", "HEAD") + _git("ls-files", "--others", "--exclude-standard")
+    commit = _git(checkout, "rev-parse", "HEAD").strip()
+    but = ("--", ".", *(f":(exclude){page.relative_to(CHECKOUT)}" for page in WRITTEN))
+    changes = _git(checkout, "diff", "HEAD", *but)
+    changes += _git(checkout, "ls-files", "--others", "--exclude-standard", *but)
     return f"{commit}-{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else commit
 
 
@@ -125,13 +164,12 @@ def main(argv: Sequence[str]) -> int:
     parts = [part for part in PARTS if part.name in args.parts or not args.parts]
     lines, status = report(run_parts(parts, folder, again=bool(args.parts)), on_ci=on_ci())
     print("\n".join(lines), flush=True)
-    if (real := folder / "real.xml").exists():
-        write_upstream_results([real])
+    write_upstream_results(sorted(folder.glob("*.xml")))
     return status
 
 
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+def _git(checkout: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=checkout, capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":

@@ -33,6 +33,12 @@ def cells(line: str) -> list[str]:
     return found
 
 
+def modules_named() -> set[str]:
+    """Return the names of the test modules that the page names: those whose results its rows wait for."""
+    rows = [row for row in map(cells, PAGE.read_text().splitlines()) if row and row[3] != NONE]
+    return {REAL + test.partition(".")[0] for row in rows for test in NAMED.findall(row[2])}
+
+
 def filled(text: str, verdicts: Mapping[str, Verdict], commit: str) -> str:
     """Return the page with the results of the rows whose tests have all been run. Pure."""
     lines = []

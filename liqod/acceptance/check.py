@@ -16,6 +16,7 @@ from liqod.model.records.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES, Of
 from liqod.model.records.offer_rules import (
     MAX_TTL,
     is_dns_name,
+    is_gateway,
     is_label_value,
     is_qualified_name,
     is_reserved,
@@ -37,6 +38,7 @@ def check(offer: Offer) -> Offer:
         storage_classes=_classes("storageClasses", offer.storage_classes),
         ingress_classes=_classes("ingressClasses", offer.ingress_classes),
         load_balancer_classes=_classes("loadBalancerClasses", offer.load_balancer_classes, is_qualified_name),
+        gateways=_classes("gateways", offer.gateways, is_gateway),
         kubernetes_version=_version(offer.kubernetes_version),
     )
 

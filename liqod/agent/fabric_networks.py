@@ -1,6 +1,8 @@
-"""The fabric as virtual kubelets use it: a network to each lender."""
+"""The fabric as virtual kubelets use it, a network to each lender; and what is known of lenders for names."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from attrs import frozen
 
@@ -11,6 +13,7 @@ from liqod.kubelet.common.readiness import Readiness
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import ExportRequests
+from liqod.names.home_services import Way
 
 
 class FabricNetworks:
@@ -124,6 +127,10 @@ class FabricNetwork:
         """Return the address by which the lender's pods reach an endpoint of this cluster."""
         return self._fabric.exports.seen(self._lender, address) if self.is_managed else address
 
+    def direct(self, address: str) -> tuple[ClusterID, str] | None:
+        """Return which other lender has the pod of an address here, and its own address there; None if not direct."""
+        return self._fabric.direct_address(self._lender, address) if self.is_managed else None
+
     def must_be_exported(self, address: str) -> bool:
         """Tell whether an address is reached only where reflection asks for it."""
         return self.is_managed and self._fabric.exports.is_single(self._lender, address)
@@ -135,3 +142,35 @@ class FabricNetwork:
     def families(self) -> frozenset[str]:
         """Return the IP versions of the lender's pods; none while they are not known."""
         return self._fabric.families(self._lender)
+
+
+@frozen
+class LenderWays:
+    """What is known of lenders where names are answered (``names.home_names.HomeView``)."""
+
+    kubelets: Kubelets
+    fabric: Fabric | None
+
+    def offloaded(self, lender: ClusterID) -> frozenset[str]:
+        """Return the namespaces whose pods may run at a lender."""
+        running = self.kubelets.of_lender(lender)
+        return frozenset(local for kubelet in running for local in kubelet.namespaces.mappings())
+
+    def way(self, lender: ClusterID) -> Way:
+        """Return how a lender's pods reach addresses of this cluster; without a tunnel none is known to be reached."""
+        fabric = self.fabric
+        if fabric is None or not fabric.has_tunnel(lender):
+            return Way(_nowhere, _nowhere, "NoTunnel", "there is no tunnel by which your pods reach Services here")
+        services = fabric.service_addresses(lender)
+        return Way(services.seen, partial(fabric.exports.seen, lender))
+
+    def original(self, lender: ClusterID, address: str) -> str:
+        """Return the address of a Service here that a lender's pods call by another one; nothing where it is none."""
+        fabric = self.fabric
+        if fabric is None or not fabric.has_tunnel(lender):
+            return ""
+        return fabric.service_addresses(lender).original(address)
+
+
+def _nowhere(address: str) -> str:
+    return ""

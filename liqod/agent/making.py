@@ -26,14 +26,20 @@ from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACEOFFLOADINGS
 from liqod.kubelet.common.network import NoNetworks, OwnNetworkCheck
 from liqod.kubelet.ports import HomeCluster
 from liqod.kubelet.service import Kubelets
+from liqod.kubelet.tokens.projection import api_server_names
+from liqod.model.addresses import is_ip
 from liqod.model.ids import Fingerprint
-from liqod.model.records.facts import API_SERVER
+from liqod.model.records.facts import API_SERVER, API_SERVER_NAMES
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.views import ForeignCluster
+from liqod.names.home_names import HomeNames
+from liqod.names.home_port import HomePort
 from liqod.names.records import NameServices
 from liqod.names.service import Names
 from liqod.peering.ports import OwnCluster
-from liqod.peering.service import Peering
+from liqod.peering.relay.splice.home import OwnApiServer
+from liqod.peering.relay.splice.limits import place_of
+from liqod.peering.service import BeyondPeering, Peering
 from liqod.spillover.controller import ReturnController
 from liqod.webhook.answering import Answering
 from liqod.webhook.service import AdmissionWebhook
@@ -127,7 +133,23 @@ def make_hosting(context: DaemonContext, home: Home, facts: FactsController, jou
     )
 
 
-def make_peering(context: DaemonContext, home: Home, hosting: Hosting, journals: Journals) -> Peering:
+def make_home_names(context: DaemonContext) -> HomeNames | None:
+    """Return what answers lenders that ask for names of this cluster; None where the settings say that nothing does."""
+    settings = context.settings
+    if settings.names.expose == "none":
+        return None
+    return HomeNames(context.client, context.reactor, settings.cluster.domain, settings.names.expose)
+
+
+def make_peering(
+    context: DaemonContext,
+    home: Home,
+    hosting: Hosting,
+    journals: Journals,
+    *,
+    facts: FactsController,
+    names: HomeNames | None,
+) -> Peering:
     """Return the sessions with peers, whose tenants are those of ``hosting``."""
     revoked = [Fingerprint(text) for text in context.settings.identity.revoked]
     return Peering(
@@ -146,6 +168,15 @@ def make_peering(context: DaemonContext, home: Home, hosting: Hosting, journals:
         recorder=journals.recorder,
         metrics=context.metrics,
         audit=journals.audit,
+        beyond=BeyondPeering(
+            pods=hosting if context.settings.hosting.home_api else None,
+            api=OwnApiServer(
+                place=lambda: place_of([*facts.values(API_SERVER), context.client.config.server]),
+                names=lambda: facts.values(API_SERVER_NAMES),
+                called=api_server_names(context.settings.cluster.domain),
+            ),
+            names=names,
+        ),
     )
 
 
@@ -186,6 +217,20 @@ def make_kubelets(
     return kubelets
 
 
+def home_port_of(context: DaemonContext) -> tuple[str, int] | None:
+    """Return where this daemon takes questions for tenants' homes; None where it takes none."""
+    settings = context.settings.names
+    return (context.address, settings.home_port) if settings.home_port and is_ip(context.address) else None
+
+
+def make_home_port(context: DaemonContext, services: NameServices | None, peering: Peering) -> HomePort | None:
+    """Return what takes these questions; None where there are no name servers, or nothing is asked."""
+    place = home_port_of(context)
+    if services is None or place is None:
+        return None
+    return HomePort(context.reactor, peering.name_at_home, place, services.is_name_server)
+
+
 def make_name_services(context: DaemonContext, recorder: EventRecorder) -> NameServices | None:
     """Return what leads tenants to the name servers; None where there are none."""
     if not context.settings.names.enabled:
@@ -196,6 +241,7 @@ def make_name_services(context: DaemonContext, recorder: EventRecorder) -> NameS
         context.informers,
         context.settings,
         recorder=recorder,
+        home=home_port_of(context),
         metrics=context.metrics,
     )
 

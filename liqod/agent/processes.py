@@ -37,6 +37,7 @@ FEATURES: Final[Mapping[str, frozenset[Process]]] = {
     "network": _CONTROL,
     "network agent": frozenset({Process.NETWORK}),
     "name services": _CONTROL,
+    "home names": _CONTROL,
     "names": frozenset({Process.NAMES}),
     "leader services": _CONTROL,
 }

@@ -297,6 +297,9 @@ class Agent(Service):
 
     def _described(self) -> ProcessState:
         """Return what the Lease of this process says."""
+        if self.features is not None and isinstance(self.state.value, Leading):
+            # What is written now is the state from now on: its end is written as soon as it is seen.
+            self._refresh(self.features)
         is_node, is_waiting = self.settings.network.role == "node", isinstance(self.state.value, Waiting)
         # What a failed start says first sums up the rest.
         lacks = [*self.unmet()[: 1 if is_waiting else MOST_UNMET], *self._lasting_failures()][:MOST_UNMET]
@@ -545,6 +548,7 @@ class Agent(Service):
         if first is not None:
             self.state.set(Leading(first.otherwise))
             return first
+        features.has_been_ready = True
         self.state.set(Leading())
         self._failures = 0
         if not self.ready.is_open:

@@ -17,11 +17,14 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
 from liqod.agent.errors import StartupError
+from liqod.agent.fabric_networks import LenderWays
 from liqod.agent.home import Home
 from liqod.agent.making import (
     DaemonContext,
     make_fabric,
     make_facts,
+    make_home_names,
+    make_home_port,
     make_hosting,
     make_journals,
     make_kubelets,
@@ -37,7 +40,7 @@ from liqod.discovery.domains import DomainSearch, make_resolver
 from liqod.discovery.service import Announcement, Discovery
 from liqod.kube.resources import SEARCHDOMAINS
 from liqod.model.diagnosis.installation import Unmet
-from liqod.model.ids import Fingerprint
+from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.search_domain import SearchDomain
 
 # A lease is no fence: client-go's package comment says that it "does not guarantee that only one client is acting as a
@@ -74,13 +77,19 @@ class Features:
     def __init__(self, context: DaemonContext, home: Home) -> None:
         self._context = context
         self._home = home
+        self.has_been_ready = False
         self.discovery: Discovery | None = None
         self.informers = context.informers
         journals = make_journals(context)
         self.recorder, self.audit = journals.recorder, journals.audit
         self.facts_controller = make_facts(context)
         self.hosting = make_hosting(context, home, self.facts_controller, journals)
-        self.peering = make_peering(context, home, self.hosting, journals)
+        self._home_names = make_home_names(context)
+        self.peering = make_peering(
+            context, home, self.hosting, journals, facts=self.facts_controller, names=self._home_names
+        )
+        self.hosting.writes.subscribe(self._note_writes)
+        self.peering.streams.lender.port.subscribe(self._take_streams)
         self.peering.own_key.subscribe(self._announce_key)
         self.fabric = make_fabric(context)
         self.kubelets = make_kubelets(
@@ -92,7 +101,10 @@ class Features:
             fabric=self.fabric,
             recorder=self.recorder,
         )
+        if self._home_names is not None:
+            self._home_names.attach(LenderWays(self.kubelets, self.fabric))
         self.name_services = make_name_services(context, self.recorder)
+        self.home_port = make_home_port(context, self.name_services, self.peering)
         serves_names = context.settings.names.enabled and self._runs("names")
         self.names = make_names(context, context.hostname) if serves_names else None
         self.webhook = make_webhook(context, self.kubelets, self.recorder)
@@ -111,6 +123,8 @@ class Features:
         if self.names is not None:
             self._start("names", self.names)
         self._start("peering", self.peering)
+        if self.home_port is not None:
+            self._start("home names", self.home_port)
         if self.fabric is not None:
             self._start("network", self.fabric)
             # Kubelets translate pod addresses from their first reconcile on.
@@ -154,6 +168,15 @@ class Features:
         """The cluster has another key; before discovery has begun, it will announce that one by itself."""
         if self.discovery is not None:
             self.discovery.announce_key(fingerprint)
+
+    def _note_writes(self, tenant: ClusterID) -> None:
+        """Show at the peer that its writes are held."""
+        self.peering.usages.of(tenant).held_writes(self._context.reactor.seconds())
+
+    def _take_streams(self, port: int) -> None:
+        """Lead pods of tenants to this daemon; where it stops, what was written stays until another one leads."""
+        if port and self._context.address:
+            self.hosting.streams.set((self._context.address, port))
 
     def _runs(self, name: str) -> bool:
         return runs(self._context.settings.daemon.role, name)
@@ -212,16 +235,14 @@ class Features:
             Unmet("NotListening", f"peering.listen = {self._context.settings.peering.listen} is not bound"),
             self.peering.bound.wait,
         )
+        # Later ones, as of a namespace that is offloaded only now, keep nothing waiting but what needs them.
+        lacking = [one for one in self.informers if not one.synced and (one.error or not self.has_been_ready)]
         incomplete = next(
-            (
-                f"the first list of {informer.resource} is not complete: {informer.error}"
-                for informer in self.informers
-                if not informer.synced and informer.error
-            ),
+            (f"the first list of {one.resource} is not complete: {one.error}" for one in lacking if one.error),
             "the first lists of the records are not complete",
         )
         yield ReadinessCondition(
-            all(informer.synced for informer in self.informers),
+            not lacking,
             Unmet("CachesIncomplete", incomplete),
             self.informers.when_synced,
         )

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -60,11 +61,13 @@ COMMANDS = {
     },
     "Offload": {
         "node": ("liqod.cli.workloads.nodes:node", "Make, list, delete virtual nodes of peers"),
+        "slice": ("liqod.cli.workloads.slices:slices", "Ask peers for slices, list, remove them"),
         "offload": ("liqod.cli.workloads.offload:offload", "Run a namespace's pods elsewhere, too"),
         "unoffload": ("liqod.cli.workloads.offload:unoffload", "Bring a namespace's pods home"),
         "cordon": ("liqod.cli.workloads.drain:cordon", "Schedule no new pods on a peer"),
         "uncordon": ("liqod.cli.workloads.drain:uncordon", "Schedule pods on a peer again"),
         "drain": ("liqod.cli.workloads.drain:drain", "Evict the pods that run at a peer"),
+        "move": ("liqod.cli.workloads.move.command:move", "Move a volume to another cluster"),
     },
     "Network": {
         "netcheck": ("liqod.cli.network.netcheck:netcheck", "Check the path to a peer hop by hop"),
@@ -216,12 +219,11 @@ def _run() -> int:
         return exit_.code if isinstance(exit_.code, int) else errors.FAILED
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
-    except click.UsageError as error:
-        error.show()
-        return errors.USAGE
     except click.ClickException as error:
         error.show()
-        return errors.FAILED
+        terminal.AWAITED.form = terminal.AWAITED.form or _form_in(sys.argv[1:])
+        _give(errors.CONFIGURATION, error.format_message(), "--help shows how it is used")
+        return errors.USAGE if isinstance(error, click.UsageError) else errors.FAILED
     except (click.Abort, KeyboardInterrupt):
         terminal.echo("interrupted", err=True)
         return errors.INTERRUPTED
@@ -234,7 +236,27 @@ def _run() -> int:
     return 0
 
 
+def _form_in(words: Sequence[str]) -> Format | None:
+    """Return what -o asks for on a command line that cannot be used, as far as that can be seen. Pure."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        option, equals, value = word.partition("=")
+        wanted = value if equals else after
+        if word.startswith("-o") and word != "-o":
+            option, wanted = "-o", word[2:]
+        if option in ("-o", "--output") and wanted in ("json", "yaml"):
+            return "json" if wanted == "json" else "yaml"
+    return None
+
+
+def _give(code: str, message: str, hint: str) -> None:
+    """Print an error for a program that waits for a document and has none."""
+    form = terminal.AWAITED.form
+    if form is not None and not terminal.AWAITED.given:
+        publish(Options(output=form), "", {"code": code, "message": message, "hint": hint})
+
+
 def _of_output(error: OSError) -> CliError:
+    terminal.AWAITED.given = True  # Nothing can be printed there.
     return CliError(
         errors.FILE, f"the output cannot be written: {(error.strerror or str(error)).lower()}", "write it elsewhere"
     )
@@ -255,4 +277,5 @@ def _complain(error: CliError) -> int:
         terminal.echo_wrapped(f"{error.code}: {error.message}", "red", hanging="  ", err=True)
         if error.hint:
             terminal.echo_wrapped(error.hint, indent="  ", err=True)
+    _give(error.code, error.message, error.hint)
     return error.status

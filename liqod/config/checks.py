@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from twisted.internet.endpoints import serverFromString
@@ -20,6 +20,7 @@ from liqod.config.schema import OF_TENANT, HostingSettings, Settings
 from liqod.model.addresses import is_ip
 from liqod.model.api_url import api_url_problem
 from liqod.model.host_port import host_of, split_address
+from liqod.model.ids import is_dns_label
 from liqod.model.objects import label_selector
 from liqod.model.objects.quantity import parse as parse_quantity
 from liqod.model.records import hours
@@ -27,6 +28,7 @@ from liqod.model.records.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES
 from liqod.model.records.offer_rules import (
     MAX_TTL,
     is_dns_name,
+    is_gateway,
     is_label_value,
     is_qualified_name,
     is_reserved,
@@ -34,6 +36,8 @@ from liqod.model.records.offer_rules import (
     reserved_message,
 )
 
+MAX_SLICE_CLASSES: Final = 32
+"""Classes of slices that a cluster may have."""
 _GRANTED_KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,316})?")
 _SERVICE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?/[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?(?::([1-9][0-9]{0,4}))?")
 _SIGNER = re.compile(r"(?=.{1,571}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?")
@@ -57,6 +61,7 @@ def problems(settings: Settings) -> list[str]:
         *_discovery(settings),
         *_peering(settings),
         *_sharing(settings),
+        *_slices(settings),
         *_offer(settings),
         *_acceptance(settings),
         *_hosting(settings),
@@ -105,6 +110,7 @@ def _hosting(settings: Settings) -> Iterator[str]:
         ("volumes", granted.volumes, _VOLUME_KIND.fullmatch, "must be the field of a kind of volume, such as nfs"),
         ("ingress-hosts", granted.ingress_hosts, _is_host, _HOST),
         ("ingress-classes", granted.ingress_classes, is_dns_name, "must be the name of an IngressClass"),
+        ("gateways", granted.gateways, is_gateway, "must be namespace/name of a Gateway, such as public/shared"),
         ("storage-classes", granted.storage_classes, is_dns_name, "must be the name of a StorageClass"),
         ("priority-class", [granted.priority_class] if granted.priority_class else [], is_dns_name, _PRIORITY),
     ):
@@ -137,6 +143,8 @@ def _amounts_of_tenants(granted: HostingSettings) -> Iterator[str]:
             yield _complain(f"hosting.tenant-records.{name}", text, "must be a quantity, such as 5000 or 256Mi")
     if granted.tenant_contents and not _is_amount(granted.tenant_contents):
         yield _complain("hosting.tenant-contents", granted.tenant_contents, "must be a quantity, such as 256Mi")
+    if granted.tenant_writes and not (_is_amount(granted.tenant_writes) and parse_quantity(granted.tenant_writes) > 0):
+        yield _complain("hosting.tenant-writes", granted.tenant_writes, "must be a quantity above 0, such as 64Mi")
 
 
 def _egress(settings: Settings) -> Iterator[str]:
@@ -242,6 +250,22 @@ def _sharing(settings: Settings) -> Iterator[str]:
             yield _complain(
                 where, text, "must be at most 63 letters, digits, '-', '_' and '.', as Kubernetes asks of labels"
             )
+
+
+def _slices(settings: Settings) -> Iterator[str]:
+    """Check the classes of slices, and what each of them has at most."""
+    classes = settings.sharing.slice_classes
+    if len(classes) > MAX_SLICE_CLASSES:
+        yield f"sharing.slice-classes: may have {MAX_SLICE_CLASSES} entries at most, and has {len(classes)}"
+    for name, most in classes.items():
+        where = f"sharing.slice-classes.{name}"
+        if not is_dns_label(name):
+            yield _complain(where, name, "must be named like gpu: lower-case letters, digits and '-', at most 63")
+        for resource, text in most.items():
+            if not is_qualified_name(resource):
+                yield _complain(f"{where}.{resource}", text, "must be named like cpu, memory or nvidia.com/gpu")
+            if not _is_amount(text):
+                yield _complain(f"{where}.{resource}", text, "must be a quantity of 0 or more, such as 4, 500m or 16Gi")
 
 
 def _offer(settings: Settings) -> Iterator[str]:
@@ -370,6 +394,7 @@ def _listeners(settings: Settings) -> Iterator[str]:
         ("webhook.listen", settings.webhook.listen, settings.webhook.enabled),
         ("metrics.listen", settings.metrics.listen, False),
         ("kubelet.listen", settings.kubelet.listen, False),
+        ("hosting.home-api", settings.hosting.home_api, False),
     ):
         if not text and not required:
             continue

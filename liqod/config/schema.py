@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from liqod.model.objects.tenant_nodes import ControlPlane
 from liqod.model.records.offer_rules import SHOWN
-from liqod.model.records.views import Switch
+from liqod.model.records.views import DEFAULT_CLASS, Switch
 
 Seconds = Annotated[float, Meta(gt=0, le=86400 * 365, description="seconds, more than 0")]
 Percentage = Annotated[int, Meta(ge=0, le=100, description="a whole number from 0 to 100")]
@@ -109,7 +109,8 @@ class PeeringSettings(Section, frozen=True):
     """The session: where it listens, whether peering happens by itself, and its time-outs.
 
     ``api`` is how API servers are reached, ours by borrowers and those of lenders by us: direct, by address and token;
-    relay, over the sessions' port; auto, direct where that works, else relay.
+    relay, over the sessions' port; auto, direct where that works, else relay. ``api_streams`` are the most idle streams
+    that a lender without a tunnel to us may ask for, so that our pods there reach our API server; 0: none.
     """
 
     listen: str = "tcp:5872"
@@ -124,10 +125,15 @@ class PeeringSettings(Section, frozen=True):
     max_sessions: Annotated[int, Meta(ge=1, le=4096)] = 512
     max_untrusted: Annotated[int, Meta(ge=1, le=4096)] = 64
     api: Literal["auto", "direct", "relay"] = "auto"
+    api_streams: Annotated[int, Meta(ge=0, le=64, description="a whole number from 0 to 64")] = 16
 
 
 class SharingSettings(Section, frozen=True):
-    """What is offered: a percentage of what is free, and absolute limits by resource that cap it."""
+    """What is offered: a percentage of what is free, and absolute limits by resource that cap it.
+
+    ``slice_classes``: the classes of which borrowers may ask for slices, each with the most of a resource in one slice;
+    what is not named there has no bound but the offer.
+    """
 
     percentage: Percentage = 30
     limits: dict[str, str] = {}
@@ -136,6 +142,7 @@ class SharingSettings(Section, frozen=True):
     load_balancer_classes: list[str] = []
     ttl: Seconds = 1800.0
     threshold: Percentage = 5
+    slice_classes: dict[str, dict[str, str]] = msgspec.field(default_factory=lambda: {DEFAULT_CLASS: {}})
 
 
 Granted = Annotated[list[Annotated[str, Meta(min_length=1, max_length=317)]], Meta(max_length=64)]
@@ -164,7 +171,7 @@ _SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 
 _PORTS_OF_NODES: Final = (
     *(22, 179, 2379, 2380, 4240),
-    *range(5871, 5877),
+    *range(5869, 5877),
     *(6443, 6444, 8472, 9345, 10248, 10249, 10250),
     *range(10255, 10260),
     51820,
@@ -187,15 +194,19 @@ class HostingSettings(Section, frozen=True):
     lists are granted beside what every tenant may (``hosting.tenants.contract``): ``annotations`` and ``labels`` by
     key, or by prefix with a slash or dot at its end. ``service_accounts`` are those of their namespaces whose tokens
     pods may ask for. ``reserved_ports`` no load balancer of theirs has.
-    ``ingress_hosts`` are names, with all names under them, for all tenants, or for each its own (``OF_TENANT``).
+    ``ingress_hosts`` are names, with all names under them, for all tenants, or for each its own (``OF_TENANT``);
+    ``gateways``, each ``namespace/name``, are those that routes may be of. They are offered.
     ``control_plane_nodes`` auto: only where no other node can be used; true is "yes", false is "no".
     ``storage_classes`` and ``ingress_classes`` empty: all classes of this cluster. ``quota`` soft: a ResourceQuota in
     each namespace, hard: beside that, limits for every container, and ``default_requests`` for one that names none;
     empty: hard for tenants that are new, soft for those from before. ``objects`` are entries of that quota, without
     those that ``uncounted`` names, ``tenant_objects`` those that all namespaces of a tenant have together,
     ``tenant_records`` the most of its records (``hosting.tenants.quota.record_bounds``), ``tenant_contents`` the bytes
-    of its config maps and secrets (empty: as many as it likes, and the daemon does not read them). ``egress`` is what
+    of its config maps and secrets (empty: as many as it likes, and the daemon does not read them), ``tenant_writes``
+    those that it writes in a minute (empty: as many as it likes; ``quota.write_bounds``). ``egress`` is what
     pods may reach beside their tenant's namespaces, name servers, the peer and ``egress_networks``.
+    ``home_api`` is where pods of peers without a tunnel reach their home's API server by streams (an endpoint); empty:
+    nowhere.
     ``unenforced_policies`` is what becomes of pods that NetworkPolicies of their home isolate, where this cluster's
     network plugin is not known to enforce any.
     """
@@ -220,6 +231,7 @@ class HostingSettings(Section, frozen=True):
     )
     ingress_hosts: Granted = []
     ingress_classes: Granted = []
+    gateways: Granted = []
     storage_classes: Granted = []
     quota: Literal["", "none", "soft", "hard"] = ""
     default_requests: dict[str, str] = msgspec.field(default_factory=lambda: dict(_DEFAULT_REQUESTS))
@@ -227,9 +239,11 @@ class HostingSettings(Section, frozen=True):
     tenant_objects: dict[str, str] = {}
     tenant_records: dict[Literal["shadowpods", "shadowendpointslices", "shadownetworkpolicysets", "bytes"], str] = {}
     tenant_contents: str = "256Mi"
+    tenant_writes: str = "64Mi"
     uncounted: Annotated[list[str], Meta(max_length=64)] = []
     egress: Literal["tenant", "internet", "all"] = "internet"
     egress_networks: Granted = []
+    home_api: str = ""
     unenforced_policies: Literal["refuse", "warn"] = "refuse"
     workers: Annotated[int, Meta(ge=1, le=64)] = 16
 
@@ -292,6 +306,8 @@ class ReflectionSettings(Section, frozen=True):
     service: Reflected = Reflected()
     endpointslice: Inherited = Inherited()
     ingress: Reflected = Reflected()
+    httproute: Reflected = Reflected()
+    grpcroute: Reflected = Reflected()
     event: Reflected = Reflected()
     serviceaccount: Inherited = Inherited()
     persistentvolumeclaim: Inherited = Inherited(workers=3)
@@ -306,6 +322,8 @@ EgressKind = Literal[
     "service",
     "endpointslice",
     "ingress",
+    "httproute",
+    "grpcroute",
     "persistentvolumeclaim",
     "serviceaccount",
 ]
@@ -354,13 +372,15 @@ class StorageSettings(Section, frozen=True):
 
     ``virtual-class`` is the storage class that is made for them (empty: none), ``real-class`` what stands behind it in
     this cluster (empty: the cluster's default), with its claims in ``namespace``. Where its volumes are directories of
-    nodes, ``node_paths`` says which, each with ``*`` for one part of a path.
+    nodes, ``node_paths`` says which, each with ``*`` for one part of a path. ``liqodctl move volume`` runs the images.
     """
 
     enabled: bool = True
     virtual_class: Name = "liqo"
     real_class: str = ""
     namespace: Name = "liqo-storage"
+    restic_image: str = "docker.io/restic/restic:0.18.0"
+    restic_server_image: str = "docker.io/restic/rest-server:0.14.0"
     node_paths: Granted = msgspec.field(default_factory=lambda: list(_NODE_PATHS))
 
 
@@ -403,6 +423,8 @@ class NetworkSettings(Section, frozen=True):
     one out of ``pools``, unless ``accept`` holds it; a network of its Services by one out of ``service_pools``, whose
     addresses no packet has outside of tunnels and overlays. ``rule_priority`` is that of the policy rule for peers'
     networks (ip-rule(8)); with an overlay the one before it is used too.
+    ``direct``: pods of one home at two lenders talk by the tunnel between these. agree: here for homes that ask;
+    always: our own lenders are asked too.
     """
 
     mode: Literal["auto", "wireguard", "none"] = "auto"
@@ -424,6 +446,7 @@ class NetworkSettings(Section, frozen=True):
     reserved: list[str] = []
     rule_priority: Annotated[int, Meta(ge=2, le=32765)] = 18952
     mtu: Annotated[int, Meta(ge=0, le=65535)] = 0
+    direct: Literal["never", "agree", "always"] = "never"
     overlay_port: Annotated[int, Meta(ge=1, le=65535)] = 5876
     node: str = ""
 
@@ -433,13 +456,17 @@ class NamesSettings(Section, frozen=True):
 
     ``enabled`` is control's switch: tenants get a name service, and their pods ask it. Two processes may answer; the
     second has ``slot`` 2. Each tenant has a port of its own from ``first_port`` on, two with a second process.
-    ``upstream`` empty: the Service kube-dns of kube-system. ``queries_per_second`` is for each tenant.
+    ``upstream`` empty: the Service kube-dns of kube-system. ``queries_per_second`` is for each tenant. At ``home_port``
+    control takes what the processes ask of tenants' homes; 0: they ask nothing of them. ``expose`` is whose names this
+    cluster, as home, answers to lenders: of Services in namespaces that are offloaded there, in all, or in none.
     """
 
     enabled: bool = False
     slot: Literal[1, 2] = 1
     first_port: Annotated[int, Meta(ge=1024, le=65024, description="a whole number from 1024 to 65024")] = 15360
     upstream: Annotated[list[str], Meta(max_length=4)] = []
+    home_port: Annotated[int, Meta(ge=0, le=65535)] = 5870
+    expose: Literal["offloaded", "all", "none"] = "offloaded"
     queries_per_second: Annotated[int, Meta(ge=10, le=100000, description="from 10 to 100000")] = 500
 
 

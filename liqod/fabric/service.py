@@ -89,9 +89,17 @@ class Fabric(ConvergeLoop):
         """Return a value that changes when an address of this cluster or of a peer may read otherwise at the other."""
         return self._control.translation(peer)
 
+    def direct_address(self, lender: ClusterID, address: str) -> tuple[ClusterID, str] | None:
+        """Return which other lender has the pod of an address here, and its own address there; None if not direct."""
+        return self._control.direct_address(lender, address)
+
     def home_services(self, peer: ClusterID) -> tuple[bool | None, str, str]:
         """Return whether our pods at a peer call our Services by their addresses (None: not known yet), and why."""
         return self._control.home_services(peer)
+
+    def service_addresses(self, peer: ClusterID) -> AddressMap:
+        """Return how a peer's pods call our Services by address; a map that translates nothing while they do not."""
+        return self._control.service_addresses(peer)
 
     def has_tunnel(self, peer: ClusterID) -> bool:
         """Return whether there is a tunnel to a peer, or may be one once that is decided."""

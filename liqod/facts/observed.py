@@ -220,6 +220,12 @@ def arguments_of(nodes: Iterable[Node]) -> dict[str, str] | None:
     return None
 
 
+def arguments_of_k3s(nodes: Iterable[Node]) -> list[dict[str, str]]:
+    """Return the options of each k3s server that shows them, as ``arguments_of`` does."""
+    shown = [_words(node.metadata.annotations.get(ARGUMENTS[0], "")) for node in nodes]
+    return [_options(words[1:]) for words in shown if words and words[0] == "server"]
+
+
 def _words(text: str) -> list[str]:
     if len(text) > MAX_DOCUMENT:
         return []

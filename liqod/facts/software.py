@@ -15,6 +15,7 @@ from liqod.facts.observed import (
     ObservedCluster,
     ProxyConfiguration,
     arguments_of,
+    arguments_of_k3s,
     data_of,
     objects_of,
     parse_document,
@@ -88,13 +89,23 @@ def versions(seen: ObservedCluster) -> list[Fact]:
 
 
 def plugin(seen: ObservedCluster) -> Fact:
-    """Return the network plugin."""
+    """Return the network plugin; behind flannel the controller for NetworkPolicies that servers of k3s have."""
     for place, name in PLUGINS.items():
         if seen.has(place):
-            return _known(PLUGIN, [name], str(place))
+            return _known(PLUGIN, [name, *_beside(name, seen)], str(place))
     if any(FLANNEL_BACKEND in node.metadata.annotations for node in seen.nodes):
-        return _known(PLUGIN, ["flannel"], f"node annotation {FLANNEL_BACKEND}")
+        return _known(PLUGIN, ["flannel", *_beside("flannel", seen)], f"node annotation {FLANNEL_BACKEND}")
     return Fact(name=PLUGIN, message="no network plugin that is known here left its marks")
+
+
+def _beside(plugin: str, seen: ObservedCluster) -> list[str]:
+    """Return the controller for NetworkPolicies that k3s has beside flannel, that of kube-router, if it is seen to run.
+
+    Source: k3s, pkg/agent/netpol, and "Critical configuration values" of its manual: all servers have the same option.
+    """
+    servers = arguments_of_k3s(seen.nodes)
+    runs = bool(servers) and all(options.get("disable-network-policy", "false") == "false" for options in servers)
+    return ["kube-router"] if plugin == "flannel" and runs else []
 
 
 def proxy(seen: ObservedCluster) -> Fact:

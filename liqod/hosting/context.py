@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import frozen
+from attrs import field, frozen
 
 from liqod.audit.events import Audit
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock
-from liqod.flow.controller import ReconcileMetrics, Watchable
+from liqod.flow.controller import ReconcileMetrics
+from liqod.flow.observe import Latest
 from liqod.hosting.endpointslice_forge import LABELS, EndpointSlice
 from liqod.hosting.isolation.views import NetworkPolicy
 from liqod.hosting.tenants.contract import Contract
@@ -24,6 +25,7 @@ from liqod.hosting.tenants.quota.view import ResourceQuota
 from liqod.hosting.views import Counted, Pod
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
+from liqod.kube.cache.sizes import Sizes
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
 from liqod.kube.resources import (
@@ -93,7 +95,7 @@ class Caches:
             },
         )
 
-    def counted(self) -> dict[str, Watchable[int]]:
+    def counted(self) -> dict[str, Sizes]:
         """Return the sizes of what tenants write, by kind."""
         return {
             SHADOWPODS.plural: self.shadowpods.sizes,
@@ -122,7 +124,10 @@ class Grants:
 
 @frozen(kw_only=True)
 class HostingContext:
-    """What the parts of hosting share. ``wall`` None: the wall clock of the host."""
+    """What the parts of hosting share. ``wall`` None: the wall clock of the host.
+
+    ``streams`` is where pods of tenants without a tunnel come for their home's API server; None: nowhere.
+    """
 
     client: Client
     clock: Reactor
@@ -136,6 +141,7 @@ class HostingContext:
     wall: WallClock | None
     metrics: ReconcileMetrics
     audit: Audit
+    streams: Latest[tuple[str, int] | None] = field(factory=lambda: Latest(None))
 
 
 def name_servers_of(settings: Settings, informers: Informers) -> NameServers | None:

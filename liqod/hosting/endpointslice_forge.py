@@ -6,7 +6,7 @@ names no object of this cluster: what is no kind of the borrower's (``RemotePod`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -23,10 +23,13 @@ from liqod.model.names import (
     SLICE_MANAGED_BY_LABEL,
 )
 from liqod.model.objects.meta import Object, ObjectMeta, controller_of, to_dict
+from liqod.model.records.network import AddressMap
 from liqod.model.records.views import ObjectReference, ShadowEndpointSlice, SliceEndpoint, SlicePort, SliceTemplate
 
 # The EndpointSlice controller leaves slices alone that another managed-by label claims (Kubernetes, "EndpointSlices").
 LABELS: Final = {MANAGED_BY_LABEL: MANAGED_BY_SHADOWSLICE, SLICE_MANAGED_BY_LABEL: REFLECTED_SLICE}
+MAX_DIRECT_ENDPOINTS: Final = 4000
+"""Addresses at other lenders that are read of a slice; the schema has the same bound."""
 _REMOTE: Final = "Remote"
 _LABELS_KEPT: Final = (SERVICE_NAME_LABEL, "service.kubernetes.io/headless")
 
@@ -130,12 +133,37 @@ def says_lost(present: EndpointSlice | None) -> bool:
     return present is not None and PATH_LOST_ANNOTATION in present.metadata.annotations
 
 
-def unready(template: SliceTemplate) -> SliceTemplate:
-    """Return a slice whose endpoints cannot be reached: none is ready, nor serves."""
+def unready(template: SliceTemplate, besides: Collection[str] = ()) -> SliceTemplate:
+    """Return a slice whose endpoints cannot be reached: none is ready, nor serves, but for those ``besides``."""
     endpoints = [
-        msgspec.structs.replace(
+        endpoint
+        if endpoint.addresses and all(one in besides for one in endpoint.addresses)
+        else msgspec.structs.replace(
             endpoint, conditions=msgspec.structs.replace(endpoint.conditions, ready=False, serving=False)
         )
+        for endpoint in template.endpoints or ()
+    ]
+    return msgspec.structs.replace(template, endpoints=endpoints or None)
+
+
+def direct_ways(shadow: ShadowEndpointSlice, known: Mapping[str, AddressMap]) -> dict[str, str]:
+    """Return the addresses of a slice to which there is a way without home, each with the one to use.
+
+    ``known`` has, by lender, how its addresses read here. What it does not translate stays as home wrote it, which
+    leads there by way of home: a borrower gets no address by this but those of its pods' networks at that lender.
+    """
+    found = {}
+    for one in (shadow.spec.direct or ())[:MAX_DIRECT_ENDPOINTS]:
+        seen = known[one.lender].seen(one.original) if one.lender in known else ""
+        if seen and (":" in seen) == (":" in one.address):
+            found[one.address] = seen
+    return found
+
+
+def directly(template: SliceTemplate, ways: Mapping[str, str]) -> SliceTemplate:
+    """Return a slice whose endpoints are reached by these ways, where there is one."""
+    endpoints = [
+        msgspec.structs.replace(endpoint, addresses=[ways.get(one, one) for one in endpoint.addresses])
         for endpoint in template.endpoints or ()
     ]
     return msgspec.structs.replace(template, endpoints=endpoints or None)

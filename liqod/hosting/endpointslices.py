@@ -27,6 +27,8 @@ from liqod.hosting.endpointslice_forge import (
     Update,
     body_of,
     decide,
+    direct_ways,
+    directly,
     of_no_service,
     refused_addresses,
     says_lost,
@@ -37,7 +39,7 @@ from liqod.hosting.endpointslice_forge import (
 from liqod.hosting.shadowpods.admission import sentence
 from liqod.hosting.shadowpods.decide import Orphan
 from liqod.hosting.tenants.namespaces import Namespaces
-from liqod.hosting.tenants.networks import TenantNetworks
+from liqod.hosting.tenants.networks import TenantNetworks, direct_changes
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
@@ -197,8 +199,7 @@ class ShadowEndpointSlices(Controller[Key]):
         present = self._slices.get(key)
         # While it is not known whether the path is lost the slice goes on saying what it said.
         lost = self._lost.value.get(tenant, says_lost(present))
-        if lost:
-            wanted = unready(wanted)
+        wanted = self._by_paths(shadow, tenant, wanted, lost=lost)
         step = decide(shadow, present, wanted, lost=lost)
         if isinstance(step, Nothing):
             return None
@@ -214,6 +215,15 @@ class ShadowEndpointSlices(Controller[Key]):
             return self._refused(shadow, error)
         self._refusals.forget(key)
         return None
+
+    def _by_paths(
+        self, shadow: ShadowEndpointSlice, tenant: str, wanted: SliceTemplate, *, lost: bool
+    ) -> SliceTemplate:
+        """Return what is wanted as the paths are: unready where the one is lost, direct where there is a direct way."""
+        ways = direct_ways(shadow, self._networks.direct(tenant) if shadow.spec.direct else {})
+        if lost:
+            wanted = unready(wanted, besides=ways)
+        return directly(wanted, ways) if ways else wanted
 
     async def _apply(self, shadow: ShadowEndpointSlice, body: dict[str, Any], step: Step) -> bool:
         """Take a step; returns whether the slice has the content of ``body`` now."""
@@ -305,6 +315,8 @@ class ShadowEndpointSlices(Controller[Key]):
             yield from (shadow.metadata.key for shadow in self._shadows.by_index(_BY_SERVICE, key))
 
     def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:
+        for tenant in direct_changes(old, new):
+            yield from self._of_tenant(tenant)
         if old is not None and new is not None and old.spec.remote_seen == new.spec.remote_seen:
             return
         yield from self._of_tenant(key.name)

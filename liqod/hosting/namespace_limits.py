@@ -10,6 +10,7 @@ from liqod.hosting.tenants.namespace_bounds import NamespaceBounds
 from liqod.hosting.tenants.namespaces import Namespaces
 from liqod.hosting.tenants.quota.tenant_quotas import TenantQuotas
 from liqod.hosting.tenants.quota.tenant_records import TenantRecords
+from liqod.hosting.tenants.quota.tenant_writes import TenantWrites
 
 
 @frozen
@@ -20,16 +21,17 @@ class NamespaceLimits:
     policies: TenantIsolation
     quotas: TenantQuotas
     records: TenantRecords
+    writes: TenantWrites
 
     @classmethod
     def of(cls, context: HostingContext) -> NamespaceLimits:
         """Return them for one cluster; they are to be started."""
-        return cls(_bounds(context), _policies(context), _quotas(context), _records(context))
+        return cls(_bounds(context), _policies(context), _quotas(context), _records(context), _writes(context))
 
     def namespaces(self, context: HostingContext) -> Namespaces:
         """Return the namespaces of tenants, each of which is bounded before it is granted."""
         grants = context.grants
-        steps = [self.quotas.apply, self.bounds.apply, self.policies.apply, self.records.apply]
+        steps = [self.quotas.apply, self.bounds.apply, self.policies.apply, self.records.apply, self.writes.apply]
         return Namespaces(
             context.client, context.caches.namespaces, grants.contract, steps, peers=grants.offers.trusted
         )
@@ -59,6 +61,7 @@ def _policies(context: HostingContext) -> TenantIsolation:
         networks=context.networks,
         contract=context.grants.contract,
         name_servers=context.name_servers,
+        streams=context.streams,
         metrics=context.metrics,
     )
 
@@ -84,4 +87,17 @@ def _records(context: HostingContext) -> TenantRecords:
         offers=context.grants.offers,
         contracts=context.grants.contracts,
         metrics=context.metrics,
+    )
+
+
+def _writes(context: HostingContext) -> TenantWrites:
+    return TenantWrites(
+        context.client,
+        context.clock,
+        namespaces=context.caches.namespaces,
+        written=context.caches.counted().values(),
+        contracts=context.grants.contracts,
+        wall=context.wall,
+        metrics=context.metrics,
+        audit=context.audit,
     )

@@ -8,9 +8,11 @@ scheduled elsewhere, for nothing is offered here any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final, Literal
 
+from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -18,7 +20,7 @@ from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetric
 from liqod.hosting.shadowpods.decide import requested_grace
 from liqod.hosting.shadowpods.status import ShadowPodReports
 from liqod.hosting.tenants.namespaces import Namespaces
-from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
+from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders, pace_of
 from liqod.hosting.views import Pod, is_managed
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -32,13 +34,12 @@ from liqod.model.objects.pod_completion import FINISHED
 from liqod.model.records.offer import RECLAIMED
 from liqod.model.records.views import ForeignCluster, ShadowPod, ShadowPodStatus
 
-PACE: Final = 1.0
-"""Seconds between the evictions of two pods of one tenant: what replaces them at their home has to start meanwhile."""
 PASSED_OVER: Final = 10.0
 """Seconds for which a pod is passed over whose eviction was refused, by a disruption budget, say."""
 LOOK: Final = 5.0
 """Seconds until a tenant is looked at again of which nothing is to be evicted at the moment."""
 MESSAGE: Final = "the lender takes back what it lent, as it announced, and has evicted the pod"
+_OPEN: Final = "open"
 
 Step = Literal["", "evict", "finish"]
 """What is to be done with a ShadowPod: nothing, evict its pod and finish it, or finish it."""
@@ -56,6 +57,20 @@ def next_step(shadow: ShadowPod, pod: Pod | None) -> Step:
         return ""  # its result is about to be written
     # One that was just being created when its ShadowPod was finished runs all the same.
     return "evict" if status.phase not in FINISHED or status.reason == RECLAIMED else ""
+
+
+@define
+class _Round:
+    """What is left of what the last look at a tenant found; ``refused``: until when those are passed over."""
+
+    left: deque[Key] = field(factory=deque)
+    refused: dict[Key, float] = field(factory=dict)
+
+    def ask_again(self, now: float) -> None:
+        """Have those come next that were passed over for long enough."""
+        for name in [name for name, until in self.refused.items() if until <= now]:
+            del self.refused[name]
+            self.left.appendleft(name)
 
 
 class Reclaims(Controller[str]):
@@ -80,11 +95,11 @@ class Reclaims(Controller[str]):
         self._client = client
         self._orders = orders
         self._shadows = MutationCache(shadows, clock)
+        shadows.add_index(_OPEN, _open_in)
         self._pods = pods
         self._namespaces = namespaces
         self._reports = ShadowPodReports(client, recorder, self._shadows)
-        self._passed_over: dict[str, float] = {}
-        """Until when ShadowPods are passed over, by UID, in seconds of the reactor's clock."""
+        self._rounds: dict[str, _Round] = {}
 
     def sources(self) -> Iterable[Source[str]]:
         """The orders; of pods and ShadowPods only that they are known."""
@@ -97,57 +112,70 @@ class Reclaims(Controller[str]):
         """Evict one pod of a tenant, if it is time; returns when to look again, None without an order."""
         due, now = self._orders.due_in(key), self.clock.seconds()
         if due is None:
+            self._rounds.pop(key, None)
             return None
         if due > 0:
             return After(due)
-        self._passed_over = {uid: end for uid, end in self._passed_over.items() if end > now}
-        for shadow in self._shadows.items():
-            meta = shadow.metadata
-            if self._namespaces.known_tenant(meta.namespace) != key or meta.uid in self._passed_over:
+        turn = self._rounds.setdefault(key, _Round())
+        turn.ask_again(now)
+        if not turn.left:
+            turn.left.extend(self._look(key, turn.refused))
+        pace = After(pace_of(-due, len(turn.left)))
+        while turn.left:
+            name = turn.left.popleft()
+            shadow, pod = self._shadows.get(name), self._pods.get(name)
+            if shadow is None or not (step := next_step(shadow, pod)):
                 continue
-            pod = self._pods.get(meta.key)
-            step = next_step(shadow, pod)
-            if step == "evict" and pod is not None:
-                return await self._evict(shadow, pod)
-            if step == "finish":
-                return await self._finish(shadow)
+            if not await (self._evict(shadow, pod) if step == "evict" and pod is not None else self._finish(shadow)):
+                turn.refused[name] = now + PASSED_OVER
+            return pace
         return After(LOOK)
 
-    async def _evict(self, shadow: ShadowPod, pod: Pod) -> After:
-        """Request the eviction of a pod, and finish its ShadowPod if that is granted."""
+    def _look(self, tenant: str, but: Container[Key]) -> Iterator[Key]:
+        """Yield the ShadowPods of a tenant of which there is something to take back, but for some."""
+        for space in self._namespaces.granted(tenant):
+            for one in self._shadows.informer.by_index(_OPEN, space.metadata.name):
+                name = one.metadata.key
+                shadow = self._shadows.get(name)
+                if name not in but and shadow is not None and next_step(shadow, self._pods.get(name)):
+                    yield name
+
+    async def _evict(self, shadow: ShadowPod, pod: Pod) -> bool:
+        """Request the eviction of a pod, and finish its ShadowPod if that is granted; False where it is refused."""
         meta = pod.metadata
         body = eviction_of(meta)
         try:
             await self._client.create(PODS, body, meta.namespace, name=meta.name, subresource="eviction", view=None)
         except (Conflict, NotFound):
-            return After(PACE)  # it is gone, or the name is another pod's: the watch shows that
+            return True  # it is gone, or the name is another pod's: the watch shows that
         except Unauthorized:
             raise
         except ApiError as error:
             # 429: a disruption budget does not allow it now; 500: there are two budgets for one pod (Kubernetes,
             # "API-initiated Eviction"); webhooks refuse with any code. Others may go meanwhile.
-            self._pass_over(shadow)
             self._log.info("{pod} is not evicted yet: {error}", pod=str(meta.key), error=str(error))
-            return After(PACE)
+            return False
         self._log.info("{pod} is evicted: what was lent to its home is reclaimed", pod=str(meta.key))
         return await self._finish(shadow)
 
-    async def _finish(self, shadow: ShadowPod) -> After:
-        """Write that a ShadowPod is over, unless it is."""
+    async def _finish(self, shadow: ShadowPod) -> bool:
+        """Write that a ShadowPod is over, unless it is; False where the API server refuses that."""
         if shadow.status.phase in FINISHED:
-            return After(PACE)
+            return True
         status = ShadowPodStatus(phase="Failed", reason=RECLAIMED, message=MESSAGE)
         if await self._reports.write(shadow, status) is not None:
-            self._pass_over(shadow)  # the API server refused it
-        else:
-            self._reports.record_event(shadow, RECLAIMED, MESSAGE)
-        return After(PACE)
-
-    def _pass_over(self, shadow: ShadowPod) -> None:
-        self._passed_over[shadow.metadata.uid] = self.clock.seconds() + PASSED_OVER
+            return False
+        self._reports.record_event(shadow, RECLAIMED, MESSAGE)
+        return True
 
 
 def _orders(key: Key, old: ForeignCluster | None, new: ForeignCluster | None) -> Iterable[str]:
     """Return the peer whose order is new, or another one."""
     before, after = (None if record is None else record.spec.reclaim for record in (old, new))
     return (key.name,) if before != after else ()
+
+
+def _open_in(shadow: ShadowPod) -> Iterable[str]:
+    """Return the namespace of a ShadowPod of which something may be left to take back; none for one that is over."""
+    is_over = shadow.status.phase in FINISHED and shadow.status.reason != RECLAIMED
+    return () if is_over else (shadow.metadata.namespace,)

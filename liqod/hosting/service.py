@@ -7,9 +7,9 @@ These are listed first; until then nothing is created, counted or deleted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from twisted.application.service import MultiService
+from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
@@ -17,9 +17,13 @@ from liqod.audit.events import NO_AUDIT, Audit
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor, WallClock
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, always
+from liqod.flow.observe import Latest
 from liqod.hosting.context import Caches, Grants, HostingContext, name_servers_of
+from liqod.hosting.endpointslice_forge import EndpointSlice
 from liqod.hosting.endpointslices import ShadowEndpointSlices
-from liqod.hosting.home_paths import HomePaths
+from liqod.hosting.home.api import SLICES, HomeApiSlices
+from liqod.hosting.home.paths import HomePaths
+from liqod.hosting.home.pod_addresses import PlacedPod, PodAddresses
 from liqod.hosting.isolation.controller import TenantIsolation
 from liqod.hosting.namespace_limits import NamespaceLimits
 from liqod.hosting.reclaim import Reclaims
@@ -33,7 +37,9 @@ from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.events import Recorder
+from liqod.kube.resources import ENDPOINTSLICES, PODS
 from liqod.model.ids import ClusterID, parse_cluster_id
+from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD
 from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.offer import AccessGrant, Refusal
@@ -87,6 +93,8 @@ class Hosting(MultiService):
         caches = Caches.watched_by(informers, contents=bool(settings.hosting.tenant_contents))
         grants = Grants.of(settings, informers, caches.namespaces)
         self._offers = grants.offers
+        self.streams: Latest[tuple[str, int] | None] = Latest(None)
+        """Where pods of tenants without a tunnel come for their home's API server; None: nowhere."""
         self.networks = TenantNetworks(client, informers, settings.network)
         context = HostingContext(
             client=client,
@@ -101,24 +109,31 @@ class Hosting(MultiService):
             wall=wall,
             metrics=metrics,
             audit=audit,
+            streams=self.streams,
         )
         limits = NamespaceLimits.of(context)
         self._namespaces = limits.namespaces(context)
+        self._pod_addresses = _pod_addresses(settings, informers, self._namespaces)
+        self.writes = limits.writes
+        """What tenants write; it says which of them is held."""
         self._access = Access(client, self._namespaces, access, grants.contract)
         self._shadowpods = _shadowpods(context, self._namespaces, limits.policies)
         paths = _paths(context, self._namespaces)
-        for controller in (
+        controllers: tuple[Service, ...] = (
             BorrowerRole(clock, self._access, metrics=metrics),
             limits.bounds,
             limits.policies,
             limits.quotas,
             limits.records,
+            limits.writes,
             paths,
             ClosingNamespaces(client, clock, caches.namespaces, metrics=metrics),
             self._shadowpods,
             _endpointslices(context, self._namespaces, paths),
             _reclaims(context, self._namespaces),
-        ):
+            *_home_api(context, settings, informers, self._namespaces),
+        )
+        for controller in controllers:
             controller.setServiceParent(self)
 
     def stopService(self) -> Deferred[None]:
@@ -165,6 +180,14 @@ class Hosting(MultiService):
     def account_of(self, peer: ClusterID) -> str:
         """Return the API server's user name for a borrower."""
         return rights.user_of(peer)
+
+    def tenant_at(self, address: str) -> ClusterID | None:
+        """Return the borrower whose pod alone has an address; None for any other address."""
+        return None if self._pod_addresses is None else self._pod_addresses.tenant_at(address)
+
+    def has_tunnel(self, peer: ClusterID) -> bool:
+        """Return whether there is a tunnel to a peer, or may be one."""
+        return self.networks.is_awaited or self.networks.has_tunnel(peer)
 
     def used_by(self, peer: ClusterID) -> Resources:
         """Return what the unfinished pods of a borrower request (``pods`` is their number), as far as is known."""
@@ -249,3 +272,27 @@ def _endpointslices(context: HostingContext, namespaces: Namespaces, paths: Home
         workers=context.workers,
         metrics=context.metrics,
     )
+
+
+def _pod_addresses(settings: Settings, informers: Informers, namespaces: Namespaces) -> PodAddresses | None:
+    """Return whose pod has which address; None where nobody asks for that, so that no pods are watched for it."""
+    if not settings.hosting.home_api:
+        return None
+    pods = informers.of(PODS, PlacedPod, labels=f"{MANAGED_BY_LABEL}={MANAGED_BY_SHADOWPOD}")
+    return PodAddresses(pods, namespaces)
+
+
+def _home_api(
+    context: HostingContext, settings: Settings, informers: Informers, namespaces: Namespaces
+) -> Iterator[HomeApiSlices]:
+    if settings.hosting.home_api:
+        yield HomeApiSlices(
+            context.client,
+            context.clock,
+            services=context.caches.services,
+            slices=informers.of(ENDPOINTSLICES, EndpointSlice, labels=SLICES),
+            namespaces=namespaces,
+            networks=context.networks,
+            place=context.streams,
+            metrics=context.metrics,
+        )

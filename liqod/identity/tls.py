@@ -46,6 +46,11 @@ from liqod.model.records.offer import Refusal
 ALPN: Final = b"liqod/1"
 HTTP: Final = b"http/1.1"
 """The ALPN protocol of the API relay, on the same port."""
+TO_API: Final = b"liqod-api/1"
+"""That of a stream to the API server of who is dialled, on the same port as well."""
+KEPT: Final = b"liqod-kept/1"
+"""That of a stream to the API server of who dials, kept ready for who is dialled."""
+_PROTOCOLS: Final = (ALPN, HTTP, TO_API, KEPT)
 EXPORTER: Final = b"EXPORTER-liqod-pairing"
 NEW_KEY: Final = b"EXPORTER-liqod-new-key"
 MAX_CHAIN: Final = 6
@@ -97,12 +102,12 @@ class PeerTLS:
         self._now = now
         self._authorities = _read_authorities(ca_pem)
         self.context = _make_context(keypair)
-        self.relay_context = _make_context(keypair, HTTP)
+        self._contexts = _make_contexts(keypair)
 
     def use(self, keypair: KeyPair) -> None:
         """Use another key from the next connection on; open ones are not affected."""
         self.context = _make_context(keypair)
-        self.relay_context = _make_context(keypair, HTTP)
+        self._contexts = _make_contexts(keypair)
         self.keypair = keypair
 
     def server_creator(self) -> IOpenSSLServerConnectionCreator:
@@ -110,8 +115,12 @@ class PeerTLS:
         return _Creator(self)
 
     def client_creator(self, protocol: bytes = ALPN) -> IOpenSSLClientConnectionCreator:
-        """Return the creator for ``wrapClientTLS(creator, endpoint)``, for a session or, with HTTP, the API relay."""
+        """Return the creator for ``wrapClientTLS(creator, endpoint)``: for a session, the relay (HTTP), a stream."""
         return _Creator(self, protocol)
+
+    def client_context(self, protocol: bytes) -> SSL.Context:
+        """Return the context of what we dial by a protocol; raises KeyError for one that is none of ours."""
+        return self.context if protocol == ALPN else self._contexts[protocol]
 
     def agreed(self, transport: object) -> bytes:
         """Return the protocol negotiated in the handshake (ALPN, RFC 7301), empty without one."""
@@ -244,11 +253,15 @@ class _Creator:
         self._protocol = protocol
 
     def clientConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        tls = self._tls
-        return _Dialed(tls.relay_context if self._protocol == HTTP else tls.context, None)
+        return _Dialed(self._tls.client_context(self._protocol), None)
 
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         return SSL.Connection(self._tls.context, None)
+
+
+def _make_contexts(keypair: KeyPair) -> dict[bytes, SSL.Context]:
+    """Return the contexts of what we dial beside sessions, by protocol."""
+    return {protocol: _make_context(keypair, protocol) for protocol in _PROTOCOLS if protocol != ALPN}
 
 
 def _make_context(keypair: KeyPair, protocol: bytes = ALPN) -> SSL.Context:
@@ -303,7 +316,7 @@ def _is_affordable(certificate: x509.Certificate) -> bool:
 
 def _select_protocol(connection: SSL.Connection, offered: list[bytes]) -> bytes | object:
     """Select our ALPN protocol; without a match the handshake continues, and ``peer_certificate`` refuses it."""
-    return next((ours for ours in (ALPN, HTTP) if ours in offered), SSL.NO_OVERLAPPING_PROTOCOLS)
+    return next((ours for ours in _PROTOCOLS if ours in offered), SSL.NO_OVERLAPPING_PROTOCOLS)
 
 
 def _shown_by_peer(connection: Any) -> list[x509.Certificate]:

@@ -105,15 +105,24 @@ def _log_kept(sentence: str) -> None:
     _log.warn("a later release is or was in this cluster: {detail}", detail=sentence)
 
 
+def _unnoticed(name: str) -> None:
+    """Take no notice of a definition."""
+
+
 async def ensure(
-    client: Client, *, wait: bool = True, kept: Callable[[str], None] = _log_kept, own: str = ""
+    client: Client,
+    *,
+    wait: bool = True,
+    kept: Callable[[str], None] = _log_kept,
+    created: Callable[[str], None] = _unnoticed,
+    own: str = "",
 ) -> list[str]:
     """Apply the CRDs that differ from the cluster's; return their names.
 
     With ``wait``, all are established on return. ``kept`` is called with a sentence for each that a later release wrote
-    and that stays as it is; ``own`` is this release, empty for the one that is installed. Raises NotEstablished after
-    30 s, Forbidden without the right to write CRDs, and, before anything is written, LaterRelease for one that does not
-    serve this release.
+    and that stays as it is, ``created`` with the name of each that was not there before; ``own`` is this release, empty
+    for the one that is installed. Raises NotEstablished after 30 s, Forbidden without the right to write CRDs, and
+    LaterRelease, before anything is written, for one that does not serve this release.
     """
     wanted = {str(one["metadata"]["name"]): one for one in definitions()}
     found = dict(zip(wanted, await side_by_side(_there(client, name) for name in wanted), strict=True))
@@ -125,6 +134,9 @@ async def ensure(
         kept(sentence)
     applied = [name for name in differing if name not in later]
     there |= zip(applied, await side_by_side(_apply(client, name, wanted[name]) for name in applied), strict=True)
+    for name in applied:
+        if found[name] is None:
+            created(name)
     pending = [name for name, one in there.items() if not is_established(one)]
     deadline = client.clock.seconds() + PATIENCE
     while wait and pending:

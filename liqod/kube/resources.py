@@ -55,8 +55,11 @@ MUTATINGPOLICYBINDINGS: Final = Resource(
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True)
 DAEMONSETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet", True)
 STATEFULSETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet", True)
+JOBS: Final = Resource("batch", "v1", "jobs", "Job", True)
 DISRUPTIONBUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True)
 INGRESSES: Final = Resource("networking.k8s.io", "v1", "ingresses", "Ingress", True)
+HTTPROUTES: Final = Resource("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute", True)
+GRPCROUTES: Final = Resource("gateway.networking.k8s.io", "v1", "grpcroutes", "GRPCRoute", True)
 VALIDATINGPOLICIES: Final = Resource(
     "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False
 )
@@ -80,6 +83,7 @@ SEARCHDOMAINS: Final = Resource("discovery.liqo.io", "v1alpha1", "searchdomains"
 CLUSTERFACTS: Final = Resource("discovery.liqo.io", "v1alpha1", "clusterfacts", "ClusterFacts", False)
 FOREIGNCLUSTERS: Final = Resource("discovery.liqo.io", "v1alpha1", "foreignclusters", "ForeignCluster", False)
 ADVERTISEMENTS: Final = Resource("sharing.liqo.io", "v1alpha1", "advertisements", "Advertisement", False)
+RESOURCESLICES: Final = Resource("sharing.liqo.io", "v1alpha1", "resourceslices", "ResourceSlice", True)
 VIRTUALNODES: Final = Resource("offloading.liqo.io", "v1beta1", "virtualnodes", "VirtualNode", True)
 NAMESPACEOFFLOADINGS: Final = Resource(
     "offloading.liqo.io", "v1beta1", "namespaceoffloadings", "NamespaceOffloading", True

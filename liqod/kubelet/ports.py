@@ -27,6 +27,7 @@ from liqod.kubelet.common.views import Namespace
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import ENABLED_LABEL, INTERNAL_ADDRESS, TYPE_LABEL, VIRTUAL_NODE_TYPE, advertisement_name
 from liqod.model.objects.meta import Object
+from liqod.model.records.offer import HomeStreamsGrant
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.unpeering import order_of
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
@@ -52,7 +53,15 @@ class Relays(Protocol):
         ...
 
 
-class Lenders(NamespaceGrants, Relays, Protocol):
+class ApiStreams(Protocol):
+    """Streams between the daemons, by which pods at lenders without a tunnel reach this cluster's API server."""
+
+    def api_streams(self, peer: ClusterID) -> Latest[HomeStreamsGrant | None]:
+        """Return what a lender was granted; None: it asks for no streams."""
+        ...
+
+
+class Lenders(NamespaceGrants, Relays, ApiStreams, Protocol):
     """The lenders, as implemented by ``peering.service.Peering``."""
 
     def peer_answered(self, peer: ClusterID) -> None:

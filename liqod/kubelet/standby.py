@@ -70,6 +70,8 @@ class _NamespaceCaches(MultiService):
         remote.setServiceParent(self)
         settings = shared.settings
         for kind in reflected_kinds(settings.reflection, storage=settings.storage.enabled):
+            if kind.may_be_absent:
+                continue  # Where there is none its list would be asked for again and again; there are few of them.
             NamespacePair(
                 shared.reactor,
                 kind,

@@ -48,6 +48,7 @@ from liqod.kubelet.node.network_condition import NetworkCondition
 from liqod.kubelet.node.toleration_controller import TolerationController
 from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import PodController
+from liqod.kubelet.pods.status_pace import StatusBudget
 from liqod.kubelet.ports import HomeCluster, HomeRecords, Lenders
 from liqod.kubelet.reflection.isolation.controller import HomePolicies
 from liqod.kubelet.reflection.lender_classes import LenderClasses
@@ -57,13 +58,14 @@ from liqod.kubelet.reflection.writer_election import WriterElection
 from liqod.kubelet.retirement import Retirement
 from liqod.kubelet.tokens.api_access import HomeApiAccess
 from liqod.kubelet.tokens.api_service import PORT as API_PORT
+from liqod.kubelet.tokens.api_service import has_streams
 from liqod.kubelet.tokens.controller import TokenController
 from liqod.kubelet.virtualnode_status import VirtualNodeStatusController
 from liqod.model.ids import ClusterID, Key
 from liqod.model.names import CONFIRM_ANNOTATION, DELETIONS_HELD, advertisement_name
 from liqod.model.objects.meta import find_condition
 from liqod.model.records.network import ExportRequests
-from liqod.model.records.offer import Offer
+from liqod.model.records.offer import HomeStreamsGrant, Offer
 from liqod.model.records.views import Advertisement, ForeignCluster, OffloadingPatch, VirtualNode, VirtualNodeSpec
 
 
@@ -72,12 +74,13 @@ class Common:
     """What the virtual nodes of one lender have in common.
 
     ``policies`` is that of the contexts of all of them; ``export_requests_revision`` changes whenever
-    the export requests of any do.
+    the export requests of any do; ``statuses`` are the bytes of statuses that may still be written for the lender.
     """
 
     policies: Latest[Mapping[str, bool]] = field(factory=lambda: Latest({}))
     export_requests_revision: Latest[int] = field(factory=lambda: Latest(0))
     named: NamedContents = field(factory=NamedContents)
+    statuses: StatusBudget = field(factory=StatusBudget)
 
 
 @frozen(kw_only=True)
@@ -116,12 +119,14 @@ class _HomeServices:
 
     shared: Shared
     network: LenderNetwork
+    streams: Latest[HomeStreamsGrant | None]
     api_addresses: Latest[Mapping[str, str]] = field(factory=lambda: Latest({}))
 
     @property
     def has_api_service(self) -> bool:
-        """Whether pods call the home API server by a service at the lender, behind which is the tunnel."""
-        return self.network.is_managed and has_tokens(self.shared.settings)
+        """Whether pods call the home API server by a service at the lender, behind which is the tunnel, or streams."""
+        is_led = self.network.is_managed or has_streams(self.streams.value)
+        return is_led and has_tokens(self.shared.settings)
 
     def knows_api_server(self, namespace: str) -> bool:
         return not self.has_api_service or namespace in self.api_addresses.value
@@ -157,7 +162,8 @@ class VirtualKubelet(MultiService):
         """The client of the home API server for what is written because of this lender."""
         self._network = shared.networks.to(lender)
         self._common = shared.common.setdefault(lender, Common())
-        services = _HomeServices(shared, self._network)
+        self._streams = shared.lenders.api_streams(lender)
+        services = _HomeServices(shared, self._network, self._streams)
         self.context = _context(shared, record, services, self._common)
         self._home_pods = pods_on(home.client, reactor, record.spec.node_name)
         self._spec: Latest[VirtualNodeSpec] = Latest(record.spec)
@@ -287,6 +293,7 @@ class VirtualKubelet(MultiService):
             gate=self.gate,
             workers=settings.workers,
             status_delay=settings.status_delay,
+            budget=self._common.statuses,
             sends_policies=shared.settings.reflection.networkpolicy.workers > 0,
             metrics=shared.home.metrics,
         )
@@ -307,6 +314,7 @@ class VirtualKubelet(MultiService):
             gate=self.gate,
             recorder=shared.home.recorder,
             classes=LenderClasses(self._lender, records.offers, records.offloadings),
+            home=self.writes,
             locations=shared.locations,
             named=named if shared.settings.egress.contents == "named" else None,
             counts=shared.counts,
@@ -339,6 +347,7 @@ class VirtualKubelet(MultiService):
             shared.reactor,
             context=self.context,
             home_api=shared.home_api,
+            streams=self._streams,
             namespaces=self.namespaces,
             health=self.health,
             metrics=shared.home.metrics,

@@ -71,6 +71,8 @@ FULL_LABEL: Final = "offloading.liqo.io/full"
 """On a tenant's namespaces: the kinds of records, or their size (``bytes``), of which it has all that it may."""
 FULL_CONTENTS_LABEL: Final = "offloading.liqo.io/full-contents"
 """On a tenant's namespaces whose config maps and secrets take all the room that they may take: what is refused."""
+HELD_WRITES_LABEL: Final = "offloading.liqo.io/held-writes"
+"""On the namespaces of a tenant that wrote more than it may in a time: the date until which it writes nothing."""
 QUOTA_ANNOTATION: Final = "offloading.liqo.io/quota"
 """On a tenant namespace: the quota level with which the tenant began; without it that is "soft"."""
 

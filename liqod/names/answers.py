@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from twisted.names import dns
 
+from liqod.model.records.name_service import HomeAnswer, HomeRecord
 from liqod.names import question as messages
 from liqod.names.question import Question
 from liqod.names.translation import MAX_NAME, Reverse, TenantView, is_of_lender, translate_back
@@ -49,6 +50,65 @@ def reversed_names(data: bytes, asked: Question, view: TenantView, plan: Reverse
 def empty(asked: Question, view: TenantView, *, exists: bool) -> bytes:
     """Return an answer without records; without ``exists``, that the name does not exist (RFC 2308)."""
     return _encoded(asked, messages.NOERROR if exists else messages.NXDOMAIN, [], [_authority(view)], [])
+
+
+def of_home(data: bytes, asked: Question, view: TenantView) -> bytes | None:
+    """Return what a tenant's home says as control passed it on; None where nothing was found out.
+
+    Of records only those are taken that are about what was asked, or that a chain of names leads to from there.
+    """
+    message = dns.Message()
+    try:
+        message.fromStr(data)
+    except Exception:
+        return None
+    if message.rCode == messages.NXDOMAIN:
+        return empty(asked, view, exists=False)
+    if message.rCode != messages.NOERROR:
+        return None
+    answers = [record for record in _translated(message.answers, lambda name: name) if str(record.name) == asked.name]
+    if not answers:
+        return empty(asked, view, exists=True)
+    return _encoded(asked, messages.NOERROR, answers, [], [])
+
+
+def said_by_home(asked: Question, answer: HomeAnswer) -> bytes:
+    """Return the message by which control passes on what a tenant's home says; a refusal or a failure is REFUSED."""
+    if answer.reason:
+        return asked.answer(messages.REFUSED)
+    if not answer.records:
+        return asked.answer(messages.NOERROR if answer.exists else messages.NXDOMAIN)
+    records = [record for one in answer.records if (record := _record(one)) is not None]
+    whole = _encoded(asked, messages.NOERROR, records, [], [])
+    return whole if len(whole) <= MAX_BYTES else asked.answer(messages.SERVFAIL)
+
+
+def is_missing(answer: bytes) -> bool:
+    """Return whether an answer of ours says that a name does not exist."""
+    return answer[3] & 0xF == messages.NXDOMAIN
+
+
+def _record(one: HomeRecord) -> Record | None:
+    """Return a record of home's; its text was checked where it was received (``wire.check``)."""
+    ttl = min(one.ttl, MAX_TTL)
+    payload: dns.IEncodableRecord
+    try:
+        if one.kind == dns.A:
+            payload = dns.Record_A(one.data, ttl)
+        elif one.kind == dns.AAAA:
+            payload = dns.Record_AAAA(one.data, ttl)
+        elif one.kind == dns.CNAME:
+            payload = dns.Record_CNAME(one.data, ttl)
+        elif one.kind == dns.PTR:
+            payload = dns.Record_PTR(one.data, ttl)
+        elif one.kind == dns.SRV:
+            priority, weight, port, target = one.data.split(" ")
+            payload = dns.Record_SRV(int(priority), int(weight), int(port), target, ttl)
+        else:
+            return None
+    except (OSError, ValueError):
+        return None
+    return Record(one.name, one.kind, dns.IN, ttl, payload)
 
 
 def lifetime(answer: bytes) -> int:

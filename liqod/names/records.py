@@ -20,6 +20,7 @@ from liqod.kube.client import Client
 from liqod.kube.events import Recorder
 from liqod.kube.resources import ENDPOINTSLICES, LEASES, NAMESPACES, SERVICES, SHADOWPODS
 from liqod.kube.writing.mutation_cache import MutationCache
+from liqod.model.host_port import join_address
 from liqod.model.ids import Key
 from liqod.model.names import (
     REMOTE_CLUSTER_LABEL,
@@ -32,6 +33,7 @@ from liqod.model.objects.granted_namespace import is_tenant_namespace, tenant_of
 from liqod.model.objects.meta import Object, reference_to, to_dict
 from liqod.model.records.name_service import (
     DOMAIN_ANNOTATION,
+    HOME_ANNOTATION,
     LABEL,
     SLOTS,
     NameLease,
@@ -86,11 +88,13 @@ class NameServices(Controller[str]):
         settings: Settings,
         *,
         recorder: Recorder,
+        home: tuple[str, int] | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, metrics=metrics)
         self._client = client
         self._recorder = recorder
+        self._home = "" if home is None else join_address(*home)
         self._first_port = settings.names.first_port
         self._namespaces = informers.of(NAMESPACES, Object, labels=REMOTE_CLUSTER_LABEL)
         self._services = MutationCache(informers.of(SERVICES, NameService, labels=LABEL), clock)
@@ -139,17 +143,29 @@ class NameServices(Controller[str]):
         present = self._service(tenant, slot)
         _, domain = self._domains.get(tenant, ("", ""))
         if present is None:
-            body = service_body(tenant, slot, port, domain)
+            body = service_body(tenant, slot, port, domain, home=self._home)
             made = await self._client.create(SERVICES, body, view=NameService)
             self._services.wrote(made.metadata.key, None, made)
             return made
-        if not domain or present.metadata.annotations.get(DOMAIN_ANNOTATION) == domain:
+        said = present.metadata.annotations
+        wanted = {key: text for key, text in self._annotations(domain).items() if said.get(key, "") != text}
+        if not wanted:
             return present
-        patch = {"metadata": {"annotations": {DOMAIN_ANNOTATION: domain}}}
+        # An annotation that is not to be there any more goes by null (RFC 7396).
+        patch = {"metadata": {"annotations": {key: text or None for key, text in wanted.items()}}}
         key = present.metadata.key
         made = await self._client.patch(SERVICES, key.name, patch, key.namespace, view=NameService)
         self._services.wrote(key, present, made)
         return made
+
+    def _annotations(self, domain: str) -> dict[str, str]:
+        """Return what a tenant's Services say; an unknown domain leaves what is there."""
+        return {HOME_ANNOTATION: self._home, **({DOMAIN_ANNOTATION: domain} if domain else {})}
+
+    def is_name_server(self, address: str) -> bool:
+        """Return whether a process that answers says by its Lease that it has an address."""
+        now = self.clock.seconds()
+        return any(address in seen.lease.addresses for seen in self._seen.values() if seen.left(now) > 0)
 
     async def _ensure_slice(self, tenant: str, slot: int, services: dict[int, NameService]) -> None:
         service = services[slot]
@@ -251,8 +267,12 @@ class NameServices(Controller[str]):
         return domain != known
 
 
-def service_body(tenant: str, slot: int, port: int, domain: str) -> dict[str, Any]:
-    """Return the Service of a tenant for a slot; ``port`` is where the process of the slot listens for the tenant."""
+def service_body(tenant: str, slot: int, port: int, domain: str, *, home: str = "") -> dict[str, Any]:
+    """Return the Service of a tenant for a slot; ``port`` is where the process of the slot listens for the tenant.
+
+    ``home`` is where control takes questions for its home; empty: nowhere.
+    """
+    said = {key: text for key, text in ((DOMAIN_ANNOTATION, domain), (HOME_ANNOTATION, home)) if text}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -260,7 +280,7 @@ def service_body(tenant: str, slot: int, port: int, domain: str) -> dict[str, An
             "name": object_name(slot),
             "namespace": tenant_namespace(tenant),
             "labels": {LABEL: str(slot), REMOTE_CLUSTER_LABEL: tenant},
-            **({"annotations": {DOMAIN_ANNOTATION: domain}} if domain else {}),
+            **({"annotations": said} if said else {}),
         },
         "spec": {
             "ports": [{"name": one.lower(), "port": 53, "protocol": one, "targetPort": port} for one in _PROTOCOLS]

@@ -16,7 +16,18 @@ from liqod.flow.connections.admission import Bucket
 from liqod.names import answers
 from liqod.names.cache import Cache
 from liqod.names.question import NOERROR, SERVFAIL, Question, RejectedQuestion, is_truncated, read, wire
-from liqod.names.translation import Empty, Forward, Plan, Reverse, TenantView, Translate, plan
+from liqod.names.translation import (
+    AskHome,
+    Empty,
+    Forward,
+    Plan,
+    Reverse,
+    TenantView,
+    Translate,
+    home_question,
+    may_be_at_home,
+    plan,
+)
 from liqod.names.upstream import Unanswered, UpstreamServers
 
 IN_FLIGHT: Final = 256
@@ -35,13 +46,25 @@ class Counts:
 
 
 class Resolver:
-    """The questions of one tenant, which sees ``view``; ``rate`` is how many it may ask per second."""
+    """The questions of one tenant, which sees ``view``; ``rate`` is how many it may ask per second.
+
+    ``home`` is asked what the tenant's home says, where this cluster has no such name; None: nobody is.
+    """
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, upstream: UpstreamServers, view: TenantView, rate: int) -> None:
+    def __init__(
+        self,
+        clock: IReactorTime,
+        upstream: UpstreamServers,
+        view: TenantView,
+        rate: int,
+        *,
+        home: UpstreamServers | None = None,
+    ) -> None:
         self._clock = clock
         self._upstream = upstream
+        self._home = home
         self._view = view
         self._pace = Bucket(float(rate), max(1, rate // 4))
         self._cache = Cache()
@@ -91,6 +114,10 @@ class Resolver:
 
     async def _answer(self, asked: Question, todo: Plan, view: TenantView, way: Way) -> bytes:
         """Return the answer of this cluster's DNS, translated."""
+        if isinstance(todo, AskHome):
+            said = await self._of_home(asked, view)
+            self.counts.answered += 1
+            return self._keep(asked, view, said if said is not None else answers.empty(asked, view, exists=False))
         name = todo.name if isinstance(todo, Translate) else None
         section = asked.section if name is None else wire(name) + asked.section[-4:]
         make = partial(asked.asked, name=name)
@@ -107,9 +134,31 @@ class Resolver:
             if isinstance(todo, Reverse)
             else answers.translated(answer, asked, view)
         )
-        if view is self._view and (ttl := answers.lifetime(translated)):
-            self._cache.put(_key(asked), translated[2:], self._clock.seconds() + ttl)
-        return translated
+        missing = answers.is_missing(translated) and may_be_at_home(asked.name, todo, view)
+        if missing and (said := await self._of_home(asked, view)) is not None:
+            translated = said
+        return self._keep(asked, view, translated)
+
+    async def _of_home(self, asked: Question, view: TenantView) -> bytes | None:
+        """Return what the tenant's home says, by control; None where that is not found out."""
+        name = home_question(asked.name, view)
+        if name is None or self._home is None:
+            return None
+        section = wire(name) + asked.section[-4:]
+        make = partial(asked.asked, name=name)
+        try:
+            answer = await self._home.ask(make, section)
+            if is_truncated(answer):
+                answer = await self._home.ask_by_tcp(make, section)
+        except Unanswered:
+            return None
+        return answers.of_home(answer, asked, view)
+
+    def _keep(self, asked: Question, view: TenantView, answer: bytes) -> bytes:
+        """Keep an answer for the next question, unless the tables changed meanwhile."""
+        if view is self._view and (ttl := answers.lifetime(answer)):
+            self._cache.put(_key(asked), answer[2:], self._clock.seconds() + ttl)
+        return answer
 
     def _failed(self, asked: Question, failure: Failure) -> bytes:
         self.counts.failed += 1

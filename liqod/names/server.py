@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
@@ -27,7 +27,6 @@ from liqod.flow.connections.admission import Admission, PortLimits
 from liqod.flow.connections.factories import quiet
 from liqod.flow.timer import Timer
 from liqod.names.question import MAX_QUESTION
-from liqod.names.resolver import Resolver
 
 CONNECTIONS: Final = PortLimits(64, per_address=16, waiting=64)
 """Connections of one tenant; where there are more, the one that waits longest is closed (RFC 7766, 6.2.2)."""
@@ -39,14 +38,31 @@ AT_ONCE: Final = 2048
 """Bytes that are read from a socket before others have their turn: some forty questions."""
 
 
+class Answering(Protocol):
+    """What answers at a port: ``resolver.Resolver``, ``home_port.HomeQuestions``."""
+
+    def wait(self) -> float:
+        """Return the seconds until more may be asked; 0 for now."""
+        ...
+
+    def ask(self, message: bytes, way: Literal["udp", "tcp"], reply: Callable[[bytes], None]) -> None:
+        """Answer a message by calling ``reply``, at once or later, once or not at all; raises nothing."""
+        ...
+
+
+A = TypeVar("A", bound=Answering)
+Admits = Callable[[str], bool]
+
+
 class _ByUdp(DatagramProtocol):
     """Questions in datagrams."""
 
     noisy = False
     transport: Any
 
-    def __init__(self, reactor: Reactor, resolver: Resolver) -> None:
+    def __init__(self, reactor: Reactor, resolver: Answering, admits: Admits) -> None:
         self._resolver = resolver
+        self._admits = admits
         self._pause = Timer(reactor)
 
     def startProtocol(self) -> None:
@@ -56,6 +72,8 @@ class _ByUdp(DatagramProtocol):
         self._pause.cancel()
 
     def datagramReceived(self, datagram: bytes, addr: Any) -> None:
+        if not self._admits(addr[0]):
+            return
         if not self._pause.running and (wait := self._resolver.wait()) > 0:
             # No further datagram is read before; this one, and what this turn of the socket has read, is dropped.
             self._pause.start(wait, self._resume)
@@ -99,11 +117,12 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
     MAX_LENGTH = MAX_QUESTION
     transport: Any
 
-    def __init__(self, reactor: Reactor, resolver: Resolver, admission: Admission) -> None:
+    def __init__(self, reactor: Reactor, resolver: Answering, admission: Admission, admits: Admits) -> None:
         self._reactor = reactor
         self._resolver = resolver
         self._admission = admission
         self._open = 0
+        self._admits = admits
         self._pause = Timer(reactor)
         self._backlog = _Backlog(self._resume, self.pauseProducing)
 
@@ -113,7 +132,7 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
 
     def connectionMade(self) -> None:
         host = self.transport.getPeer().host
-        if not self._admission.has_room(host):
+        if not self._admits(host) or not self._admission.has_room(host):
             self.transport.abortConnection()
             return
         self._admission.enters(self, host)
@@ -157,16 +176,19 @@ class _ByTcp(Int16StringReceiver, TimeoutMixin):
             self.sendString(answer)
 
 
-class Server:
-    """One tenant's port."""
+class Server(Generic[A]):
+    """One port, of a tenant or of the processes that answer; it reads nothing of sources that it does not admit."""
 
     _log = Logger()
 
-    def __init__(self, reactor: Reactor, resolver: Resolver, addresses: Sequence[str], port: int) -> None:
+    def __init__(
+        self, reactor: Reactor, resolver: A, addresses: Sequence[str], port: int, *, admits: Admits = lambda _: True
+    ) -> None:
         self._reactor = reactor
         self.resolver = resolver
         self.port = port
         self._addresses = addresses
+        self._admits = admits
         self._admission = Admission(reactor, CONNECTIONS, self._refused)
         self._listening: list[Any] = []
 
@@ -174,11 +196,11 @@ class Server:
         """Listen on each address; raises CannotListenError, and then listens nowhere."""
         try:
             for address in self._addresses:
-                by_udp = _ByUdp(self._reactor, self.resolver)
+                by_udp = _ByUdp(self._reactor, self.resolver, self._admits)
                 self._listening.append(
                     self._reactor.listenUDP(self.port, by_udp, interface=address, maxPacketSize=MAX_QUESTION + 1)
                 )
-                factory: Any = quiet(lambda: _ByTcp(self._reactor, self.resolver, self._admission))
+                factory: Any = quiet(self._connection)
                 self._listening.append(self._reactor.listenTCP(self.port, factory, interface=address))
         except CannotListenError:
             self.close()
@@ -188,6 +210,9 @@ class Server:
         """Stop listening; existing connections end by their time-out."""
         listening, self._listening = self._listening, []
         return [maybeDeferred(one.stopListening) for one in listening]
+
+    def _connection(self) -> _ByTcp:
+        return _ByTcp(self._reactor, self.resolver, self._admission, self._admits)
 
     def _refused(self, reason: str, source: str, message: str) -> None:
         self._log.debug("a connection from {address} is refused: {detail}", address=source, detail=message)

@@ -21,10 +21,12 @@ from liqod.flow.observe import Gate
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
-from liqod.kube.resources import LEASES, NAMESPACES, SERVICES
+from liqod.kube.resources import CLUSTERFACTS, LEASES, NAMESPACES, SERVICES
 from liqod.model.host_port import split_address
+from liqod.model.ids import Key
 from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
+from liqod.model.records.facts import FACTS_NAME, ClusterFacts, own_networks
 from liqod.model.records.name_service import (
     ADDRESSES_ANNOTATION,
     LABEL,
@@ -32,11 +34,10 @@ from liqod.model.records.name_service import (
     NameService,
     object_name,
 )
-from liqod.model.records.network import Network
 from liqod.model.timestamps import rfc3339_micro
 from liqod.names.resolver import Counts, Resolver
 from liqod.names.server import Server
-from liqod.names.tables import Table, tables
+from liqod.names.tables import Table, closed_networks, tables
 from liqod.names.upstream import Address, UpstreamServers
 
 RENEW: Final = 4.0
@@ -45,6 +46,8 @@ DURATION: Final = 15
 """Seconds after which a Lease that was not renewed says that nobody answers there."""
 TAKEN: Final = 10.0
 """Seconds until a port that another program has is tried again."""
+HOME_SILENCE: Final = 1.8
+"""Seconds that control has to say what a tenant's home answers: pods ask their second name server after two."""
 DNS_NAMESPACE: Final = "kube-system"
 DNS_SERVICE: Final = "kube-dns"
 """The Service of a cluster's DNS, whatever answers there (Kubernetes: "Customizing DNS Service")."""
@@ -87,9 +90,10 @@ class Names(Controller[str]):
             if configured
             else informers.of(SERVICES, NameService, namespace=DNS_NAMESPACE, fields=f"metadata.name={DNS_SERVICE}")
         )
-        self._closed = _networks(settings)
+        self._facts = informers.of(CLUSTERFACTS, ClusterFacts)
         self._upstream = UpstreamServers(reactor)
-        self._servers: dict[str, Server] = {}
+        self._home = UpstreamServers(reactor, silence=HOME_SILENCE, tries=1)
+        self._servers: dict[str, Server[Resolver]] = {}
         self._has_lease = False
         self.ready = Gate()
         """Opens when the Lease was written for the first time."""
@@ -107,9 +111,10 @@ class Names(Controller[str]):
         return {tenant: server.resolver.counts for tenant, server in self._servers.items()}
 
     def sources(self) -> Iterable[Source[str]]:
-        """Granted namespaces, the tenants' Services, and that of the cluster's DNS."""
+        """Granted namespaces, the tenants' Services, that of the cluster's DNS, and the facts of the cluster."""
         yield watch(self._namespaces, lambda *_: (_TABLES,))
         yield watch(self._services, lambda *_: (_TABLES,))
+        yield watch(self._facts, lambda *_: (_TABLES,))
         if self._dns is not None:
             yield watch(self._dns, lambda *_: (_TABLES,))
         yield always(_TABLES)
@@ -126,18 +131,22 @@ class Names(Controller[str]):
         await DeferredList([one for server in self._servers.values() for one in server.close()])
         self._servers.clear()
         self._upstream.close()
+        self._home.close()
 
     async def reconcile(self, key: str) -> After | None:
         """Open and close ports as the tables say, or renew the Lease."""
         if key == _LEASE:
             return await self._renew()
         self._upstream.use(self._configured or self._found())
+        self._home.use(sorted({home for one in self._services.items() if (home := one.home_server) is not None}))
+        network = self._settings.network
+        own = own_networks(self._facts.get(Key("", FACTS_NAME)), network.pod_cidrs, network.service_cidrs)
         wanted = tables(
             self._namespaces.items(),
             self._services.items(),
             slot=self._settings.names.slot,
             domain=self._settings.cluster.domain,
-            closed=self._closed,
+            closed=closed_networks(own),
         )
         taken = self._serve(wanted)
         if not self._upstream.servers:
@@ -161,7 +170,7 @@ class Names(Controller[str]):
                 self._servers[tenant].resolver.see(table.view)
                 continue
             rate = self._settings.names.queries_per_second
-            resolver = Resolver(self._reactor, self._upstream, table.view, rate)
+            resolver = Resolver(self._reactor, self._upstream, table.view, rate, home=self._home)
             server = Server(self._reactor, resolver, self._addresses, table.port)
             try:
                 server.listen()
@@ -215,8 +224,3 @@ def server_of(text: str) -> Address:
     """Return the address and port of a server, written "address" or "address:port" ("[address]:port" of IPv6)."""
     host, port = split_address(text, 53)
     return str(ipaddress.ip_address(host)), port
-
-
-def _networks(settings: Settings) -> tuple[Network, ...]:
-    own = [*settings.network.pod_cidrs, *settings.network.service_cidrs]
-    return tuple(ipaddress.ip_network(text, strict=False) for text in own)

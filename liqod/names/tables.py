@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from attrs import frozen
 
 from liqod.model.ids import is_dns_label
 from liqod.model.objects.granted_namespace import home_name_of, tenant_of
 from liqod.model.objects.meta import Object
+from liqod.model.records.facts import OwnNetworks
 from liqod.model.records.name_service import MAX_TENANTS, SLOTS, NameService
 from liqod.model.records.network import Network
 from liqod.names.translation import TenantView
+
+EVERYWHERE: Final[tuple[Network, ...]] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
 
 
 @frozen
@@ -41,8 +46,18 @@ def tables(
         tenant, port = service.tenant, service.port
         if service.slot != slot or not port or taken.setdefault(port, tenant) != tenant:
             continue
-        found[tenant] = Table(port, TenantView(service.domain, domain, granted.get(tenant, {}), closed))
+        asks_home = tenant if service.home_server is not None else ""
+        view = TenantView(service.domain, domain, granted.get(tenant, {}), closed, asks_home)
+        found[tenant] = Table(port, view)
     return found
+
+
+def closed_networks(own: OwnNetworks) -> tuple[Network, ...]:
+    """Return the networks whose addresses have no names for tenants but their own: this cluster's, if they are known.
+
+    While they are not, any address may be of a pod or a Service here.
+    """
+    return EVERYWHERE if own.unknown else (*own.pods, *own.services)
 
 
 def free_ports(services: Iterable[NameService], first: int) -> Iterator[int]:

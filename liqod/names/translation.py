@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from attrs import field, frozen
@@ -25,6 +25,8 @@ MAX_NAME: Final = 253
 _KINDS: Final = ("svc", "pod")
 _LABEL: Final = re.compile(r"[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?")
 PTR: Final = 12
+TO_HOME: Final = "home.liqod"
+"""The domain of questions that processes which answer have for control: the name at home, and the tenant, below it."""
 
 
 @frozen
@@ -32,13 +34,14 @@ class TenantView:
     """What a tenant sees: its namespaces (``remote``: name at home -> name here), below its own cluster's domain.
 
     ``home`` and ``lender`` are the domains of the two clusters. Below the addresses of ``closed`` networks, and of all
-    private ones, only names of the tenant's are answered.
+    private ones, only names of the tenant's are answered. ``tenant`` is its ID where its home may be asked, else empty.
     """
 
     home: str
     lender: str
     remote: Mapping[str, str]
     closed: tuple[Network, ...] = ()
+    tenant: str = ""
     local: Mapping[str, str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -74,7 +77,12 @@ class Empty:
     exists: bool
 
 
-Plan = Forward | Translate | Reverse | Empty
+@frozen
+class AskHome:
+    """The name may exist at home, and in no namespace that is offloaded to this cluster: home is asked."""
+
+
+Plan = Forward | Translate | Reverse | Empty | AskHome
 
 
 def plan(name: str, kind: int, view: TenantView) -> Plan:
@@ -102,6 +110,32 @@ def translate_back(name: str, view: TenantView) -> str | None:
     return known if len(known) <= MAX_NAME else None
 
 
+def is_service_form(labels: Sequence[str]) -> bool:
+    """Return whether labels, the last one a namespace, can name a Service, one of its endpoints or of its ports."""
+    return 2 <= len(labels) <= 4 and all(_LABEL.fullmatch(label) for label in labels)
+
+
+def may_be_at_home(name: str, todo: Plan, view: TenantView) -> bool:
+    """Return whether home may know a name that this cluster's DNS does not: of a Service, or a private address."""
+    if isinstance(todo, Reverse):
+        return todo.closed
+    return isinstance(todo, Translate) and name.endswith(f".svc.{view.home}")
+
+
+def home_question(name: str, view: TenantView) -> str | None:
+    """Return the name by which control is asked what a tenant's home says of a name; None where it cannot be asked."""
+    asked = f"{name}.{view.tenant}.{TO_HOME}"
+    return asked if view.tenant and len(asked) <= MAX_NAME else None
+
+
+def asked_of_home(name: str) -> tuple[str, str] | None:
+    """Return the name and the tenant of such a question; None for another one."""
+    if not name.endswith(f".{TO_HOME}"):
+        return None
+    asked, _, tenant = name.removesuffix(f".{TO_HOME}").rpartition(".")
+    return (asked, tenant) if asked and tenant else None
+
+
 def is_of_lender(name: str, view: TenantView) -> bool:
     """Return whether a name is below this cluster's own domain."""
     return _below(name, view.lender) is not None
@@ -114,7 +148,8 @@ def _of_home(labels: list[str], view: TenantView) -> Plan:
         return Empty(exists=True)
     namespace = view.remote.get(labels[-2])
     if namespace is None:
-        # The name may exist at home: what is not reflected could be asked for over the peers' connection.
+        if labels[-1] == "svc" and view.tenant and is_service_form(labels[:-1]):
+            return AskHome()
         return Empty(exists=False)
     if not all(_LABEL.fullmatch(label) for label in labels):
         return Empty(exists=False)

@@ -55,9 +55,10 @@ class _Socket(DatagramProtocol):
     noisy = False
     transport: Any
 
-    def __init__(self, reactor: Reactor, server: Address) -> None:
+    def __init__(self, reactor: Reactor, server: Address, silence: float) -> None:
         self._reactor = reactor
         self._server = server
+        self._silence = silence
         self._waiting: dict[int, _Waiting] = {}
         self._is_connected = False
 
@@ -71,7 +72,7 @@ class _Socket(DatagramProtocol):
         while number in self._waiting:
             number = _chance.randrange(1 << 16)
         answer: Deferred[bytes] = Deferred()
-        timer = self._reactor.callLater(SILENCE, self._fail, number)
+        timer = self._reactor.callLater(self._silence, self._fail, number)
         self._waiting[number] = _Waiting(question, answer, timer)
         try:
             self.transport.write(make(number))
@@ -145,10 +146,12 @@ class _ByTcp(Int16StringReceiver):
 
 
 class UpstreamServers:
-    """The servers of this cluster's DNS; ``use`` says which."""
+    """The servers of this cluster's DNS; ``use`` says which. One is asked again, or another one, after ``silence``."""
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: Reactor, *, silence: float = SILENCE, tries: int = TRIES) -> None:
         self._reactor = reactor
+        self._silence = silence
+        self._tries = tries
         self._servers: tuple[Address, ...] = ()
         self._sockets: dict[Address, list[_Socket]] = {}
 
@@ -173,7 +176,7 @@ class UpstreamServers:
 
         ``make`` returns the message for an ID, ``question`` is its question section.
         """
-        for attempt in range(TRIES):
+        for attempt in range(self._tries):
             if not self._servers:
                 break
             server = self._servers[attempt % len(self._servers)]
@@ -211,7 +214,7 @@ class UpstreamServers:
         """Return one of a server's sockets, all of which are opened first, again where one was lost."""
         sockets = [one for one in self._sockets.get(server, ()) if one.is_open]
         while len(sockets) < SOCKETS:
-            one = _Socket(self._reactor, server)
+            one = _Socket(self._reactor, server, self._silence)
             try:
                 self._reactor.listenUDP(0, one, interface="::" if ":" in server[0] else "", maxPacketSize=LARGEST + 1)
             except CannotListenError:

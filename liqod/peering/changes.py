@@ -54,6 +54,8 @@ class Change(Enum):
     NODE_ADDED_OR_REMOVED = auto()
     LEFTOVERS_GONE = auto()
     """Nothing of the virtual node for the peer is left."""
+    SLICES_CHANGED = auto()
+    """Some borrower, perhaps another one, has other slices of what we lend."""
     LIMITED = auto()
     """Something was refused to the peer, or reading from it was held, as its status shows."""
 
@@ -74,32 +76,45 @@ class Queue(Enum):
     VIRTUAL_NODE = auto()
     UNPEERING = auto()
     DISTRUST = auto()
+    SLICE_GRANTS = auto()
+    """The slices that the peer asks of us."""
+    SLICE_REQUESTS = auto()
+    """The slices that we ask of the peer."""
     NETWORK = auto()
+    DIRECT = auto()
+    """Direct connections between lenders, of ours and of other homes."""
     KEY_ROTATION = auto()
     """The rotation of our key, which is announced to every peer."""
 
 
 ENQUEUED: Final[dict[Change, tuple[Queue, ...]]] = {
-    Change.SESSION_OPENED: (Queue.OUR_OFFER, Queue.GRANT, Queue.UNPEERING, Queue.NETWORK, Queue.KEY_ROTATION),
-    Change.VERDICT_RECEIVED: (Queue.GRANT, Queue.STATUS),
-    Change.BORROWER_LEFT: (Queue.GRANT, Queue.STATUS),
+    Change.SESSION_OPENED: (
+        *(Queue.OUR_OFFER, Queue.GRANT, Queue.UNPEERING, Queue.NETWORK, Queue.DIRECT, Queue.KEY_ROTATION),
+        *(Queue.SLICE_GRANTS, Queue.SLICE_REQUESTS),
+    ),
+    Change.VERDICT_RECEIVED: (Queue.GRANT, Queue.STATUS, Queue.SLICE_GRANTS, Queue.DIRECT),
+    Change.BORROWER_LEFT: (Queue.GRANT, Queue.STATUS, Queue.DIRECT),
     Change.HANDED_BACK: (Queue.GRANT, Queue.UNPEERING),
     Change.PEER_FINISHED: (Queue.GRANT, Queue.UNPEERING),
     Change.PEER_UNPEERED: (Queue.UNPEERING,),
-    Change.RECORD_CHANGED: (Queue.STATUS, Queue.OUR_OFFER, Queue.GRANT, Queue.DISTRUST, Queue.DECISION),
+    Change.RECORD_CHANGED: (
+        *(Queue.STATUS, Queue.OUR_OFFER, Queue.GRANT, Queue.DISTRUST, Queue.DECISION),
+        *(Queue.SLICE_GRANTS, Queue.DIRECT),
+    ),
     Change.RECORD_DELETING: (Queue.UNPEERING, Queue.VIRTUAL_NODE),
     # A shorter time limit in the order may have passed already.
     Change.ORDER_CHANGED: (Queue.GRANT, Queue.UNPEERING),
     Change.DISTRUST_SETTLED: (Queue.UNPEERING,),
-    Change.ADVERTISEMENT_CHANGED: (Queue.STATUS, Queue.DECISION),
+    Change.ADVERTISEMENT_CHANGED: (Queue.STATUS, Queue.DECISION, Queue.DIRECT),
     Change.ADVERTISEMENT_DELETED: (Queue.ADVERTISEMENT,),
     Change.OFFER_RECEIVED: (Queue.DECISION,),
-    Change.OFFER_DECIDED: (Queue.VIRTUAL_NODE,),
+    Change.OFFER_DECIDED: (Queue.VIRTUAL_NODE, Queue.SLICE_REQUESTS),
     Change.DECISION_CHANGED: (Queue.STATUS,),
     Change.CREDENTIAL_STORED: (Queue.VIRTUAL_NODE,),
     Change.NODE_STATUS_CHANGED: (Queue.STATUS,),
     Change.NODE_ADDED_OR_REMOVED: (Queue.VIRTUAL_NODE,),
     Change.LEFTOVERS_GONE: (Queue.VIRTUAL_NODE, Queue.UNPEERING),
+    Change.SLICES_CHANGED: (Queue.OUR_OFFER,),
     Change.LIMITED: (Queue.STATUS,),
 }
 

@@ -11,6 +11,7 @@ from liqod.identity.tls import PeerTLS
 from liqod.model.ids import ClusterID
 from liqod.model.objects.api_request import RequestAttributes
 from liqod.model.objects.quantity import Resources
+from liqod.model.records.name_service import HomeAnswer
 from liqod.model.records.offer import AccessGrant
 
 
@@ -64,3 +65,20 @@ class Sighting(Protocol):
     def cluster_name(self) -> str: ...
     @property
     def fingerprint(self) -> str: ...
+
+
+class TenantPods(Protocol):
+    """Where the pods of borrowers are here, for the streams to their home's API server. Hosting implements it."""
+
+    def tenant_at(self, address: str) -> ClusterID | None:
+        """Return the borrower whose pod alone has an address; None for any other address."""
+
+    def has_tunnel(self, peer: ClusterID) -> bool:
+        """Return whether there is a tunnel to a peer, or may be one: its pods reach home's API server by that."""
+
+
+class HomeNames(Protocol):
+    """Answers lenders that ask for names of this cluster's Services: ``names.home_names.HomeNames``."""
+
+    async def answer(self, lender: ClusterID, name: str, kind: int) -> HomeAnswer:
+        """Return what is known of a name; raises KubeError."""

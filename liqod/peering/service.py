@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
+from typing import Final
 
 import attrs
 from twisted.application.service import MultiService
@@ -37,14 +38,21 @@ from liqod.kube.events import Recorder
 from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NATTINGTABLES, NODES, VIRTUALNODES
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.objects.node import Node
+from liqod.model.records.name_service import HomeAnswer
+from liqod.model.records.offer import HomeStreamsGrant
 from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
 from liqod.peering.borrowing.acceptance_loop import AcceptanceLoop, rules_of
 from liqod.peering.changes import Change, Changes
 from liqod.peering.controller import PeeringContext
-from liqod.peering.ports import OwnCluster, Sighting, Tenants
+from liqod.peering.exchange.names import NameResponses
+from liqod.peering.ports import HomeNames, OwnCluster, Sighting, TenantPods, Tenants
 from liqod.peering.relay.callers import PinnedCallers
 from liqod.peering.relay.dial import RelayEndpoint
 from liqod.peering.relay.service import Relay
+from liqod.peering.relay.splice.home import HomeStreams, OwnApiServer
+from liqod.peering.relay.splice.lender import LenderStreams
+from liqod.peering.relay.splice.peers import StreamPeers
+from liqod.peering.relay.splice.service import Streams
 from liqod.peering.routing.controllers import Watches, make_controllers
 from liqod.peering.routing.decision_router import DecisionRouter
 from liqod.peering.routing.event_router import EventRouter
@@ -68,6 +76,22 @@ class SessionView:
     missed_pings: int
 
 
+def _no_api_server() -> OwnApiServer:
+    return OwnApiServer(place=lambda: None, names=tuple, called=())
+
+
+@attrs.frozen(kw_only=True)
+class BeyondPeering:
+    """What peering passes questions and streams of peers on to: pods of tenants, our API server, and our names."""
+
+    pods: TenantPods | None = None
+    api: OwnApiServer = attrs.field(factory=_no_api_server)
+    names: HomeNames | None = None
+
+
+NOTHING_BEYOND: Final = BeyondPeering()
+
+
 class Peering(MultiService):
     """The peering service. ``refusals`` counts refusals by reason; ``own_key`` is the fingerprint of the key in use.
 
@@ -88,6 +112,7 @@ class Peering(MultiService):
         recorder: Recorder,
         metrics: ReconcileMetrics = NO_METRICS,
         audit: Audit = NO_AUDIT,
+        beyond: BeyondPeering = NOTHING_BEYOND,
         random: Callable[[], float] = _random.random,
     ) -> None:
         super().__init__()
@@ -119,6 +144,8 @@ class Peering(MultiService):
             tasks=self._tasks,
         )
         self._records = controllers.records
+        self._callers = PinnedCallers(self._records, self._peers)
+        self.streams = self._make_streams(settings, beyond)
         decisions = DecisionRouter(context, controllers, self._tasks)
         self._acceptance = AcceptanceLoop(
             context,
@@ -136,21 +163,46 @@ class Peering(MultiService):
             records=self._records,
             trust=controllers.trust.records,
             tasks=self._tasks,
-            subscriber=EventRouter(controllers, context.changes, recorder),
+            subscriber=EventRouter(
+                controllers,
+                context.changes,
+                recorder,
+                own=cluster.id,
+                streams=self.streams,
+                responses=NameResponses(beyond.names, reactor, self._tasks),
+            ),
             random=random,
         )
         self._record_router = RecordRouter(
             context=context, controllers=controllers, sessions=self._sessions, decisions=decisions
         )
-        self._callers = PinnedCallers(self._records, self._peers)
         relays = settings.peering.api != "direct"
         self.relay = self._make_relay(client, tenants) if relays else None
         relayed = self.relay.protocol if self.relay is not None else None
-        self._listener = Listener(reactor, settings.peering.listen, cluster.tls, self._sessions.admission, relayed)
+        self._listener = Listener(
+            reactor,
+            settings.peering.listen,
+            cluster.tls,
+            self._sessions.admission,
+            relayed,
+            streams=self.streams.protocols,
+        )
         self._stopping = False
         self._ends: list[Callable[[], None]] = []
-        for service in (self._tasks, *controllers.services(), self._acceptance, self._listener):
+        for service in (self._tasks, *controllers.services(), self._acceptance, self.streams, self._listener):
             service.setServiceParent(self)
+
+    def _make_streams(self, settings: Settings, beyond: BeyondPeering) -> Streams:
+        peers = StreamPeers(
+            reactor=self._reactor,
+            tls=self._tls,
+            callers=self._callers,
+            peers=self._peers,
+            usages=self.usages,
+            refusals=self._context.refusals,
+        )
+        home = HomeStreams(peers, beyond.api, settings.peering.api_streams)
+        return Streams(home, LenderStreams(peers, beyond.pods, settings.hosting.home_api))
 
     def _make_relay(self, client: Client, tenants: Tenants) -> Relay:
         return Relay(
@@ -238,6 +290,14 @@ class Peering(MultiService):
         callers = self._callers
         return RelayEndpoint(self._reactor, self._tls, lambda: callers.addresses(peer), lambda: callers.keys(peer))
 
+    def api_streams(self, peer: ClusterID) -> Latest[HomeStreamsGrant | None]:
+        """Return what a lender was granted whose pods reach our API server by streams; None: it asks for none."""
+        return self.streams.home.state(peer)
+
+    async def name_at_home(self, peer: ClusterID, name: str, kind: int) -> HomeAnswer:
+        """Return what the home of a tenant says of a name; raises PeerUnreachable."""
+        return await self._controllers.lending.name_queries.ask(peer, name, kind)
+
     # Start and stop.
 
     def startService(self) -> None:
@@ -257,8 +317,12 @@ class Peering(MultiService):
         self._record_router.start(watches, invitations)
         self._ends.append(issued.start())
         self._ends.append(self.own_key.subscribe(lambda _: self._sessions.key_changed()))
+        streams = self.streams
+        # Subscribed after the record router: the pins are up to date when these subscribers are called.
+        self._ends.append(
+            watches.clusters.subscribe(lambda key, old, new: streams.review(ClusterID(key.name), gone=new is None))
+        )
         if (relay := self.relay) is not None:
-            # Subscribed after the record router: the pins are up to date when this subscriber is called.
             self._ends.append(
                 watches.clusters.subscribe(lambda key, old, new: relay.review(ClusterID(key.name), gone=new is None))
             )

@@ -27,7 +27,7 @@ from liqod.peering.session.address_book import AddressBook
 from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.dialer import NO_ADDRESS, Dialer, Target
 from liqod.peering.session.peer import ConnectionProblem, Peer, addresses
-from liqod.peering.session.protocol import JOINING, RELAY, PeerConnection
+from liqod.peering.session.protocol import JOINING, RELAY, SPLICE, PeerConnection
 from liqod.peering.session.tiebreak import OpenedSession, newcomer_stays
 from liqod.peering.trust.authenticator import Authenticator, KeySubscriber
 from liqod.peering.trust.pairing import JOIN_REFUSED, token_object
@@ -35,8 +35,8 @@ from liqod.peering.trust.records import TrustRecords
 from liqod.wire.events import Bye, Event, Hello, Join
 
 OLDEST_MINOR: Final = 0
-NEWEST_MINOR: Final = 1
-"""The supported minor versions of liqod/1: 1 adds NewKey and KeyNoted."""
+NEWEST_MINOR: Final = 2
+"""The supported minor versions of liqod/1; what each added is in docs/protocol.md."""
 KEY_ROTATED: Final = Bye("KeyRotated", "this cluster has a new key", 0.0)
 VIOLATIONS: Final = frozenset(
     {
@@ -270,6 +270,8 @@ class Sessions:
 
     def hello(self, connection: PeerConnection) -> Hello:
         features = [] if self._settings.api == "direct" else [RELAY]
+        if self._settings.api_streams:
+            features.append(SPLICE)
         if connection.role == "dialer" and connection.expected is not None:
             token, certificate = self._invitation(connection.expected), connection.certificate
             # Only the holder of the issuer's key may learn that we have a token.

@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from liqod.model.ids import is_dns_label
+from liqod.model.objects.quantity import parse
+from liqod.model.records.offer_rules import is_qualified_name
 from liqod.model.text import clean_text
 from liqod.wire import events
 from liqod.wire.events import Event
@@ -27,6 +29,11 @@ MAX_URL: Final = 2048
 MAX_TOKEN: Final = 16 * 1024
 MAX_NETWORKS: Final = 16
 MAX_ENDPOINTS: Final = 8
+MAX_SLICE_RESOURCES: Final = 16
+MAX_QUANTITY: Final = 64
+MAX_STREAMS: Final = 64
+MAX_RECORDS: Final = 64
+MAX_TTL: Final = 86400
 
 _NAME = re.compile(r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _FEATURE = re.compile(r"[a-z0-9][-a-z0-9]{0,31}")
@@ -40,6 +47,21 @@ _CIDR = re.compile(r"[0-9a-fA-F:.]{2,39}/[0-9]{1,3}")
 _SOCKET = re.compile(r"\[?[0-9a-fA-F:.]{2,39}\]?:[0-9]{1,5}")
 _HEX = re.compile(r"[0-9a-f]{1,64}")
 _TOKEN = re.compile(r"[!-~]+")
+# A label of a Service's name may begin with "_", as those of SRV records do (RFC 2782).
+_LABEL = r"[a-z0-9_](?:[-a-z0-9_]{0,61}[a-z0-9_])?"
+_DNS_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
+_BYTE = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_PORT = r"(?:0|[1-9][0-9]{0,4})"
+# By the type's number: A, CNAME, PTR, AAAA, SRV. What an address means is judged by who uses it.
+_RECORD_DATA: Final[Mapping[int, re.Pattern[str]]] = MappingProxyType(
+    {
+        1: re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}"),
+        5: _DNS_NAME,
+        12: _DNS_NAME,
+        28: re.compile(r"[0-9a-f:]{2,39}"),
+        33: re.compile(rf"{_PORT} {_PORT} {_PORT} (?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*"),
+    }
+)
 
 
 class BadField(ValueError):
@@ -228,6 +250,127 @@ def _key_noted(event: events.KeyNoted) -> None:
     _text("message", event.message)
 
 
+def _resources(values: dict[str, str]) -> None:
+    """Names and quantities of resources, none of them negative."""
+    if len(values) > MAX_SLICE_RESOURCES:
+        raise BadField(f"there are {len(values)} resources; {MAX_SLICE_RESOURCES} are allowed")
+    for name, text in values.items():
+        if not is_qualified_name(name):
+            raise BadField("a resource is not named by a qualified name")
+        if len(text) > MAX_QUANTITY:
+            raise BadField(f"a quantity has more than {MAX_QUANTITY} characters")
+        try:
+            value = parse(text)
+        except ValueError as error:
+            raise BadField("a resource is not a quantity") from error
+        if value < 0:
+            raise BadField("a quantity is negative")
+
+
+def _ask_slice(event: events.AskSlice) -> None:
+    _label("name", event.name)
+    _label("slice_class", event.slice_class)
+    _counter("revision", event.revision)
+    _resources(event.resources)
+    if not event.resources:
+        raise BadField("there are no resources")
+
+
+def _slice_decided(event: events.SliceDecided) -> None:
+    _label("name", event.name)
+    _counter("revision", event.revision)
+    _one_of("decision", event.decision, ("Granted", "Reduced", "Refused", "Removed"))
+    _resources(event.resources)
+    has_some = bool(event.resources)
+    if has_some == (event.decision == "Removed") and event.decision != "Refused":
+        raise BadField("Granted and Reduced have resources, Removed has none")
+    _reason(event.reason, optional=True)
+    _text("message", event.message)
+
+
+def _remove_slice(event: events.RemoveSlice) -> None:
+    _label("name", event.name)
+    _counter("revision", event.revision)
+
+
+def _tunnel_end(event: events.DirectOffer | events.DirectAsk, *, optional: bool) -> None:
+    """One end of a direct connection: all that it takes to reach it, or nothing where that is allowed."""
+    _label("home", event.home)
+    _networks(event.pod_cidrs)
+    if len(event.endpoints) > MAX_ENDPOINTS:
+        raise BadField(f"there are {len(event.endpoints)} endpoints; {MAX_ENDPOINTS} are allowed")
+    for text in event.endpoints:
+        _match("an endpoint", text, _SOCKET, "written like 192.0.2.1:5871")
+    _match("public_key", event.public_key, _KEY, "32 bytes in base64")
+    _counter("mtu", event.mtu, MAX_MINOR)
+    if bool(event.endpoints) != bool(event.public_key) or (not optional and not event.endpoints):
+        raise BadField("endpoints and public_key go together")
+
+
+def _direct_offer(event: events.DirectOffer) -> None:
+    _tunnel_end(event, optional=True)
+
+
+def _direct_ask(event: events.DirectAsk) -> None:
+    _tunnel_end(event, optional=False)
+    _label("peer", event.peer)
+    _counter("request", event.request)
+
+
+def _direct_agree(event: events.DirectAgree) -> None:
+    _label("home", event.home)
+    _label("peer", event.peer)
+    _counter("request", event.request)
+    _reason(event.reason, optional=True)
+    _text("message", event.message)
+
+
+def _direct_end(event: events.DirectEnd) -> None:
+    _label("home", event.home)
+    _label("peer", event.peer)
+    _reason(event.reason, optional=True)
+    _text("message", event.message)
+
+
+def _keep_streams(event: events.KeepStreams) -> None:
+    _counter("count", event.count, MAX_STREAMS)
+
+
+def _streams_kept(event: events.StreamsKept) -> None:
+    _counter("count", event.count, MAX_STREAMS)
+    _reason(event.reason, optional=True)
+    _text("message", event.message)
+
+
+def _name_query(event: events.NameQuery) -> None:
+    _counter("request", event.request)
+    _match("name", event.name, _DNS_NAME, "a name of DNS in lower case")
+    _counter("kind", event.kind, MAX_MINOR, 1)
+
+
+def _name_record(record: events.NameRecord) -> None:
+    _match("a record's name", record.name, _DNS_NAME, "a name of DNS in lower case")
+    _counter("ttl", record.ttl, MAX_TTL)
+    shape = _RECORD_DATA.get(record.kind)
+    if shape is None:
+        raise BadField(f"records of type {record.kind} are not answered; {', '.join(map(str, _RECORD_DATA))} are")
+    _match("a record's data", record.data, shape, f"the text of a record of type {record.kind}")
+
+
+def _name_answer(event: events.NameAnswer) -> None:
+    _counter("request", event.request)
+    _one_of("result", event.result, ("Records", "None", "Refused"))
+    if len(event.records) > MAX_RECORDS:
+        raise BadField(f"there are {len(event.records)} records; {MAX_RECORDS} are allowed")
+    for record in event.records:
+        _name_record(record)
+    if bool(event.records) != (event.result == "Records"):
+        raise BadField("records go with Records")
+    _counter("ttl", event.ttl, MAX_TTL)
+    _reason(event.reason, optional=True)
+    _text("message", event.message)
+
+
 _CHECKS: Final[Mapping[type[Event], Callable[[Any], None]]] = MappingProxyType(
     {
         events.Hello: _hello,
@@ -249,5 +392,16 @@ _CHECKS: Final[Mapping[type[Event], Callable[[Any], None]]] = MappingProxyType(
         events.Join: _join,
         events.NewKey: _new_key,
         events.KeyNoted: _key_noted,
+        events.AskSlice: _ask_slice,
+        events.SliceDecided: _slice_decided,
+        events.RemoveSlice: _remove_slice,
+        events.DirectOffer: _direct_offer,
+        events.DirectAsk: _direct_ask,
+        events.DirectAgree: _direct_agree,
+        events.DirectEnd: _direct_end,
+        events.KeepStreams: _keep_streams,
+        events.StreamsKept: _streams_kept,
+        events.NameQuery: _name_query,
+        events.NameAnswer: _name_answer,
     }
 )

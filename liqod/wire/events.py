@@ -15,9 +15,10 @@ from liqod.model.records.offer import Offer
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=False):
-    """The base class of all events; ``number`` is the first element of the frame."""
+    """The base class of all events; ``number`` is the first element of the frame, ``since`` the minor that added it."""
 
     number: ClassVar[int] = 0
+    since: ClassVar[int] = 0
 
 
 class Hello(Event, frozen=True):
@@ -214,6 +215,7 @@ class NewKey(Event, frozen=True):
     """
 
     number: ClassVar[int] = 19
+    since: ClassVar[int] = 1
     public_key: str
     proof: str = ""
 
@@ -222,7 +224,153 @@ class KeyNoted(Event, frozen=True):
     """The answer to NewKey; an empty reason means that the key is pinned beside the current one. Since minor 1."""
 
     number: ClassVar[int] = 20
+    since: ClassVar[int] = 1
     public_key: str
+    reason: str = ""
+    message: str = ""
+
+
+class AskSlice(Event, frozen=True):
+    """The borrower asks for a slice: an amount of its own, of a class that the lender has; since minor 2.
+
+    ``name`` is the borrower's, ``revision`` grows with every change of the request. It is repeated in every session.
+    """
+
+    number: ClassVar[int] = 21
+    since: ClassVar[int] = 2
+    name: str
+    slice_class: str
+    resources: dict[str, str]
+    revision: int
+
+
+class SliceDecided(Event, frozen=True):
+    """The lender's decision on a revision of a slice: Granted, Reduced, Refused or Removed; since minor 2.
+
+    ``resources`` are those of the slice from now on: what was asked, less, or none; a change that is Refused leaves
+    what there was. The lender may decide again.
+    """
+
+    number: ClassVar[int] = 22
+    since: ClassVar[int] = 2
+    name: str
+    revision: int
+    decision: str
+    resources: dict[str, str] = {}
+    reason: str = ""
+    message: str = ""
+
+
+class RemoveSlice(Event, frozen=True):
+    """The borrower gives a slice back; the answer is SliceDecided with Removed. Since minor 2."""
+
+    number: ClassVar[int] = 23
+    since: ClassVar[int] = 2
+    name: str
+    revision: int
+
+
+class DirectOffer(Event, frozen=True):
+    """A lender may be connected with other lenders of ``home`` directly, at these addresses; since minor 2.
+
+    ``pod_cidrs`` are its networks with the pods of home. Without endpoints and key it takes the offer back.
+    """
+
+    number: ClassVar[int] = 24
+    since: ClassVar[int] = 2
+    home: str
+    endpoints: list[str]
+    public_key: str
+    pod_cidrs: list[str]
+    mtu: int
+
+
+class DirectAsk(Event, frozen=True):
+    """``home`` asks a lender to connect with another of its lenders, ``peer``, which made this offer; since minor 2."""
+
+    number: ClassVar[int] = 25
+    since: ClassVar[int] = 2
+    home: str
+    peer: str
+    request: int
+    endpoints: list[str]
+    public_key: str
+    pod_cidrs: list[str]
+    mtu: int
+
+
+class DirectAgree(Event, frozen=True):
+    """A lender's answer to DirectAsk; an empty reason means that its end is set up. Since minor 2."""
+
+    number: ClassVar[int] = 26
+    since: ClassVar[int] = 2
+    home: str
+    peer: str
+    request: int
+    reason: str = ""
+    message: str = ""
+
+
+class DirectEnd(Event, frozen=True):
+    """The direct connection of two lenders of ``home`` ends, by either side's wish; since minor 2."""
+
+    number: ClassVar[int] = 27
+    since: ClassVar[int] = 2
+    home: str
+    peer: str
+    reason: str = ""
+    message: str = ""
+
+
+class KeepStreams(Event, frozen=True):
+    """The receiver is to keep so many idle TLS streams with the sender ready (0: none any more); since minor 2.
+
+    Sent only to peers with the feature ``splice``.
+    """
+
+    number: ClassVar[int] = 28
+    since: ClassVar[int] = 2
+    count: int
+
+
+class StreamsKept(Event, frozen=True):
+    """The answer to KeepStreams: how many it will be, and the reason where that is fewer. Since minor 2."""
+
+    number: ClassVar[int] = 29
+    since: ClassVar[int] = 2
+    count: int
+    reason: str = ""
+    message: str = ""
+
+
+class NameQuery(Event, frozen=True):
+    """The lender asks home for the records of a name of a Service of home; ``kind`` is DNS's type. Since minor 2."""
+
+    number: ClassVar[int] = 30
+    since: ClassVar[int] = 2
+    request: int
+    name: str
+    kind: int
+
+
+class NameRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=False):
+    """One record in a NameAnswer; ``data`` is the text of an A, AAAA, CNAME, PTR or SRV record (RFC 1035, 2782)."""
+
+    name: str
+    kind: int
+    ttl: int
+    data: str
+
+
+class NameAnswer(Event, frozen=True):
+    """Home's answer to NameQuery: Records, None (no such record, for ``ttl`` seconds) or Refused; since minor 2."""
+
+    number: ClassVar[int] = 31
+    since: ClassVar[int] = 2
+    request: int
+    result: str
+    records: list[NameRecord] = []
+    ttl: int = 0
     reason: str = ""
     message: str = ""
 
@@ -247,6 +395,17 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     Join,
     NewKey,
     KeyNoted,
+    AskSlice,
+    SliceDecided,
+    RemoveSlice,
+    DirectOffer,
+    DirectAsk,
+    DirectAgree,
+    DirectEnd,
+    KeepStreams,
+    StreamsKept,
+    NameQuery,
+    NameAnswer,
 )
 BY_NUMBER: Final = {event.number: event for event in EVENTS}
 # The number 17 is reserved for Probe.

@@ -190,6 +190,8 @@ class SessionProtocol:
         following = NEXT[self._we].get(row)
         if following is None or self._they is Party.GONE or self._they < NEEDS[self.role, row]:
             raise LocalProtocolError(f"{type(event).__name__} may not be sent while the session is {self.state.value}")
+        if event.since > (self.minor or 0):
+            raise LocalProtocolError(f"the peer does not know {type(event).__name__}: it came with minor {event.since}")
         if isinstance(event, Welcome) and not self._is_agreed(event):
             raise LocalProtocolError("Welcome differs from what both Hellos allow: use SessionProtocol.welcome()")
         data = frame(encode(event, self.limits))

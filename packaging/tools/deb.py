@@ -40,8 +40,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         stage = Path(scratch) / "stage"
         interpreter = _environment(stage, Path(scratch))
-        _files(stage, interpreter)
-        _control(stage, interpreter)
+        files(stage, interpreter)
+        control(stage, interpreter)
         settle(stage)
         name = f"liqod_{version()}-1_{_architecture()}.deb"
         run("dpkg-deb", "--root-owner-group", "--build", "-Zxz", str(stage), str(output / name))
@@ -95,7 +95,8 @@ def _trim(place: Path, site: Path) -> None:
             shutil.rmtree(place / other)
 
 
-def _files(stage: Path, interpreter: str) -> None:
+def files(stage: Path, interpreter: str) -> None:
+    """Write what the package installs beside its environment."""
     from liqod.cli.main import cli
 
     systemd = CHECKOUT / "systemd"
@@ -128,7 +129,8 @@ def _changelog() -> str:
     )
 
 
-def _control(stage: Path, interpreter: str) -> None:
+def control(stage: Path, interpreter: str) -> None:
+    """Write what dpkg reads of the package; everything that is installed is there already."""
     units = " ".join(sorted(unit.name for unit in (CHECKOUT / "systemd").glob("*.service") if "@" not in unit.name))
     size = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file() and not file.is_symlink()) // 1024
     values = {

@@ -44,6 +44,9 @@ class CheckTests(SynchronousTestCase):
             (Offer(labels={f"l{n}": "" for n in range(65)}), "labels"),
             (Offer(storage_classes=["Fast!"]), "storageClasses"),
             (Offer(ingress_classes=["a"] * 65), "ingressClasses"),
+            (Offer(gateways=["shared"]), "gateways"),
+            (Offer(gateways=["public/shared\n"]), "gateways"),
+            (Offer(gateways=["a/b"] * 65), "gateways"),
             (Offer(kubernetes_version="v1\n"), "kubernetesVersion"),
         ):
             refusal = self.assertRaises(Refusal, check, offer)

@@ -34,18 +34,23 @@ from liqod.kube.connection.config import ClientConfig
 from liqod.kube.resources import (
     CLUSTERROLEBINDINGS,
     CLUSTERROLES,
+    CONFIGMAPS,
     CRDS,
     LEASES,
     MUTATINGWEBHOOKS,
     NAMESPACES,
     SECRETS,
     SERVICEACCOUNTS,
+    Resource,
 )
 from liqod.model.diagnosis.processes import ProcessFacts, ProcessLease, lease_name, process_of
+from liqod.model.objects.meta import Object
 from liqod.names.service import Names
 from tests.metrics.scraper import Scraper
 
 REACTOR: Any = reactor
+NOTHINGS = Resource("example.org", "v1", "nothings", "Nothing", namespaced=False)
+"""A kind that no API server has."""
 SETTINGS = """
 [discovery]
 mdns = false
@@ -320,6 +325,32 @@ class DaemonTests(DaemonCase):
         self.assertLess(abs(found.skew), 5)
         await agent.stopService()
         self.assertIsNone(await said())
+
+    async def test_later_lists(self) -> None:
+        """What is watched only later does not make it unready while it is read; a list that fails does."""
+        agent = self.start()
+        await agent.ready.wait()
+        features = agent.features
+        assert features is not None
+        features.informers.of(CONFIGMAPS, Object, namespace="shop")
+        self.assertEqual(agent.missing(), [])
+        features.informers.of(NOTHINGS, Object)
+        await self.until(agent.missing)
+        self.assertEqual([one.code for one in agent.unmet()], ["CachesIncomplete"])
+
+    async def test_what_its_lease_says_is_its_state(self) -> None:
+        """What its own Lease says it lacks is its state as well, so that the end of that is written at once."""
+        agent = self.start()
+        await agent.ready.wait()
+        features = agent.features
+        assert features is not None
+        lists = features.informers.of(NOTHINGS, Object)
+        await self.until(lambda: lists.error)
+        agent.state.set(Leading())
+        self.assertEqual([one.code for one in agent._described().unmet], ["CachesIncomplete"])
+        self.assertNotEqual(agent.state.value, Leading())
+        await features.informers.drop(lists)
+        await self.until(lambda: agent.state.value == Leading())
 
     async def test_stops(self) -> None:
         """Stopping it leaves nothing behind in the process, and the lease to others."""

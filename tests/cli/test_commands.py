@@ -183,11 +183,11 @@ class AgainstTests(ClusterCase):
     async def test_install_and_uninstall(self) -> None:
         """install brings definitions and namespace, again without harm; uninstall takes everything and lists it."""
         self.assertIn("LQ1006", await self.liqodctl("status", status=1))
-        self.assertIn("foreignclusters.discovery.liqo.io: installed", await self.liqodctl("install"))
+        self.assertIn("foreignclusters.discovery.liqo.io: installed", await self.liqodctl("install", "-v"))
         runtime = await self.client.get(RUNTIMECLASSES, "liqo")
         self.assertEqual(runtime["scheduling"]["nodeSelector"], {"liqo.io/type": "virtual-node"})
         self.assertNotIn("overhead", runtime)
-        again = await self.liqodctl("install")
+        again = await self.liqodctl("install", "-v")
         self.assertNotIn("foreignclusters", again)
         self.assertNotIn("RuntimeClass", again)
         self.assertEqual(await self.client.get(RUNTIMECLASSES, "liqo"), runtime)

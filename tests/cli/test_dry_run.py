@@ -31,6 +31,7 @@ from liqod.kube.resources import (
     NAMESPACEOFFLOADINGS,
     NAMESPACES,
     NODES,
+    RESOURCESLICES,
     SECRETS,
     VIRTUALNODES,
 )
@@ -42,7 +43,16 @@ REACTOR: Any = reactor
 NOW = datetime.now(UTC)
 KEY = generate(ClusterID("c2"), NOW).fingerprint
 IDENTITIES = {one: to_secret(generate(ClusterID(one), NOW)) for one in ("c1", "c3")}
-ALL = (ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACEOFFLOADINGS, NAMESPACES, NODES, SECRETS, VIRTUALNODES)
+ALL = (
+    ADVERTISEMENTS,
+    FOREIGNCLUSTERS,
+    NAMESPACEOFFLOADINGS,
+    NAMESPACES,
+    NODES,
+    RESOURCESLICES,
+    SECRETS,
+    VIRTUALNODES,
+)
 KINDS = {one.kind: one for one in ALL}
 TENANT = "liqo-tenant-c2"
 LEAVES = st.sampled_from(["a", "b", "", 1, True])
@@ -267,6 +277,21 @@ class CommandTests(TestCase):
         spec = yaml.safe_load(out)["spec"]
         self.assertEqual((spec["limits"], spec["taints"][0]["effect"]), ({"cpu": "2"}, "NoSchedule"))
 
+    async def test_slices(self) -> None:
+        """An amount that is asked for, with a node of its own; changed, it names what it no longer asks for."""
+        argv = ("slice", "create", "milan", "--name", "gpu", "--amount", "cpu=1", "--amount", "memory=1Gi")
+        await self.check(*argv, "--class", "small", "--label", "pool=gpu", "--taint", "gpu=yes:NoSchedule")
+        changed = ("slice", "create", "milan", "--name", "gpu", "--amount", "cpu=2")
+        out, _ = await self.liqodctl(*changed, "--dry-run", "-o", "yaml")
+        record = yaml.safe_load(out)
+        self.assertEqual(record["spec"]["resources"], {"cpu": "2", "memory": None})
+        self.assertEqual(record["spec"]["class"], "small")
+        await self.apply(record)
+        applied = await self.everything()
+        await self.liqodctl(*changed)
+        self.assertEqual(await self.everything(), applied, "nothing is left to do")
+        self.assertEqual(applied["ResourceSlice", "liqo-system", "gpu"]["spec"]["resources"], {"cpu": "2"})
+
     async def test_deletions(self) -> None:
         """A confirmation of the deletions that are held now."""
         await self.check("confirm-deletions", "milan")
@@ -285,7 +310,8 @@ class CommandTests(TestCase):
 
     async def test_what_is_in_force(self) -> None:
         """A record is printed also where nothing would change: it is what belongs into git."""
-        for argv in (("trust", "milan", "--yes"), ("accept", "milan"), ("offload", "namespace", "shop")):
+        asked = ("slice", "create", "milan", "--name", "gpu", "--amount", "cpu=1")
+        for argv in (("trust", "milan", "--yes"), ("accept", "milan"), ("offload", "namespace", "shop"), asked):
             await self.liqodctl(*argv)
             out, _ = await self.liqodctl(*argv, "--dry-run", "-o", "yaml")
             self.assertEqual(len(list(yaml.safe_load_all(out))), 1, argv)

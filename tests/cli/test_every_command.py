@@ -72,9 +72,13 @@ RUNS: dict[tuple[str, ...], list[str]] = {
     ("node", "create"): ["milan", "--name=milan-gpu", "--limit=cpu=2", "--taint=example.com/gpu:NoSchedule"],
     ("node", "list"): [],
     ("node", "delete"): ["milan-gpu"],
+    ("slice", "create"): ["milan", "--name=milan-slice", "--amount=cpu=1", "--label=pool=a"],
+    ("slice", "list"): [],
+    ("slice", "remove"): ["milan-slice"],
     ("cordon",): ["milan"],
     ("uncordon",): ["milan"],
     ("drain",): ["milan", "--force", "--timeout=5"],
+    ("move", "volume"): ["data", "--to=milan"],
     ("offload", "namespace"): ["shop"],
     ("unoffload", "namespace"): ["shop"],
     ("tenant", "show"): ["milan"],
@@ -107,6 +111,7 @@ FAILING = {
     ("ping",),
     ("test",),
     ("bench",),
+    ("move", "volume"),
     ("check",),
     ("doctor",),
     ("facts",),
@@ -209,7 +214,7 @@ class DocumentTests(EveryCase):
     """Output for programs."""
 
     async def test_json(self) -> None:
-        """With -o json every command prints one document, whether the option is before or after the command."""
+        """With -o json every command prints one document, also one that fails, wherever the option stands."""
         for number, (path, more) in enumerate(RUNS.items()):
             if path not in {one for one, _ in leaves()}:
                 continue
@@ -223,8 +228,29 @@ class DocumentTests(EveryCase):
                 self.assertIn("LQ", err, path)
             else:
                 self.assertEqual(status, 0, (path, err))
-            if out or status == 0:
-                json.loads(out)
+            json.loads(out)
+
+    async def test_failures(self) -> None:
+        """A command that fails gives programs the code, the message and the hint that it says to people, once."""
+        for argv, code, status in (
+            (["status", "nobody"], "LQ2001", 1),
+            (["status", "--context=nowhere"], "LQ1002", 1),
+            (["offload", "namespace", "nowhere", "--dry-run"], "LQ2101", 1),
+            (["who-has", "nonsense"], "LQ1007", 2),
+            (["status", "--watch"], "LQ1001", 2),
+            (["status", "--nonsense"], "LQ1001", 2),
+            (["nonsense"], "LQ1001", 2),
+        ):
+            for line in ([*argv, "-o", "json"], ["--output=yaml", *argv], ["-oyaml", *argv]):
+                out, err, found = await self.outcome(*line)
+                self.assertEqual(found, status, (line, err))
+                document = json.loads(out) if "json" in line else yaml.safe_load(out)
+                self.assertEqual((set(document), document["code"]), ({"code", "message", "hint"}, code), line)
+                self.assertIn(document["message"][:20], " ".join(err.split()), line)
+        self.assertEqual((await self.outcome("status", "nobody"))[0], "")
+        out, err, status = await self.outcome("check", "-o", "json")
+        self.assertEqual((status, type(json.loads(out))), (1, list), "it has its document already")
+        self.assertIn("LQ6001", err)
 
     async def test_yaml(self) -> None:
         """With -o yaml a command prints the same as YAML."""

@@ -258,6 +258,14 @@ class SenseTests(Base):
             (problem,) = self.problems(f'[hosting]\ningress-hosts = ["{wrong}"]')
             self.assertIn("hosting.ingress-hosts", problem)
 
+    def test_gateways(self) -> None:
+        """A gateway is named with its namespace."""
+        text = '[hosting]\ngateways = ["public/shared"]'
+        self.assertEqual(parse(text, {}).hosting.gateways, ["public/shared"])
+        for wrong in ("shared", "public/", "/shared", "a.b/shared", "public/a/b", "*/shared", "Public/shared"):
+            (problem,) = self.problems(f'[hosting]\ngateways = ["{wrong}"]')
+            self.assertIn("hosting.gateways", problem)
+
     def test_quantities(self) -> None:
         """Limits and prices must be quantities that are not negative."""
         problems = self.problems('[sharing]\nlimits = {cpu = "lots", memory = "-1Gi"}\nprices = {cpu = "0.5x"}')
@@ -267,6 +275,30 @@ class SenseTests(Base):
         self.assertEqual(parse('[hosting]\ntenant-contents = ""', {}).hosting.tenant_contents, "")
         (problem,) = self.problems('[hosting]\ntenant-contents = "much"')
         self.assertTrue(problem.startswith("hosting.tenant-contents = "), problem)
+
+    def test_amount_of_writes(self) -> None:
+        """What a tenant writes in a minute is an amount above 0, or without a bound."""
+        self.assertEqual(parse('[hosting]\ntenant-writes = ""', {}).hosting.tenant_writes, "")
+        for text in ("much", "0"):
+            (problem,) = self.problems(f'[hosting]\ntenant-writes = "{text}"')
+            self.assertTrue(problem.startswith("hosting.tenant-writes = "), problem)
+
+    def test_classes_of_slices(self) -> None:
+        """Classes are named like labels, and have quantities of resources; there are not too many."""
+        classes = '{default = {}, gpu = {cpu = "16", "nvidia.com/gpu" = "2"}}'
+        sharing = parse(f"[sharing]\nslice-classes = {classes}", {}).sharing
+        self.assertEqual(sharing.slice_classes["gpu"], {"cpu": "16", "nvidia.com/gpu": "2"})
+        self.assertEqual(parse("[sharing]\nslice-classes = {}", {}).sharing.slice_classes, {})
+        many = ", ".join(f"c{number} = {{}}" for number in range(33))
+        for text, where in (
+            ("{Big = {}}", "sharing.slice-classes.Big"),
+            ('{gpu = {cpu = "-1"}}', "sharing.slice-classes.gpu.cpu"),
+            ('{gpu = {"a b" = "1"}}', "sharing.slice-classes.gpu.a b"),
+            ("{gpu = 1}", "sharing.slice-classes"),
+            (f"{{{many}}}", "sharing.slice-classes"),
+        ):
+            (problem,) = self.problems(f"[sharing]\nslice-classes = {text}")
+            self.assertTrue(problem.startswith(where), problem)
 
     def test_labels(self) -> None:
         """Labels must be ones that Kubernetes takes."""

@@ -7,9 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from liqod.model.names import tenant_namespace
+from liqod.model.records.name_service import SLOTS, object_name
 from tests.e2e import images
 from tests.real.daemons import Daemon, HostDaemon
-from tests.real.path import eventually, node_ready, trust_each_other
+from tests.real.path import eventually, node_ready, peer_of, trust_each_other
 from tests.testbed import build, node, system, versions
 from tests.testbed.cluster import Cluster
 from tests.testbed.testbed import Testbed
@@ -36,6 +38,16 @@ quota = "soft"
 At the level hard, which new tenants have, a container that names no limit gets one, and specs about resizing read their
 pods' control groups: what the contract costs is another question than whether the virtual node is a node.
 """
+_NAMES: Final = """
+[names]
+enabled = true
+"""
+"""At the lender: specs about DNS ask for names of home, whose namespaces have other names there."""
+_EXPOSED: Final = """
+[names]
+expose = "all"
+"""
+"""At home: such specs ask for `kubernetes.default` as well, which is in no namespace that is offloaded."""
 _POLICY: Final = "offload-e2e-namespaces"
 # The tests' namespaces have this label from the moment of their creation; to label them later would be too late for
 # their first pods.
@@ -88,13 +100,21 @@ class E2EClusters:
         self.home.apply(*_offload_all())
         # Home has no node that could say what its pods' network is.
         shared = [_SHARED.format(pod_cidr=cluster.addresses.pod_cidr) for cluster in (self.home, self.lender)]
-        rome = HostDaemon(self.home, "rome", extra=shared[0])
-        milan = HostDaemon(self.lender, "milan", extra=_LENDER + shared[1])
+        rome = HostDaemon(self.home, "rome", extra=shared[0] + _EXPOSED)
+        milan = HostDaemon(self.lender, "milan", extra=_LENDER + shared[1] + _NAMES)
         self.daemons = [rome, milan]
         for daemon in self.daemons:
             daemon.start()
         trust_each_other(rome, milan)
         eventually("the virtual node is Ready", partial(node_ready, self.home))
+        # A pod that is made before there is a name server keeps the DNS of the lender.
+        eventually("names of home are answered", self._names_are_answered)
+
+    def _names_are_answered(self) -> bool:
+        """Tell whether both name services of home at the lender lead to a process."""
+        space = tenant_namespace(peer_of(self.lender, "rome")["metadata"]["name"])
+        pieces = [self.lender.get("endpointslice", object_name(slot), "-n", space) for slot in SLOTS]
+        return all(piece["endpoints"][0]["conditions"].get("ready") is True for piece in pieces)
 
 
 def _offload_all() -> list[dict[str, object]]:

@@ -14,9 +14,9 @@ _COLUMNS: Final = ("passed", HOST, LENDER, "skipped", "failed")
 _HEAD: Final = """\
 # Kubernetes' own tests on a virtual node
 
-`make conformance` writes this page; nobody edits it. Kubernetes {kubernetes}'s conformance specs run with a virtual
-node as the only schedulable node at home. The tables count the specs that had a pod on it, as the API server's audit
-log shows. A spec that fails has one of two reasons, or stands below as failed:
+`make conformance` writes this page when all groups were run; nobody edits it. Kubernetes {kubernetes}'s conformance
+specs run with a virtual node as the only schedulable node at home. The tables count the specs that had a pod on it, as
+the API server's audit log shows. A spec that fails has one of two reasons, or stands below as failed:
 
 * **{host}**: a pod of it asks for a namespace, a port or a path of the host;
 * **{lender}**: it fails on the lender's own cluster too, three times of three.

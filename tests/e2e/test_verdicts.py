@@ -8,9 +8,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.e2e import table
-from tests.e2e.__main__ import CONFORMANCE, kept_in
+from tests.e2e.__main__ import CONFORMANCE, GROUPS, ROWS, kept_in, write_page, write_rows
 from tests.e2e.suite import SpecResult, Verdict, read
-from tests.e2e.verdicts import HOST, LENDER, Traces, rows, traces, uses_host
+from tests.e2e.verdicts import HOST, LENDER, Row, Traces, rows, traces, uses_host
 
 NODE = "liqo-milan"
 SPEC = "[sig-node] Pods should run"
@@ -137,3 +137,39 @@ class KeptTests(SynchronousTestCase):
         places = {kept_in(folder, "sig-apps", focus) for focus in (CONFORMANCE, "Deployment", "StatefulSet")}
         self.assertEqual(len(places), 3)
         self.assertEqual(kept_in(folder, "sig-apps", "Deployment"), kept_in(folder, "sig-apps", "Deployment"))
+
+
+class PageTests(SynchronousTestCase):
+    """When the page is written."""
+
+    def setUp(self) -> None:
+        """Begin with a page of an earlier run."""
+        self.folder = Path(self.mktemp())
+        self.page = self.folder / "page.md"
+        self.folder.mkdir()
+        self.page.write_text("earlier")
+
+    def keep(self, group: str, focus: str = CONFORMANCE) -> None:
+        """Keep the results of a group, of one spec."""
+        file = kept_in(self.folder, group, focus) / ROWS
+        file.parent.mkdir()
+        write_rows(file, [Row(f"[{group}] a", group, "passed", 1.0)])
+
+    def test_a_part(self) -> None:
+        """While one group has no results the page stays, whatever else was run, and what is missing is said."""
+        for group in GROUPS[1:]:
+            self.keep(group)
+        self.keep(GROUPS[0], "Deployment")
+        self.assertIn(f"no results of {GROUPS[0]}", write_page(self.folder, "abc", self.page))
+        self.assertEqual(self.page.read_text(), "earlier")
+
+    def test_parts_together(self) -> None:
+        """The page has every group as soon as the last one was run, in whatever order that was."""
+        for group in reversed(GROUPS):
+            self.keep(group)
+        self.assertIn("written", write_page(self.folder, "abc", self.page))
+        text = self.page.read_text()
+        self.assertIn(f"| all | {len(GROUPS)} | 0 | 0 | 0 | 0 | {len(GROUPS)} |\n", text)
+        self.assertIn("Commit `abc`", text)
+        for group in GROUPS:
+            self.assertIn(f"| {group} | 1 |", text)

@@ -52,11 +52,13 @@ class FakeKernel:
 
     Without ``has_six`` its devices have no IPv6 (net.ipv6.conf.all.disable_ipv6 is 1). ``all_rp_filter`` is
     net.ipv4.conf.all.rp_filter; with ``read_only`` no kernel parameter can be written, as in a container.
+    ``unmarked`` are those of the rules that do not say that the kernel made them.
     """
 
     def __init__(self) -> None:
         self.links: dict[str, FakeLink] = {"eth0": FakeLink("veth", 1500, True, ["192.0.2.1/24"])}
         self.rules: set[tuple[str, str, str, str]] = set()
+        self.unmarked: set[tuple[str, str, str, str]] = set()
         self.routes: dict[str, dict[str, dict[str, Any]]] = {"4": {}, "6": {}}
         self.tables: dict[str, dict[str, Any]] = {}
         self.flows: set[tuple[str, str]] = set()
@@ -91,7 +93,7 @@ class FakeKernel:
     def state(self) -> object:
         """Return all that a command could have changed, as one comparable value."""
         links = {name: attrs.asdict(link) for name, link in self.links.items()}
-        return json.loads(json.dumps([links, sorted(self.rules), self.routes, self.tables]))
+        return json.loads(json.dumps([links, sorted(self.rules), sorted(self.unmarked), self.routes, self.tables]))
 
     # ip
 
@@ -246,6 +248,7 @@ class FakeKernel:
         if (verb == "add") == (rule in self.rules):
             raise Refused("RTNETLINK answers: File exists" if verb == "add" else "RTNETLINK answers: No such file")
         (self.rules.add if verb == "add" else self.rules.remove)(rule)
+        self.unmarked.discard(rule)
 
     def _add_route(self, version: str, destination: str, name: str, options: list[str]) -> None:
         if not self._link(name).up:
@@ -268,12 +271,19 @@ class FakeKernel:
             case ["addr", "show"]:
                 return [self._as_json(name, link) for name, link in self.links.items()]
             case ["rule"]:
+                # As ip(8) does with details.
                 ours = [
-                    {"priority": int(pref), "table": table, **({"iif": source} if source else {})}
+                    {
+                        "priority": int(pref),
+                        "table": table,
+                        "protocol": "unspec" if (shown, pref, table, source) in self.unmarked else "kernel",
+                        **({"iif": source} if source else {}),
+                    }
                     for shown, pref, table, source in sorted(self.rules)
                     if shown == version
                 ]
-                return [{"priority": 0, "table": "local"}, *ours, {"priority": 32766, "table": "main"}]
+                local = {"priority": 0, "table": "local", "protocol": "kernel"}
+                return [local, *ours, {"priority": 32766, "table": "main", "protocol": "kernel"}]
             case ["neigh", "show", "dev", name]:
                 known = self._link(name).neighbours.items()
                 wanted = [(to, mac) for to, mac in known if (":" in to) == (version == "6")]

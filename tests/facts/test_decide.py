@@ -253,6 +253,27 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(found(PLUGIN, seen(backend)), ("Known", ["flannel"]))
         self.assertEqual(found(PLUGIN, seen(node())), ("Unknown", []))
 
+    def test_policies_inside_k3s(self) -> None:
+        """Its controller for NetworkPolicies counts where each server shows that it was not started without it."""
+        both = ["flannel", "kube-router"]
+        for servers, expected in (
+            ([["server"]], both),
+            ([["server", "--disable", "traefik", "--disable-network-policy=false"]], both),
+            ([["server", "--disable-network-policy"]], ["flannel"]),
+            ([["server", "--disable-network-policy", "-v", "3"]], ["flannel"]),
+            ([["server", "--disable-network-policy=true"]], ["flannel"]),
+            ([["server"], ["server", "--disable-network-policy"]], ["flannel"]),
+            ([["server"], ["agent"]], both),
+            ([["agent"]], ["flannel"]),
+            ([], ["flannel"]),
+        ):
+            backend = node("v1.35.0+k3s1", notes={"flannel.alpha.coreos.com/backend-type": "vxlan"})
+            nodes = [node("v1.35.0+k3s1", notes={"k3s.io/node-args": json.dumps(words)}) for words in servers]
+            self.assertEqual(found(PLUGIN, seen(backend, *nodes)), ("Known", expected), servers)
+        rke2 = node(notes={"rke2.io/node-args": '["server"]', "flannel.alpha.coreos.com/backend-type": "vxlan"})
+        self.assertEqual(found(PLUGIN, seen(rke2)), ("Known", ["flannel"]))
+        self.assertEqual(found(PLUGIN, seen(rancher(), objects={CALICO: {}})), ("Known", ["calico"]))
+
     def test_proxy(self) -> None:
         """The command line of kube-proxy's pods overrides its configuration; what replaces it is named."""
         replaced = config_map(kube_proxy_replacement="true")

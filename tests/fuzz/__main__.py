@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-from tests.fuzz.mutate import mutated
+from tests.fuzz.mutate import MOST_PLACES, grown, mutated
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(__file__).parent / "corpus"
@@ -37,7 +37,8 @@ def main() -> int:
     for name in names:
         command = [sys.executable, "-m", "tests.fuzz", "--inside", name, "--seconds", str(given.seconds)]
         ended = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-        lines = ended.stderr.splitlines()
+        # The figures at the end are for tests.fuzz.campaign.
+        lines = [line for line in ended.stderr.splitlines() if not line.startswith("stat::")]
         done = [line for line in lines if line.startswith(("#", "Done"))]
         print(f"{name}: {'ok' if ended.returncode == 0 else 'BROKEN'}; {done[-1] if done else ''}", flush=True)
         if ended.returncode:
@@ -51,10 +52,17 @@ def _fuzz(name: str, seconds: int) -> None:
 
     with atheris.instrument_imports(include=["liqod", "h11"]):
         from tests.fuzz.cost import timed
+        from tests.fuzz.sizes import largest
         from tests.fuzz.targets.every import TARGETS
 
+    size = largest(name)
+
     def change(data: bytes, most: int, seed: int) -> bytes:
-        made = mutated(data, Random(seed)) if seed % 4 else None
+        random = Random(seed)
+        if seed % 16 == 1:
+            made: bytes | None = grown(data, random, min(most, size) >> random.randrange(8))
+        else:
+            made = mutated(data, random, MOST_PLACES) if seed % 4 else None
         return bytes(atheris.Mutate(data, most)) if made is None or len(made) > most else made
 
     def is_confirmed(data: bytes) -> bool:
@@ -64,7 +72,9 @@ def _fuzz(name: str, seconds: int) -> None:
 
     kept, artifacts = FOUND / name, FOUND / f"broken-{name}-"
     kept.mkdir(parents=True, exist_ok=True)
-    options = [f"-max_total_time={seconds}", "-max_len=4096", "-rss_limit_mb=1024", "-timeout=60"]
+    # Sizes up to the largest from the beginning: the changes above make few that are.
+    options = [f"-max_total_time={seconds}", f"-max_len={size}", "-len_control=0", "-rss_limit_mb=2048", "-timeout=60"]
+    options.append("-print_final_stats=1")
     options.append(f"-artifact_prefix={artifacts}")
     atheris.Setup(
         [sys.argv[0], *options, str(kept), str(CORPUS / name)],

@@ -225,7 +225,7 @@ class HostingSide(TestCase):
 
     def made(self, before: Counter[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """Return the requests since, but for looks into namespaces of other cases that are still being deleted."""
-        looks = (("list", "services"), ("list", "ingresses"))
+        looks = {("list", kind) for kind in ("services", "ingresses", "httproutes", "grpcroutes")}
         return {key: n for key, n in (self.requests.requests - before).items() if key not in looks}
 
     async def end_pod(

@@ -70,6 +70,7 @@ class Counting(TestCase):
         client = Client(self.config, reactor)
         informers = Informers(client, reactor)
         namespaces = informers.of(NAMESPACES, Object, labels=selector())
+        self.namespaces = namespaces
         self.contents: list[Informer[Counted]] = [
             informers.of(kind, Counted, labels=ORIGIN_LABEL, sizes=True) for kind in (CONFIGMAPS, SECRETS)
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -11,17 +11,19 @@ import msgspec
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.hosting.reclaim import LOOK, PACE, PASSED_OVER, Reclaims, next_step
-from liqod.hosting.tenants.quota.reclaim_orders import ReclaimOrders
+from liqod.hosting.reclaim import LOOK, PASSED_OVER, Reclaims, next_step
+from liqod.hosting.tenants.quota.reclaim_orders import FASTEST, PACE, SPAN, ReclaimOrders, lasts, pace_of
 from liqod.hosting.views import Pod
 from liqod.kube.errors import from_status
 from liqod.kube.resources import PODS, SHADOWPODS, Resource
 from liqod.model.ids import Key
 from liqod.model.names import DELETION_GRACE_ANNOTATION
+from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.records.offer import RECLAIMED
 from liqod.model.records.views import ForeignCluster, ShadowPod
 from tests.hosting.cases import Events
 from tests.hosting.shadowpods.test_controller import Cache
+from tests.hosting.test_slices_of_services import IndexedCache
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -114,14 +116,62 @@ class Server:
         return new
 
 
+class PaceTests(SynchronousTestCase):
+    """How fast a tenant's pods go."""
+
+    def test_the_table(self) -> None:
+        """One in a second where that is enough, else so fast that they are gone in ten minutes, up to a bound."""
+        for since, left, pace in (
+            (0.0, 0, PACE),
+            (0.0, 1, PACE),
+            (0.0, 600, PACE),
+            (0.0, 1200, 0.5),
+            (300.0, 600, 0.5),
+            (300.0, 10, PACE),
+            (0.0, 1_000_000, FASTEST),
+            (SPAN, 1, FASTEST),
+            (10 * SPAN, 5, FASTEST),
+        ):
+            self.assertEqual(pace_of(since, left), pace, (since, left))
+
+    def test_what_is_said_before(self) -> None:
+        """It is what the pace comes to."""
+        for pods, seconds in ((0, 0.0), (3, 3 * PACE), (600, SPAN), (5000, SPAN), (24_000, 2 * SPAN)):
+            self.assertAlmostEqual(lasts(pods), seconds)
+        at, left = 0.0, 5000
+        while left:
+            at, left = at + pace_of(at, left), left - 1
+        self.assertAlmostEqual(at, lasts(5000), delta=FASTEST)
+
+
+class Shadows(IndexedCache):
+    """The ShadowPods of all tenants; counts how often one of them is looked at."""
+
+    looks = 0
+
+    def get(self, key: Key) -> Any:
+        self.looks += 1
+        return super().get(key)
+
+    def by_index(self, name: str, value: Hashable) -> list[Any]:
+        found = super().by_index(name, value)
+        self.looks += len(found)
+        return found
+
+    def items(self) -> list[Any]:
+        self.looks += len(self.held)
+        return super().items()
+
+
 class Granted:
     """Namespaces: shop is milan's, other is rome's, default is nobody's."""
 
     def __init__(self) -> None:
         self.informer = Cache()
 
-    def known_tenant(self, namespace: str) -> str | None:
-        return {"shop": "milan", "other": "rome"}.get(namespace, "")
+    def granted(self, peer: str) -> list[Object]:
+        names = [name for name, tenant in (("shop", "milan"), ("other", "rome")) if tenant == peer]
+        return [Object(metadata=ObjectMeta(name=name)) for name in names]
 
 
 class ReclaimTests(SynchronousTestCase):
@@ -129,7 +179,7 @@ class ReclaimTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.foreign, self.shadows, self.pods = Cache(), Cache(), Cache()
+        self.foreign, self.shadows, self.pods = Cache(), Shadows(), Cache()
         self.server = Server(self.clock, self.shadows, self.pods)
         self.events = Events()
         for name, namespace in (("a", "shop"), ("b", "shop"), ("c", "shop"), ("theirs", "other"), ("own", "default")):
@@ -201,6 +251,45 @@ class ReclaimTests(SynchronousTestCase):
         self.order("2029-01-01T00:00:00Z")
         self.run_for(10)
         self.assertEqual(self.names(), ["a", "b", "c"])
+
+    def test_many(self) -> None:
+        """However many pods there are, they are gone in the time that is said; few go one in a second."""
+        for number in range(1200):
+            self.shadows.put(shadow(f"n{number}", "shop"))
+            self.pods.put(pod(f"n{number}", "shop"))
+        self.order("2030-01-01T00:01:00Z")
+        self.clock.advance(60)
+        self.clock.pump([0.125] * int((SPAN + 30) / 0.125))
+        self.assertEqual(len(self.server.evicted), 1203)
+        times = [at - 60 for _, at in self.server.evicted]
+        self.assertGreater(times[-1], SPAN / 2)
+        self.assertLess(times[-1], SPAN + 10)
+
+    def test_only_what_is_open(self) -> None:
+        """Nothing of another tenant is looked at, and of one's own nothing that is over, nor anything each second."""
+        for number in range(500):
+            self.shadows.put(shadow(f"over{number}", "shop", phase="Succeeded"))
+            self.shadows.put(shadow(f"theirs{number}", "other"))
+        self.server.protected = {"a"}
+        self.order("2030-01-01T00:00:00Z")
+        self.run_for(5)
+        self.assertEqual(self.names(), ["b", "c"])
+        self.shadows.looks = 0
+        self.run_for(60)
+        self.assertLess(self.shadows.looks, 300)
+
+    def test_one_that_is_protected_while_others_go(self) -> None:
+        """It is asked for again before all others are gone."""
+        for number in range(60):
+            self.shadows.put(shadow(f"n{number}", "shop"))
+            self.pods.put(pod(f"n{number}", "shop"))
+        self.server.protected = {"a"}
+        self.order("2030-01-01T00:00:00Z")
+        self.run_for(5)
+        self.server.protected = set()
+        self.run_for(PASSED_OVER)
+        self.assertIn("a", self.names())
+        self.assertLess(len(self.names()), 30)
 
     def test_one_that_comes_meanwhile(self) -> None:
         """A ShadowPod that was still being made when the offer was taken back ends, too."""

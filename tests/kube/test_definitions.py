@@ -11,19 +11,27 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.discovery.unicast import MAX_DELAY, MAX_INSTANCES
 from liqod.kube import manifests
 from liqod.model.records.home_policies import MAX_ADDRESSES
+from liqod.model.records.network import MAX_OTHERS
 from liqod.model.records.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES
 from liqod.model.records.offer_rules import MAX_TTL
 from liqod.model.records.spillover import MAX_PEERS
-from liqod.wire.check import MAX_ENDPOINTS, MAX_MINOR, MAX_NETWORKS
+from liqod.model.records.views import MAX_SLICES
+from liqod.wire.check import MAX_ENDPOINTS, MAX_MINOR, MAX_NETWORKS, MAX_SLICE_RESOURCES
 from liqod.wire.framing import FrameLimits
 
 FEWEST_WORDS: Final = 4
+TOLERATED: Final = "resourceslices.sharing.liqo.io.spec.virtualNode.offloadingPatch.tolerations[].tolerationSeconds"
 UNBOUNDED: Final = {
     "advertisements.sharing.liqo.io.spec.epoch maximum": "a counter: any int64, as the protocol has it",
     "advertisements.sharing.liqo.io.spec.seq maximum": "likewise",
     "foreignclusters.discovery.liqo.io.status.lent.epoch maximum": "likewise",
     "foreignclusters.discovery.liqo.io.status.lent.seq maximum": "likewise",
+    "foreignclusters.discovery.liqo.io.status.lent.slices[].revision maximum": "likewise",
     "namespaceoffloadings.offloading.liqo.io.status.observedGeneration maximum": "the API server's counter",
+    "networkconfigs.net.liqo.io.status.direct[].request maximum": "a counter, as in the protocol",
+    "resourceslices.sharing.liqo.io.status.observedGeneration maximum": "the API server's counter",
+    f"{TOLERATED} minimum": "as in pods",
+    f"{TOLERATED} maximum": "as in pods",
     "shadownetworkpolicysets.offloading.liqo.io.spec.policies[].spec properties": "the compiler bounds it",
     "shadowpods.offloading.liqo.io.spec.pod properties": "256 KiB, in the code",
     "virtualnodes.offloading.liqo.io.spec.offloadingPatch.tolerations[].tolerationSeconds minimum": "as in pods",
@@ -36,13 +44,18 @@ OF_THE_CODE: Final = {
     "advertisements.sharing.liqo.io.spec.offer.storageClasses maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.offer.ingressClasses maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.offer.loadBalancerClasses maxItems": MAX_CLASSES,
+    "advertisements.sharing.liqo.io.spec.offer.gateways maxItems": MAX_CLASSES,
     "advertisements.sharing.liqo.io.spec.timeToLive maximum": MAX_TTL,
     "foreignclusters.discovery.liqo.io.status.lent.resources maxProperties": FrameLimits().items,
+    "foreignclusters.discovery.liqo.io.status.lent.slices maxItems": MAX_SLICES,
+    "resourceslices.sharing.liqo.io.spec.resources maxProperties": MAX_SLICE_RESOURCES,
+    "resourceslices.sharing.liqo.io.status.resources maxProperties": MAX_SLICE_RESOURCES,
     "namespaceoffloadings.offloading.liqo.io.spec.spillover.peers maxItems": MAX_PEERS,
     "networkconfigs.net.liqo.io.status.remote.podCIDRs maxItems": MAX_NETWORKS,
     "networkconfigs.net.liqo.io.status.remote.serviceCIDRs maxItems": MAX_NETWORKS,
     "networkconfigs.net.liqo.io.status.remote.endpoints maxItems": MAX_ENDPOINTS,
     "networkconfigs.net.liqo.io.status.remote.mtu maximum": MAX_MINOR,
+    "networkconfigs.net.liqo.io.status.others maxItems": MAX_OTHERS,
     "searchdomains.discovery.liqo.io.status.found maxItems": MAX_INSTANCES,
     "searchdomains.discovery.liqo.io.status.refreshSeconds maximum": MAX_DELAY,
     "shadownetworkpolicysets.offloading.liqo.io.spec.pods[].addresses maxItems": MAX_ADDRESSES,
@@ -200,3 +213,21 @@ class BoundTests(SynchronousTestCase):
         for path, schema in lists:
             self.assertEqual(schema.get("x-kubernetes-list-type"), "map", path)
             self.assertEqual(schema.get("x-kubernetes-list-map-keys"), ["type"], path)
+
+
+class TwiceTests(SynchronousTestCase):
+    """What two definitions have: an API server drops what one of them lacks without a word."""
+
+    def test_the_node_of_a_slice(self) -> None:
+        """What is particular to a virtual node has the same fields and rules in a ResourceSlice as in a VirtualNode."""
+        spec = {
+            name: version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+            for name, version in versions()
+            if name.startswith(("resourceslices.", "virtualnodes."))
+        }
+        node = spec["virtualnodes.offloading.liqo.io v1beta1"]
+        of_slice = spec["resourceslices.sharing.liqo.io v1alpha1"]["virtualNode"]["properties"]
+        # The peer and the amount are the slice's own; the name may be left out, and cannot be changed.
+        self.assertEqual(set(of_slice), set(node) - {"clusterID", "limits"})
+        for name in sorted(set(of_slice) - {"nodeName"}):
+            self.assertEqual(of_slice[name], node[name], name)

@@ -24,6 +24,7 @@ from liqod.config.schema import (
     Settings,
 )
 from liqod.flow.clocks import installed_reactor
+from liqod.flow.observe import Latest
 from liqod.hosting.service import Hosting
 from liqod.hosting.tenants.access import ApiAccess
 from liqod.kube.cache.shared_informers import Informers
@@ -46,12 +47,11 @@ from liqod.kubelet.ports import HomeCluster
 from liqod.kubelet.service import Kubelets
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, remote_namespace, tenant_namespace
-from liqod.model.records.offer import PeerUnreachable
+from liqod.model.records.offer import HomeStreamsGrant, PeerUnreachable
 from tests.kubelet.networks import OneNetwork, SimulatedNetwork
 
 T = TypeVar("T")
 OFFERED = {"cpu": "10", "memory": "10Gi", "pods": "50"}
-
 
 LENDER_NETWORK: Final = NetworkSettings(mode="none", pod_cidrs=["10.244.0.0/16"], service_cidrs=["10.96.0.0/12"])
 """What a lender says of itself where nothing finds it out: endpoints in these networks would not be taken."""
@@ -102,6 +102,10 @@ class Session:
 
     def relay_of(self, peer: ClusterID) -> None:
         """There is no relay."""
+
+    def api_streams(self, peer: ClusterID) -> Latest[HomeStreamsGrant | None]:
+        """No lender asks for streams."""
+        return Latest(None)
 
     def peer_answered(self, peer: ClusterID) -> None:
         """Nobody dials."""

@@ -118,10 +118,12 @@ class LenderObjects(NoHomeObjects):
         storage: Classes = NO_CLASSES,
         ingress: Classes = NO_CLASSES,
         load_balancers: Classes = NO_CLASSES,
+        gateways: tuple[str, ...] | None = (),
     ) -> None:
         self.nodes = nodes
         self.volumes = volumes
         self.storage, self.ingress, self.load_balancers = storage, ingress, load_balancers
+        self.offered_gateways = gateways
 
     def is_at_lender(self, node: str) -> bool:
         return node in self.nodes
@@ -137,3 +139,6 @@ class LenderObjects(NoHomeObjects):
 
     def load_balancer_classes(self, namespace: str) -> Classes:
         return self.load_balancers
+
+    def gateways(self) -> tuple[str, ...] | None:
+        return self.offered_gateways

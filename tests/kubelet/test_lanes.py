@@ -15,6 +15,7 @@ from liqod.flow.observe import Latest
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.lender.health import ANSWERS
 from liqod.kubelet.pods.controller import PodController
+from liqod.kubelet.pods.status_pace import StatusBudget
 from liqod.kubelet.tokens.controller import TokenController
 from liqod.model.ids import Key
 from tests.clocks import HostClock
@@ -69,6 +70,7 @@ class LanesTests(SynchronousTestCase):
                 gate=fakes.other,
                 workers=1,
                 status_delay=0.0,
+                budget=StatusBudget(),
             ),
             TokenController(
                 self.clock,

@@ -131,6 +131,12 @@ class SharedLenderTests(sandboxes.Sandboxes, cases.KubeletSides):
         self.assertEqual(after["metadata"]["uid"], before["metadata"]["uid"])
         self.assertEqual(after["spec"]["nattingTable"], {self.space: self.remote})
 
+    async def test_one_budget(self) -> None:
+        """Both nodes spend the one budget that the lender has for the statuses of its pods."""
+        await self.second()
+        first, other = self.kubelets.of_lender(self.peer)
+        self.assertIs(first.pods._budget, other.pods._budget)
+
     async def test_the_second_node_goes(self) -> None:
         """A node that goes takes its own pods along: those of the other one stay, and so do table and namespace."""
         second = await self.second()

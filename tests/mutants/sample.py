@@ -26,7 +26,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "policies": (
         "liqod.hosting.tenants.policies",
-        "liqod.hosting.tenants.metadata_rules",
+        "liqod.hosting.tenants.admission",
         "liqod.agent.account.admission_policies",
         "liqod.webhook",
     ),

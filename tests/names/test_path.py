@@ -39,6 +39,7 @@ from liqod.model.records.name_service import DOMAIN_ANNOTATION
 from liqod.names import tables
 from liqod.names.records import NameServices, service_body
 from liqod.names.service import Names
+from tests.facts.stated import state_networks
 from tests.hosting.cases import Events, pod_spec
 from tests.names.cases import Authority, address, contents, query
 from tests.names.test_server import LOCAL, Pod
@@ -212,6 +213,8 @@ class PathTests(TestCase):
 
     async def test_reached_through_the_policy(self) -> None:
         """The network policy of the tenant's namespaces lets its own port through, and no other one."""
+        # A policy that was written before the process answered is changed only where these are known.
+        await state_networks(self.admin)
         await self.names(1)
         namespace = await self.tenant()
         port, _ = await self.ready(1, 1)
@@ -323,3 +326,31 @@ class PathTests(TestCase):
         await self.becomes(answered, "the tenant's own name")
         for name in ("cache.own.svc.cluster.local", f"cache.{theirs}.svc.cluster.local"):
             self.assertEqual((await pod.ask(query(name))).rCode, dns.ENAME)
+
+    async def test_whose_an_address_is(self) -> None:
+        """Names of others at addresses of this cluster are not answered: its facts say which they are, and while they
+        do not, any may be.
+        """
+        await self.names(1)
+        await self.tenant()
+        first, _ = await self.ready(1, 1)
+        pod = self.pod_at(first)
+        zones = ["4.4.8.8.in-addr.arpa", "15.14.13.12.in-addr.arpa"]
+        for zone in zones:
+            self.authority.table[zone] = [dns.RRHeader(zone, dns.PTR, dns.IN, 60, dns.Record_PTR("a.example", 60))]
+
+        async def named() -> list[bool]:
+            return [bool(contents(await pod.ask(query(zone, dns.PTR)))) for zone in zones]
+
+        self.assertEqual(await named(), [False, False])
+        for pods, expected in (
+            (["12.13.0.0/16"], [True, False]),
+            (["12.14.0.0/16"], [True, True]),
+            ([], [False, False]),
+        ):
+            await state_networks(self.admin, pods)
+
+            async def followed(expected: list[bool] = expected) -> bool:
+                return await named() == expected
+
+            await self.becomes(followed, f"the answers with the pods of {pods}")

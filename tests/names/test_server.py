@@ -22,7 +22,7 @@ from liqod.names import server as server_module
 from liqod.names.resolver import IN_FLIGHT, Resolver
 from liqod.names.server import CONNECTIONS, PIPELINED, Server
 from liqod.names.translation import TenantView
-from liqod.names.upstream import SILENCE, UpstreamServers
+from liqod.names.upstream import UpstreamServers
 from tests.names.cases import VIEW, Authority, address, answer_to, contents, decoded, query
 
 reactor: Any = _reactor
@@ -102,21 +102,21 @@ class ServerTests(TestCase):
         self.upstream.use([*self.upstream.servers, (LOCAL, listening.getHost().port)])
         return authority
 
-    def server(self, rate: int = 10000) -> Server:
+    def server(self, rate: int = 10000) -> Server[Resolver]:
         """Start a tenant's port, and return it."""
         server = Server(reactor, Resolver(reactor, self.upstream, VIEW, rate), [LOCAL], 0)
         server.listen()
         self.addCleanup(lambda: gatherResults(server.close()))
         return server
 
-    def pod(self, server: Server) -> Pod:
+    def pod(self, server: Server[Resolver]) -> Pod:
         """Return a pod that asks a server by UDP."""
         pod = Pod(server._listening[0].getHost().port)
         listening = reactor.listenUDP(0, pod, interface=LOCAL)
         self.addCleanup(listening.stopListening)
         return pod
 
-    async def connection(self, server: Server) -> Connection:
+    async def connection(self, server: Server[Resolver]) -> Connection:
         """Return a connection to a server."""
         endpoint = TCP4ClientEndpoint(reactor, LOCAL, server._listening[1].getHost().port)
         made: Any = await endpoint.connect(Factory.forProtocol(Connection))
@@ -240,16 +240,16 @@ class ServerTests(TestCase):
     async def test_a_server_without_a_way_to_it(self) -> None:
         """Where the kernel refuses to send to a server, or to connect to it (broadcast: EACCES), the next one is asked
         at once."""
+        self.patch(self.upstream, "_silence", self.timeout)
         first = self.upstream.servers
         pod = self.pod(self.server())
         for servers in ((("255.255.255.255", 53), *first), (*first, *first)):
             self.upstream.use(servers)
-            begun = reactor.seconds()
             self.assertEqual((await pod.ask(query(f"cache.{SHOP}"))).rCode, dns.OK)
-            self.assertLess(reactor.seconds() - begun, SILENCE)
 
     async def test_a_send_that_fails(self) -> None:
         """EPERM of a firewall of this host, say: the next server is asked at once, and nobody waits for an answer."""
+        self.patch(self.upstream, "_silence", self.timeout)
         pod = self.pod(self.server())
         reachable = self.upstream.servers[0]
         closed = (LOCAL, 9)
@@ -261,9 +261,7 @@ class ServerTests(TestCase):
 
         for one in self.upstream._sockets[closed]:
             self.patch(one.transport, "write", fail)
-        begun = reactor.seconds()
         self.assertEqual((await pod.ask(query(f"cache.{SHOP}"))).rCode, dns.OK)
-        self.assertLess(reactor.seconds() - begun, SILENCE)
 
     async def test_sockets_that_are_lost(self) -> None:
         """Twisted closes a socket on which reading fails (a firewall answers by ICMP): others take their place."""

@@ -15,9 +15,10 @@ from liqod.model.names import (
     TENANT_NAMESPACE_LABEL,
 )
 from liqod.model.objects.meta import Object
+from liqod.model.records.facts import POD_NETWORKS, SERVICE_NETWORKS, ClusterFacts, own_networks
 from liqod.model.records.name_service import NameService
 from liqod.names.records import service_body
-from liqod.names.tables import Table, free_ports, tables
+from liqod.names.tables import EVERYWHERE, Table, closed_networks, free_ports, tables
 
 
 def namespace(name: str, tenant: str, home: str | None = None, *, deleting: bool = False, own: bool = False) -> Object:
@@ -97,3 +98,27 @@ class TableTests(SynchronousTestCase):
         owner = {one.metadata.name: one.metadata.labels[REMOTE_CLUSTER_LABEL] for one in namespaces}
         for tenant, table in found(namespaces, [service(one, 1500 + ord(one)) for one in "abc"]).items():
             self.assertTrue(all(owner[here] == tenant for here in table.view.remote.values()))
+
+
+class ClosedNetworksTests(SynchronousTestCase):
+    """In which networks an address has no names of others for tenants."""
+
+    def test_table(self) -> None:
+        """Those of the facts, or of the settings where these say more; everywhere while not all are known."""
+        pods_known: dict[str, Any] = {"name": POD_NETWORKS, "values": ["12.13.0.0/16"]}
+        facts = [pods_known, {"name": SERVICE_NETWORKS, "values": ["fd10::/108"]}]
+        cases: list[tuple[list[dict[str, Any]], list[str], list[str], list[str]]] = [
+            (facts, [], [], ["12.13.0.0/16", "fd10::/108"]),
+            (facts, ["12.14.0.0/16"], [], ["12.14.0.0/16", "fd10::/108"]),
+            (facts, [], ["10.96.0.0/12"], ["12.13.0.0/16", "10.96.0.0/12"]),
+            ([], ["12.14.0.0/16"], ["10.96.0.0/12"], ["12.14.0.0/16", "10.96.0.0/12"]),
+            ([], ["12.14.0.0/16"], [], ["0.0.0.0/0", "::/0"]),
+            (facts[:1], [], [], ["0.0.0.0/0", "::/0"]),
+            (facts[1:], [], [], ["0.0.0.0/0", "::/0"]),
+        ]
+        for known, pods, services, expected in cases:
+            record = msgspec.convert({"metadata": {"name": "cluster"}, "status": {"facts": known}}, ClusterFacts)
+            own = own_networks(record, pods, services)
+            with self.subTest(known=known, pods=pods, services=services):
+                self.assertEqual([str(one) for one in closed_networks(own)], expected)
+        self.assertEqual(closed_networks(own_networks(None)), EVERYWHERE)

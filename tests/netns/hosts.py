@@ -309,6 +309,18 @@ class Hosts:
                 return str(two[int(ipaddress.ip_address(address)) - int(one.network_address)])
         raise LookupError(f"{address} is no pod's of {peer}")
 
+    def connect_directly(self, at: str, peer: str, home: str, *, confirmed: bool = True) -> None:
+        """Have a lender agree that a home's pods there talk straight with those at another one."""
+        path = f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}"
+        networks = self.kubectl_get(at, path)["status"]["remote"]["podCIDRs"]
+        grant = {"home": home, "request": 1, "podCIDRs": networks, "confirmed": confirmed}
+        self._request(at, "PATCH", f"{path}/status", {"status": {"direct": [grant]}})
+
+    def end_directly(self, at: str, peer: str) -> None:
+        """Have a lender end that."""
+        path = f"/apis/net.liqo.io/v1alpha1/networkconfigs/{peer}/status"
+        self._request(at, "PATCH", path, {"status": {"direct": None}})
+
     def claim_view(self, at: str, peer: str, networks: list[str]) -> None:
         """Have a peer say that it sees the pods of a cluster by other networks; only while clusters are ``silent``."""
         body = {"status": {"ack": {"podCIDRs": networks}}}

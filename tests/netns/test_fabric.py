@@ -151,6 +151,19 @@ class TwoAlikeTests(FabricTests):
         print(f"\nlongest silence {longest * 1000:.0f} ms")
         self.assertLess(longest, STILL)
 
+    def test_a_rule_of_an_earlier_release_is_replaced(self) -> None:
+        """A rule that does not say that the kernel made it, which networkd removes, is replaced while bytes pass."""
+        old = "ip rule del pref 18952 lookup 18952 && ip rule add pref 18952 lookup 18952"
+        self.hosts.output(self.hosts.inside("a", "sh", "-c", old))
+        watched = self.keep("a", "b", 15)
+
+        def origins() -> list[str]:
+            shown = json.loads(self.hosts.output(self.hosts.inside("a", "ip", "-j", "-d", "rule")))
+            return [str(one.get("protocol")) for one in shown if str(one.get("table")) == "18952"]
+
+        eventually("a rule that is the kernel's", lambda: origins() == ["kernel"])
+        self.assertLess(self.silence(watched), STILL)
+
     def test_nothing_is_left_after_removal(self) -> None:
         """Links, addresses, rules, routes, nftables and kernel parameters are as before, byte for byte."""
         for name in self.names:

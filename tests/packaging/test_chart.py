@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +13,16 @@ from unittest import TestCase
 import yaml
 
 from liqod.agent.processes import CAPABILITIES, Process
+from liqod.agent.state import (
+    Campaigning,
+    DaemonState,
+    Leading,
+    StandingBy,
+    Starting,
+    Stopping,
+    Waiting,
+    unmet,
+)
 from liqod.cli.setup.up.chart.evaluate import Evaluation
 from liqod.cli.setup.up.chart.render import Release, default_values, is_hook, merged, notes, render
 from liqod.cli.setup.up.chart.syntax import TemplateError, parse
@@ -20,6 +32,7 @@ from liqod.config.schema import Settings
 from liqod.kubelet.api.node_ports import METRICS_OF_OTHERS
 from liqod.metrics.certificate import SECRET as METRICS
 from liqod.metrics.certificate import name_in
+from liqod.model.diagnosis.installation import Unmet
 from liqod.webhook.configuration import service_of
 from tests.project.test_systemd import bounds
 
@@ -84,6 +97,18 @@ def named(values: Mapping[str, Any], kind: str, name: str) -> dict[str, Any]:
     return found
 
 
+def differences(schema: Mapping[str, Any], values: Mapping[str, Any], path: str = "") -> list[str]:
+    """Return what a schema allows and the values have not, or the other way round, where it allows nothing else."""
+    known = schema.get("properties", {})
+    if schema.get("additionalProperties") is not False:
+        return []
+    found = [f"{path}{name}" for name in sorted(known.keys() ^ values.keys())]
+    for name in known.keys() & values.keys():
+        if isinstance(values[name], Mapping):
+            found += differences(known[name], values[name], f"{path}{name}.")
+    return found
+
+
 class LanguageTests(TestCase):
     """The part of Go's templates that the chart uses."""
 
@@ -143,6 +168,12 @@ class ValueTests(TestCase):
         self.assertEqual(merged(base, {"a": {"b": None, "e": 3}, "d": [2]}), {"a": {"c": 2, "e": 3}, "d": [2]})
         self.assertEqual(base, {"a": {"b": 1, "c": 2}, "d": [1]})
         self.assertEqual(merged(default_values(), {}), default_values())
+
+    def test_schema(self) -> None:
+        """It has each value and no other one, wherever it refuses others, and takes what a parent chart hands down."""
+        schema = json.loads((CHECKOUT / "packaging/chart/values.schema.json").read_text())
+        self.assertEqual(schema["properties"].pop("global"), {"type": "object"})
+        self.assertEqual(differences(schema, default_values()), [])
 
 
 class PodTests(TestCase):
@@ -216,6 +247,55 @@ class PodTests(TestCase):
             self.assertEqual(len(mine), 1, owner)
             if not owner.startswith("PodDisruptionBudget"):
                 self.assertEqual(mine, [owner])
+
+    def test_probes(self) -> None:
+        """A pod is ready when it does its work or can take over, and lives while its process is sound."""
+        for variant, values in VARIANTS.items():
+            for name, spec in pod_specs(values):
+                found = {
+                    probe: re.findall(r"/(readyz|healthz)", str(one[probe]))
+                    for one in spec["containers"]
+                    for probe in ("readinessProbe", "livenessProbe", "startupProbe")
+                    if probe in one
+                }
+                wanted = {"readinessProbe": ["readyz"], "livenessProbe": ["healthz"], "startupProbe": ["healthz"]}
+                has_pages = name in ("Deployment liqod", "DaemonSet liqod-gateway", "DaemonSet liqod-node")
+                if has_pages or name == "StatefulSet liqod-names":
+                    self.assertEqual(found, wanted, (variant, name))
+                else:
+                    self.assertEqual(found, {}, (variant, name))
+
+    def test_who_is_ready(self) -> None:
+        """Such a probe holds for a leader at work and for a standby, and for no daemon before and after that."""
+        lack = Unmet("CachesIncomplete", "the first lists of the records are not complete")
+        cases: list[tuple[DaemonState, bool]] = [
+            (Starting(), False),
+            (Waiting("APIUnreachable", "the API server does not answer"), False),
+            (Campaigning(), False),
+            (StandingBy("liqod-1"), True),
+            (Leading(lack), False),
+            (Leading(), True),
+            (Stopping(), False),
+        ]
+        for state, is_ready in cases:
+            self.assertEqual(not unmet(state), is_ready, state)
+
+    def test_drains(self) -> None:
+        """A drain takes pods that are not ready: where none can work none would go."""
+        budgets = [one for one in render(ALL, RELEASE) if one["kind"] == "PodDisruptionBudget"]
+        self.assertEqual([one["spec"]["unhealthyPodEvictionPolicy"] for one in budgets], ["AlwaysAllow"] * 2)
+
+    def test_of_helm_test(self) -> None:
+        """The test of a release runs a command that fails where no daemon works, with the daemon's settings."""
+        for variant, values in VARIANTS.items():
+            (spec,) = [spec for name, spec in pod_specs(values) if name == "Pod liqod-check"]
+            (test,) = spec["containers"]
+            self.assertEqual((test["command"][1:], spec["restartPolicy"]), (["check"], "Never"), variant)
+            daemon = named(values, "Deployment", "liqod")["spec"]["template"]["spec"]
+            theirs = {one["name"]: one.get("value") for one in daemon["containers"][0]["env"]}
+            own = {one["name"]: one["value"] for one in test["env"]}
+            self.assertLessEqual(own.items(), theirs.items(), variant)
+            self.assertEqual(spec["serviceAccountName"], daemon["serviceAccountName"])
 
 
 class SettingTests(TestCase):

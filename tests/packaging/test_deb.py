@@ -27,7 +27,7 @@ class ReplacedTests(SynchronousTestCase):
         return path.absolute()
 
     def test_refused(self) -> None:
-        """A release does not replace one that is two minor releases or more later; a new installation is no matter."""
+        """A release does not replace one that is two minor releases or more later, nor what a removal left of one."""
         require("" if shutil.which("dpkg") else "dpkg is not installed")
         for own, arguments, status in (
             ("0.1.0", ("upgrade", "0.1.0-1", "0.1.0-1"), 0),
@@ -37,7 +37,12 @@ class ReplacedTests(SynchronousTestCase):
             ("0.9.0", ("upgrade", "0.10.0-1", "0.9.0-1"), 0),
             ("0.9.0", ("upgrade", "0.11.0-1", "0.9.0-1"), 1),
             ("0.1.0", ("install",), 0),
+            ("0.1.0", ("install", "0.2.9-1"), 0),
+            ("0.1.0", ("install", "0.3.0-1"), 1),
+            ("0.9.0", ("install", "0.11.0-1", "0.9.0-1"), 1),
+            ("0.1.0", ("abort-upgrade", "0.3.0-1"), 0),
         ):
             done = subprocess.run([self.script(own), *arguments], capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, status, (own, arguments, done.stderr))
             self.assertEqual("one minor release at a time" in done.stderr, bool(status))
+            self.assertEqual("apt purge liqod" in done.stderr, bool(status) and arguments[0] == "install")

@@ -6,9 +6,12 @@ import configparser
 import os
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
+
+from tests.environment import require
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TOOLS = CHECKOUT / "packaging" / "tools"
@@ -68,6 +71,22 @@ class RepackedTests(SynchronousTestCase):
         self.assertEqual(tool(code), "True False")
 
 
+class ManifestTests(SynchronousTestCase):
+    """What is in the source distribution."""
+
+    def test_whole(self) -> None:
+        """It has everything that git has: what MANIFEST.in names, and what setuptools takes by itself."""
+        require("" if (CHECKOUT / ".git").exists() else "the sources are no clone of the repository")
+        words = ["git", "-C", str(CHECKOUT), "ls-files"]
+        tracked = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+        lines = [line.split() for line in (CHECKOUT / "MANIFEST.in").read_text().splitlines()]
+        named = {word for verb, *rest in lines if verb in ("graft", "include") for word in rest}
+        taken = named | {"LICENSE", "MANIFEST.in", "liqod", "pyproject.toml", "setup.cfg"}
+        places = {name.partition("/")[0] for name in tracked}
+        self.assertEqual({one for one in places if not any(fnmatch(one, each) for each in taken)}, set())
+        self.assertEqual({each for each in named if not any(fnmatch(one, each) for one in places)}, set())
+
+
 class ManualTests(SynchronousTestCase):
     def test_commands(self) -> None:
         """liqodctl(1) has every command, and no line of it is taken for a request of troff."""
@@ -75,4 +94,4 @@ class ManualTests(SynchronousTestCase):
         for name in ("install", "trust", "unoffload"):
             self.assertIn(f".SS liqodctl {name}\n", page)
         requests = {line.split()[0] for line in page.splitlines() if line.startswith((".", "'"))}
-        self.assertEqual(requests, {".TH", ".SH", ".SS", ".B", ".nf", ".fi"})
+        self.assertEqual(requests, {".TH", ".SH", ".SS", ".TP", ".B", ".nf", ".fi"})

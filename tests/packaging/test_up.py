@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from kubesandbox.auth.tokens import User
 from kubesandbox.cluster import SandboxCluster
 from msgspec.structs import replace
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from liqod.agent.account.rights import required
 from liqod.agent.service import Agent
 from liqod.agent.state import StandingBy
 from liqod.cli.console import errors
@@ -28,6 +31,7 @@ from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
 from liqod.cli.main import cli
 from liqod.cli.peering.token import listening_port
+from liqod.cli.setup.check import examine
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.up.commands import set_up
 from liqod.cli.setup.up.down import take_down
@@ -42,8 +46,17 @@ from liqod.identity.pairing import Token, read_token
 from liqod.identity.store import load_or_create
 from liqod.kube import manifests
 from liqod.kube.client import Client
-from liqod.kube.connection.config import load
-from liqod.kube.resources import CRDS, FOREIGNCLUSTERS, NAMESPACES, SERVICEACCOUNTS
+from liqod.kube.connection.config import from_grant, load
+from liqod.kube.resources import (
+    CLUSTERROLEBINDINGS,
+    CLUSTERROLES,
+    CRDS,
+    DEPLOYMENTS,
+    FOREIGNCLUSTERS,
+    NAMESPACES,
+    SECRETS,
+    SERVICEACCOUNTS,
+)
 from liqod.model.ids import ClusterID, Fingerprint
 from tests.packaging.contents import objects_of
 from tests.packaging.test_host import OPT, bare_root, listing_of
@@ -170,6 +183,13 @@ def no_userdel(*words: str) -> None:
     raise CliError(errors.HOST, f"{words[0]} failed: cannot lock /etc/passwd")
 
 
+def deployment() -> dict[str, Any]:
+    """Return a Deployment of the name that the daemon's has, without pods."""
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    return {"metadata": {"name": "liqod"}, "spec": spec}
+
+
 def states(document: dict[str, Any]) -> dict[str, str]:
     """Return the state of each step."""
     return {step["step"]: step["state"] for step in document["steps"]}
@@ -196,6 +216,22 @@ class LifeTests(UpCase):
         self.assertEqual(listing_of(rome.root), before)
         self.assertEqual(objects_of(rome.cluster), objects)
         self.assertEqual((await self.down(rome))["removed"], [])
+
+    async def test_check(self) -> None:
+        """`check` with the daemon's own rights, as `helm test` runs it, is well while one leads, and fails without."""
+        await self.up(self.rome)
+        client = Client(load(str(self.rome.root / KUBECONFIG)), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        session = attrs.evolve(self.rome.session, client=client)
+
+        async def failed() -> list[str]:
+            found = [one async for one in examine(session, pre=False) if one.verdict == "bad"]
+            # A pod looks at no host.
+            return [one.text for one in found if one.group not in ("Ports", "Network")]
+
+        self.assertEqual(await failed(), [])
+        await self.rome.services.stop([])
+        self.assertIn("NoDaemon", "\n".join(await failed()))
 
     async def test_again(self) -> None:
         """A second run finds everything done, and writes nothing."""
@@ -331,6 +367,11 @@ class RefusalTests(UpCase):
         self.assertRegex(f"{caught.exception.message}\n{caught.exception.hint}", reason)
         self.assertEqual((listing_of(rome.root), objects_of(rome.cluster), rome.services.log), (files, objects, []))
 
+    async def is_at_rest(self) -> bool:
+        before = objects_of(self.rome.cluster)
+        await deferLater(REACTOR, 0.3)
+        return objects_of(self.rome.cluster) == before
+
     async def test_no_question(self) -> None:
         """Without a terminal and without --yes."""
         self.patch(sys, "stdin", io.StringIO())
@@ -390,3 +431,42 @@ class RefusalTests(UpCase):
         made = (await self.up(milan, invite=True))["invitation"]
         token = replace(read_token(made["token"]), fingerprint=Fingerprint("sha256:" + "0" * 64))
         await self.assert_refused("with another key than the token has", token)
+
+    async def test_pods(self) -> None:
+        """Pods of liqod in the cluster, regardless of who made them."""
+        client = self.rome.session.client
+        await client.create(NAMESPACES, {"metadata": {"name": "liqo-system"}})
+        await client.create(DEPLOYMENTS, deployment(), "liqo-system")
+        await becomes(self.is_at_rest, "a cluster at rest", CEILING)
+        await self.assert_refused("liqod serves this cluster as pods.*; somebody else made liqod's pods")
+        helm = {"metadata": {"annotations": {"meta.helm.sh/release-name": "mine"}}}
+        await client.patch(DEPLOYMENTS, "liqod", helm, "liqo-system")
+        await self.assert_refused("the Helm release mine has liqod's pods: .*`helm uninstall`")
+        own = {"metadata": {"annotations": None, "labels": {"app.kubernetes.io/managed-by": "liqodctl"}}}
+        await client.patch(DEPLOYMENTS, "liqod", own, "liqo-system")
+        await self.assert_refused("`liqodctl down --in-cluster` removes them")
+
+    async def test_rights(self) -> None:
+        """A user who may make definitions, namespaces and accounts, and not all else that is written."""
+        rome = self.rome
+        some: dict[str, Any] = {"metadata": {"name": "some"}}
+        settings, admin = rome.session.settings, rome.session.client
+        kinds = (CRDS, NAMESPACES, CLUSTERROLES, CLUSTERROLEBINDINGS, SERVICEACCOUNTS, SECRETS)
+        rules = [
+            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
+            *({"apiGroups": [one.group], "resources": [one.plural], "verbs": ["*"]} for one in kinds),
+            *(
+                {"apiGroups": [one.resource.group], "resources": [one.what], "verbs": [one.verb]}
+                for one in required(settings)
+            ),
+        ]
+        await admin.create(CLUSTERROLES, {**some, "rules": rules})
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "some"}
+        subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "some"}]
+        await admin.create(CLUSTERROLEBINDINGS, {**some, "roleRef": reference, "subjects": subjects})
+        rome.cluster.add_user("secret", User("some", ("system:authenticated",)))
+        client = Client(from_grant(rome.cluster.url, rome.cluster.authority.pem, lambda: "secret"), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        self.rome = attrs.evolve(rome, session=attrs.evolve(rome.session, client=client))
+        for right in ("create runtimeclasses.node.k8s.io", "create priorityclasses.scheduling.k8s.io"):
+            await self.assert_refused(f"may not {right}; use an administrator's")

@@ -26,16 +26,14 @@ class TrustTests(PairCase):
     """How two clusters come to trust each other, or do not."""
 
     async def test_trust_on_both_sides_ends_in_virtual_nodes(self) -> None:
-        """Each side sees the other and trusts it: offers, credentials and virtual nodes follow by themselves, soon."""
+        """Each side sees the other and trusts it: offers, credentials and virtual nodes follow by themselves."""
         alpha, beta = await self.pair()
         await alpha.trust(beta)
         await beta.trust(alpha)
-        begun = alpha.reactor.seconds()
         alpha.sees(beta)
         beta.sees(alpha)
         await self.peered(alpha, beta)
         await self.peered(beta, alpha)
-        self.assertLess(alpha.reactor.seconds() - begun, 3.0)
         offer = await alpha.offer_record(beta)
         self.assertEqual(offer.spec.offer.resources, {"cpu": "3", "memory": "3Gi", "pods": "30"})
         self.assertEqual((offer.status.phase, offer.spec.cluster_id), ("Accepted", "beta"))
@@ -72,10 +70,8 @@ class TrustTests(PairCase):
 
         await self.becomes(waiting, "alpha waits for beta's trust")
         await self.pause(1.0)
-        begun = alpha.reactor.seconds()
         await beta.trust(alpha)
         await self.peered(alpha, beta)
-        self.assertLess(alpha.reactor.seconds() - begun, 2.0)
 
     async def test_an_address_without_a_name_is_enough(self) -> None:
         """A peer written by hand with its fingerprint is pinned on contact; the other side needs to trust us itself."""
@@ -513,21 +509,6 @@ class LostTests(PairCase):
 
         await self.becomes(back, "the offer is accepted again")
         self.assertEqual((await alpha.virtual_node(beta)).metadata.uid, node.metadata.uid)
-
-
-class SpeedTests(PairCase):
-    """How long a peering takes where nobody has to be asked."""
-
-    async def test_from_sighting_to_virtual_node(self) -> None:
-        """Both directions well under a second on an idle machine; the bound here is for a busy one."""
-        alpha, beta = await self.pair(settings(autojoin_untrusted=True), settings(autojoin_untrusted=True))
-        begun = alpha.reactor.seconds()
-        alpha.sees(beta)
-        beta.sees(alpha)
-        await self.peered(alpha, beta)
-        await self.peered(beta, alpha)
-        took = alpha.reactor.seconds() - begun
-        self.assertLess(took, 10.0)
 
 
 def _d(coroutine: Any) -> Any:

@@ -120,10 +120,8 @@ class UnpeerTests(UnpeerCase):
         """Said to be dead, it is not waited for; nothing is left but the note to tell it, should it ever return."""
         alpha, beta = await self.peers()
         await beta.stop()
-        begun = alpha.reactor.seconds()
         await self.unpeer(alpha, beta, "dead")
         await self.forgotten(alpha, beta)
-        self.assertLess(alpha.reactor.seconds() - begun, 5.0)
         after = await self.dump(alpha)
         extra = set(after) - set(self.before[0])
         self.assertEqual(extra, {f"{CONFIGMAPS} liqo-system/{TOMBSTONES}"})
@@ -216,7 +214,6 @@ class UnpeerTests(UnpeerCase):
         alpha, beta = await self.peers()
         finalizer = {"metadata": {"finalizers": ["example.com/still-draining"]}}
         await beta.admin.patch(VIRTUALNODES, alpha.id, finalizer, tenant_namespace(alpha.id))
-        begun = alpha.reactor.seconds()
         spec = {"fingerprint": "", "outgoingPeering": "No", "incomingPeering": "No"}
         await alpha.admin.patch(FOREIGNCLUSTERS, beta.id, {"spec": spec})
 
@@ -224,7 +221,6 @@ class UnpeerTests(UnpeerCase):
             return alpha.room.dismissed == [beta.id]
 
         await self.becomes(dismissed, "access has ended")
-        self.assertLess(alpha.reactor.seconds() - begun, 2.0)
         await beta.virtual_node(alpha)
 
     async def test_a_credential_does_not_outlast_the_trust_in_its_key(self) -> None:

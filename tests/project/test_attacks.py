@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.attack import attacks, selected, tests_of
+from tests.attack.page import attacks, selected, tests_of
 
 
 class AttacksTests(SynchronousTestCase):

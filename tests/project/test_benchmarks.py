@@ -6,16 +6,38 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks import hub, profile, relay, report, takeover
-from benchmarks.compare import Verdict, compare, samples, samples_of
+from benchmarks.__main__ import modules
+from benchmarks.figures import compare as comparison
+from benchmarks.figures import goals, report
+from benchmarks.figures.compare import (
+    ABSOLUTE,
+    NOTHING,
+    Difference,
+    Verdict,
+    alone,
+    compare,
+    samples,
+    samples_of,
+    status,
+)
+from benchmarks.figures.measure import spent
+from benchmarks.network import relay
+from benchmarks.offloading import floor, latency, offload, profile, takeover
+from benchmarks.peering import hub
+from benchmarks.scale import noted
+from liqod.model.diagnosis.processes import lease_name
 from tests.project.test_architecture import CHECKOUT
-from tests.testbed import process
+from tests.testbed import build, process, system
 
 STEADY = (0.97, 1.0, 1.0, 1.02, 1.03)
 NOISY = (0.7, 0.85, 1.0, 1.2, 1.5)
@@ -59,12 +81,60 @@ class CompareTests(SynchronousTestCase):
                 found = compare({"s": [before] * 3}, {"s": [before * factor] * 3}, 0.10)
                 self.assertEqual([one.verdict for one in found], [verdict], f"{before} {factor}")
         self.assertEqual(self.verdicts(runs(), runs(factor=1.1))["seconds"], Verdict.WORSE)
-        self.assertEqual(self.verdicts(runs(noise=NOISY), runs(factor=1.1, noise=NOISY))["seconds"], Verdict.SAME)
+        noisy = self.verdicts(runs(noise=NOISY), runs(factor=1.1, noise=NOISY))
+        self.assertEqual(noisy["seconds"], Verdict.NOISY)
 
     def test_noise_is_no_regression(self) -> None:
-        """Medians that differ by less than the repetitions do among themselves."""
-        self.assertEqual(self.verdicts(runs(noise=NOISY), runs(factor=1.15, noise=NOISY))["seconds"], Verdict.SAME)
-        self.assertEqual(self.verdicts(runs(noise=NOISY), runs(factor=2.0, noise=NOISY))["seconds"], Verdict.WORSE)
+        """Where repetitions differ too much among themselves nobody can tell, and nothing is called the same."""
+        for factor, verdict in ((1.0, Verdict.NOISY), (1.15, Verdict.NOISY), (2.0, Verdict.WORSE)):
+            found = self.verdicts(runs(noise=NOISY), runs(factor=factor, noise=NOISY))
+            self.assertEqual(found["seconds"], verdict, f"{factor}")
+
+    def test_more_repetitions_tell(self) -> None:
+        """As noisy as they are, of a hundred of them a median is known well enough."""
+        for factor, verdict in ((1.0, Verdict.SAME), (1.15, Verdict.WORSE)):
+            found = self.verdicts(runs(noise=NOISY * 20), runs(factor=factor, noise=NOISY * 20))
+            self.assertEqual(found["seconds"], verdict, f"{factor}")
+
+    def test_nothing(self) -> None:
+        """A figure that is zero before and after is the same; from zero it grows by any part."""
+        (found,) = compare({"a": [0.0] * 3}, {"a": [0.0] * 3}, 0.10)
+        self.assertEqual(found.verdict, Verdict.SAME)
+        (found,) = compare({"a": [0.0] * 3}, {"a": [1.0] * 3}, 0.10)
+        self.assertEqual(found.verdict, Verdict.WORSE)
+
+    def test_what_only_one_has(self) -> None:
+        """It is named, and times without local pods beside them are not compared with such that have them."""
+        without = [one for one in runs() if one["where"] != "local"]
+        names = alone(samples(runs()), samples(without))
+        self.assertIn("500 1000 offloaded seconds: only before", names)
+        self.assertIn(f"500 1000 offloaded seconds{ABSOLUTE}: only after", names)
+        self.assertEqual(set(self.verdicts(runs(), without)), {"requests/pod lender"})
+
+    def test_an_interrupted_repetition(self) -> None:
+        """What it lacks does not move the others' partners."""
+        whole = runs()
+        found = samples([*whole[:3], *whole[4:]])["500 1000 offloaded seconds"]
+        self.assertEqual([round(one, 6) for one in found], [2.91, 3.0, 3.06, 3.09])
+
+    def test_status(self) -> None:
+        """It is 1 when one is worse, and another one when nothing is known of any."""
+        for verdicts, wanted in (
+            ([Verdict.SAME, Verdict.BETTER], 0),
+            ([Verdict.SAME, Verdict.NOISY], 0),
+            ([Verdict.SAME, Verdict.WORSE], 1),
+            ([Verdict.UNKNOWN, Verdict.NOISY], NOTHING),
+            ([], NOTHING),
+        ):
+            found = [Difference("a", 1.0, 1.0, 0.0, one) for one in verdicts]
+            self.assertEqual(status(found), wanted, f"{verdicts}")
+
+    def test_nothing_in_common(self) -> None:
+        """Two files of different benchmarks are no success."""
+        place = Path(self.mktemp())
+        files = [report.save_figures(name, {name: [1.0] * 3}, place / name) for name in ("one", "two")]
+        self.patch(sys, "argv", ["compare", *map(str, files)])
+        self.assertEqual(self.assertRaises(SystemExit, comparison.main).code, NOTHING)
 
     def test_too_few(self) -> None:
         """Of two repetitions nobody knows the noise."""
@@ -84,7 +154,7 @@ class ResultsTests(SynchronousTestCase):
 
     def test_a_file_of_their_own(self) -> None:
         """Without another file they go to one by the benchmark and the date; it can be compared with itself."""
-        figures = {"first write, s": [1.0, 1.1, 1.2]}
+        figures = {"first write, s": [1.0, 1.01, 1.02]}
         file = report.save_figures("takeover", figures, None, pods=10)
         self.assertEqual(file.parent, report.RESULTS)
         self.assertRegex(file.name, r"^takeover-\d{8}T\d{6}\.json$")
@@ -101,6 +171,180 @@ class ResultsTests(SynchronousTestCase):
         self.assertEqual(report.save(wanted, []), wanted)
         self.assertEqual(samples_of(json.loads(wanted.read_text())), {})
         self.assertFalse(report.RESULTS.exists())
+        self.assertEqual([file.name for file in wanted.parent.iterdir()], [wanted.name])
+
+    def test_one_definition_of_a_ratio(self) -> None:
+        """What a run prints of itself is what a report says of its file."""
+        rest: dict[str, Any] = {what: {} for what in ("cpu", "peak", "created", "deleted", "delete_cpu")}
+        done = [
+            report.Run(qps=500, where=where, pods=10, ready=seconds * hour, busy={"c1/etcd": seconds * hour}, **rest)
+            for hour, factor in ((1.0, 2.0), (3.0, 2.5), (2.0, 4.0))
+            for where, seconds in (("local", 1.0), ("offloaded", factor))
+        ]
+        found = goals.summaries(report.records(done))
+        self.assertEqual([one.ratio("local") for one in found], [2.5, 2.5])
+        self.assertIn(goals.rendered(found), report.text(done, {}, {}))
+        values = samples(report.records(done))
+        self.assertEqual(values["500 10 offloaded seconds"], [2.0, 2.5, 4.0])
+
+    def test_goals(self) -> None:
+        """A report ends with 1 where a goal is missed, and is on the latest file where none is named."""
+        report.RESULTS.mkdir()
+        older, newer = (report.RESULTS / f"offload-{number}.json" for number in (1, 2))
+        older.write_text(json.dumps({"commit": "a", "runs": runs()}))
+        newer.write_text(json.dumps({"commit": "b", "runs": []}))
+        cases: list[tuple[list[str], int]] = [([], 0), ([str(older)], 1)]
+        for files, code in cases:
+            self.patch(sys, "argv", ["report", *files])
+            self.assertEqual(self.assertRaises(SystemExit, report.main).code, code)
+
+
+class NamesTests(SynchronousTestCase):
+    """What can be run."""
+
+    def test_modules(self) -> None:
+        """Each name is a module's in one of the folders, and what only other programs start is none."""
+        found = modules()
+        for name, module in found.items():
+            file = CHECKOUT / f"{module.replace('.', '/')}.py"
+            self.assertTrue(file.is_file(), name)
+        self.assertLessEqual({"offload", "compare", "report", "sweep", "clusters", "hub", "handshake"}, set(found))
+        self.assertFalse({"hub_peers", "lenders", "crowd", "flame"} & set(found))
+
+
+class OffloadTests(SynchronousTestCase):
+    """How a run of all three rows is done."""
+
+    def test_namespaces(self) -> None:
+        """Pods are looked at by liqod where they are to be offloaded, and nowhere else."""
+        self.assertEqual(set(offload.NAMESPACES), set(offload.SELECTORS))
+        self.assertEqual(len(set(offload.NAMESPACES.values())), len(offload.SELECTORS))
+        spaces: list[Any] = [offload.NAMESPACE, offload.LOCAL_NAMESPACE]
+        names = {where: one["metadata"]["name"] for where, one in zip(("offloaded", "local"), spaces, strict=True)}
+        self.assertEqual({where: offload.NAMESPACES[where] for where in names}, names)
+        self.assertEqual([bool(one["metadata"].get("labels")) for one in spaces], [True, False])
+
+    def test_saved_after_each_repetition(self) -> None:
+        """One that fails takes nothing away of those before it."""
+        done: list[str] = []
+
+        def run(_: Any, qps: int, where: str, pods: int) -> report.Run:
+            done.append(where)
+            if len(done) > 4:
+                raise AssertionError("not within 900 s: the pods are gone")
+            rest = ("busy", "cpu", "peak", "created", "deleted", "delete_cpu")
+            nothing: dict[str, Any] = {what: {} for what in rest}
+            return report.Run(qps=qps, where=where, pods=pods, ready=1.0, **nothing)
+
+        @contextmanager
+        def bed(*_: Any, **__: Any) -> Iterator[dict[int, Any]]:
+            yield {1: SimpleNamespace(apply=lambda *_: "")}
+
+        @contextmanager
+        def running(_: Any) -> Iterator[Any]:
+            yield SimpleNamespace(name="floor", running=True)
+
+        for what, name, stub in (
+            (system, "require", lambda: None),
+            (build, "ensure", lambda _: None),
+            (offload, "precompile", lambda: None),
+            (offload, "Testbed", bed),
+            (offload, "peer", lambda _: ([], {})),
+            (offload, "idle", lambda _: {}),
+            (offload, "run", run),
+            (floor, "running", running),
+        ):
+            self.patch(what, name, stub)
+        file = Path(self.mktemp())
+        self.patch(sys, "argv", ["offload", "--counts=10", "--qps=500", "--repeat=3", f"--json={file}"])
+        self.assertRaises(AssertionError, offload.main)
+        self.assertEqual([one["where"] for one in json.loads(file.read_text())["runs"]], done[:3])
+
+    def test_new_kinds_are_watched_first(self) -> None:
+        """Daemons wait once for the garbage collector, where their kinds were not defined before."""
+        watched = 'apiserver_longrunning_requests{group="offloading.liqo.io",resource="shadowpods",verb="WATCH"} 1\n'
+
+        class Cluster:
+            """A cluster that ShadowPods are defined in by the first installation."""
+
+            name = "c1"
+            defined = False
+
+            def install(self) -> None:
+                self.defined = True
+
+            def kubectl(self, *words: str) -> str:
+                if words[1] == "--raw=/metrics":
+                    return watched
+                return "customresourcedefinition/shadowpods.offloading.liqo.io" if self.defined else ""
+
+        slept: list[float] = []
+        self.patch(offload, "time", SimpleNamespace(sleep=slept.append))
+        cluster = Cluster()
+        daemon: Any = SimpleNamespace(cluster=cluster, install=cluster.install)
+        offload.install([daemon])
+        self.assertEqual(slept, [offload.DISCOVERY])
+        offload.install([daemon])
+        self.assertEqual(slept, [offload.DISCOVERY])
+
+
+class FloorTests(SynchronousTestCase):
+    """The program that the floor is."""
+
+    def program(self, *, running: bool) -> Any:
+        return SimpleNamespace(name="floor", running=running, tail=lambda: "watch of /api/v1/pods: 410 Gone")
+
+    def test_what_is_done_meanwhile(self) -> None:
+        """It is returned as soon as it is there, and raised where it fails."""
+        self.assertEqual(floor.during(self.program(running=True), lambda: 7), 7)
+
+        def fails() -> None:
+            raise LookupError("no such node")
+
+        self.assertRaises(LookupError, floor.during, self.program(running=True), fails)
+
+    def test_one_that_ended(self) -> None:
+        """The run ends with its words, and does not wait for pods that nobody makes."""
+        self.patch(floor, "LOOK", 0.01)
+        never = threading.Event()
+        self.addCleanup(never.set)
+        error = self.assertRaises(SystemExit, floor.during, self.program(running=False), never.wait)
+        self.assertIn("410 Gone", str(error))
+
+
+class LatencyTests(SynchronousTestCase):
+    """Percentiles."""
+
+    def test_nearest_rank(self) -> None:
+        """The part of so many values is at or below it, and no smaller value would do."""
+        values = [float(one) for one in range(200, 0, -1)]
+        cases = ((200, 0.5, 100.0), (200, 0.99, 198.0), (50, 0.9, 45.0), (1, 0.99, 1.0), (3, 0.5, 2.0))
+        for count, part, wanted in cases:
+            self.assertEqual(latency.percentile(values[-count:], part), wanted, f"{part} of {count}")
+
+    def test_a_tail_that_is_known(self) -> None:
+        """There is a P99 from 200 samples on; of fewer it would be the largest."""
+        last = latency.HEAD.index("P99 ms")
+        for count, wanted in ((50, "-"), (199, "-"), (200, 198.0), (1000, 990.0)):
+            row = latency.Taken("secrets", "liqod", [float(one) for one in range(1, count + 1)]).row()
+            self.assertEqual(len(row), len(latency.HEAD))
+            self.assertEqual(row[last], wanted, f"{count}")
+
+    def test_figures(self) -> None:
+        """Every sample is kept, so that two runs can be compared."""
+        taken = [latency.Taken("secrets", "liqod", (1.0, 2.0)), latency.Taken("secrets", "alone", (3.0,))]
+        found = latency.figures(taken)
+        self.assertEqual(found, {"secrets, liqod, ms": [1.0, 2.0], "secrets, alone, ms": [3.0]})
+
+
+class MeasureTests(SynchronousTestCase):
+    """What a process has spent."""
+
+    def test_memory(self) -> None:
+        """What is resident now is no more than it was at most; a process that is gone has nothing."""
+        mine = spent(os.getpid())
+        self.assertTrue(0 < mine.resident_mib <= mine.peak_mib, f"{mine}")
+        self.assertEqual(spent(2**30).resident_mib, 0.0)
 
 
 class HubTests(SynchronousTestCase):
@@ -116,21 +360,27 @@ class HubTests(SynchronousTestCase):
 class TakeoverTests(SynchronousTestCase):
     """What counts as the first write of a successor, and as a list."""
 
-    def event(self, verb: str, resource: str, name: str = "", **more: Any) -> dict[str, Any]:
-        about = {"resource": resource, "name": name}
+    def event(self, verb: str, resource: str, name: str = "", space: str = "", **more: Any) -> dict[str, Any]:
+        resource, _, subresource = resource.partition("/")
+        about = {"resource": resource, "subresource": subresource, "name": name, "namespace": space}
         return {"verb": verb, "objectRef": about, "requestURI": "/", "user": {"username": "liqod"}, **more}
 
     def test_writes(self) -> None:
-        """Everything that changes what is stored, but for the lease of who leads; virtual nodes have leases too."""
-        for verb, resource, name, written in (
-            ("patch", "pods", "web", True),
-            ("update", "leases", "liqod", False),
-            ("patch", "leases", "liqo-milan", True),
-            ("create", "selfsubjectaccessreviews", "", False),
-            ("create", "shadowpods", "", True),
-            ("list", "pods", "", False),
+        """Everything that changes what is stored, but for the Leases of the daemon; those of virtual nodes count."""
+        for verb, resource, name, space, written in (
+            ("patch", "pods/status", "web", "shop", True),
+            ("update", "leases", "liqod", "liqo-system", False),
+            ("patch", "leases", lease_name("all", "one"), "liqo-system", False),
+            ("create", "leases", "", "liqo-system", False),
+            ("patch", "leases", "liqo-milan", "kube-node-lease", True),
+            ("patch", "leases", "liqod", "shop", True),
+            ("create", "selfsubjectaccessreviews", "", "", False),
+            ("create", "serviceaccounts/token", "liqod", "liqo-system", False),
+            ("create", "shadowpods", "", "shop", True),
+            ("list", "pods", "", "", False),
         ):
-            self.assertEqual(takeover.is_write(self.event(verb, resource, name)), written, f"{verb} {resource}")
+            event = self.event(verb, resource, name, space)
+            self.assertEqual(takeover.is_write(event), written, f"{verb} {resource} {name}")
 
     def test_lists(self) -> None:
         """Also those that are streamed; a watch that goes on is none."""
@@ -140,9 +390,10 @@ class TakeoverTests(SynchronousTestCase):
         self.assertFalse(takeover.is_list(self.event("watch", "pods", requestURI="/api/v1/pods?watch=true")))
 
     def test_the_first(self) -> None:
-        """It is the one that arrived first, of those that count."""
+        """It is the one that arrived first, of those that count, whichever was answered first."""
         events = [
             self.event("list", "pods", requestReceivedTimestamp="2026-11-22T10:00:01.500000Z"),
+            self.event("patch", "pods", "b", requestReceivedTimestamp="2026-11-22T10:00:02.500000Z"),
             self.event("patch", "pods", "a", requestReceivedTimestamp="2026-11-22T10:00:02.250000Z"),
         ]
         self.assertEqual(takeover.first(events, takeover.is_write) - takeover.first(events, takeover.is_list), 0.75)
@@ -175,7 +426,7 @@ class FailingPartTests(SynchronousTestCase):
     def test_peers_that_cannot_be_made(self) -> None:
         """The process of the peers ends, so that the hub does not wait for it for ever."""
         code = (
-            "import benchmarks.hub_peers as one\n"
+            "import benchmarks.peering.hub_peers as one\n"
             "async def prepare(*_): raise OSError('no port is free')\n"
             "one.prepare = prepare\n"
             "raise SystemExit(one.main('1', '127.0.0.1:1'))\n"
@@ -226,3 +477,57 @@ class FailingPartTests(SynchronousTestCase):
         with relay.listening(directory, "lender"):
             self.assertEqual(far.stopped, 1)
         self.assertEqual(far.stopped, 2)
+
+
+class NotedTests(SynchronousTestCase):
+    """What a sandbox server notes is read like the audit log of a real one."""
+
+    def noted(self, method: str, path: str, **arguments: str) -> dict[str, Any]:
+        """Return a request as it is noted."""
+        query = "&".join(f"{name}={value}" for name, value in arguments.items())
+        request: Any = SimpleNamespace(
+            method=method.encode(),
+            path=path.encode(),
+            uri=f"{path}?{query}".encode(),
+            args={name.encode(): [value.encode()] for name, value in arguments.items()},
+            getHeader=lambda name: "liqod/1",
+        )
+        return noted.event(request, datetime(2026, 11, 22, 10, 0, 2, tzinfo=UTC))
+
+    def test_the_lease(self) -> None:
+        """Those of the daemon are no writes, those of nodes are; the time is that of the request."""
+        leases = "/apis/coordination.k8s.io/v1/namespaces"
+        self.assertFalse(takeover.is_write(self.noted("POST", f"{leases}/liqo-system/leases")))
+        process_lease = f"{leases}/liqo-system/leases/{lease_name('all', 'one')}"
+        self.assertFalse(takeover.is_write(self.noted("PATCH", process_lease)))
+        own = self.noted("PUT", f"{leases}/liqo-system/leases/liqod")
+        self.assertFalse(takeover.is_write(own))
+        self.assertTrue(takeover.is_write(self.noted("PATCH", f"{leases}/kube-node-lease/leases/liqo-milan")))
+        self.assertEqual(takeover.moment(own["requestReceivedTimestamp"]) % 60, 2.0)
+
+    def test_lists(self) -> None:
+        """A list is one, and so is a watch that begins with everything."""
+        self.assertTrue(takeover.is_list(self.noted("GET", "/api/v1/pods")))
+        self.assertTrue(takeover.is_list(self.noted("GET", "/api/v1/pods", watch="true", sendInitialEvents="true")))
+        self.assertFalse(takeover.is_list(self.noted("GET", "/api/v1/pods", watch="true")))
+        self.assertFalse(takeover.is_list(self.noted("GET", "/api/v1/namespaces/shop/pods/web")))
+
+    def test_subresources(self) -> None:
+        """A status is written to the object that it is of."""
+        about = self.noted("PATCH", "/api/v1/namespaces/shop/pods/web/status")["objectRef"]
+        self.assertEqual(about, {"resource": "pods", "subresource": "status", "namespace": "shop", "name": "web"})
+        self.assertEqual(self.noted("GET", "/api/v1/namespaces/shop")["objectRef"]["namespace"], "")
+
+    def test_figures(self) -> None:
+        """Seconds are counted from the end of the lease; lists from when it was taken."""
+        times = {"requestReceivedTimestamp": "2026-11-22T10:00:02Z"}
+        made = {**self.noted("POST", "/apis/a/v1/namespaces/x/shadowpods"), **times}
+        read, wrote = self.noted("GET", "/api/v1/pods"), self.noted("PATCH", "/api/v1/namespaces/shop/pods/web")
+        now = takeover.moment(times["requestReceivedTimestamp"])
+        found = takeover.figures([read, wrote], [made], acquired=now - 1.0, ended=now - 2.0)
+        self.assertEqual(found["lease ends -> it leads, s"], 1.0)
+        self.assertEqual(found["lease ends -> its first write at home, s"], 2.0)
+        self.assertEqual(found["lease ends -> its first ShadowPod, s"], 2.0)
+        self.assertEqual((found["lists after that"], found["lists of pods, ShadowPods and secrets"]), (1.0, 1.0))
+        late = takeover.figures([read, wrote], [made], acquired=now + 1.0, ended=now)
+        self.assertEqual(late["lists after that"], 0.0)

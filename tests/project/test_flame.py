@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ElementTree
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks import flame
-from benchmarks.profile import durations, request_rows
+from benchmarks.offloading import flame
+from benchmarks.offloading.profile import durations, request_rows
 
 TRACES = """File: kube-apiserver
 Type: cpu
@@ -23,6 +23,15 @@ Duration: 60s, Total samples = 1.25s ( 2.08%)
       40ms   crypto/tls.(*Conn).Write
              net/http.(*conn).serve
 """
+AROUND = (
+    "net/http.(*conn).serve",
+    "net/http.HandlerFunc.ServeHTTP",
+    "k8s.io/apiserver/pkg/endpoints/filters.withAuthentication.func1",
+    "k8s.io/apiserver/pkg/server/filters.(*priorityAndFairnessHandler).Handle.func9",
+    "k8s.io/apiserver/pkg/endpoints/filters.withAuthorization.func1",
+)
+"""What is around the work of every request, outermost first."""
+AUTH = "authentication and authorization"
 
 METRICS = """# TYPE apiserver_request_duration_seconds histogram
 apiserver_request_duration_seconds_bucket{resource="pods",verb="POST",le="0.005"} 7
@@ -53,6 +62,24 @@ class FlameTests(SynchronousTestCase):
         """What a stack counts as is its most particular frame, not what called that; the most is first."""
         self.assertEqual(list(flame.parts(flame.of_go(TRACES)).items()), [("TLS and HTTP", 1240.0), ("quota", 10.0)])
         self.assertEqual(flame.parts({("main.work",): 2.0}), {flame.OTHER: 2.0})
+
+    def test_what_is_around_every_request(self) -> None:
+        """Filters, and the server that calls them, are in every stack, and are what none of them is spent on."""
+        api, quota = "k8s.io/apiserver/pkg", "k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+        handler = f"{api}/endpoints/handlers.createHandler.func1"
+        for inner, part in (
+            (("runtime.memmove",), flame.OTHER),
+            ((handler, "runtime.mallocgc"), "request handlers"),
+            ((handler, "encoding/json.Marshal", "runtime.mallocgc"), "JSON and other encodings"),
+            ((handler, "encoding/json.Marshal", "runtime.gcAssistAlloc"), "garbage collection"),
+            ((handler, f"{api}/storage/cacher.(*Cacher).Create", f"{api}/storage/etcd3.(*store).Create"), "storage"),
+            ((f"{api}/endpoints/handlers.(*WatchServer).HandleHTTP", "runtime.mallocgc"), "watches"),
+            ((f"{api}/authentication/request/union.(*unionAuthRequestHandler).AuthenticateRequest",), AUTH),
+            (("k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac.(*RBACAuthorizer).Authorize",), AUTH),
+            ((handler, f"{quota}.(*quotaEvaluator).checkQuotas", "encoding/json.Marshal"), "quota"),
+            (("net/http.readRequest",), "TLS and HTTP"),
+        ):
+            self.assertEqual(flame.parts({(*AROUND, *inner): 2.0}), {part: 2.0}, f"{inner}")
 
     def test_svg(self) -> None:
         """It is well-formed whatever functions are called, widths add up, and what is too narrow is left out."""

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fuzz import cost
-from tests.fuzz.mutate import mutated
+from tests.fuzz.mutate import grown, mutated
 from tests.fuzz.seeds import CORPUS
+from tests.fuzz.sizes import SIZES, SMALLEST, largest
 from tests.fuzz.targets.every import TARGETS
 
 CONTENTS = {name: sorted(path.read_bytes() for path in (CORPUS / name).iterdir()) for name in TARGETS}
@@ -83,6 +84,76 @@ class TargetsTests(SynchronousTestCase):
     def test_any_bytes(self, name: str, content: bytes) -> None:
         """Contents out of nothing."""
         TARGETS[name](content)
+
+
+class SizesTests(SynchronousTestCase):
+    """How large inputs become."""
+
+    def test_what_is_accepted(self) -> None:
+        """Each input may be as large as its decoder accepts it, and one byte more."""
+        self.assertEqual(SIZES.keys() - TARGETS.keys(), set())
+        for name, most in (
+            ("watch-line", 8 << 20),
+            ("review", 2 << 20),
+            ("stream", 1 << 20),
+            ("shadow-pod", 3 << 19),
+            ("offer", 256 << 10),
+            ("head", 64 << 10),
+            ("certificate", 20 << 10),
+        ):
+            self.assertEqual(largest(name), most + 1, name)
+        self.assertEqual(largest("token"), SMALLEST)
+        for name, contents in CONTENTS.items():
+            self.assertLessEqual(max(map(len, contents)), largest(name), name)
+
+    def test_grown(self) -> None:
+        """An input becomes about as long as it is to be, of the same beginning; what was JSON is JSON."""
+        size = 64 << 10
+        for name, contents in CONTENTS.items():
+            for seed, content in enumerate(contents):
+                made = grown(content, Random(seed), size)
+                self.assertGreater(len(made), size // 2, (name, seed))
+                self.assertLess(len(made), 2 * size, (name, seed))
+                if mutated(content, Random(0)) is not None:
+                    self.assertIsNotNone(mutated(made, Random(0), 1 << 30), (name, seed))
+
+    def test_what_costs_more_than_in_proportion(self) -> None:
+        """It is found at the size where it matters, though a small input is cheap; what is linear is not."""
+
+        def quadratic(data: bytes) -> None:
+            for start in range(0, len(data), 64):
+                data.count(b"a", start)
+
+        def linear(data: bytes) -> None:
+            data.count(b"a")
+
+        cost.timed(quadratic)(b"a" * SMALLEST)
+        self.assertRaises(cost.TooCostly, cost.timed(quadratic), b"a" * (512 << 10))
+        cost.timed(linear)(b"a" * (8 << 20))
+
+    def test_memory_in_proportion(self) -> None:
+        """A large input may take more, but not many times its own size."""
+
+        def times(count: int) -> cost.Target:
+            def swollen(data: bytes) -> None:
+                self.assertTrue(bytearray(count * len(data)))
+
+            return swollen
+
+        content = bytes(4 << 20)
+        cost.check_memory(times(8), content)
+        self.assertRaises(cost.TooCostly, cost.check_memory, times(40), content)
+
+    def test_pieces(self) -> None:
+        """A small input comes in pieces as its first byte says, a large one in a thousand."""
+        for data, most, step in (
+            (b"", 256, 1),
+            (b"\x00abc", 256, 1),
+            (b"\xffabc", 256, 256),
+            (b"\x80abc", 127, 2),
+            (bytes(1 << 20), 256, 1024),
+        ):
+            self.assertEqual(cost.step_of(data, most), step)
 
 
 class CostTests(SynchronousTestCase):

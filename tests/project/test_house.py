@@ -45,8 +45,8 @@ def exceptions(rule: str) -> set[str]:
 
 
 def packages() -> Iterator[Path]:
-    """Yield every package of the sources."""
-    for source in SOURCES:
+    """Yield every package of the sources and of the benchmarks."""
+    for source in (*SOURCES, "benchmarks"):
         for file in (CHECKOUT / source).rglob("__init__.py"):
             yield file.parent
 

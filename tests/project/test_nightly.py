@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import nightly
 from tests.environment import require
 from tests.nightly import JUNIT, PARTS, Part, run_parts, state
 from tests.runner.steps import CHECKOUT
+from tests.upstream_results import modules_named
 
 SAMPLE = """
 import os, signal, sys, time
@@ -83,8 +87,44 @@ class NightlyTests(SynchronousTestCase):
         self.assertEqual(len(set(names)), len(names))
         self.assertTrue(all(part.limit > 0 for part in PARTS))
 
+    def test_pages_get_all_results(self) -> None:
+        """What earlier parts left counts as well: a row may wait for tests of several."""
+        given: list[list[Path]] = []
+        before = signal.getsignal(signal.SIGINT)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+        self.patch(nightly, "PARTS", (self.part("passes"), self.part("fails")))
+        self.patch(nightly, "KEPT", self.folder)
+        self.patch(nightly, "state", lambda: "night")
+        self.patch(nightly, "write_upstream_results", given.append)
+        for word in ("passes", "fails"):
+            nightly.main([word])
+        names = [[file.name for file in files] for files in given]
+        self.assertEqual(names, [["passes.xml"], ["fails.xml", "passes.xml"]])
+
+    def test_rows_of_the_upstream_page(self) -> None:
+        """Each test that a row of the page waits for is run by a part."""
+        self.assertEqual(modules_named() - {word for part in PARTS for word in part.words}, set())
+
     def test_state(self) -> None:
         """The name of the sources begins with the commit and is a file's name."""
         require("" if (CHECKOUT / ".git").exists() else "the sources are no clone of the repository")
         self.assertRegex(state(), r"^[0-9a-f]{40}(-[0-9a-f]{8})?$")
         self.assertNotIn(os.sep, state())
+
+    def test_pages_are_no_state(self) -> None:
+        """What a night writes into its pages is no change of the sources, so that it goes on where it was."""
+        require("" if shutil.which("git") else "there is no git")
+        checkout = self.folder / "sources"
+        (checkout / "docs").mkdir(parents=True)
+        code, page = checkout / "code.py", checkout / "docs" / "upstream-tests.md"
+        for file in (code, page):
+            file.write_text("one\n")
+        by = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
+        for words in (("init", "-q"), ("add", "-A"), (*by, "commit", "-qm", "one")):
+            subprocess.run(["git", *words], cwd=checkout, check=True)
+        begun = state(checkout)
+        page.write_text("two\n")
+        (checkout / "docs" / "kubernetes-conformance.md").write_text("new\n")
+        self.assertEqual(state(checkout), begun)
+        code.write_text("two\n")
+        self.assertNotEqual(state(checkout), begun)

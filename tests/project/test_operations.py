@@ -44,6 +44,7 @@ CONDITIONS = {"_yes", "_no", "_unknown"}
 _OF_KUBERNETES = """
     AdmissionReview AlreadyExists BadRequest BearerToken CertificateSigningRequest ClusterConfiguration ClusterFirst
     ClusterFirstWithHostNet ClusterIP ConfigMap ConnectingCancelledError ContainerCreating ContainersReady
+    FallbackToLogsOnError PathPrefix RequestHeaderModifier RequestRedirect ResponseHeaderModifier URLRewrite
     CrashLoopBackOff CreateContainerConfigError CustomResourceDefinition DaemonSet DeadlineExceeded DiskPressure
     DisruptionTarget DoNotSchedule DoesNotExist ErrImageNeverPull ErrImagePull ExternalIP ExternalName IfNeeded
     IfNotPresent ImageInspectError ImagePullBackOff InternalError InternalIP InvalidImageName JSONPatch
@@ -57,7 +58,7 @@ _OF_KUBERNETES = """
 """
 """Words of the Kubernetes API that the code reads or writes without meaning a reason of its own."""
 
-_OF_SYSTEMD = "ActiveState ExecMainStartTimestampMonotonic StatusText UnitFileState"
+_OF_SYSTEMD = "ActiveState ExecMainStartTimestampMonotonic LoadState StatusText UnitFileState"
 """Properties of a unit, as systemctl(1) shows them."""
 
 _OF_OURS = """
@@ -120,14 +121,14 @@ class ReasonsTests(SynchronousTestCase):
         self.assertEqual([word for word in sorted(reported()) if word not in texts and "HasNo" not in word], [])
 
     def test_the_reasons_of_phases(self) -> None:
-        """Those of peers and offers are shown in the metrics as they are."""
+        """Those of peers and offers are shown in the metrics as they are; connections of pods are no phases."""
         sections = PAGE.read_text().split("\n### ")
         rows = [
             line.split("|")[1]
             for section in sections
             if section.startswith(("A peer that is seen", "Offers"))
             for line in section.splitlines()
-            if line.startswith("| `") and not line.startswith("| `Relay")
+            if line.startswith("| `") and not line.startswith(("| `Relay", "| `Stream", "| `TooManyStreams`"))
         ]
         words = {word for row in rows for word in re.findall(r"`([A-Za-z]+)`", row)}
         listed = f"{PAGE.name} and {OTHERS[1]} differ"

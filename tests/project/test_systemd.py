@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.fabric.agent.kernel.device import UNIT as TUNNEL_UNIT
+from liqod.fabric.agent.kernel.device import UNITS as TUNNEL_UNITS
 from liqod.kube.connection.cache_quota import OF_A_PEER
 from liqod.model.objects import quantity
 from tests.environment import require
@@ -20,6 +20,7 @@ from tests.environment import require
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "systemd" / "liqod.service"
 TUNNEL = UNIT.with_name("liqod-tunnel@.service")
+AGENTS_TUNNEL = UNIT.with_name("liqod-network-tunnel@.service")
 NO_NETWORK = UNIT.with_name("liqod-no-network.conf")
 PROCESSES = ("liqod", "liqod-control", "liqod-network", "liqod-names")
 OPERATIONS = ROOT / "docs" / "operations.md"
@@ -30,6 +31,7 @@ MOST = {
     "liqod-network.service": 1.9,
     "liqod-names.service": 1.4,
     "liqod-tunnel@.service": 1.9,
+    "liqod-network-tunnel@.service": 1.9,
 }
 """The exposure that each unit has at most: less than 1.5 without rights over the network, less than 2.0 with them; one
 tenth more has the one that also reads homes, where its environment may be."""
@@ -163,32 +165,59 @@ class BoundTests(SynchronousTestCase):
 
 
 class TunnelUnitTests(SynchronousTestCase):
-    """The unit of wireguard-go."""
+    """The units of wireguard-go."""
 
-    def setUp(self) -> None:
-        self.parser = configparser.ConfigParser(interpolation=None, strict=False)
-        self.parser.optionxform = str  # type: ignore[assignment,method-assign]
-        self.parser.read(TUNNEL)
-        self.service = self.parser["Service"]
+    def settings(self, unit: Path) -> list[tuple[str, str]]:
+        """Return the settings of a unit, in their order."""
+        return re.findall(r"^(\w+)=(.*)$", unit.read_text(), re.M)
 
     def test_apart_from_the_daemon(self) -> None:
-        """It is the same user's, so that the daemon reaches its socket, and bound to no other unit."""
-        self.assertEqual(self.service["User"], "liqod")
-        self.assertEqual(self.service["RuntimeDirectory"], "wireguard")
-        self.assertEqual(self.service["Restart"], "no")
-        self.assertEqual(self.service["DeviceAllow"], "/dev/net/tun rw")
-        self.assertNotIn("liqod.service", TUNNEL.read_text())
-        self.assertEqual(self.service["CapabilityBoundingSet"], "CAP_NET_ADMIN")
+        """Each is the user's that reaches its socket, and bound to no other unit."""
+        for unit, process in ((TUNNEL, "liqod"), (AGENTS_TUNNEL, "liqod-network")):
+            found = self.settings(unit)
+            user = dict(self.settings(UNIT.with_name(f"{process}.service")))["User"]
+            for setting in (
+                ("User", user),
+                ("Group", user),
+                ("RuntimeDirectory", "wireguard"),
+                ("RuntimeDirectoryMode", "0700"),
+                ("Restart", "no"),
+                ("DeviceAllow", "/dev/net/tun rw"),
+                ("CapabilityBoundingSet", "CAP_NET_ADMIN"),
+            ):
+                self.assertIn(setting, found, unit.name)
+            self.assertEqual([key for key, _ in found if key in ("Requires", "BindsTo", "PartOf", "Conflicts")], [])
+
+    def test_control_reads_no_key(self) -> None:
+        """The agent's tunnel is not control's user's, and that user starts none while control runs."""
+        control = dict(self.settings(UNIT.with_name("liqod-control.service")))
+        self.assertNotEqual(dict(self.settings(AGENTS_TUNNEL))["User"], control["User"])
+        self.assertEqual(dict(self.settings(TUNNEL))["User"], control["User"])
+        missing = dict(self.settings(TUNNEL))["AssertPathExists"]
+        self.assertIn(missing.removeprefix("!/run/"), control["RuntimeDirectory"].split())
+        alone = dict(self.settings(UNIT))["RuntimeDirectory"].split()
+        self.assertNotIn(missing.removeprefix("!/run/"), alone)
+
+    def test_bounded_alike(self) -> None:
+        """They differ in the user, and in when they start."""
+        apart = ("User", "Group", "AssertPathExists")
+        first, other = [[one for one in self.settings(unit) if one[0] not in apart] for unit in (TUNNEL, AGENTS_TUNNEL)]
+        self.assertEqual(first, other)
 
     def test_it_is_the_one_that_the_daemon_starts(self) -> None:
-        """The names agree, in the unit, in the rule that allows it, and in the code."""
-        self.assertTrue(TUNNEL.name.startswith(f"{TUNNEL_UNIT}@"))
-        self.assertIn(f"/^{TUNNEL_UNIT}@", TUNNEL.with_name("liqod-tunnel.rules").read_text())
+        """The names agree, in the units, in the rule that allows each to its own user, and in the code."""
+        text = TUNNEL.with_name("liqod-tunnel.rules").read_text()
+        rules = dict(re.findall(r'^ +"([\w-]+)": /\^([\w-]+)@', text, re.M))
+        units = {dict(self.settings(unit))["User"]: unit.name.partition("@")[0] for unit in (TUNNEL, AGENTS_TUNNEL)}
+        self.assertEqual(rules, units)
+        self.assertEqual(set(TUNNEL_UNITS), set(units.values()))
 
     def test_verify(self) -> None:
-        """systemd finds nothing wrong with the unit; its program is replaced by one that is installed here."""
-        said = complaints(TUNNEL, "/usr/bin/wireguard-go", "liqod-tunnel@liqod.service", Path(self.mktemp()))
-        self.assertEqual(said, [])
+        """systemd finds nothing wrong with the units; their program is replaced by one that is installed here."""
+        for unit in (TUNNEL, AGENTS_TUNNEL):
+            name = unit.name.replace("@", "@liqod")
+            said = complaints(unit, "/usr/bin/wireguard-go", name, Path(self.mktemp()))
+            self.assertEqual(said, [], name)
 
 
 class ExposureTests(SynchronousTestCase):

@@ -64,10 +64,15 @@ def prepare() -> None:
 
 
 class Borrowing:
-    """rome and milan; with ``standbys`` a second daemon on each host, which begins when all is well."""
+    """rome and milan; with ``standbys`` a second daemon on each host, which begins when all is well.
 
-    def __init__(self, *, standbys: bool = False) -> None:
+    Further ``clusters`` have no daemon; ``more`` is appended to the configuration of the first daemons.
+    """
+
+    def __init__(self, *, standbys: bool = False, clusters: int = 2, more: str = "") -> None:
         self._with_standbys = standbys
+        self._count = clusters
+        self._extra = CONFIGURATION + more
         self._testbed: Testbed | None = None
         self._known: set[tuple[str, str]] = set()
         self.daemons: dict[str, NamedDaemon] = {}
@@ -86,13 +91,20 @@ class Borrowing:
         """Return the first daemon of a side."""
         return self.daemons[name]
 
+    @property
+    def testbed(self) -> Testbed:
+        """The clusters; LookupError while there are none."""
+        if self._testbed is None:
+            raise LookupError("the clusters are not made")
+        return self._testbed
+
     def open(self) -> None:
         """Make clusters and daemons, have them trust each other, and wait until the pods run."""
-        testbed = self._testbed = Testbed(2, nodes=True, same_pod_cidr=True, proxies=("iptables",))
+        testbed = self._testbed = Testbed(self._count, nodes=True, same_pod_cidr=True, proxies=("iptables",))
         try:
             testbed.start()
             self.daemons = {
-                name: NamedDaemon(testbed[number], name, extra=CONFIGURATION)
+                name: NamedDaemon(testbed[number], name, extra=self._extra)
                 for number, name in enumerate((ROME, MILAN), 1)
             }
             for daemon in self.daemons.values():

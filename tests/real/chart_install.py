@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.setup.up.chart.render import Release, render
 from tests.packaging.test_chart import VARIANTS
-from tests.real.base import require_clusters
+from tests.real.base import made_once, require_clusters
 from tests.real.manifests import pod
 from tests.real.path import eventually
 from tests.testbed import build, versions
@@ -45,19 +45,21 @@ class ChartTests(SynchronousTestCase):
     _before: ClassVar[dict[int, set[str]]] = {}
 
     def setUp(self) -> None:
-        if self._testbed is None:
-            require_clusters()
-            build.ensure(("helm",))
-            type(self)._testbed = testbed = Testbed(2, nodes=True, workers=1)
-            atexit.register(testbed.stop)
-            testbed.start()
-            archive = _image()
-            for cluster in testbed.clusters:
-                for host in (cluster.host, *(worker.host for worker in cluster.workers)):
-                    import_images(host, archive, "native")
-                self._before[cluster.index] = self.objects(cluster)
+        made_once(type(self), self._make)
         assert self._testbed is not None
         self.rome, self.milan = self._testbed.clusters
+
+    def _make(self) -> None:
+        require_clusters()
+        build.ensure(("helm",))
+        type(self)._testbed = testbed = Testbed(2, nodes=True, workers=1)
+        atexit.register(testbed.stop)
+        testbed.start()
+        archive = _image()
+        for cluster in testbed.clusters:
+            for host in (cluster.host, *(worker.host for worker in cluster.workers)):
+                import_images(host, archive, "native")
+            self._before[cluster.index] = self.objects(cluster)
 
     def objects(self, cluster: Cluster) -> set[str]:
         """Return what there is of the kinds that an installation makes, but for what the cluster itself keeps."""
@@ -203,6 +205,10 @@ class ChartTests(SynchronousTestCase):
         eventually("another leader", lambda: self.leader(self.milan) not in ("", first), 60)
         eventually("the Service follows", partial(self.leads_to_the_leader, self.milan, "liqod-webhook"), 60)
         self.helm(self.milan, "test", "liqod")
+        self.milan.kubectl("-n", NAMESPACE, "scale", "deployment/liqod", "--replicas=0")
+        eventually("no daemon leads", lambda: not self.leader(self.milan), 60)
+        with self.assertRaises(CommandFailed):
+            self.helm(self.milan, "test", "liqod", "--timeout=2m")
         self.helm(self.milan, "uninstall", "liqod", "--wait", "--timeout=4m")
         eventually("nothing is left", partial(self.is_as_before, self.milan), 60)
 

@@ -29,8 +29,12 @@ from tests.environment import require
 from tests.testbed import machine
 from tests.testbed.machine import Machine
 
-REACTOR: Any = reactor
 CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CHECKOUT / "packaging/tools"))
+
+import deb_policy  # noqa: E402 (the tools are scripts beside each other)
+
+REACTOR: Any = reactor
 CONFIGURATION = (
     '[discovery]\nmdns = false\n[metrics]\nlisten = ""\n[peering]\nlisten = "tcp:0:interface=127.0.0.1"\n'
     '[webhook]\nlisten = "tcp:0:interface=127.0.0.1"\n[kubelet]\nlisten = "tcp:0:interface=127.0.0.1"\n'
@@ -106,6 +110,20 @@ class PackageTests(SynchronousTestCase):
         self.debian.chroot("dpkg", "--purge", "liqod")
         # dpkg removes a directory that it shares with a package and that is empty.
         self.assertEqual({line for line in self.listing() ^ before if not line.startswith("./opt ")}, set())
+
+    def test_policy(self) -> None:
+        """Debian's policy has nothing against the whole package, as far as it is looked for here."""
+        tree = Path(tempfile.mkdtemp()) / "tree"
+        self.addCleanup(shutil.rmtree, tree.parent)
+        subprocess.run(["dpkg-deb", "--raw-extract", str(package()), str(tree)], check=True)
+        self.assertEqual(deb_policy.problems(tree), [])
+
+    def test_lintian(self) -> None:
+        """Nor has lintian, but for what the overrides of the package give a reason for."""
+        require("" if shutil.which("lintian") else "lintian is not installed: apt-get install lintian")
+        words = ["lintian", "--allow-root", "--fail-on=error"]
+        done = subprocess.run([*words, str(package())], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_interpreter_is_gone(self) -> None:
         """Where the Python that it was built for is gone, the command says which and what to do."""

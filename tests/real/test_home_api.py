@@ -28,8 +28,8 @@ BUILT_IN = (
 """What a program does that has the API server's name and port built in."""
 
 
-def rights() -> list[dict[str, Any]]:
-    """Return what lets the pods read config maps at home."""
+def rights(resource: str = "configmaps") -> list[dict[str, Any]]:
+    """Return what lets the pods read objects of a kind at home."""
     meta = {"name": "reader", "namespace": NAMESPACE}
     group = "rbac.authorization.k8s.io"
     verbs = ["get", "list", "watch"]
@@ -38,7 +38,7 @@ def rights() -> list[dict[str, Any]]:
             "apiVersion": f"{group}/v1",
             "kind": "Role",
             "metadata": meta,
-            "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}],
+            "rules": [{"apiGroups": [""], "resources": [resource], "verbs": verbs}],
         },
         {
             "apiVersion": f"{group}/v1",

@@ -10,7 +10,7 @@ from typing import Any, cast
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
 
-from liqod.hosting.home_path import SILENT_FOR
+from liqod.hosting.home.path import SILENT_FOR
 from liqod.kube.client import Client
 from liqod.kube.connection.config import from_grant
 from liqod.kube.errors import ApiError, Forbidden

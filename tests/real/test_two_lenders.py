@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import time
 from functools import partial
-from itertools import permutations
-from typing import Any, ClassVar, Final
-from unittest import TestResult
-
-from twisted.trial.unittest import SynchronousTestCase
+from typing import Any, Final
 
 from liqod.model.objects import quantity
-from tests.real.base import failures, require_clusters
-from tests.real.daemons import Daemon
-from tests.real.manifests import pod
-from tests.real.path import NAMESPACE, condition, enabled_namespace, eventually, is_running, peer_of
-from tests.testbed.cluster import Cluster
-from tests.testbed.process import CommandFailed, tail
-from tests.testbed.testbed import Testbed
+from tests.real.lenders import LENDERS, LendersTests
+from tests.real.path import NAMESPACE, enabled_namespace, eventually, is_running, peer_of
 
 LABELS: Final[dict[str, dict[str, str]]] = {
     "rome": {"region": "south", "provider": "private"},
@@ -29,79 +19,18 @@ PART: Final = 0.4
 """Of what the heavier lender offers, what a pod requests: two fit, the third does not."""
 SMALL: Final = 5
 """Millicores of a pod that fits wherever there is any room."""
-LOOP: Final = ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"]
 SELECTED: Final = "selected"
 """The namespace that goes to one of the two."""
 
 
-def settings(name: str) -> str:
-    """Return what a cluster's configuration has beside the usual: what it lends, by which labels, to namespaces of
-    which names.
-    """
-    labels = ", ".join(f'{key} = "{value}"' for key, value in LABELS[name].items())
-    return f'\nnamespace-names = ["{SELECTED}"]\n\n[sharing]\npercentage = 80\nlabels = {{{labels}}}\n'
-
-
-class TwoLendersTests(SynchronousTestCase):
+class TwoLendersTests(LendersTests):
     """Rome borrows from milan and paris, which offer alike. The tests are steps."""
 
-    _testbed: ClassVar[Testbed | None] = None
-    daemons: ClassVar[dict[str, Daemon]] = {}
-
-    def setUp(self) -> None:
-        """Make the clusters before the first step."""
-        cls = type(self)
-        if cls._testbed is None:
-            require_clusters()
-            cls._testbed = Testbed(3, nodes=True)
-            atexit.register(cls._testbed.stop)
-            cls._testbed.start()
-            for number, name in enumerate(LABELS, 1):
-                cls.daemons[name] = Daemon(cls._testbed[number], name, extra=settings(name))
-                cls.daemons[name].start()
-
-    def run(self, result: TestResult | None = None) -> TestResult | None:
-        """Run one step; when it fails, show what the daemons said."""
-        before = failures(result)
-        done: TestResult | None = super().run(result)
-        if failures(result) > before:
-            for daemon in self.daemons.values():
-                print(f"--- {daemon.name}", tail(daemon.log, 40), sep="\n")
-        return done
-
-    @property
-    def rome(self) -> Cluster:
-        """The cluster whose pods are offloaded."""
-        return self.daemons["rome"].cluster
-
-    def node(self, lender: str) -> dict[str, Any]:
-        """Return rome's virtual node of a lender."""
-        return dict(self.rome.get("node", f"liqo-{lender}"))
-
-    def ready(self, lender: str) -> bool:
-        """Tell whether rome's virtual node of a lender is Ready."""
-        return condition(self.node(lender), "Ready") == "True"
-
-    def is_absent(self, cluster: Cluster, *what: str) -> bool:
-        """Tell whether an object is not there."""
-        try:
-            cluster.kubectl("get", *what)
-        except CommandFailed as error:
-            return "NotFound" in error.output
-        return False
-
-    def body(self, name: str, millicores: int, *, namespace: str = NAMESPACE, lender: str = "") -> dict[str, Any]:
-        """Return a pod of a size, for any node or for that of one lender."""
-        spec = {"nodeSelector": {"kubernetes.io/hostname": f"liqo-{lender}"}} if lender else {}
-        made = pod(name, LOOP, namespace=namespace, **spec)
-        requests = {"cpu": f"{millicores}m", "memory": "4Mi"}
-        made["spec"]["containers"][0]["resources"] = {"requests": requests}
-        return made
-
-    def place(self, name: str, namespace: str = NAMESPACE) -> str:
-        """Wait until a pod runs, and return the name of its node."""
-        eventually(f"{name} runs", lambda: is_running(self.rome.get("pod", name, "-n", namespace)))
-        return str(self.rome.get("pod", name, "-n", namespace)["spec"]["nodeName"])
+    @classmethod
+    def settings(cls, name: str) -> str:
+        """Return what a cluster lends, by which labels, and to namespaces of which names."""
+        labels = ", ".join(f'{key} = "{value}"' for key, value in LABELS[name].items())
+        return f'\nnamespace-names = ["{SELECTED}"]\n\n[sharing]\npercentage = 80\nlabels = {{{labels}}}\n'
 
     def make(self, *names: str) -> list[str]:
         """Make pods one after the other, each as large as a part; return the nodes that they got."""
@@ -144,16 +73,11 @@ class TwoLendersTests(SynchronousTestCase):
 
     def test_01_peers(self) -> None:
         """Rome has a virtual node of each lender."""
-        for one, two in permutations(LABELS, 2):
-            if "rome" in (one, two):
-                eventually(f"{one} sees {two}", partial(peer_of, self.daemons[one].cluster, two))
-                self.daemons[one].liqodctl("trust", two, "--yes")
-        for name in ("milan", "paris"):
-            eventually(f"the node of {name} is Ready", partial(self.ready, name))
+        self.peer_up()
 
     def test_02_labels_of_clusters(self) -> None:
         """What a cluster's settings call it is on its virtual node, and no label of another one."""
-        for name in ("milan", "paris"):
+        for name in LENDERS:
             labels = self.node(name)["metadata"]["labels"]
             self.assertEqual({key: labels.get(key) for key in LABELS[name]}, LABELS[name])
 
@@ -216,7 +140,7 @@ class TwoLendersTests(SynchronousTestCase):
             return bool(offered <= quantity.parse(requested))
 
         eventually("milan offers what rome has, and no more", shrunk)
-        self.rome.apply(self.body("seven", SMALL, lender="milan"))
+        self.rome.apply(self.body("seven", SMALL, node="liqo-milan"))
         for _ in range(10):
             time.sleep(1.0)
             waiting = self.rome.get("pod", "seven", "-n", NAMESPACE)

@@ -14,11 +14,13 @@ from twisted.internet.task import deferLater
 from liqod.kube.errors import AlreadyExists
 from liqod.kube.resources import (
     CRDS,
+    HTTPROUTES,
     NAMESPACES,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
     PODS,
     SHADOWPODS,
+    Resource,
 )
 from tests.variations import kinds, pods, seen, tenant
 from tests.variations.families import FAMILIES, SEED, Family
@@ -56,6 +58,11 @@ class VariationsOnRealClustersTests(tenant.Tenant):
         """No Ingress takes a host, or has a controller do what was not granted."""
         await self.nothing_of(FAMILIES["ingresses"])
 
+    async def test_routes(self) -> None:
+        """No HTTPRoute is of another gateway, takes a host, leads elsewhere, or has a proxy do what was not granted."""
+        await self.define(HTTPROUTES)
+        await self.nothing_of(FAMILIES["routes"])
+
     async def test_claims(self) -> None:
         """No claim gets a volume of others, or one of a class that is not granted."""
         asked = await self.nothing_of(FAMILIES["claims"])
@@ -76,22 +83,26 @@ class VariationsOnRealClustersTests(tenant.Tenant):
 
     async def test_kinds_without_rights(self) -> None:
         """Routes of each kind, and everything else in which a tenant has no business, is refused by the rights."""
-        for definition in kinds.definitions():
-            with contextlib.suppress(AlreadyExists):
-                await self.admin.create(CRDS, definition)
-
-        async def served() -> bool:
-            for one in kinds.ROUTES:
-                await self.admin.list(one, self.namespace)
-            return True
-
-        await self.becomes(served, "the kinds are served")
+        await self.define(*kinds.ROUTES)
         done = []
         for step in kinds.steps(Random(SEED), self.namespace, f"liqo-tenant-{self.peer}", 60):
             error = await step.ask(self.client)
             if error is None or error.code != 403:
                 done.append(f"{step.words}: {error}")
         self.assertEqual(done, [])
+
+    async def define(self, *resources: Resource) -> None:
+        """Make definitions of kinds, and wait until they are served."""
+        for definition in kinds.definitions(resources):
+            with contextlib.suppress(AlreadyExists):
+                await self.admin.create(CRDS, definition)
+
+        async def served() -> bool:
+            for one in resources:
+                await self.admin.list(one, self.namespace)
+            return True
+
+        await self.becomes(served, "the kinds are served")
 
     async def nothing_of(self, family: Family) -> list[Variation]:
         """Ask for the variations of a family, and compare what is there with what may be."""

@@ -19,6 +19,7 @@ CHECKOUT: Final = Path(__file__).resolve().parents[2]
 REAL: Final = "tests.real."
 NETNS: Final = "tests.netns."
 CONTRACT: Final = "tests.contract."
+PROGRAMS: Final = "tests.real.programs."
 PATIENT: Final = (REAL, NETNS, CONTRACT)
 """What waits for other programs and for the network, and takes as much longer on a slow machine as these do."""
 UNIT_LIMIT: Final = 600.0
@@ -81,21 +82,41 @@ NIGHTLY: Final = frozenset(
         "tests.real.test_unpeer_away",
         # Set-ups beside the usual one, and steps between two that others show.
         "tests.real.test_connectivity",
+        "tests.real.test_direct",
         "tests.real.test_dualstack",
         "tests.real.test_first_minutes",
         "tests.real.test_gather",
+        "tests.real.test_gateway_routes",
         "tests.real.test_home_api",
+        "tests.real.test_home_api_streams",
+        "tests.real.test_in_pod",
         "tests.real.test_names",
         "tests.real.test_network_auto",
         "tests.real.test_network_guests",
         "tests.real.test_network_mesh",
         "tests.real.test_reflect_path",
+        "tests.real.test_slices",
         "tests.real.test_testbed",
         "tests.real.test_three",
         "tests.real.test_unpeer_network",
         "tests.real.test_variations",
         "tests.real.test_wan",
         "tests.real.test_two_lenders",
+        # Real programs, and set-ups whose programs are built for them alone: parts of the night of their own.
+        "tests.real.programs.test_clients",
+        "tests.real.programs.test_disruption_budget",
+        "tests.real.programs.test_everything",
+        "tests.real.programs.test_ingress",
+        "tests.real.programs.test_jobs",
+        "tests.real.programs.test_postgres",
+        "tests.real.programs.test_prometheus",
+        "tests.real.programs.test_redis",
+        "tests.real.programs.test_rolling_update",
+        "tests.real.test_metrics_server",
+        "tests.real.test_move_volume",
+        "tests.real.test_network_flannel",
+        "tests.real.test_network_kube_router",
+        "tests.real.test_releases",
         "tests.netns.test_fabric_auto",
         "tests.netns.test_fabric_crash",
         "tests.netns.test_fabric_exports",

@@ -46,6 +46,7 @@ class Scene:
         # Of today, because OpenSSL judges certificates by the real time; whole seconds, because texts must not differ.
         self.world = World(float(int(time.time())))
         self.network = Network(self.world)
+        self.clock = SceneClock(self.world)
         self.sides: list[Side] = []
 
     def side(
@@ -141,14 +142,20 @@ class Scene:
         self.do(side.client.patch(DEPLOYMENTS, name, {"spec": {"replicas": replicas}}, SHOP, view=None))
 
 
+def lasting(seed: int = 1) -> Scene:
+    """Return a scene of which nothing is ever collected; its ``clock`` has to be that of Twisted's TLS meanwhile."""
+    scene = Scene(seed)
+    _kept.append(scene)
+    return scene
+
+
 class ScenarioCase(SynchronousTestCase):
     """A test with scenes."""
 
     def scene(self, seed: int = 1) -> Scene:
-        scene = Scene(seed)
+        scene = lasting(seed)
         # Twisted's TLS endpoints take their clock from the global reactor and cannot be given another.
-        self.patch(tls, "_get_default_clock", lambda: _Clock(scene.world))
-        _kept.append(scene)
+        self.patch(tls, "_get_default_clock", lambda: scene.clock)
         return scene
 
 
@@ -158,7 +165,7 @@ _kept: list[Scene] = []
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))
 
 
-class _Clock:
+class SceneClock:
     """A clock that belongs to no process."""
 
     def __init__(self, world: World) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import yaml
-from kubesandbox.kinds.kinds import PODS
+from kubesandbox.kinds.kinds import NODES, PODS
 
 from liqod.config import schema
 from liqod.config.schema import Settings
@@ -21,16 +21,27 @@ from liqod.kube.resources import (
     FOREIGNCLUSTERS,
     NAMESPACEOFFLOADINGS,
     NAMESPACES,
+    RESOURCESLICES,
     SEARCHDOMAINS,
     SECRETS,
+    VIRTUALNODES,
 )
 from liqod.kube.writing.merge_patch import apply_merge_patch, merge_patch
 from liqod.model.ids import ClusterID
-from tests.scenario.case import OFFERS, SHOP, SMALL, ScenarioCase, Scene, node_ready
+from tests.scenario.case import OFFERS, SHOP, SMALL, ScenarioCase, Scene, condition, node_ready
 from tests.scenario.side import PEER_PORT, Side
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "gitops"
-KINDS = {one.kind: one for one in (ADVERTISEMENTS, FOREIGNCLUSTERS, NAMESPACEOFFLOADINGS, NAMESPACES, SEARCHDOMAINS)}
+RECORDS = (
+    ADVERTISEMENTS,
+    FOREIGNCLUSTERS,
+    NAMESPACEOFFLOADINGS,
+    NAMESPACES,
+    RESOURCESLICES,
+    SEARCHDOMAINS,
+    VIRTUALNODES,
+)
+KINDS = {one.kind: one for one in RECORDS}
 NAMES = {"milan-6a1f": "cluster-2", "rome-93c2": "cluster-1"}
 """The cluster IDs of the examples, and those of the sides."""
 
@@ -91,6 +102,7 @@ class RecordTests(ScenarioCase):
             kind = KINDS[record["kind"]]
             scene.do(side.client.apply(kind, record, manager="git", view=None))
         scene.becomes("the node is ready", lambda: node_ready(rome, milan), 120)
+        scene.becomes("the slice and the further node are there", lambda: further_nodes(rome), 120)
         scene.deploy(rome, "web", 6)
         scene.becomes("pods run at the lender", lambda: running(milan), 120)
         self.assertFalse(node_ready(milan, rome), "milan borrows nothing")
@@ -113,3 +125,10 @@ def running(side: Side) -> bool:
         one["metadata"]["namespace"].startswith(SHOP) and one["status"].get("phase") == "Running"
         for one in side.objects(PODS)
     )
+
+
+def further_nodes(side: Side) -> bool:
+    """Return whether the nodes of the slice and of the VirtualNode in git are ready, with the amounts that git says."""
+    nodes = {name: side.object(NODES, name) for name in ("milan-small", "milan-batch")}
+    amounts = [((one or {}).get("status") or {}).get("allocatable", {}).get("cpu") for one in nodes.values()]
+    return amounts == ["2", "4"] and all(condition(one, "Ready") == "True" for one in nodes.values())

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from tests.testbed import build, process, registry, system, testbed, versions
+from tests.testbed import build, cni, process, registry, system, testbed, versions
 
 _STANDING = f"{registry.PREFIX}standing"
 
@@ -33,6 +33,10 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--same-pod-cidr", action="store_true", help="all clusters use the same pod addresses")
     up.add_argument("--dns", action="store_true", help="CoreDNS answers the pods")
     up.add_argument(
+        "--kubernetes", nargs="+", default=[versions.KUBERNETES], help="releases of one cluster after the other: 1.30"
+    )
+    up.add_argument("--cni", choices=(cni.BRIDGE, *cni.PROGRAMS), default=cni.BRIDGE, help="what joins the nodes")
+    up.add_argument(
         "--families", nargs="+", default=["4"], help="IP versions of one cluster after the other: 4, 6, 46 or 64"
     )
     kubectl = commands.add_parser("kubectl", help="run kubectl in a cluster")
@@ -47,14 +51,19 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("sweep", help="remove what dead runs left behind")
     commands.add_parser("check", help="say what this machine lacks")
     commands.add_parser("install", help="install the missing system packages")
-    commands.add_parser("build", help="build the missing programs")
+    built = commands.add_parser("build", help="build the missing programs")
+    built.add_argument("names", nargs="*", metavar="PROGRAM", help="others than the usual ones: skipper, flanneld ...")
+    built.add_argument("--kubernetes", default="", help="the programs of this release instead, such as 1.30")
     commands.add_parser("guard").add_argument("name")
     return parser
 
 
 def _up(args: argparse.Namespace) -> None:
-    system.require()
+    system.require(cni.PACKAGES if args.cni != cni.BRIDGE else {})
     build.ensure()
+    for version in map(versions.release, args.kubernetes):
+        build.ensure(versions.SERVERS, version)
+    build.ensure([cni.PROGRAMS[args.cni]] if args.cni in cni.PROGRAMS else [])
     begin = time.monotonic()
     bed = testbed.Testbed(
         args.clusters,
@@ -64,6 +73,8 @@ def _up(args: argparse.Namespace) -> None:
         same_pod_cidr=args.same_pod_cidr,
         dns=args.dns,
         families=args.families,
+        versions=args.kubernetes,
+        cni=args.cni,
         name=args.name,
         stays=True,
     )
@@ -104,6 +115,13 @@ def _check(args: argparse.Namespace) -> int:
     return 1 if lacking else 0
 
 
+def _build(args: argparse.Namespace) -> None:
+    if args.kubernetes:
+        build.ensure(versions.SERVERS, versions.release(args.kubernetes))
+    else:
+        build.ensure(args.names or versions.PROGRAMS)
+
+
 _COMMANDS = {
     "up": _up,
     "down": lambda args: testbed.down(args.name),
@@ -113,7 +131,7 @@ _COMMANDS = {
     "sweep": lambda args: print("\n".join(registry.sweep()) or "nothing to remove"),
     "check": _check,
     "install": lambda args: system.install(),
-    "build": lambda args: build.ensure(),
+    "build": _build,
     "guard": lambda args: testbed.guard(args.name),
 }
 

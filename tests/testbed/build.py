@@ -23,7 +23,7 @@ from typing import Final
 
 from attrs import frozen
 
-from tests.testbed import versions
+from tests.testbed import modules, versions
 from tests.testbed.process import CommandFailed, tail
 
 _SAY_EVERY = 10.0
@@ -40,26 +40,29 @@ class Source:
     command: Sequence[str] = ("build",)
 
 
-def ensure(names: Sequence[str] = versions.PROGRAMS) -> None:
-    """Build what is missing of these programs; returns at once when nothing is."""
-    if not versions.missing(names):
+def ensure(names: Sequence[str] = versions.PROGRAMS, version: str = versions.KUBERNETES) -> None:
+    """Build what is missing of these programs; returns at once when nothing is.
+
+    ``version`` is that of Kubernetes, for its own programs.
+    """
+    if not versions.missing(names, version):
         return
     versions.cache().mkdir(parents=True, exist_ok=True)
     with _only_one():
-        wanted = versions.missing(names)
+        wanted = versions.missing(names, version)
         if not wanted:
             return
         begin = time.monotonic()
         go = _go()
         _say(f"building {len(wanted)} programs for the test clusters with {go}; the first takes some minutes")
         for number, name in enumerate(wanted, 1):
-            _build(go, name, f"[{number}/{len(wanted)}] {name}")
-        _say(f"all programs built in {time.monotonic() - begin:.0f} s, kept in {versions.built()}")
+            _build(go, name, f"[{number}/{len(wanted)}] {name}", version)
+        _say(f"all programs built in {time.monotonic() - begin:.0f} s, kept below {versions.cache()}")
 
 
-def _build(go: Path, name: str, title: str) -> None:
-    source = _source(go, name)
-    destination = versions.built(name) / name
+def _build(go: Path, name: str, title: str, version: str) -> None:
+    source = _source(go, name, title, version)
+    destination = versions.built(name, version) / name
     destination.parent.mkdir(parents=True, exist_ok=True)
     fresh = destination.with_name(f".{name}.{os.getpid()}")
     flags = " ".join(["-s", "-w", *source.variables])
@@ -71,7 +74,7 @@ def _build(go: Path, name: str, title: str) -> None:
         fresh.unlink(missing_ok=True)
 
 
-def _source(go: Path, name: str) -> Source:
+def _source(go: Path, name: str, title: str, version: str) -> Source:
     if name == "etcd":
         return Source(versions.GOMOD / "etcd", "go.etcd.io/etcd/server/v3")
     if name == "coredns":
@@ -89,19 +92,43 @@ def _source(go: Path, name: str) -> Source:
     if name in versions.E2E_PROGRAMS:
         images = {"agnhost": "agnhost", "nnp": "nonewprivs"}
         return Source(versions.GOMOD / "e2e", f"k8s.io/kubernetes/test/images/{images[name]}")
-    variables = [f"-X {variable}=v{versions.KUBERNETES}" for variable in _VERSION_VARIABLES]
-    return Source(versions.GOMOD / "kubernetes", f"k8s.io/kubernetes/cmd/{name}", variables)
+    if name in modules.PROGRAMS:
+        wanted = modules.PROGRAMS[name]
+        return Source(_tidy(go, modules.place(name), wanted.text(), title), wanted.package)
+    if name in modules.OWN:
+        source = versions.GOMOD / name
+        text = (source / "go.mod").read_text()
+        return Source(_tidy(go, modules.place(name), text, title, source), ".")
+    variables = [f"-X {variable}=v{version}" for variable in _VERSION_VARIABLES]
+    module = versions.GOMOD / "kubernetes"
+    if version != versions.KUBERNETES:
+        text = modules.kubernetes_text(version, _downloaded(go, version, "GoMod").read_text())
+        module = _tidy(go, versions.built(name, version).parent / "module", text, title)
+    return Source(module, f"k8s.io/kubernetes/cmd/{name}", variables)
 
 
 def kubernetes_source(go: Path) -> Path:
     """Return where Go keeps the source of Kubernetes' module, after downloading it where it is missing."""
-    argv = [str(go), "mod", "download", "-json", f"k8s.io/kubernetes@v{versions.KUBERNETES}"]
+    return _downloaded(go, versions.KUBERNETES, "Dir")
+
+
+def _downloaded(go: Path, version: str, what: str) -> Path:
+    """Return a path that Go has for a release of Kubernetes: ``Dir``, its source, or ``GoMod``."""
+    argv = [str(go), "mod", "download", "-json", f"k8s.io/kubernetes@v{version}"]
     done = subprocess.run(
         argv, cwd=versions.GOMOD / "e2e", env=_environment(), capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise CommandFailed(argv, done.returncode, done.stderr + done.stdout)
-    return Path(json.loads(done.stdout)["Dir"])
+    return Path(json.loads(done.stdout)[what])
+
+
+def _tidy(go: Path, directory: Path, text: str, title: str, source: Path | None = None) -> Path:
+    """Return the directory of a module that is written when it is needed, with all that it requires pinned."""
+    if modules.furnish(directory, text, source):
+        _run_go(go, ["mod", "tidy"], directory, f"{title}, its modules")
+        modules.note_tidy(directory, text)
+    return directory
 
 
 def _patched_suite(go: Path) -> Path:

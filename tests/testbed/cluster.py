@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import frozen
 
-from tests.testbed import controlplane, dns, kwok, node, process, versions
+from tests.testbed import cni, controlplane, dns, kwok, node, process, versions
 from tests.testbed.asking import Asker
 from tests.testbed.controlplane import Addresses, wait
 from tests.testbed.host import Host, remove_cgroups
@@ -34,7 +34,9 @@ class Shape:
     ``audit_pods``: the pods that anybody makes as well, with their content.
     ``families``: the IP versions of nodes, pods and services, in the same way: "4", "6", or both, the first one first
     ("46", "64"); clusters with further nodes have "4". ``nodeless``: the numbers of clusters that have no real node all
-    the same; kube-proxy runs on their host. ``snapshotter``: how containerd lays out images.
+    the same; kube-proxy runs on their host. ``snapshotter``: how containerd lays out images. ``kubernetes``: the
+    releases of one cluster after the other and again. ``plugin``: what joins pods and nodes. ``aggregated``: other API
+    servers may stand behind the cluster's.
     """
 
     nodes: bool = True
@@ -49,6 +51,9 @@ class Shape:
     families: Sequence[str] = ("4",)
     nodeless: Sequence[int] = ()
     snapshotter: str = "native"
+    kubernetes: Sequence[str] = (versions.KUBERNETES,)
+    plugin: str = cni.BRIDGE
+    aggregated: bool = False
 
 
 class Cluster:
@@ -85,17 +90,29 @@ class Cluster:
     @property
     def node_options(self) -> dict[str, Any]:
         """What all nodes of the cluster have in common."""
-        return {"proxy": self.proxy, "dns": self.shape.dns}
+        return {"proxy": self.proxy, "dns": self.shape.dns, "version": self.version}
 
     @property
-    def audit_options(self) -> dict[str, bool]:
-        """What the API server notes."""
-        return {"audit": self.shape.audit, "audit_pods": self.shape.audit_pods}
+    def api_options(self) -> dict[str, Any]:
+        """What the API server is, and what it notes."""
+        return {
+            "audit": self.shape.audit,
+            "audit_pods": self.shape.audit_pods,
+            "aggregated": self.shape.aggregated,
+            "version": self.version,
+        }
+
+    @property
+    def version(self) -> str:
+        """The release of Kubernetes, such as 1.36.1."""
+        named = self.shape.kubernetes
+        return versions.release(named[(self.index - 1) % len(named)])
 
     @property
     def proxy(self) -> str:
-        """The mode of kube-proxy."""
-        return self.shape.proxies[(self.index - 1) % len(self.shape.proxies)]
+        """The mode of kube-proxy; nftables is beside a feature gate before 1.31."""
+        mode = self.shape.proxies[(self.index - 1) % len(self.shape.proxies)]
+        return "iptables" if mode == "nftables" and versions.minor(self.version) < (1, 31) else mode
 
     def start(self, archive: Path) -> None:
         """Start everything and wait until pods can be made and the node is Ready."""
@@ -105,25 +122,32 @@ class Cluster:
         with ThreadPoolExecutor(1) as beside:
             runtime = (
                 beside.submit(
-                    node.start_runtime, self.host, self.addresses, archive, snapshotter=self.shape.snapshotter
+                    node.start_runtime,
+                    self.host,
+                    self.addresses,
+                    archive,
+                    first=self.shape.plugin == cni.BRIDGE,
+                    snapshotter=self.shape.snapshotter,
                 )
                 if self.has_node
                 else None
             )
-            self._daemons += controlplane.start_api(
-                self.host, self.addresses, audit=self.shape.audit, audit_pods=self.shape.audit_pods
-            )
+            self._daemons += controlplane.start_api(self.host, self.addresses, **self.api_options)
             self._wait("the API server", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
             self._daemons += controlplane.start_controllers(
-                self.host, self.addresses, qps=self.shape.qps, node_cidrs=self.has_node
+                self.host, self.addresses, qps=self.shape.qps, node_cidrs=self.has_node, version=self.version
             )
             if runtime is not None:
                 self._daemons += runtime.result()
                 self._daemons += node.start_kubelet(
                     self.host, self.addresses, self.node_name, self.cgroup, **self.node_options
                 )
+                if self.shape.plugin != cni.BRIDGE:
+                    self._daemons += self.plug(self.host, self.node_name)
         if self.shape.nodes and not self.has_node:
-            self._daemons.append(node.start_proxy(self.host, self.addresses, self.node_name, self.proxy))
+            self._daemons.append(
+                node.start_proxy(self.host, self.addresses, self.node_name, self.proxy, version=self.version)
+            )
         if self.shape.kwok:
             self._start_kwok()
         if self.shape.dns:
@@ -135,6 +159,22 @@ class Cluster:
             self._daemons += worker.join(authority, archive)
             self._wait(f"the node {worker.node_name}", lambda name=worker.node_name: self._node_ready(name))
         self.seconds = time.monotonic() - begin
+
+    def pod_cidr(self, name: str) -> str:
+        """Return the network of the pods of a node, or nothing while it has none."""
+        return str(self.get("node", name).get("spec", {}).get("podCIDR", ""))
+
+    def plug(self, host: Host, name: str) -> list[Process]:
+        """Start the network plugin on a node of that name, as soon as its pods have a network."""
+        self._wait(f"the pod network of {name}", lambda: bool(self.pod_cidr(name)))
+        return cni.start(
+            self.shape.plugin,
+            host,
+            self.addresses,
+            name=name,
+            kubeconfig=self.kubeconfig,
+            pod_cidr=self.pod_cidr(name),
+        )
 
     def stop(self) -> None:
         """End everything at once, containers included; nothing of it has to answer any more."""
@@ -156,12 +196,10 @@ class Cluster:
         kube-proxy are started again as well, which containers do not notice.
         """
         self._daemons = [daemon for daemon in self._daemons if daemon.name not in controlplane.PROGRAMS]
-        self._daemons += controlplane.start_api(
-            self.host, self.addresses, audit=self.shape.audit, audit_pods=self.shape.audit_pods
-        )
+        self._daemons += controlplane.start_api(self.host, self.addresses, **self.api_options)
         self._wait("the API server", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
         self._daemons += controlplane.start_controllers(
-            self.host, self.addresses, qps=self.shape.qps, node_cidrs=self.has_node
+            self.host, self.addresses, qps=self.shape.qps, node_cidrs=self.has_node, version=self.version
         )
         if self.has_node and kubelet:
             for daemon in self._daemons:

@@ -78,6 +78,7 @@ def issue(host: Host, name: str, node: str, addresses: Addresses, address: str) 
     serving = [*services, "localhost", "127.0.0.1", *{address, *addresses.hosts}, addresses.first_service]
     authority.issue("apiserver", "kube-apiserver", hosts=serving)
     authority.issue("kubelet-client", "kube-apiserver-kubelet-client", group="system:masters")
+    authority.issue("front-proxy", "front-proxy")
     authority.kubeconfig("admin", addresses.server, "admin", group="system:masters")
     for who in ("kube-controller-manager", "kube-scheduler"):
         authority.kubeconfig(who, addresses.server, f"system:{who}")
@@ -92,10 +93,19 @@ def issue_node(authority: certs.Authority, node: str, addresses: Sequence[str], 
     authority.kubeconfig("kube-proxy", server, "system:kube-proxy")
 
 
-def start_api(host: Host, addresses: Addresses, *, audit: bool = False, audit_pods: bool = False) -> list[Process]:
+def start_api(
+    host: Host,
+    addresses: Addresses,
+    *,
+    audit: bool = False,
+    audit_pods: bool = False,
+    aggregated: bool = False,
+    version: str = versions.KUBERNETES,
+) -> list[Process]:
     """Start etcd and the API server; with ``audit`` it notes every request of others than the cluster's own parts.
 
-    With ``audit_pods`` it also notes, with their content, the pods that anybody makes, and to which nodes they go.
+    With ``audit_pods`` it also notes, with their content, the pods that anybody makes, and to which nodes they go. With
+    ``aggregated`` it says to API servers behind it for whom it asks, as those with rights of their own want it.
     """
     d = host.directory
     client = "http://127.0.0.1:2379"
@@ -127,17 +137,35 @@ def start_api(host: Host, addresses: Addresses, *, audit: bool = False, audit_po
         f"--kubelet-client-key={d}/kubelet-client.key",
         "--kubelet-preferred-address-types=InternalIP,Hostname",
     ]
+    if aggregated:
+        # One authority for all: who may speak for others differs by its name.
+        api += [
+            f"--requestheader-client-ca-file={d}/ca.crt",
+            "--requestheader-allowed-names=front-proxy",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-username-headers=X-Remote-User",
+            f"--proxy-client-cert-file={d}/front-proxy.crt",
+            f"--proxy-client-key-file={d}/front-proxy.key",
+        ]
     if audit:
         rules = [*([_AUDITED_PODS] if audit_pods else []), *_AUDIT_RULES]
         (d / "audit.json").write_text(json.dumps({**_AUDIT_POLICY, "rules": rules}))
         api += [f"--audit-policy-file={d}/audit.json", f"--audit-log-path={d}/{AUDIT_LOG}"]
     return [
         host.spawn("etcd", [str(versions.program("etcd")), *etcd]),
-        host.spawn("kube-apiserver", [str(versions.program("kube-apiserver")), *api]),
+        host.spawn("kube-apiserver", [str(versions.program("kube-apiserver", version)), *api]),
     ]
 
 
-def start_controllers(host: Host, addresses: Addresses, *, qps: int, node_cidrs: bool) -> list[Process]:
+def start_controllers(
+    host: Host,
+    addresses: Addresses,
+    *,
+    qps: int,
+    node_cidrs: bool,
+    version: str = versions.KUBERNETES,
+) -> list[Process]:
     """Start the controller-manager and the scheduler; with ``qps`` 0 they have their usual request rates."""
     d = host.directory
     rate = [f"--kube-api-qps={qps}", f"--kube-api-burst={2 * qps}"] if qps else []
@@ -154,9 +182,10 @@ def start_controllers(host: Host, addresses: Addresses, *, qps: int, node_cidrs:
         *rate,
     ]
     scheduler = [f"--kubeconfig={d}/kube-scheduler.conf", f"--cert-dir={d}/kube-scheduler", "--leader-elect=false"]
+    manager, scheduling = (str(versions.program(name, version)) for name in PROGRAMS[2:])
     return [
-        host.spawn("kube-controller-manager", [str(versions.program("kube-controller-manager")), *controllers]),
-        host.spawn("kube-scheduler", [str(versions.program("kube-scheduler")), *scheduler, *rate]),
+        host.spawn("kube-controller-manager", [manager, *controllers]),
+        host.spawn("kube-scheduler", [scheduling, *scheduler, *rate]),
     ]
 
 

@@ -1,4 +1,4 @@
-"""A bare Debian in a directory that boots with systemd, in a container that shares this machine's network."""
+"""A bare Debian in a directory that boots with systemd, in a container with this machine's network or another one."""
 
 from __future__ import annotations
 
@@ -8,43 +8,78 @@ import signal
 import subprocess
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from tests.testbed import versions
+from tests.testbed.process import NETNS
 
 SUITE: Final = "bookworm"
 INCLUDE: Final = "systemd,systemd-sysv,dbus,python3,python3-venv,iproute2,procps"
 CAPABILITIES: Final = "CAP_NET_ADMIN,CAP_NET_RAW"
 BOOT_LIMIT: Final = 60.0
 STOP_LIMIT: Final = 30.0
+MIRROR: Final = (
+    "etc/resolv.conf",
+    "etc/ssl/certs",
+    "etc/apt/apt.conf",
+    "etc/apt/apt.conf.d",
+    "etc/apt/keyrings",
+    "etc/apt/sources.list",
+    "etc/apt/sources.list.d",
+    "etc/apt/trusted.gpg.d",
+    "usr/share/keyrings",
+)
+"""What says where packages come from, and who signs them."""
 
 
 class Machine:
-    """One such machine, to be started once; ``root`` is its root directory while it is there."""
+    """One such machine; ``root`` is its root directory while it is there.
 
-    def __init__(self, root: Path) -> None:
+    ``netns``: the network namespace that it boots in, by its name; empty: this machine's own network.
+    """
+
+    def __init__(self, root: Path, netns: str = "") -> None:
         self.root = root
+        self.netns = netns
         self._container: subprocess.Popen[bytes] | None = None
         self._init = 0
 
     @classmethod
-    def create(cls, root: Path) -> Machine:
+    def create(cls, root: Path, *, netns: str = "", name: str = "") -> Machine:
         """Copy the bare system to a directory; it is downloaded once, which takes a minute or two."""
         # cp and not shutil.copytree, which reads from the device nodes below /dev, and some never end.
         _output("cp", "--archive", str(bare()), str(root))
         # systemd takes a machine without an ID for one that boots for the first time, and enables all units.
         (root / "etc/machine-id").write_text(f"{uuid.uuid4().hex}\n")
-        return cls(root)
+        if name:
+            (root / "etc/hostname").write_text(f"{name}\n")
+            (root / "etc/hosts").write_text(f"127.0.0.1 localhost {name}\n")
+        return cls(root, netns)
 
     def chroot(self, *words: str) -> str:
         """Run a program before the machine is started; returns its output. Raises AssertionError when it fails."""
         return _output("chroot", str(self.root), *words)
 
+    def use_mirror(self) -> None:
+        """Have apt in the machine fetch from where this machine's does, if both have the same release of Debian."""
+        if f"VERSION_CODENAME={SUITE}\n" not in Path("/etc/os-release").read_text():
+            return
+        for name in MIRROR:
+            source, target = Path("/", name), self.root / name
+            if source.is_dir():
+                shutil.copytree(source, target, dirs_exist_ok=True, ignore_dangling_symlinks=True)
+            elif source.exists():
+                target.unlink(missing_ok=True)
+                target.write_bytes(source.read_bytes())
+
     def boot(self) -> None:
         """Boot systemd and wait until it has started everything. Raises AssertionError after a while."""
         words = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--console=pipe"]
         words += [f"--capability={CAPABILITIES}", f"--directory={self.root}", "--boot"]
+        if self.netns:
+            words += [f"--network-namespace-path={NETNS / self.netns}", "--bind=/dev/net/tun"]
         self._container = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + BOOT_LIMIT
         while self._state() not in ("running", "degraded"):
@@ -52,9 +87,23 @@ class Machine:
             assert self._container.poll() is None, "the container ended"
             time.sleep(0.2)
 
+    def reboot(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Shut the machine down and boot it again; ``meanwhile`` is called in between."""
+        assert self._container is not None
+        self.run("systemctl", "reboot", ok=False)
+        self._container.wait(BOOT_LIMIT)
+        self._init = 0
+        meanwhile()
+        self.boot()
+
+    def entry(self) -> list[str]:
+        """Return the words to put before a command line so that it runs in the machine."""
+        network = ["--net"] if self.netns else []
+        return ["nsenter", f"--target={self._init}", "--mount", "--uts", "--ipc", "--pid", *network, "--"]
+
     def run(self, *words: str, ok: bool = True) -> str:
         """Run a program in the machine; returns its output. Raises AssertionError when it fails, unless not ``ok``."""
-        return _output("nsenter", f"--target={self._init}", "--mount", "--uts", "--ipc", "--pid", *words, ok=ok)
+        return _output(*self.entry(), *words, ok=ok)
 
     def stop(self) -> None:
         """Shut the machine down and remove its directory."""

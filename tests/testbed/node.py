@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.testbed import image, versions
 from tests.testbed.controlplane import Addresses, wait
@@ -48,13 +48,23 @@ PROGRAMS: Final = ("kubelet", "kube-proxy")
 
 
 def start_kubelet(
-    host: Host, addresses: Addresses, node: str, cgroup: str, *, proxy: str = "nftables", dns: bool = False
+    host: Host,
+    addresses: Addresses,
+    node: str,
+    cgroup: str,
+    *,
+    proxy: str = "nftables",
+    dns: bool = False,
+    version: str = versions.KUBERNETES,
 ) -> list[Process]:
     """Start the kubelet and kube-proxy; the API server has to be ready."""
     d = host.directory
     make_cgroups(cgroup)
     (d / "resolv.conf").write_text("nameserver 127.0.0.1\n")
-    (d / "kubelet.yaml").write_text(json.dumps(_kubelet(d, cgroup, [addresses.dns] if dns else [])))
+    configuration = _kubelet(d, cgroup, [addresses.dns] if dns else [])
+    if versions.minor(version) < (1, 31):
+        del configuration["failCgroupV1"]
+    (d / "kubelet.yaml").write_text(json.dumps(configuration))
     kubelet = [
         f"--config={d}/kubelet.yaml",
         f"--kubeconfig={d}/node.conf",
@@ -64,23 +74,33 @@ def start_kubelet(
         f"--node-ip={','.join(addresses.hosts)}",
     ]
     return [
-        host.spawn("kubelet", [str(versions.program("kubelet")), *kubelet]),
-        start_proxy(host, addresses, node, proxy),
+        host.spawn("kubelet", [str(versions.program("kubelet", version)), *kubelet]),
+        start_proxy(host, addresses, node, proxy, version=version),
     ]
 
 
-def start_proxy(host: Host, addresses: Addresses, node: str, mode: str) -> Process:
+def start_proxy(
+    host: Host, addresses: Addresses, node: str, mode: str, *, version: str = versions.KUBERNETES
+) -> Process:
     """Start kube-proxy; it does without a Node object of its name."""
     d = host.directory
     (d / "kube-proxy.yaml").write_text(json.dumps(_proxy(d, addresses, mode)))
-    argv = [str(versions.program("kube-proxy")), f"--config={d}/kube-proxy.yaml", f"--hostname-override={node}"]
+    program = str(versions.program("kube-proxy", version))
+    argv = [program, f"--config={d}/kube-proxy.yaml", f"--hostname-override={node}"]
     return host.spawn("kube-proxy", argv)
 
 
-def write_network(host: Host, subnets: Sequence[str]) -> None:
-    """Give the node the networks of its pods, by IP version one at most; it is not Ready before."""
+def write_network(
+    host: Host, subnets: Sequence[str], *, bridge: str = "cni0", masquerade: bool = True, mtu: int = 0
+) -> None:
+    """Give the node the networks of its pods, by IP version one at most; it is not Ready before.
+
+    ``bridge`` joins the pods; ``masquerade``: what leaves for elsewhere has the node's address; ``mtu`` 0: as usual.
+    """
     directory = host.directory / "runtime"
-    (directory / "cni" / "10-testbed.conflist").write_text(json.dumps(_network(directory, subnets)))
+    network = _network(directory, subnets)
+    network["plugins"][0].update({"bridge": bridge, "ipMasq": masquerade, **({"mtu": mtu} if mtu else {})})
+    (directory / "cni" / "10-testbed.conflist").write_text(json.dumps(network))
 
 
 def _first_of(pod_cidr: str) -> str:
@@ -89,7 +109,7 @@ def _first_of(pod_cidr: str) -> str:
     return str(next(whole.subnets(new_prefix=24 if whole.version == 4 else 64)))
 
 
-def _network(directory: Path, subnets: Sequence[str]) -> dict[str, object]:
+def _network(directory: Path, subnets: Sequence[str]) -> dict[str, Any]:
     bridge = {
         "type": "bridge",
         "bridge": "cni0",

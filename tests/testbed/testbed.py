@@ -23,8 +23,10 @@ from typing import Any
 
 from tests.testbed import lan, process, registry, versions
 from tests.testbed.cluster import Cluster, Shape
+from tests.testbed.cni import BRIDGE
 from tests.testbed.host import Host
 from tests.testbed.image import make_image
+from tests.testbed.versions import release
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -33,6 +35,8 @@ class Testbed:
     """Real clusters ``c1``, ``c2``... on a test network.
 
     ``name`` is made up when not given. A testbed that ``stays`` outlives this process and is ended by ``down``.
+    ``versions`` are the releases of Kubernetes of one cluster after the other ("1.36.1", or "1.30" for the patch of it
+    that can be built), ``cni`` what joins the nodes: bridge, flannel or kube-router. Their programs have to be built.
     """
 
     def __init__(
@@ -51,6 +55,9 @@ class Testbed:
         families: Sequence[str] = ("4",),
         nodeless: Sequence[int] = (),
         snapshotter: str = "native",
+        versions: Sequence[str] = (versions.KUBERNETES,),
+        cni: str = BRIDGE,
+        aggregated: bool = False,
         name: str = "",
         stays: bool = False,
     ) -> None:
@@ -69,6 +76,9 @@ class Testbed:
             families=families,
             nodeless=nodeless,
             snapshotter=snapshotter,
+            kubernetes=tuple(map(release, versions)),
+            plugin=cni,
+            aggregated=aggregated,
         )
         self.directory = Path(tempfile.gettempdir()).resolve() / "liqod-testbed" / self.name
         self.stays = stays
@@ -175,6 +185,9 @@ class Testbed:
                     "families": list(self.shape.families),
                     "nodeless": list(self.shape.nodeless),
                     "snapshotter": self.shape.snapshotter,
+                    "versions": list(self.shape.kubernetes),
+                    "cni": self.shape.plugin,
+                    "aggregated": self.shape.aggregated,
                 },
             }
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from tests.testbed import controlplane, node, process
+from tests.testbed import cni, controlplane, node, process
 from tests.testbed.certs import Authority
 from tests.testbed.controlplane import wait
 from tests.testbed.host import Host
@@ -39,8 +39,10 @@ class Worker:
         addresses = attrs.evolve(cluster.addresses, host=self.address)
         daemons = node.start_runtime(self.host, addresses, archive, first=False)
         daemons += node.start_kubelet(self.host, addresses, self.node_name, self._cgroup, **cluster.node_options)
-        wait(f"the pod network of {self.node_name}", lambda: bool(self._pod_cidr(self.node_name)), daemons, 60)
-        mine, first = self._pod_cidr(self.node_name), self._pod_cidr(cluster.node_name)
+        if cluster.shape.plugin != cni.BRIDGE:
+            return daemons + cluster.plug(self.host, self.node_name)
+        wait(f"the pod network of {self.node_name}", lambda: bool(cluster.pod_cidr(self.node_name)), daemons, 60)
+        mine, first = cluster.pod_cidr(self.node_name), cluster.pod_cidr(cluster.node_name)
         node.write_network(self.host, [mine])
         cluster.run(["ip", "route", "replace", mine, "via", self.address])
         self.run(["ip", "route", "replace", first, "via", cluster.address])
@@ -49,6 +51,3 @@ class Worker:
     def run(self, argv: Sequence[str], *, timeout: float = 60.0) -> str:
         """Run a program to its end in the node's network namespace and return its standard output."""
         return process.run_in(self.namespace, argv, timeout=timeout)
-
-    def _pod_cidr(self, name: str) -> str:
-        return str(self.cluster.get("node", name).get("spec", {}).get("podCIDR", ""))

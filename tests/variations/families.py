@@ -11,6 +11,7 @@ from attrs import frozen
 
 from liqod.kube.resources import (
     ENDPOINTSLICES,
+    HTTPROUTES,
     INGRESSES,
     PERSISTENTVOLUMECLAIMS,
     SECRETS,
@@ -22,14 +23,14 @@ from liqod.kube.resources import (
 from liqod.model.names import ORIGIN_LABEL
 from tests.facts.stated import PODS
 from tests.facts.stated import SERVICES as SERVICE_NETWORKS
-from tests.variations import seen, services, storage
+from tests.variations import routes, seen, services, storage
 from tests.variations.seen import Judge
 from tests.variations.variation import AT_ONCE, ForbiddenObject, Variation, varied, with_origin
 
 SEED: Final = int(os.environ.get("LIQOD_SEED", "14"))
 """Of everything that is left to chance; another one makes other variations."""
 _SET: Final[Mapping[str, Any]] = {"spec": {"policies": []}}
-_WITH_ORIGIN: Final = (SERVICES, INGRESSES, PERSISTENTVOLUMECLAIMS)
+_WITH_ORIGIN: Final = (SERVICES, INGRESSES, HTTPROUTES, PERSISTENTVOLUMECLAIMS)
 """Kinds of which each variation has the label of what borrowers write, to be refused for what it is after."""
 _ORIGIN: Final = "any"
 _PROBE: Final[Mapping[str, Any]] = {"name": "probe", "labels": {ORIGIN_LABEL: _ORIGIN}}
@@ -51,7 +52,7 @@ class Family:
 
     def variations(self, node: str) -> list[Variation]:
         """Return the variations at a cluster with a node of an address."""
-        strategic = "liqo.io" not in self.resource.group
+        strategic = self.resource.group in ("", "networking.k8s.io")
         made = list(varied(Random(SEED), self.resource, self.objects(node), self.count, strategic=strategic))
         if self.resource in _WITH_ORIGIN:
             return [with_origin(one, _ORIGIN) for one in made]
@@ -80,6 +81,14 @@ FAMILIES: Final = {
         INGRESSES,
         lambda node: seen.ingress,
         {"metadata": _PROBE, "spec": {"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}},
+    ),
+    "routes": Family(
+        HTTPROUTES,
+        lambda node: routes.routes(),
+        40,
+        HTTPROUTES,
+        lambda node: seen.route,
+        {"metadata": _PROBE, "spec": {"hostnames": ["www.lender.example"]}},
     ),
     "claims": Family(
         PERSISTENTVOLUMECLAIMS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 from typing import Any, Final
 
@@ -34,8 +34,8 @@ from liqod.kube.resources import (
 from tests.variations.variation import send
 
 ROUTES: Final = (
-    Resource("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute", True),
-    Resource("gateway.networking.k8s.io", "v1", "grpcroutes", "GRPCRoute", True),
+    Resource("gateway.networking.k8s.io", "v1", "tlsroutes", "TLSRoute", True),
+    Resource("gateway.networking.k8s.io", "v1", "gateways", "Gateway", True),
     Resource("gateway.networking.k8s.io", "v1", "referencegrants", "ReferenceGrant", True),
     Resource("route.openshift.io", "v1", "routes", "Route", True),
     Resource("traefik.io", "v1alpha1", "ingressroutes", "IngressRoute", True),
@@ -157,10 +157,10 @@ def _body(resource: Resource) -> dict[str, Any]:
     return {"apiVersion": version, "kind": resource.kind, "metadata": {"name": "x"}, "spec": {}}
 
 
-def definitions() -> Iterator[dict[str, Any]]:
-    """Yield definitions of the routes' kinds, so that it is the rights that refuse them."""
+def definitions(resources: Iterable[Resource] = ROUTES) -> Iterator[dict[str, Any]]:
+    """Yield definitions of kinds that a cluster may have, so that it is not for their absence that they are refused."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    for one in ROUTES:
+    for one in resources:
         names = {"plural": one.plural, "singular": one.kind.lower(), "kind": one.kind, "listKind": f"{one.kind}List"}
         version = {"name": one.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
         # The API server wants to know that somebody approved a kind of one of its own groups.

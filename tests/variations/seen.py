@@ -17,6 +17,8 @@ Judge = Callable[[Mapping[str, Any]], Iterator[str]]
 _OWN_FINALIZERS: Final = ("kubernetes.io/pvc-protection", "service.kubernetes.io/load-balancer-cleanup")
 """Finalizers that Kubernetes itself sets, and takes away."""
 _PORTS_OF_NODES: Final = (22, 6443, 10250)
+_GATEWAY: Final = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "public", "name": "shared"}
+_ROOT: Final = {"path": {"type": "PathPrefix", "value": "/"}}
 _IN_IPV6: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 """Networks of IPv6 whose last 32 bits are an address of IPv4 (RFC 6052, section 2.1; RFC 4291, section 2.5.5.1)."""
 
@@ -67,6 +69,27 @@ def ingress(body: Mapping[str, Any]) -> Iterator[str]:
     for tls in spec.get("tls") or ():
         for host in tls.get("hosts") or [""]:
             yield from _host(host)
+
+
+def route(body: Mapping[str, Any]) -> Iterator[str]:
+    """Gateways, hosts and services of others, and what a proxy would do."""
+    yield from metadata(body)
+    spec = body["spec"]
+    for parent in spec.get("parentRefs") or [{}]:
+        if {"group": "gateway.networking.k8s.io", "kind": "Gateway", **parent} != _GATEWAY:
+            yield f"gateway {parent}"
+    for host in spec.get("hostnames") or [""]:
+        yield from _host(host)
+    rules = spec.get("rules") or ()
+    if len(rules) > 16:
+        yield f"{len(rules)} rules"
+    for rule in rules:
+        for ref in rule.get("backendRefs") or ():
+            if ref.get("namespace") or ref.get("kind", "Service") != "Service" or "filters" in ref:
+                yield f"backend {ref}"
+        yield from (f"filter {one['type']}" for one in rule.get("filters") or ())
+        yield from (f"{field} of a rule" for field in rule if field not in ("backendRefs", "filters", "matches"))
+        yield from (f"match {one}" for one in rule.get("matches") or () if one != _ROOT)
 
 
 def _host(host: str) -> Iterator[str]:

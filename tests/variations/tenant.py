@@ -30,6 +30,7 @@ from tests.testbed.kwok import node_manifest
 from tests.variations import seen
 from tests.variations.families import Family
 from tests.variations.pods_seen import FOR_OTHERS
+from tests.variations.routes import GATEWAY
 from tests.variations.seen import Judge
 from tests.variations.services import HOSTS
 from tests.variations.storage import CLASS
@@ -68,7 +69,13 @@ class Tenant(Asked, HostingSide):
     def settings(self) -> Settings:
         """Return settings that grant a little of everything, so that not all is refused for being of its kind."""
         granted = HostingSettings(
-            ingress_hosts=[HOSTS], ingress_classes=["public"], storage_classes=[CLASS], tenant_contents="1Mi"
+            ingress_hosts=[HOSTS],
+            ingress_classes=["public"],
+            gateways=[GATEWAY],
+            # The controller manager counts a new kind only after a while, and until then nothing of it is made.
+            uncounted=[f"count/{kind}.gateway.networking.k8s.io" for kind in ("httproutes", "grpcroutes")],
+            storage_classes=[CLASS],
+            tenant_contents="1Mi",
         )
         return Settings(network=NetworkSettings(mode="none"), hosting=granted)
 

@@ -21,8 +21,6 @@ from tests.peering.session.test_hostile import HostileCase, Raw, Speaker
 from tests.wire.pairs import raw
 
 RECORDINGS = Path(__file__).parent / "wire_sessions"
-SINCE = {19: 1, 20: 1}
-"""The minor version that brought an event; the others were there from the beginning."""
 OURS = Hello("here", "here", 1, OLDEST_MINOR, NEWEST_MINOR, ["joining"])
 
 
@@ -46,7 +44,7 @@ class ReleaseTests(SynchronousTestCase):
         for minor in range(OLDEST_MINOR, NEWEST_MINOR + 1):
             for role in ("dialer", "listener"):
                 received = self.play(minor, role)
-                expected = {event.number for event in EVENTS if SINCE.get(event.number, 0) <= minor} - {18}
+                expected = {event.number for event in EVENTS if event.since <= minor} - {18}
                 if role == "dialer":
                     expected = (expected | {18}) - {Bye.number}
                 self.assertEqual({event.number for event in received}, expected, (minor, role))

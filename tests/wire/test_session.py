@@ -226,6 +226,23 @@ class LocalErrorTests(SynchronousTestCase):
         self.assertIs(session.state, SessionState.ESTABLISHED)
         session.send(Ping(1))
 
+    def test_what_a_later_minor_added_is_not_sent_to_an_older_peer(self) -> None:
+        """Every event goes to peers of its own minor and later ones; of an older one it is our error."""
+        for minor in range(3):
+            pair = ConnectionPair()
+            pair.say(pair.dialer, Hello("alpha", "turin", 1, 0, 2))
+            pair.say(pair.listener, Hello("beta", "milan", 1, 0, minor))
+            pair.say(pair.listener, pair.listener.welcome())
+            pair.say(pair.dialer, pair.dialer.welcome())
+            for event in ORDINARY:
+                for session in (pair.dialer, pair.listener):
+                    if event.since <= minor:
+                        pair.say(session, event)
+                    else:
+                        with self.assertRaises(LocalProtocolError, msg=f"{minor} {event}"):
+                            session.send(event)
+            self.assertEqual(pair.states, (SessionState.ESTABLISHED, SessionState.ESTABLISHED))
+
 
 class FuzzTests(SynchronousTestCase):
     """Any bytes at all."""
@@ -252,7 +269,7 @@ class FuzzTests(SynchronousTestCase):
 
     @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(
-        st.integers(0, 20),
+        st.integers(0, 40),
         st.recursive(
             st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
             lambda children: (

@@ -7,7 +7,7 @@ agent, whose token is on many hosts, writes one Secret and Leases of its own: RB
 beginnings of names.
 
 What is dangerous in a tenant's namespace is up to its Pod Security level, which is bound for everybody
-(``hosting.tenants.namespace_admission``). What may be done there anyhow is not looked at at all
+(``hosting.tenants.admission.namespace_admission``). What may be done there anyhow is not looked at at all
 (``namespaceSelector``), nor are virtual nodes, whose status is written all the time (``objectSelector``): a policy that
 is evaluated costs the API server four conversions of the object, one that is not selected a look at a label.
 """
@@ -87,6 +87,7 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             [
                 _rule("", ["secrets", "serviceaccounts", "resourcequotas", "limitranges", "services"]),
                 _rule("networking.k8s.io", ["networkpolicies", "ingresses"]),
+                _rule("gateway.networking.k8s.io", ["httproutes", "grpcroutes"]),
                 _rule("discovery.k8s.io", ["endpointslices"]),
             ],
             [

@@ -168,7 +168,9 @@ def _peering() -> Iterator[Right]:
     yield from _record(kinds.FOREIGNCLUSTERS, "get", "create", "patch", "delete")
     yield from _record(kinds.SEARCHDOMAINS)
     yield from _record(kinds.ADVERTISEMENTS, "get", "create", "patch", "delete")
-    yield from _record(kinds.VIRTUALNODES, "create", "delete")
+    # Those of slices follow their records.
+    yield from _record(kinds.VIRTUALNODES, "create", "patch", "delete")
+    yield from _record(kinds.RESOURCESLICES, "patch")
     for resource in (kinds.NODES, kinds.PODS, kinds.STORAGECLASSES, kinds.INGRESSCLASSES):
         yield from _verbs(resource, "list", "watch")
     # The credential for a lender lies in the lender's tenant namespace, which is made at the same moment.
@@ -199,7 +201,7 @@ def _hosting(contract: Contract) -> Iterator[Right]:
     # namespaces.
     yield from _verbs(kinds.NETWORKPOLICIES, "list", "watch", "create", "patch", "delete")
     # What is left in a namespace that is being deleted takes no traffic; a policy keeps this to tenants' namespaces.
-    for resource in (kinds.SERVICES, kinds.INGRESSES):
+    for resource in (kinds.SERVICES, kinds.INGRESSES, kinds.HTTPROUTES, kinds.GRPCROUTES):
         yield from _verbs(resource, "list", "patch")
     # A slice of a borrower is made while the service that it names is the borrower's too.
     yield from _verbs(kinds.SERVICES, "watch")
@@ -286,6 +288,8 @@ def _reflection(settings: Settings) -> Iterator[Right]:
         (reflection.service, kinds.SERVICES),
         (reflection.endpointslice, kinds.ENDPOINTSLICES),
         (reflection.ingress, kinds.INGRESSES),
+        (reflection.httproute, kinds.HTTPROUTES),
+        (reflection.grpcroute, kinds.GRPCROUTES),
     ):
         if section.workers:
             yield from _verbs(resource, "list", "watch")
@@ -351,26 +355,33 @@ def _name_services(own: str) -> Iterator[Right]:
 
 
 def _names(own: str) -> Iterator[Right]:
-    """What a process needs that answers for names: which namespaces are whose, and to say where it is."""
+    """What a process needs that answers for names: which namespaces are whose, which networks are this cluster's, and
+    to say where it is.
+    """
     yield from _verbs(kinds.NAMESPACES, "list", "watch")
     yield from _verbs(kinds.SERVICES, "list", "watch")
+    yield from _verbs(kinds.CLUSTERFACTS, "list", "watch")
     yield from _verbs(kinds.LEASES, "create", namespace=own)
     leases = [object_name(slot) for slot in SLOTS]
     yield from _verbs(kinds.LEASES, "patch", "delete", names=leases, namespace=own)
 
 
 async def missing(client: Client, settings: Settings) -> list[Right]:
-    """Return the rights that the daemon lacks; for a cluster administrator it takes one review."""
+    """Return the rights that the daemon lacks."""
+    return await lacking(client, required(settings))
+
+
+async def lacking(client: Client, wanted: Sequence[Right]) -> list[Right]:
+    """Return those of some rights that we lack; for a cluster administrator it takes one review."""
     everything = Right("*", Resource("*", "*", "*", "*", False))
-    if await may(client, everything):
+    if not wanted or await may(client, everything):
         return []
-    wanted = required(settings)
-    answers = await together(Deferred.fromCoroutine(_lacking(client, wanted[part::AT_ONCE])) for part in range(AT_ONCE))
-    lacking = {right for answer in answers for right in answer}
-    return [right for right in wanted if right in lacking]
+    answers = await together(Deferred.fromCoroutine(_refused(client, wanted[part::AT_ONCE])) for part in range(AT_ONCE))
+    refused = {right for answer in answers for right in answer}
+    return [right for right in wanted if right in refused]
 
 
-async def _lacking(client: Client, wanted: Iterable[Right]) -> list[Right]:
+async def _refused(client: Client, wanted: Iterable[Right]) -> list[Right]:
     return [right for right in wanted if not await may(client, right)]
 
 

@@ -19,13 +19,13 @@ import msgspec
 from liqod.agent.wiring import Features
 from liqod.fabric.agent.recorded import RecordedFabric
 from liqod.fabric.state.report import NetworkReport, ProbeResult, TunnelReport
-from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, TUNNELENDPOINTS
+from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS, NETWORKCONFIGS, TUNNELENDPOINTS
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.virtual_kubelet import VirtualKubelet
 from liqod.metrics.registry import Registry, Samples
 from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
-from liqod.model.records.network import TunnelEndpoint
+from liqod.model.records.network import DIRECT, NetworkConfig, TunnelEndpoint
 from liqod.model.records.views import Advertisement, ForeignCluster
 from liqod.peering.records.phase_reasons import shown_reason
 
@@ -69,6 +69,12 @@ def register(registry: Registry, read: PeerNumbers) -> None:
         "When the tunnel to a peer was last agreed, as Unix time.",
         ("peer",),
         read.handshakes,
+    )
+    gauge(
+        "liqod_direct_connection",
+        "Whether our pods at two lenders talk without this cluster.",
+        ("peer", "other"),
+        read.directly,
     )
     gauge("liqod_tunnel_rtt_seconds", "Round trip through the tunnel.", ("peer",), read.round_trips)
     gauge("liqod_tunnel_loss_ratio", "Share of the latest probes without an answer.", ("peer",), read.losses)
@@ -207,6 +213,15 @@ class PeerNumbers:
         for tunnels, _ in self._networks():
             for tunnel in tunnels:
                 yield (tunnel.spec.cluster_id,), float(tunnel.status.phase == "Connected")
+
+    def directly(self) -> Samples:
+        """Return 1 or 0 for each pair of lenders that was looked at, once from each side."""
+        for features in self._leading():
+            if features.fabric is None:
+                continue
+            for config in features.informers.of(NETWORKCONFIGS, NetworkConfig).items():
+                for other in config.status.others:
+                    yield (config.metadata.name, other.peer), float(other.phase == DIRECT)
 
     def handshakes(self) -> Samples:
         """Return when the tunnels had their last handshake; one that never had any is left out."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 import click
 
-from liqod.cli.console import complete, errors
+from liqod.cli.console import complete, errors, terminal
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.render import Format
 
@@ -92,6 +92,7 @@ def _with(command: Any, options: tuple[Any, ...]) -> Any:
         own: dict[str, Any] = {"dry_run": given.pop("records", False)}
         own |= {name: given.pop(name) for name in ("kubeconfig", "context", "config", "output") if name in given}
         context.obj = attrs.evolve(inherited, **{name: value for name, value in own.items() if value})
+        terminal.AWAITED.form = context.obj.output if context.obj.is_document else None
         return command(options=context.obj, **given)
 
     wrapped: Any = gather

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -35,7 +35,7 @@ class EndOfDryRun(Exception):
 class _Planned:
     """One object that would be written: as it is (None: it would be created), and the merge patches so far.
 
-    ``removed``: it would be deleted after that, and not be created again.
+    ``removed``: it would be deleted after that, and not be created again. ``applied``: by server-side apply.
     """
 
     resource: Resource
@@ -44,6 +44,7 @@ class _Planned:
     live: Body | None
     patch: Body
     removed: bool = attrs.field(default=False, kw_only=True)
+    applied: bool = attrs.field(default=False, kw_only=True)
 
     @property
     def shown(self) -> str:
@@ -62,6 +63,17 @@ class _Planned:
     def body(self) -> Body:
         """Return the object as it would be."""
         return self.record() if self.live is None else apply_merge_patch(self.live, self.patch)
+
+    def writes(self) -> Iterator[tuple[str, Resource, str, str]]:
+        """Yield verb, kind, namespace and name of each request; what is created has its name in the body alone."""
+        named = (self.resource, self.namespace, self.name)
+        if self.removed:
+            yield ("delete", *named)
+            return
+        if self.live is None:
+            yield ("create", self.resource, self.namespace, "")
+        if self.live is not None or self.applied:
+            yield ("patch", *named)
 
     def line(self) -> str:
         return f"would {'create' if self.live is None else 'change'} {self.shown}"
@@ -88,6 +100,11 @@ class RecordingClient(Client):
     def touched(self) -> list[str]:
         """What would be created, changed and deleted: kind, namespace and name of each object."""
         return [one.shown for one in self._planned.values()]
+
+    @property
+    def writes(self) -> list[tuple[str, Resource, str, str]]:
+        """What would be sent: verb, kind, namespace and name of each request; no name where none is needed."""
+        return [write for one in self._planned.values() for write in one.writes()]
 
     async def get(
         self,
@@ -172,7 +189,7 @@ class RecordingClient(Client):
         key = (resource, *identity(body))
         known = self._planned.get(key)
         live = known.live if known is not None else await self._live(*key)
-        planned = self._planned[key] = _Planned(*key, live, msgspec.json.decode(encoded(body)))
+        planned = self._planned[key] = _Planned(*key, live, msgspec.json.decode(encoded(body)), applied=True)
         return self._shown(_served(resource, planned.record()), view)
 
     async def replace(self, *args: Any, **kwargs: Any) -> Any:

@@ -15,7 +15,7 @@ import click
 
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
-from liqod.cli.console.render import printable
+from liqod.cli.console.render import Format, printable
 
 _PLAIN_MARKS: Final = {"✓": "ok", "✗": "x", "…": "..."}
 DEFAULT_WIDTH: Final = 80
@@ -114,8 +114,24 @@ def echo_wrapped(text: str, style: str = "", *, indent: str = "", hanging: str =
             echo(line, style, err=err)
 
 
+class Awaited:
+    """What a program waits for that reads standard output: one document, whatever becomes of the command.
+
+    ``form`` is None where there is no such program, ``given``: it has its document, or cannot have it.
+    """
+
+    form: Format | None = None
+    given: bool = False
+
+
+AWAITED: Final = Awaited()
+"""That of this process, which runs one command."""
+
+
 def echo_document(text: str) -> None:
     """Print JSON or YAML as it is."""
+    # Before it is written: what was written in part can have no other one behind it.
+    AWAITED.given = AWAITED.given or bool(text)
     sys.stdout.write(text)
     sys.stdout.flush()
 

@@ -16,12 +16,21 @@ from liqod.cli.console.findings import Finding, bad, good, warning
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.console.terminal import echo_document
-from liqod.cli.network.pools import TIME_FILES, api_servers, judge_pools, time_servers
+from liqod.cli.network.pools import (
+    API_SERVER,
+    TIME_FILES,
+    TIME_SERVER,
+    Need,
+    Unknown,
+    api_servers,
+    judge_pools,
+    time_servers,
+)
 from liqod.cli.status.own_facts import own_facts
 from liqod.fabric.agent.converge import FabricHost
 from liqod.fabric.agent.kernel import preflight
 from liqod.fabric.agent.kernel.device import is_under_systemd
-from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, apply, observe, observe_node
+from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, apply, checked, observe, observe_node
 from liqod.fabric.agent.kernel.plan import node_removal, removal, show
 from liqod.fabric.agent.kernel.routes import host_networks
 from liqod.fabric.agent.kernel.vxlan import device_name
@@ -33,7 +42,7 @@ from liqod.fabric.service import Fabric
 from liqod.flow.controller import NO_METRICS
 from liqod.flow.errors import ExpectedError
 from liqod.kube.cache.shared_informers import Informers
-from liqod.kube.errors import Forbidden, NotFound
+from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import NODES
 from liqod.model.objects.node import Node
 from liqod.model.records.facts import API_SERVER_ADDRESSES, values_of
@@ -147,8 +156,8 @@ def _has_device(name: str) -> bool:
     return Path("/sys/class/net", name).exists()
 
 
-async def host_findings(session: Session) -> list[Finding]:
-    """Check the prerequisites of the network fabric on this host."""
+async def host_findings(session: Session, *, pre: bool) -> list[Finding]:
+    """Check the prerequisites of the network fabric on this host; ``pre``: before there is a daemon."""
     network = session.settings.network
     if network.mode == "none":
         return [good("Network", "is not managed by liqod (mode = none)")]
@@ -161,27 +170,46 @@ async def host_findings(session: Session) -> list[Finding]:
     # With "auto" what is missing is a choice: peerings that are made now get no tunnel.
     judged = bad if capable and network.mode == TUNNEL else warning
     shown = [judged("Network", one.text, one.hint) if one.hint else good("Network", one.text) for one in found]
-    return shown if network.role == "node" else [*shown, *await _pool_findings(session, kernel)]
+    return shown if network.role == "node" else [*shown, *await pool_findings(session, kernel, pre=pre)]
 
 
-async def _pool_findings(session: Session, kernel: Kernel) -> list[Finding]:
-    """Check that no peer can be given the network of a server that this host needs."""
-    record = await own_facts(session)
-    needs = time_servers("\n".join(_text_of(path) for path in TIME_FILES))
-    needs += api_servers(values_of(record, API_SERVER_ADDRESSES))
-    device = session.settings.network.device
+async def pool_findings(session: Session, kernel: Kernel, *, pre: bool) -> list[Finding]:
+    """Check that no peer can be given the network of a server that this host needs; what is not known is said.
+
+    ``pre``: before there is a daemon nobody has found out where the API servers are, and nothing is said of them.
+    """
+    needs, unknown = _time_servers()
+    if not pre:
+        servers = values_of(await own_facts(session), API_SERVER_ADDRESSES)
+        needs += api_servers(servers)
+        if not servers:
+            hint = "the daemon that leads finds them out; `liqodctl facts` shows whether, and why not"
+            unknown.append(Unknown("where the API servers are", hint))
+    known = api_server_addresses(session.client.config.server)
+    network = session.settings.network
     try:
-        shown = [await kernel.run(("ip", f"-{version}", "-j", "route", "show", "table", "all")) for version in (4, 6)]
-        nodes = (await session.client.list(NODES, view=Node)).items
-    except (KernelError, Forbidden):
-        return []
-    known = [one for output in shown if not output.code for one in host_networks(output.out, device)]
-    known += [*node_addresses(nodes), *api_server_addresses(session.client.config.server)]
-    return judge_pools(session.settings.network, needs, known)
-
-
-def _text_of(path: str) -> str:
+        for version in (4, 6):
+            shown = await checked(kernel, ("ip", f"-{version}", "-j", "route", "show", "table", "all"))
+            known += host_networks(shown.out, network.device)
+    except KernelError as error:
+        unknown.append(Unknown(f"the routes of this host: {error}", "run it on the gateway's host, as root"))
     try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
+        known += node_addresses((await session.client.list(NODES, view=Node)).items)
+    except KubeError as error:
+        hint = "run it as a user who may list nodes, as the daemon's account may"
+        unknown.append(Unknown(f"the addresses of the nodes: {error}", hint))
+    return judge_pools(network, needs, known, unknown, (TIME_SERVER,) if pre else (TIME_SERVER, API_SERVER))
+
+
+def _time_servers() -> tuple[list[Need], list[Unknown]]:
+    """Return the time servers that this host's files name, and the files that could not be read."""
+    texts: list[str] = []
+    unknown: list[Unknown] = []
+    for path in TIME_FILES:
+        try:
+            texts.append(Path(path).read_text(errors="replace"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            unknown.append(Unknown(f"the time servers in {path}: {error.strerror or error}", "run it as root"))
+    return time_servers("\n".join(texts)), unknown

@@ -25,6 +25,7 @@ TIME_FILES: Final = (
     "/etc/ntp.conf",
     "/etc/ntpsec/ntp.conf",
 )
+TIME_SERVER, API_SERVER = "time server", "API server"
 _LINES: Final = frozenset(("server", "pool", "peer"))
 """Words of chrony.conf(5) and ntp.conf(5) that a server follows."""
 _KEYS: Final = frozenset(("NTP", "FallbackNTP"))
@@ -37,6 +38,14 @@ class Need:
 
     what: str
     address: Network
+
+
+@attrs.frozen
+class Unknown:
+    """Something that could not be looked at: which, with the reason, and what to do about it."""
+
+    why: str
+    hint: str
 
 
 def time_servers(text: str) -> list[Need]:
@@ -52,18 +61,25 @@ def time_servers(text: str) -> list[Need]:
         words = line.split()
         if len(words) > 1 and words[0] in _LINES:
             named.append(words[1])
-    return [Need("time server", one) for one in _addresses(named)]
+    return [Need(TIME_SERVER, one) for one in _addresses(named)]
 
 
 def api_servers(addresses: Iterable[str]) -> list[Need]:
     """Return the API servers as needs."""
-    return [Need("API server", one) for one in _addresses(addresses)]
+    return [Need(API_SERVER, one) for one in _addresses(addresses)]
 
 
-def judge_pools(settings: NetworkSettings, needs: Sequence[Need], known: Sequence[Network]) -> list[Finding]:
-    """Return a warning for each need that a peer may be given the network of, or that there is none.
+def judge_pools(
+    settings: NetworkSettings,
+    needs: Sequence[Need],
+    known: Sequence[Network],
+    unknown: Sequence[Unknown] = (),
+    kinds: Sequence[str] = (TIME_SERVER, API_SERVER),
+) -> list[Finding]:
+    """Return a warning for each need that a peer may be given the network of, and for what is not known of that.
 
-    ``known`` are the networks that the daemon avoids by itself, besides those that the settings reserve.
+    ``known`` are the networks that the daemon avoids by itself, besides those that the settings reserve; ``kinds`` says
+    of what ``needs`` has all there is.
     """
     given = parse_networks([*settings.pools, *settings.accept])
     guarded = [*known, *parse_networks(settings.reserved)]
@@ -73,7 +89,11 @@ def judge_pools(settings: NetworkSettings, needs: Sequence[Need], known: Sequenc
         if pool is not None and overlaps(need.address, guarded) is None:
             text = f"the {need.what} {need.address.network_address} lies in {pool}, which peers' networks come from"
             found.append(warning("Network", text, f'add "{need.address}" to reserved under [network]'))
-    return found or [good("Network", "no time server and no API server lies where peers may be given addresses")]
+    for one in unknown:
+        text = f"whether peers may be given the network of a server that this host needs is not known: {one.why}"
+        found.append(warning("Network", text, one.hint))
+    looked_at = " and ".join(f"no {kind}" for kind in kinds)
+    return found or [good("Network", f"{looked_at} lies where peers may be given addresses")]
 
 
 def _addresses(texts: Iterable[str]) -> list[Network]:

@@ -11,10 +11,11 @@ from twisted.internet.task import deferLater
 
 from liqod.cli.console import complete
 from liqod.cli.console.options import Options, record_options, wait_options
-from liqod.cli.console.render import plural
+from liqod.cli.console.render import age, plural
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.status.peers import find, label
 from liqod.flow.clocks import wall_clock
+from liqod.hosting.tenants.quota.reclaim_orders import lasts
 from liqod.hosting.views import Pod
 from liqod.kube.resources import FOREIGNCLUSTERS, PODS
 from liqod.model.names import MANAGED_BY_LABEL, MANAGED_BY_SHADOWPOD, ORIGIN_LABEL
@@ -68,7 +69,8 @@ async def _reclaim(session: Session, name: str, within: float | None, seconds: f
     await session.client.patch(FOREIGNCLUSTERS, peer, order, view=None)
     pods = await _pods(session, peer)
     if by:
-        session.say(f"{label(cluster)}: nothing more is lent; {plural(pods, 'pod')} here, evicted from {by} on")
+        end = f", in {age(lasts(pods))} if no disruption budget keeps them" if pods else ""
+        session.say(f"{label(cluster)}: nothing more is lent; {plural(pods, 'pod')} here, evicted from {by} on{end}")
     else:
         session.say(f"{label(cluster)}: is lent to again")
     if by and seconds:

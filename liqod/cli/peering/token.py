@@ -20,8 +20,9 @@ from liqod.cli.console.options import Options, cluster_options, group_options, r
 from liqod.cli.console.render import plural
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.terminal import echo_wrapped
+from liqod.cli.status.cluster_records import is_here, leader
 from liqod.cli.status.own_facts import own_facts
-from liqod.cli.status.whoami import leader, own_cluster
+from liqod.cli.status.whoami import own_cluster
 from liqod.config.endpoints import port_of
 from liqod.config.schema import Settings
 from liqod.identity.pairing import MAX_ADDRESSES, SECRET_BYTES, Token, verifier
@@ -157,7 +158,7 @@ async def daemon_addresses(session: Session) -> list[str]:
         raise CliError(errors.CONFIGURATION, f"where other clusters reach the daemon is not known: {why}", hint)
     address = own_address(session.settings.kubelet.node_address, session.client.config.server)
     lead = await leader(session)
-    away = lead is not None and not lead.is_here
+    away = lead is not None and not is_here(lead)
     if ipaddress.ip_address(address).is_loopback:
         doubt = f"{address} can be reached on this host only"
     elif lead is not None and away:

@@ -16,8 +16,8 @@ from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.console.wait import until
 from liqod.cli.peering.removal_report import REPORT_COLUMNS, FoundObject, objects_of, report_rows
 from liqod.cli.peering.token import say_what_is_open
+from liqod.cli.status.cluster_records import leader
 from liqod.cli.status.peers import find, label
-from liqod.cli.status.whoami import leader
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import CONFIGMAPS, FOREIGNCLUSTERS
 from liqod.model.ids import ClusterID

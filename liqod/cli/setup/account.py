@@ -18,6 +18,7 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.render import as_documents
 from liqod.cli.console.session import Session
 from liqod.cli.setup.host.wanted import READERS, TOKEN_FILES
+from liqod.cli.setup.written import Change, WrittenObject
 from liqod.config.schema import Settings
 from liqod.fabric.agent.key import SECRET as TUNNEL_SECRET
 from liqod.kube.connection.config import ClientConfig
@@ -47,13 +48,13 @@ from liqod.model.records.unpeering import TOMBSTONES
 from liqod.webhook.service import SECRET_NAME as WEBHOOK_SECRET
 
 
-async def ensure_account(session: Session) -> AsyncIterator[str]:
-    """Create or update the account and its roles, remove stale ones; yields a line for each change."""
+async def ensure_account(session: Session) -> AsyncIterator[Change]:
+    """Create or update the account and its roles, remove stale ones; yields each change."""
     namespace = session.settings.kubernetes.namespace
     name = account_of(session.settings.daemon.role)
     wanted = account.roles(session.settings)
-    if await ensure(session.client, SECRETS, account.bound_secret(namespace, name), ["type"]):
-        yield f"Secret {namespace}/{bound_secret_of(name)}: installed"
+    if done := await ensure(session.client, SECRETS, account.bound_secret(namespace, name), ["type"]):
+        yield WrittenObject(SECRETS.kind, f"{namespace}/{bound_secret_of(name)}", done == "created")
     for resource, body in [(SERVICEACCOUNTS, account.account(namespace, name)), *wanted]:
         where = body["metadata"].get("namespace", "")
         if where not in ("", namespace) and not await _exists(session, where):
@@ -63,8 +64,9 @@ async def ensure_account(session: Session) -> AsyncIterator[str]:
             for space in storage_objects(session.settings):
                 await ensure(session.client, NAMESPACES, space)
                 yield f"namespace {where}: created"
-        if await ensure(session.client, resource, body, ["roleRef"]):
-            yield f"{resource.kind} {f'{where}/' if where else ''}{body['metadata']['name']}: installed"
+        if done := await ensure(session.client, resource, body, ["roleRef"]):
+            own = f"{where}/" if where else ""
+            yield WrittenObject(resource.kind, f"{own}{body['metadata']['name']}", done == "created")
     needed = {body["metadata"].get("namespace", "") for _, body in wanted}
     for resource, where, found in await installed(session):
         if found == name and where not in needed:

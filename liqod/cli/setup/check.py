@@ -27,13 +27,13 @@ from liqod.cli.console.run import run
 from liqod.cli.console.session import Output, Session, client_config
 from liqod.cli.network.plan import host_findings
 from liqod.cli.setup.definitions import definitions
-from liqod.cli.setup.foreign import foreign_findings
 from liqod.cli.setup.host.wanted import KUBECONFIGS
+from liqod.cli.setup.surroundings.foreign import foreign_findings
 from liqod.cli.setup.surroundings.in_cluster_names import in_cluster_names
 from liqod.cli.setup.surroundings.read import surroundings
-from liqod.cli.status.cluster_records import as_finding
+from liqod.cli.status.cluster_records import as_finding, is_here, leader
 from liqod.cli.status.own_facts import fact_findings, own_facts
-from liqod.cli.status.whoami import leader, own_cluster
+from liqod.cli.status.whoami import own_cluster
 from liqod.config.endpoints import port_of
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
@@ -41,9 +41,10 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, STORAGECLASSES
 from liqod.model.diagnosis import examination
-from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
+from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.diagnosis.examination import Evidence
 from liqod.model.diagnosis.installation import ClockFacts
+from liqod.model.diagnosis.kubernetes_release import gaps
 from liqod.model.diagnosis.problem import DAEMON
 from liqod.model.host_port import join_address
 from liqod.model.objects.meta import Object
@@ -56,6 +57,8 @@ Part = Callable[[Session], AsyncIterator[Finding]]
 
 MINIMUM = (1, 30)
 """The oldest release of Kubernetes that has all that the daemon needs (ValidatingAdmissionPolicy v1)."""
+RELEASE = "Kubernetes"
+"""The group of what the release of Kubernetes lacks."""
 CONNECT_TIMEOUT = 3.0
 """Seconds that a TCP connect to a port may take."""
 
@@ -146,7 +149,7 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
         )
     for finding in fact_findings(record, advertised):
         yield finding
-    for finding in await host_findings(session):
+    for finding in await host_findings(session, pre=pre):
         yield finding
     after: tuple[Part, ...] = (surroundings, foreign_findings) if pre else (_crds, _daemon, _ports, _webhook, _lending)
     for part in (_version, in_cluster_names, _rights, _clock, *after):
@@ -164,11 +167,13 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
 async def _version(session: Session) -> AsyncIterator[Finding]:
     version = msgspec.json.decode(await session.client.raw("GET", "/version"), type=_Version)
     shown = f"Kubernetes {version.major}.{version.minor}"
-    numbers = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in (version.major, version.minor))
-    if numbers < MINIMUM:
+    major, minor = (int("".join(filter(str.isdigit, part)) or 0) for part in (version.major, version.minor))
+    if (major, minor) < MINIMUM:
         yield bad("API server", f"{shown} is too old", "liqod needs Kubernetes 1.30 or newer")
     else:
         yield good("API server", shown)
+        for gap in gaps((major, minor)):
+            yield warning(RELEASE, f"{shown} {gap.text}", gap.advice)
 
 
 async def _rights(session: Session) -> AsyncIterator[Finding]:
@@ -241,8 +246,7 @@ async def _crds(session: Session) -> AsyncIterator[Finding]:
 
 async def _daemon(session: Session) -> AsyncIterator[Finding]:
     leads = await leader(session)
-    facts = LeaderFacts(leads.holder, leads.alive, leads.age) if leads is not None else None
-    for finding in _shown(Evidence(records=ClusterRecords(leader=facts))):
+    for finding in _shown(Evidence(records=ClusterRecords(leader=leads))):
         if finding.group == DAEMON:
             yield finding
     if leads is None:
@@ -258,7 +262,7 @@ async def _daemon(session: Session) -> AsyncIterator[Finding]:
 
 async def _ports(session: Session) -> AsyncIterator[Finding]:
     leads = await leader(session)
-    here = leads is not None and leads.is_here
+    here = leads is not None and is_here(leads)
     port = next((port for name, port in _listeners(session.settings) if name == "peering.listen"), 0)
     if not here or not port:
         return

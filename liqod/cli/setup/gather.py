@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +37,7 @@ from liqod.kube.resources import (
     NETWORKCONFIGS,
     NODES,
     PODS,
+    RESOURCESLICES,
     SEARCHDOMAINS,
     SHADOWPODS,
     TUNNELENDPOINTS,
@@ -54,6 +55,7 @@ KINDS: Final[Sequence[tuple[Resource, str]]] = (
     (FOREIGNCLUSTERS, ""),
     (ADVERTISEMENTS, ""),
     (VIRTUALNODES, ""),
+    (RESOURCESLICES, ""),
     (NATTINGTABLES, ""),
     (NAMESPACEOFFLOADINGS, ""),
     (NETWORKCONFIGS, ""),
@@ -84,14 +86,15 @@ class Archive:
     omitted: set[str] = attrs.field(factory=set)
     _tar: Any = None
 
-    def add(self, path: str, text: str) -> None:
-        """Add a text file; what is beyond the limit is cut, and noted."""
+    def add(self, path: str, text: str, *, newest: bool = False) -> None:
+        """Add a text file; what is beyond the limit is cut, and noted: the end, or with ``newest`` the first lines."""
         if self._tar is None:
             self._tar = tarfile.open(fileobj=self.buffer, mode="w:gz")  # noqa: SIM115
         data = text.encode("utf-8", "replace")
-        if len(data) > MOST_BYTES:
-            self.omitted.add(f"{path}: the last {len(data) - MOST_BYTES} bytes")
-            data = data[:MOST_BYTES]
+        kept = tail(data, MOST_BYTES) if newest else data[:MOST_BYTES]
+        if len(kept) < len(data):
+            self.omitted.add(f"{path}: the {'first' if newest else 'last'} {len(data) - len(kept)} bytes")
+        data = kept
         info = tarfile.TarInfo(f"{self.name}/{path}")
         info.size, info.mode, info.mtime = len(data), 0o600, int(datetime.now(UTC).timestamp())
         self._tar.addfile(info, io.BytesIO(data))
@@ -129,7 +132,8 @@ def gather(options: Options, path: str) -> None:
         archive.add("settings.json", settings_text(msgspec.to_builtins(session.settings)))
         kernel = HostKernel(session.reactor)
         for name, command in HOST:
-            archive.add(f"host/{name}.txt", await command_output(kernel, archive, name, command))
+            text = await command_output(kernel, archive, name, command)
+            archive.add(f"host/{name}.txt", text, newest=name == "log")
         archive.add("LEFT-OUT.txt", "\n".join([*NEVER, "", *sorted(archive.omitted)]) + "\n")
         write(target, archive.close())
         size = target.stat().st_size  # noqa: ASYNC240
@@ -184,6 +188,7 @@ async def _objects(session: Session, archive: Archive, resource: Resource, label
         return
     if resource == EVENTS:
         found = [one for one in found if (one.get("reportingComponent") or "").startswith("liqo")]
+        found.sort(key=_moment, reverse=True)
     _add(archive, resource, found)
 
 
@@ -199,13 +204,42 @@ async def _pods(session: Session, archive: Archive, facts: ClusterRecords) -> No
 
 def _add(archive: Archive, resource: Resource, found: list[dict[str, Any]]) -> None:
     fields = FIELDS[resource.kind]
-    if len(found) > MOST_OBJECTS:
-        archive.omitted.add(f"{resource}: {len(found) - MOST_OBJECTS} of {len(found)} objects")
     kept = []
     for body in found[:MOST_OBJECTS]:
         kept.append(allowed(body, fields))
         archive.omitted |= {f"{resource}: {path}" for path in left_out(body, fields)}
-    archive.add(f"cluster/{resource}.json", json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    text, count = as_list(kept, MOST_BYTES)
+    if count < len(found):
+        archive.omitted.add(f"{resource}: {len(found) - count} of {len(found)} objects")
+    archive.add(f"cluster/{resource}.json", text)
+
+
+def as_list(items: Sequence[Mapping[str, Any]], most: int) -> tuple[str, int]:
+    """Return as many items as fit into so many bytes, as a whole JSON document, and their number. Pure."""
+    shown: list[str] = []
+    room = most - len("[\n\n]\n")
+    for one in items:
+        text = json.dumps(one, indent=1, ensure_ascii=False)
+        room -= len(text.encode("utf-8", "replace")) + len(",\n")
+        if room < 0:
+            break
+        shown.append(text)
+    return "[\n" + ",\n".join(shown) + "\n]\n", len(shown)
+
+
+def tail(data: bytes, most: int) -> bytes:
+    """Return the last lines of a text that fit into so many bytes, whole ones where one of them does. Pure."""
+    if len(data) <= most:
+        return data
+    kept = data[-most:]
+    _, newline, whole = kept.partition(b"\n")
+    # Where the cut is between two lines the first of what is kept is whole.
+    return kept if data[-most - 1 : -most] == b"\n" or not newline or not whole else whole
+
+
+def _moment(event: Mapping[str, Any]) -> str:
+    """Return when an event was seen last, RFC 3339: of too many the newest are kept."""
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or "")
 
 
 def settings_text(settings: dict[str, Any]) -> str:

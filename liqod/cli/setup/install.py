@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from liqod.cli.setup.account import (
     write_private,
 )
 from liqod.cli.setup.definitions import refuse_downgrade
-from liqod.cli.setup.foreign import refuse_foreign, settle_foreign
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import (
     host_options,
@@ -45,7 +44,10 @@ from liqod.cli.setup.host.commands import (
     uninstall_host,
 )
 from liqod.cli.setup.host.role import may_lead, refuse_role
-from liqod.cli.status.whoami import leader
+from liqod.cli.setup.surroundings.foreign import refuse_foreign, settle_foreign
+from liqod.cli.setup.surroundings.other_form import refuse_host_daemon
+from liqod.cli.setup.written import Change, WrittenObject, brief
+from liqod.cli.status.cluster_records import leader
 from liqod.config.schema import Settings
 from liqod.hosting.tenants import policies
 from liqod.hosting.tenants.access import ensure_borrower_role, tenant_objects
@@ -66,6 +68,7 @@ from liqod.kube.resources import (
     NATTINGTABLES,
     NODES,
     PRIORITYCLASSES,
+    RESOURCESLICES,
     RUNTIMECLASSES,
     SEARCHDOMAINS,
     SHADOWPODS,
@@ -91,12 +94,16 @@ from liqod.model.records.views import VirtualNode
 from liqod.webhook import mutating_policies
 from liqod.webhook.runtime_class import runtime_class
 
-RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS, SEARCHDOMAINS)
+RECORDS = (
+    *(RESOURCESLICES, VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS),
+    SEARCHDOMAINS,
+)
 """Kinds of records in the order of their removal: first those that cause effects in other clusters."""
 
 
 @click.command()
 @click.option("--print", "only_print", is_flag=True, help="Print the objects as YAML and install nothing.")
+@click.option("-v", "--verbose", is_flag=True, help="A line for each object, not for each kind of them.")
 @click.option("--adopt", is_flag=True, help="Take over the CRDs and storage class that Liqo, now removed, left behind.")
 @click.option(
     "--daemon-kubeconfig",
@@ -104,15 +111,18 @@ RECORDS = (VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUST
     metavar="FILE",
     help="Write a kubeconfig for the daemon's account, which has only the rights that it needs.",
 )
+@click.option("--pods", is_flag=True, help="For daemons in pods: refuse where a daemon of a host leads.")
 @role_option
 @host_options("Set up this host, not the cluster: configuration, user, units, completions.")
 @cluster_options
 def install(
     options: Options,
     only_print: bool,
+    verbose: bool,
     adopt: bool,
     daemon_kubeconfig: str,
     *,
+    pods: bool,
     roles: tuple[str, ...],
     host: bool,
     root: Path,
@@ -121,7 +131,8 @@ def install(
     """Install liqod in your own cluster; requires administrator rights. With --host: as a service of this host.
 
     Creates the CRDs, the namespace, an account for the daemon with the rights for this configuration, and the role of
-    borrowers. Run it again after an upgrade and after a change of the configuration; it is idempotent.
+    borrowers. Run it again after an upgrade and after a change of the configuration; it is idempotent. With -v each
+    object has a line of its own.
 
     \b
     Examples:
@@ -130,11 +141,13 @@ def install(
       liqodctl install --host --dry-run   only the service of this host
     """
     if host:
-        if only_print or adopt or daemon_kubeconfig:
+        if only_print or adopt or daemon_kubeconfig or pods:
             raise click.UsageError("--host goes with --role, --dry-run and --root only.")
         install_host(Output(options), cli, roles_of(options, root, roles), root=root, dry_run=dry_run)
         return
     refuse_host_options(root, roles, dry_run=dry_run)
+    if pods and daemon_kubeconfig:
+        raise click.UsageError("--daemon-kubeconfig is for a daemon of a host: --pods does not go with it.")
     # The configuration may name the kubeconfig that this command will write.
     settings = options.settings(look_at_files=False)
     refuse_role(settings, apply.in_use(Path("/")))
@@ -143,40 +156,57 @@ def install(
         return
 
     async def work(session: Session) -> None:
-        changes: list[str] = []
-
-        def changed(line: str) -> None:
-            changes.append(line)
-            session.say(line)
-
         await refuse_downgrade(session)
-        async for line in settle_foreign(session, adopt=adopt):
-            changed(line)
-        async for line in ensure_objects(session):
-            changed(line)
+        if pods:
+            await refuse_host_daemon(session)
+        changes = await _install_objects(session, adopt=adopt, verbose=verbose)
         if daemon_kubeconfig:
-            kept = token_file(daemon_kubeconfig)
-            write_private(daemon_kubeconfig, kubeconfig(session.client.config, await token_of(session), kept))
-            who = f"{settings.kubernetes.namespace}/{account_of(settings.daemon.role)}"
-            changed(f"{daemon_kubeconfig}: written; the daemon's kubeconfig, account {who}")
-            if line := await remove_endless_token(session):
-                changed(line)
+            async for line in _write_kubeconfig(session, daemon_kubeconfig):
+                session.say(line)
+                changes.append(line)
         session.say("installed; run `liqodctl check`, then start the daemon", "green")
-        session.publish({"installed": True, "changes": changes})
+        session.publish({"installed": True, "changes": [str(one) for one in changes]})
 
     in_cluster(options, work, settings)
 
 
-async def ensure_objects(session: Session) -> AsyncIterator[str]:
-    """Create or update all of liqod's objects in the cluster; yields a line for each that was written.
+async def _install_objects(session: Session, *, adopt: bool, verbose: bool) -> list[Change]:
+    """Create or update all objects, and print what was written: each object if ``verbose``, else each kind."""
+    changes: list[Change] = []
+    try:
+        for written in (settle_foreign(session, adopt=adopt), ensure_objects(session)):
+            async for change in written:
+                changes.append(change)
+                if verbose:
+                    session.say(str(change))
+    finally:
+        # Where an error ends it, what was written until then is said as well.
+        for line in [] if verbose else brief(changes):
+            session.say(line)
+    return changes
+
+
+async def _write_kubeconfig(session: Session, path: str) -> AsyncIterator[str]:
+    """Write the kubeconfig of the daemon's account; yields a line for each thing done."""
+    settings = session.settings
+    write_private(path, kubeconfig(session.client.config, await token_of(session), token_file(path)))
+    who = f"{settings.kubernetes.namespace}/{account_of(settings.daemon.role)}"
+    yield f"{path}: written; the daemon's kubeconfig, account {who}"
+    if line := await remove_endless_token(session):
+        yield line
+
+
+async def ensure_objects(session: Session) -> AsyncIterator[Change]:
+    """Create or update all of liqod's objects in the cluster; yields each that was written.
 
     For a process beside the one that leads only definitions, namespace and its account: of what the cluster's
     configuration says its host knows a part.
     """
     namespace = namespace_object(session.settings.kubernetes.namespace)
     kept: list[str] = []
-    for name in await manifests.ensure(session.client, kept=kept.append):
-        yield f"CustomResourceDefinition {name}: installed"
+    created: list[str] = []
+    for name in await manifests.ensure(session.client, kept=kept.append, created=created.append):
+        yield WrittenObject(CRDS.kind, name, name in created)
     for sentence in kept:
         yield sentence
     try:
@@ -189,7 +219,7 @@ async def ensure_objects(session: Session) -> AsyncIterator[str]:
             yield line
         return
     await ensure_borrower_role(session.client, Contract.of(session.settings))
-    parts = (
+    parts: tuple[Callable[[Session], AsyncIterator[Change]], ...] = (
         prepared_namespaces.disown,
         label_leases,
         ensure_policies,
@@ -239,27 +269,27 @@ async def label_leases(session: Session) -> AsyncIterator[str]:
         yield f"Lease {name}: labelled {virtual}"
 
 
-async def ensure_policies(session: Session) -> AsyncIterator[str]:
-    """Restrict the daemon's account by admission policies; yields a line for each object that was written."""
+async def ensure_policies(session: Session) -> AsyncIterator[Change]:
+    """Restrict the daemon's account by admission policies; yields each object that was written."""
     for resource, bodies in (
         (VALIDATINGPOLICIES, admission_policies.policies(session.settings)),
         (VALIDATINGPOLICYBINDINGS, admission_policies.bindings(session.settings)),
     ):
         for body in bodies:
             try:
-                written = await ensure(session.client, resource, body, defaulted=True)
+                done = await ensure(session.client, resource, body, defaulted=True)
             except NotFound:
                 yield (
                     "this API server has no ValidatingAdmissionPolicies (they need Kubernetes 1.30): the daemon's "
                     "account is restricted by its role alone"
                 )
                 return
-            if written:
-                yield f"{resource.kind} {body['metadata']['name']}: installed"
+            if done:
+                yield WrittenObject(resource.kind, body["metadata"]["name"], done == "created")
 
 
-async def ensure_offloadable(session: Session) -> AsyncIterator[str]:
-    """Have the API server itself let pods onto virtual nodes, if it can; yields a line for each object that changed."""
+async def ensure_offloadable(session: Session) -> AsyncIterator[Change]:
+    """Have the API server itself let pods onto virtual nodes, if it can; yields each object that changed."""
     if not session.settings.webhook.enabled:
         for line in await _remove_offloadable(session):
             yield f"{line}: removed, the webhook is disabled"
@@ -270,15 +300,15 @@ async def ensure_offloadable(session: Session) -> AsyncIterator[str]:
     ):
         for body in bodies:
             try:
-                written = await ensure(session.client, resource, body, defaulted=True)
+                done = await ensure(session.client, resource, body, defaulted=True)
             except NotFound:
                 return  # before Kubernetes 1.36: the webhook does all of it
-            if written:
-                yield f"{resource.kind} {body['metadata']['name']}: installed"
+            if done:
+                yield WrittenObject(resource.kind, body["metadata"]["name"], done == "created")
 
 
-async def ensure_runtime_class(session: Session) -> AsyncIterator[str]:
-    """Install the RuntimeClass by which pods ask for virtual nodes; yields a line if it was written, or is another's.
+async def ensure_runtime_class(session: Session) -> AsyncIterator[Change]:
+    """Install the RuntimeClass by which pods ask for virtual nodes; yields it if it was written, or is another's.
 
     That of a Liqo installation means the same, and is left to it.
     """
@@ -292,8 +322,8 @@ async def ensure_runtime_class(session: Session) -> AsyncIterator[str]:
         if not ours.items() <= found.metadata.labels.items():
             yield f"RuntimeClass {name}: another installation's, left as it is"
             return
-    if await ensure(session.client, RUNTIMECLASSES, body, ["handler"], defaulted=True):
-        yield f"RuntimeClass {name}: installed"
+    if done := await ensure(session.client, RUNTIMECLASSES, body, ["handler"], defaulted=True):
+        yield WrittenObject(RUNTIMECLASSES.kind, name, done == "created")
 
 
 def namespace_object(name: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from liqod.cli.console.session import Session
-from liqod.hosting.tenants.namespace_admission import NAMESPACE_POLICY
+from liqod.hosting.tenants.admission.namespace_admission import NAMESPACE_POLICY
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, VALIDATINGPOLICIES
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL

@@ -54,6 +54,11 @@ FIELDS: Final[Mapping[str, Allowed]] = {
         "spec": {"clusterID": True, "nodeName": True},
         "status": {**_STATUS, "api": True},
     },
+    "ResourceSlice": {
+        "metadata": METADATA,
+        "spec": {"providerClusterID": True, "class": True, "resources": {"*": True}},
+        "status": {**_STATUS, "resources": {"*": True}, "observedGeneration": True},
+    },
     "NamespaceNattingTable": {
         "metadata": METADATA,
         "spec": {"clusterID": True, "nattingTable": {"*": True}},

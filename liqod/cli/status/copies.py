@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -28,7 +28,6 @@ from liqod.model.diagnosis.cluster import ClusterRecords, name_of
 from liqod.model.ids import ClusterID, Key
 from liqod.model.objects.meta import find_condition
 from liqod.model.records.offer import Offer
-from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import NamespaceOffloading
 
 ALIASES: Final = {"pvc": "persistentvolumeclaim", "claim": "persistentvolumeclaim", "svc": "service", "cm": "configmap"}
@@ -73,6 +72,9 @@ class _Offered(NoHomeObjects):
     def load_balancer_classes(self, namespace: str) -> Classes:
         return load_balancer_classes(self.offer, self.offloading)
 
+    def gateways(self) -> tuple[str, ...]:
+        return tuple(self.offer.gateways)
+
 
 _NO_OBJECTS: Final = NoHomeObjects()
 
@@ -84,19 +86,18 @@ def judge(
     settings: Settings,
     *,
     objects: HomeObjects = _NO_OBJECTS,
-    pods: Sequence[HomePod] | None = None,
+    specs: Sequence[Mapping[str, Any]] | None = None,
 ) -> DesiredObject | Withheld:
-    """Return what would be made of an object for one lender, or why nothing; ``pods`` are those there. Pure."""
+    """Return what would be made of an object for one lender, or why nothing; ``specs``: those of pods there. Pure."""
     if not getattr(settings.reflection, kind.setting).workers:
         return Withheld(f"this kind is not reflected (workers = 0 for {kind.setting} under [reflection])")
     if kind.unless and kind.unless in home.metadata.labels:
         return Withheld("it belongs to liqod itself")
 
     def named(setting: str, key: Key) -> bool:
-        mine = [pod for pod in pods or () if pod.metadata.namespace == key.namespace]
-        return any((setting, key.name) in references(decoded(pod.spec)) for pod in mine)
+        return any((setting, key.name) in references(spec) for spec in specs or ())
 
-    asks = pods is not None and settings.egress.contents == "named"
+    asks = specs is not None and settings.egress.contents == "named"
     listing = listing_of(kind, settings.reflection)
     inputs = ForgeInputs(context, listing, objects, complete=True, named=named if asks else None)
     return desired_of(kind, home, inputs) or Withheld("it is being deleted")
@@ -124,8 +125,11 @@ async def copies_of(session: Session, facts: ClusterRecords, kind: Kind, key: Ke
         egress = Latest(egress_to(peer, labels.get(peer, {}), session.settings.egress))
         context = Context(ClusterID(home), ClusterID(peer), nodes[0] if nodes else "", egress=egress)
         pods = [pod for node in nodes for pod in await _pods(session, key.namespace, node)]
-        objects = _offered(facts, peer, key.namespace)
-        desired = judge(kind, found, context, session.settings, objects=objects, pods=pods)
+        objects = offered(facts, peer, facts.offloading_of(key.namespace))
+        # Of a pod that may not leave home nothing is at the lender.
+        leaving = [one for one in pods if not egress.value.objection("pod", key.namespace, one.metadata.labels)]
+        specs = [decoded(one.spec) for one in leaving]
+        desired = judge(kind, found, context, session.settings, objects=objects, specs=specs)
         mapping = table.status.mappings.get(key.namespace)
         if isinstance(desired, Withheld):
             state, why = "withheld", desired.why
@@ -149,10 +153,10 @@ async def copies_of(session: Session, facts: ClusterRecords, kind: Kind, key: Ke
     return rows
 
 
-def _offered(facts: ClusterRecords, peer: str, namespace: str) -> HomeObjects:
+def offered(facts: ClusterRecords, peer: str, offloading: NamespaceOffloading | None) -> HomeObjects:
+    """Return what records say of a lender, for objects of a namespace that is offloaded in this way. Pure."""
     offer = facts.offer_of(peer)
-    mine = (one for one in facts.offloadings if one.metadata.key == Key(namespace, OFFLOADING))
-    return _Offered(Offer() if offer is None else offer.spec.offer, next(mine, None))
+    return _Offered(Offer() if offer is None else offer.spec.offer, offloading)
 
 
 async def _pods(session: Session, namespace: str, node: str) -> list[HomePod]:
@@ -161,7 +165,7 @@ async def _pods(session: Session, namespace: str, node: str) -> list[HomePod]:
 
 def _since(facts: ClusterRecords, namespace: str, peer: str) -> str:
     """Return since when the namespace is at a cluster, as far as its record says."""
-    record = next((one for one in facts.offloadings if one.metadata.namespace == namespace), None)
+    record = facts.offloading_of(namespace)
     conditions = record.status.remote_namespaces_conditions.get(peer, []) if record is not None else []
     ready = find_condition(conditions, "Ready")
     return ready.last_transition_time if ready is not None and ready.status == "True" else ""

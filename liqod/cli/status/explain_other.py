@@ -6,7 +6,7 @@ Each function returns rows of what, state and why; the last row is the result, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from liqod.cli.console.render import join_reason
 from liqod.cli.status.explain_pod import REFUSED, PodFacts, as_row, cluster_row, namespace_rows
@@ -19,6 +19,8 @@ from liqod.model.objects.node import Node
 from liqod.model.records.views import ForeignCluster, VirtualNode
 
 Rows = list[dict[str, str]]
+WELL: Final = "nothing is wrong"
+"""What is said of a peer of which all is known, and well."""
 
 
 def explain_namespace(facts: PodFacts) -> Rows:
@@ -68,7 +70,7 @@ def _turn(facts: ClusterRecords, peer: ForeignCluster) -> str:
         return f"nobody here trusts it; your turn: compare the words, then liqodctl trust {name}"
     problem = next((one for one in _of(facts, peer) if one.severity != "info"), None)
     if problem is None:
-        return peer.status.message or "nothing is wrong"
+        return peer.status.message or WELL
     if problem.code == "WaitingForPeerTrust":
         return f"the turn of {name}'s administrator: liqodctl trust, with this cluster's words"
     if problem.code == "DecisionPending":

@@ -17,7 +17,7 @@ from liqod.model.diagnosis.problem import Problem
 from liqod.model.names import ENABLED_LABEL, RUNTIME_CLASS
 from liqod.model.objects.node_selector import NodeSelector, selects
 from liqod.model.objects.pod_completion import FINISHED
-from liqod.model.records.offloading import LOCAL, NAME, REMOTE, NamespaceOffloading, policy_of
+from liqod.model.records.offloading import LOCAL, REMOTE, NamespaceOffloading, policy_of
 from liqod.model.records.views import MappingStatus, NamespaceNattingTable, VirtualNode
 from liqod.model.timestamps import parse_rfc3339, rfc3339
 from liqod.webhook.placement import TooManyTerms, mutations, tolerates
@@ -60,7 +60,6 @@ class PodFacts:
 def facts_for(known: ClusterRecords, pod: Mapping[str, Any], *, enabled: bool) -> PodFacts:
     """Return the objects that decide about a pod, whose namespace is ``enabled``, from the records of the cluster."""
     namespace = str(pod["metadata"]["namespace"])
-    mine = (one for one in known.offloadings if one.metadata.namespace == namespace and one.metadata.name == NAME)
     problems = {}
     for record in known.virtual_nodes:
         problem = next((one for one in problems_of_node(known, record) if one.failing), None)
@@ -69,7 +68,7 @@ def facts_for(known: ClusterRecords, pod: Mapping[str, Any], *, enabled: bool) -
     return PodFacts(
         pod=pod,
         enabled=enabled,
-        offloading=next(mine, None),
+        offloading=known.offloading_of(namespace),
         records=known.virtual_nodes,
         nodes={node.metadata.name: node.metadata.labels for node in known.nodes},
         tables={table.metadata.name: table for table in known.tables},

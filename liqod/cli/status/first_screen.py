@@ -18,9 +18,8 @@ from twisted.internet.defer import TimeoutError as DeferTimeout
 
 from liqod.agent.account.names import ACCOUNT, LEASE, NETWORK_ACCOUNT, liqodctl_as
 from liqod.agent.account.rights import Right
-from liqod.cli.console import errors
 from liqod.cli.console.session import Session
-from liqod.cli.status.cluster_records import cluster_records
+from liqod.cli.status.cluster_records import BoundedReading, cluster_records
 from liqod.flow.tasks import side_by_side
 from liqod.kube.errors import ApiError, Forbidden, KubeError, NotFound, ServerError
 from liqod.kube.resources import (
@@ -51,10 +50,6 @@ from liqod.webhook.review import ANSWERED
 
 T = TypeVar("T")
 
-BUDGET: Final = 7.0
-"""Seconds from the start, after which whatever is not read yet is left out."""
-LEAST: Final = 1.0
-"""Seconds that each part has at least."""
 PAGE: Final = 500
 """Pods that wait, of this and other clusters, that are looked at."""
 NODE_APIS: Final = 2
@@ -69,51 +64,44 @@ QUICK: Final = 2.0
 class FirstScreen:
     """The records with all that is known besides, what was not looked at, and the pods on each virtual node.
 
-    A node whose pods could not be counted in time is missing among these.
+    A node whose pods could not be counted in time is missing among these. ``untried`` is what of ``unread`` was to be
+    tried.
     """
 
     facts: ClusterRecords
     unread: tuple[Unread, ...] = ()
     pods: Mapping[str, int] = {}
+    untried: tuple[Unread, ...] = ()
 
     def with_trials_of(self, before: FirstScreen) -> FirstScreen:
-        """Return the same with what another one has tried."""
+        """Return the same with what another one has tried, or could not try."""
         tried = attrs.evolve(self.facts, webhook=before.facts.webhook, node_apis=before.facts.node_apis)
-        return attrs.evolve(self, facts=tried)
+        unread = (*(one for one in self.unread if one not in self.untried), *before.untried)
+        return attrs.evolve(self, facts=tried, unread=unread, untried=before.untried)
 
 
 async def first_screen(session: Session, *, tries: bool = True, counts: bool = True) -> FirstScreen:
-    """Read what the first screen takes.
+    """Read what the first screen takes; what the API server does not give in time is named in ``unread``.
 
     ``tries``: the API server is asked whether it gets through to the daemon; nothing is stored by that. ``counts``:
-    pods are counted. Raises KubeError where the records cannot be read.
+    pods are counted. Raises KubeError where nothing can be read, or the user may not.
     """
-    begun = session.reactor.seconds()
-    unread: list[Unread] = []
+    bounded, trials = BoundedReading(session), BoundedReading(session)
 
-    async def within(topic: str, what: str, reading: Coroutine[Any, Any, T]) -> T | None:
-        waiting = Deferred.fromCoroutine(reading)
-        waiting.addTimeout(max(LEAST, begun + BUDGET - session.reactor.seconds()), session.reactor)
+    async def within(topic: str, what: str, reading: Coroutine[Any, Any, T], by: BoundedReading = bounded) -> T | None:
         try:
-            return await waiting
+            return await by.within((topic, what), reading, raises=(Forbidden,))
         except Forbidden:
             return None  # Who may not see it need not read that each time.
-        except DeferTimeout:
-            text = f"{what}: the API server did not answer within {session.reactor.seconds() - begun:.0f} s"
-            unread.append(Unread(topic, text, "try it again; an API server that is slow has its own trouble"))
-        except KubeError as error:
-            shown = errors.from_kube(error, session.client.config.server)
-            unread.append(Unread(topic, f"{what}: {shown.code}: {shown.message}", shown.hint))
-        return None
 
     async def of_records() -> FirstScreen:
-        facts = await cluster_records(session)
-        is_quick = session.reactor.seconds() - begun < QUICK
+        facts = await cluster_records(session, bounded)
+        is_quick = bounded.passed < QUICK
         is_led = tries and facts.leader is not None and facts.leader.alive
         reading: list[Coroutine[Any, Any, Any]] = [
             within(PROCESSES, "the daemon's account", _accounts(session, facts)),
-            within(PROCESSES, "the webhook", _webhook(session, facts) if is_led else _nothing()),
-            within(PROCESSES, "nodes", _node_apis(session, facts, is_quick=is_quick) if is_led else _nothing()),
+            within(PROCESSES, "the webhook", _webhook(session, facts) if is_led else _nothing(), trials),
+            within(PROCESSES, "nodes", _node_apis(session, facts, is_quick=is_quick) if is_led else _nothing(), trials),
             within(WORKLOADS, "the number of pods", pods_by_node(session, facts) if counts else _nothing()),
         ]
         accounts, webhook, apis, pods = await side_by_side(reading)
@@ -130,7 +118,10 @@ async def first_screen(session: Session, *, tries: bool = True, counts: bool = T
     now = screen.facts.read_at or datetime.now(UTC)
     waiting = None if pending is None else [one for pod in pending if (one := waiting_pod(pod, now)) is not None]
     return attrs.evolve(
-        screen, facts=attrs.evolve(screen.facts, waiting=waiting, tenants=tenants), unread=tuple(unread)
+        screen,
+        facts=attrs.evolve(screen.facts, waiting=waiting, tenants=tenants),
+        unread=(*bounded.unread, *trials.unread),
+        untried=tuple(trials.unread),
     )
 
 
@@ -163,7 +154,7 @@ async def _accounts(session: Session, facts: ClusterRecords) -> list[AccountFact
     """Return the accounts of processes that do not run; of those that do nothing has to be said."""
     namespace = session.settings.kubernetes.namespace
     found = []
-    if facts.leader is None or not facts.leader.alive:
+    if facts.knows_leader and (facts.leader is None or not facts.leader.alive):
         rights = [Right("get", LEASES, name=LEASE, namespace=namespace), Right("list", FOREIGNCLUSTERS)]
         role = next((one.role for one in facts.processes if one.role in LEADERS), "all")
         found.append(await _account(session, ACCOUNT, role, rights))

@@ -73,9 +73,11 @@ def facts(options: Options) -> None:
 async def own_facts(session: Session) -> ClusterFacts | None:
     """Return the record of the own cluster's facts; None where there is none, or the user may not read it."""
     try:
-        return await session.client.get(CLUSTERFACTS, FACTS_NAME, view=ClusterFacts)
+        # The daemon's account may list them and get none by name.
+        found = await session.client.list(CLUSTERFACTS, view=ClusterFacts)
     except (NotFound, Forbidden):
         return None
+    return next((one for one in found.items if one.metadata.name == FACTS_NAME), None)
 
 
 def fact_findings(record: ClusterFacts | None, url: str) -> list[Finding]:

@@ -15,8 +15,8 @@ from liqod.model.diagnosis.problem import Problem
 from liqod.model.objects import quantity
 from liqod.model.objects.meta import find_condition, is_true
 from liqod.model.objects.node import Node
-from liqod.model.records.network import NO_TUNNEL, UNDECIDED, Decision
-from liqod.model.records.views import ForeignCluster
+from liqod.model.records.network import DIRECT, NO_TUNNEL, UNDECIDED, Decision
+from liqod.model.records.views import ForeignCluster, ResourceSlice
 
 STATUS_COLUMNS = {
     "name": "PEER",
@@ -35,6 +35,7 @@ STATUS_WIDE = {
     "lent": "LENDING",
     "verdict": "THEIR VERDICT",
     "nodes": "NODES",
+    "slices": "SLICES",
     "api": "API ROUTE",
     "tunnel": "TUNNEL",
     "pods": "PODS",
@@ -147,6 +148,8 @@ def _status_row(
     peer = cluster.metadata.name
     offer, lent = facts.offer_of(peer), cluster.status.lent
     nodes = {name: facts.node(name) for name in facts.node_names_of(peer)}
+    are_read = "nodes" not in facts.unread
+    shown = {name: _node(name, node) if are_read else f"{name} (not read)" for name, node in nodes.items()}
     phase = cluster.status.phase or "Unknown"
     cordoned = [node is not None and node.spec.unschedulable for node in nodes.values()]
     schedulable = "" if not any(cordoned) else "cordoned" if all(cordoned) else "partly cordoned"
@@ -166,12 +169,13 @@ def _status_row(
         "lent": lending,
         "verdict": lent.verdict if lent is not None else "",
         "lending": _share(short(lent.resources), answer) if lent is not None else "",
-        "node": _node_of_all(nodes),
-        "nodes": [_node(name, node) for name, node in nodes.items()],
+        "node": _node_of_all(shown),
+        "nodes": list(shown.values()),
+        "slices": [_slice(record) for record in facts.slices_of(peer)],
         "cordoned": any(cordoned),
         "api": cluster.status.api,
         "tunnel": _tunnel(peer, facts),
-        "pods": _counted(nodes, pods),
+        "pods": _counted(nodes, pods) if are_read else "",
         "stranger": is_stranger(cluster),
     }
 
@@ -191,11 +195,22 @@ def _tunnel(peer: str, facts: ClusterRecords) -> str:
     """Return the state of the tunnel to a peer, or that there is none, with the reason of that decision."""
     tunnel = next((one.status for one in facts.tunnels if one.metadata.name == peer), None)
     if tunnel is not None:
-        return " ".join(filter(None, (tunnel.phase, tunnel.rtt)))
+        return "; ".join([" ".join(filter(None, (tunnel.phase, tunnel.rtt))), *_directly(peer, facts)])
     decision = next((one.spec.decision for one in facts.networks if one.metadata.name == peer), Decision())
     if decision.mode == NO_TUNNEL:
         return f"none ({decision.reason})"
     return "not decided yet" if decision.mode == UNDECIDED else ""
+
+
+def _directly(peer: str, facts: ClusterRecords) -> list[str]:
+    """Return to which other lenders our pods at a lender have a direct way, and why they have none to others."""
+    others = next((one.status.others for one in facts.networks if one.metadata.name == peer), [])
+    named = {cluster.metadata.name: label(cluster) for cluster in facts.peers}
+    return [
+        f"{'direct' if one.phase == DIRECT else 'by home'} to {named.get(one.peer, one.peer)}"
+        + ("" if one.phase == DIRECT else f" ({one.reason})")
+        for one in others
+    ]
 
 
 def _share(resources: str, verdict: str) -> str:
@@ -207,10 +222,9 @@ def _share(resources: str, verdict: str) -> str:
     )
 
 
-def _node_of_all(nodes: Mapping[str, Node | None]) -> str:
+def _node_of_all(shown: Mapping[str, str]) -> str:
     """Return the first node that is not ready, else the first one, and how many others there are."""
-    shown = [_node(name, node) for name, node in nodes.items()]
-    first = next((text for name, text in zip(nodes, shown, strict=True) if text != name), shown[0] if shown else "")
+    first = next((text for name, text in shown.items() if text != name), next(iter(shown.values()), ""))
     return f"{first} (+{len(shown) - 1})" if len(shown) > 1 else first
 
 
@@ -218,6 +232,15 @@ def _node(name: str, node: Node | None) -> str:
     if node is None:
         return f"{name} (not created yet)"
     return name if is_true(node.status.conditions, "Ready") else f"{name} (not ready)"
+
+
+def _slice(record: ResourceSlice) -> str:
+    """Return what became of a slice, and what it has."""
+    status = record.status
+    state = status.phase or "Pending"
+    reason = f", {status.reason}" if status.reason and state != "Granted" else ""
+    has = f" ({brief(status.resources)})" if status.resources else ""
+    return f"{record.metadata.name} {state.lower()}{reason}{has}"
 
 
 def short(resources: Mapping[str, str]) -> str:

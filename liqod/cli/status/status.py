@@ -9,12 +9,13 @@ import attrs
 import click
 from twisted.internet.task import deferLater
 
-from liqod.cli.console import complete, terminal
+from liqod.cli.console import complete, errors, terminal
+from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.render import join_reason, plural
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status.browse import browse
-from liqod.cli.status.cluster_records import advice_of, cluster_records
+from liqod.cli.status.cluster_records import advice_of
 from liqod.cli.status.first_screen import FirstScreen, first_screen
 from liqod.cli.status.peers import (
     DISCOVER_COLUMNS,
@@ -30,8 +31,11 @@ from liqod.cli.status.whoami import own_cluster
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, problems_of, strangers
 from liqod.model.diagnosis.installation import unread_problems
+from liqod.model.diagnosis.kubernetes_release import gaps, release_of
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.diagnosis.processes import LEADERS
+from liqod.model.names import REMOTE_CLUSTER_LABEL
+from liqod.model.objects.node import Node
 from liqod.model.records.views import ForeignCluster
 
 MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "info": ("-", "")}
@@ -39,6 +43,7 @@ WATCH_INTERVAL = 2.0
 """Seconds between two looks of --watch."""
 TRIED_EVERY = 15
 """Looks of --watch of which one tries what the API server gets through to: that takes it more than to be read."""
+NO_PEERS = "no peers yet; `liqodctl discover` lists the clusters that were discovered"
 NAMES = 12
 """Strangers whose names are shown; the others are counted."""
 PROBLEMS = 20
@@ -72,9 +77,7 @@ def status(options: Options, peer: str, watch: bool) -> None:
         screen: FirstScreen | None = None
         looks = 0
         while True:
-            if peer:
-                screen = FirstScreen(await cluster_records(session))
-            elif screen is None or looks % TRIED_EVERY == 0:
+            if screen is None or looks % TRIED_EVERY == 0:
                 screen = await first_screen(session)
             else:
                 screen = (await first_screen(session, tries=False)).with_trials_of(screen)
@@ -83,7 +86,7 @@ def status(options: Options, peer: str, watch: bool) -> None:
             if watch and terminal.width() is not None:
                 terminal.clear_screen()
             if peer:
-                _show_peer(session, screen.facts, find(peer, screen.facts.peers))
+                _show_peer(session, screen, find_in(screen, peer))
             else:
                 _show_all(session, screen)
             if not watch:
@@ -91,6 +94,15 @@ def status(options: Options, peer: str, watch: bool) -> None:
             await deferLater(session.reactor, WATCH_INTERVAL)
 
     in_cluster(options, work)
+
+
+def find_in(screen: FirstScreen, wanted: str) -> ForeignCluster:
+    """Return a peer as ``find`` does. Raises CliError also where the peers were not read."""
+    if not screen.facts.knows_peers:
+        why = next((one for one in screen.unread if one.cause.startswith(FOREIGNCLUSTERS.plural)), None)
+        cause, advice = (why.cause, why.advice) if why is not None else ("the peers were not read", "try it again")
+        raise CliError(errors.UNREACHABLE, cause, advice)
+    return find(wanted, screen.facts.peers)
 
 
 def _show_all(session: Session, screen: FirstScreen) -> None:
@@ -110,15 +122,18 @@ def _show_all(session: Session, screen: FirstScreen) -> None:
             ],
             "peers": rows,
             "problems": [as_row(problem) for problem in problems],
+            "unread": sorted(facts.unread),
         }
     )
 
 
 def daemon_line(facts: ClusterRecords) -> str:
-    """Return who leads and who would take over, in one line."""
+    """Return who leads and who would take over, in one line; or that this is not known."""
     leads = facts.leader
     waits = [one.host for one in facts.processes if one.is_standing_by and one.role in LEADERS]
     others = f"; standing by: {', '.join(waits)}" if waits else ""
+    if leads is None and not facts.knows_leader:
+        return "whether a daemon runs is not known"
     if leads is None:
         return f"no daemon is running{others}"
     late = "" if leads.alive else f" last renewed its lease {leads.age:.0f} s ago"
@@ -130,7 +145,7 @@ def show_peers(output: Output, facts: ClusterRecords, rows: Sequence[dict[str, A
     peered = [row for row in rows if not row["stranger"]]
     met = strangers(facts.peers)
     wide = output.options.output == "wide"
-    empty = "no peers yet; `liqodctl discover` lists the clusters that were discovered"
+    empty = NO_PEERS if facts.knows_peers else "which peers there are is not known"
     output.table(peered, STATUS_WIDE if wide else STATUS_COLUMNS, beneath=["why"], empty=empty)
     if met:
         names = ", ".join(label(peer) for peer in met[:NAMES])
@@ -163,12 +178,20 @@ def as_row(problem: Problem) -> dict[str, Any]:
     return {**attrs.asdict(problem), "advice": advice_of(problem)}
 
 
-def _show_peer(session: Session, facts: ClusterRecords, cluster: ForeignCluster) -> None:
-    peer = cluster.metadata.name
-    problems = problems_of(facts, peer)
+def lacks(nodes: Sequence[Node], peer: str) -> list[str]:
+    """Return what the release of Kubernetes of a lender lacks, by the virtual nodes that stand for it. Pure."""
+    own = (node for node in nodes if node.metadata.labels.get(REMOTE_CLUSTER_LABEL) == peer)
+    versions = sorted({node.status.node_info.kubelet_version for node in own})
+    return [f"{one} {gap.text}" for one in versions for gap in gaps(release_of(one), at_lender=True)]
+
+
+def _show_peer(session: Session, screen: FirstScreen, cluster: ForeignCluster) -> None:
+    facts, peer = screen.facts, cluster.metadata.name
+    problems = [*problems_of(facts, peer), *unread_problems(screen.unread)]
     (row,) = status_rows(attrs.evolve(facts, peers=[cluster]), {})
     del row["pods"]
     details = {**row, **{key: value for key, value in discover_rows([cluster])[0].items() if key not in row}}
+    details["lacks"] = lacks(facts.nodes, peer)
     conditions = [
         {
             "type": one.type,

@@ -1,16 +1,13 @@
-"""The own cluster by its objects: ID, key, words, and the leading daemon."""
+"""The own cluster by its objects: ID, key and words."""
 
 from __future__ import annotations
 
 import base64
-import socket
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from liqod.agent.account.names import LEASE
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.session import Session
@@ -18,10 +15,9 @@ from liqod.identity.certs import common_name, fingerprint_of, read_certificates
 from liqod.identity.fingerprint_words import words
 from liqod.identity.store import CERTIFICATE, MAX_BYTES
 from liqod.kube.errors import NotFound
-from liqod.kube.resources import LEASES, NAMESPACES, SECRETS
+from liqod.kube.resources import NAMESPACES, SECRETS
 from liqod.model.objects.meta import Object
 from liqod.model.records.rotation import IDENTITY_SECRET
-from liqod.model.timestamps import parse_rfc3339
 
 
 @attrs.frozen
@@ -49,20 +45,6 @@ class ClusterIdentity:
         else:
             message, hint = "this cluster has no key yet", "start the daemon, which creates it, and try again"
         return CliError(errors.NO_IDENTITY, message, hint)
-
-
-@attrs.frozen
-class Leader:
-    """The holder of the daemon's lease; ``age`` is the time since its last renewal in seconds."""
-
-    holder: str
-    alive: bool
-    age: float
-
-    @property
-    def is_here(self) -> bool:
-        """Whether it runs on this host: a daemon's name is its host's, a dash and a random number."""
-        return self.holder.rpartition("-")[0] == socket.gethostname()
 
 
 async def own_cluster(session: Session) -> ClusterIdentity:
@@ -98,19 +80,3 @@ async def _future_id(session: Session) -> str:
         return session.settings.cluster.id
     system: Object = await session.client.get(NAMESPACES, "kube-system", view=Object)
     return system.metadata.uid
-
-
-async def leader(session: Session) -> Leader | None:
-    """Return the leader, or None without one."""
-    try:
-        lease: dict[str, Any] = await session.client.get(LEASES, LEASE, session.settings.kubernetes.namespace)
-    except NotFound:
-        return None
-    spec = lease.get("spec") or {}
-    holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
-    written = parse_rfc3339(renewed) if isinstance(renewed, str) else None
-    if not holder or written is None:
-        return None
-    since = (datetime.now(UTC) - written).total_seconds()
-    # Twice the lease duration, because the clocks of this host and of the daemon's may differ by seconds.
-    return Leader(str(holder), since < 2 * float(spec.get("leaseDurationSeconds") or 15), since)

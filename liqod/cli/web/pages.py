@@ -52,7 +52,10 @@ def peer_html(page: PeerPage, trouble: str = "") -> str:
     )
     more = page.hidden_pods and tag("p", f"and {page.hidden_pods} more")
     heads = ("Pod", "Namespace", "Phase")
-    pods = section("pods", "Pods", _table("Pods that run there", heads, page.pods, "No pod runs there."), more or None)
+    shown: Child = tag("p", "The pods there were not read.")
+    if page.pods is not None:
+        shown = _table("Pods that run there", heads, page.pods, "No pod runs there.")
+    pods = section("pods", "Pods", shown, more or None)
     body = [about, steps_section(page.steps), offers, pods, _timeline(page.timeline)]
     title = f"{peer.name} · {page.home} · liqod"
     return document(title, peer.name, body, announcement=state, trouble=trouble, up="../")
@@ -140,7 +143,7 @@ def _peers_table(page: Overview) -> Markup:
         for peer in page.peers
     ]
     more = tag("p", f"and {page.hidden} more; `liqodctl status` lists them") if page.hidden else None
-    empty = "No peers yet; `liqodctl discover` lists the clusters that were discovered."
+    empty = f"{page.empty[:1].upper()}{page.empty[1:]}."
     return section("peers", "Peers", _table("All known clusters", heads, rows, empty), more)
 
 

@@ -109,6 +109,10 @@ class Pages(Resource):
         page = peer_page(records, peer)
         if page is not None:
             return _answer(request, peer_html(page, trouble), HTML)
+        if not records.facts.knows_peers:
+            request.setResponseCode(503)
+            hint = "the first page says why; this page goes on by itself"
+            return _answer(request, error_page(errors.UNREACHABLE, "the peers could not be read", hint, up=up), HTML)
         request.setResponseCode(404)
         hint = "all clusters that are known are on the first page"
         return _answer(request, error_page(errors.NO_SUCH_PEER, "there is no such peer", hint, up=up), HTML)

@@ -10,10 +10,11 @@ import attrs
 
 from liqod.cli.console.render import join_reason, plural
 from liqod.cli.status.cluster_records import advice_of
-from liqod.cli.status.explain_other import explain_peer
+from liqod.cli.status.explain_other import WELL, explain_peer
 from liqod.cli.status.peers import discover_rows, status_rows
-from liqod.cli.status.status import daemon_line
+from liqod.cli.status.status import NO_PEERS, daemon_line
 from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, problems_of
+from liqod.model.diagnosis.installation import Unread, unread_problems
 from liqod.model.diagnosis.problem import Problem
 from liqod.model.names import advertisement_name
 from liqod.model.objects import quantity
@@ -33,6 +34,7 @@ TONES: Final[Mapping[Tone, str]] = {
     "stranger": "not trusted",
 }
 """How a peer is, in words; the order is that of the page, the worst first."""
+_UNKNOWN: Final = "which peers there are is not known"
 SHOWN_PEERS: Final = 200
 SHOWN_PODS: Final = 200
 SHOWN_MOMENTS: Final = 60
@@ -40,12 +42,16 @@ SHOWN_MOMENTS: Final = 60
 
 @attrs.frozen(kw_only=True)
 class Snapshot:
-    """What was read from the cluster at one moment; ``pods`` by virtual node, ``events`` as the API has them."""
+    """What was read from the cluster at one moment; ``pods`` by virtual node, ``events`` as the API has them.
+
+    A node whose pods were not read is missing in ``pods``; ``unread`` is what the API server did not give.
+    """
 
     home: str
     facts: ClusterRecords
     pods: Mapping[str, Sequence[Pod]] = {}
     events: Sequence[Mapping[str, Any]] = ()
+    unread: Sequence[Unread] = ()
 
 
 @attrs.frozen
@@ -91,7 +97,7 @@ class PeerRow:
 
 @attrs.frozen(kw_only=True)
 class Overview:
-    """The first page; ``hidden`` is the number of peers that are not shown."""
+    """The first page; ``hidden`` is the number of peers that are not shown, ``empty`` what is said without any."""
 
     home: str
     daemon: str
@@ -99,6 +105,7 @@ class Overview:
     peers: Sequence[PeerRow]
     hidden: int
     steps: Sequence[AdviceRow]
+    empty: str
 
 
 @attrs.frozen
@@ -113,7 +120,7 @@ class TimelineEntry:
 
 @attrs.frozen(kw_only=True)
 class PeerPage:
-    """The page of one peer."""
+    """The page of one peer; ``pods`` None: those of a node of it were not read."""
 
     home: str
     peer: PeerRow
@@ -122,7 +129,7 @@ class PeerPage:
     result: str
     timeline: Sequence[TimelineEntry]
     offers: Sequence[tuple[str, str, str]]
-    pods: Sequence[tuple[str, str, str]]
+    pods: Sequence[tuple[str, str, str]] | None
     hidden_pods: int
 
 
@@ -134,10 +141,11 @@ def overview(records: Snapshot) -> Overview:
     return Overview(
         home=records.home,
         daemon=daemon_line(facts),
-        summary=_summary(peers),
+        summary=_summary(peers) if facts.knows_peers else _UNKNOWN,
         peers=peers[:SHOWN_PEERS],
         hidden=max(0, len(peers) - SHOWN_PEERS),
-        steps=[step_of(problem) for problem in diagnose(facts)],
+        steps=_steps(records, diagnose(facts)),
+        empty=NO_PEERS if facts.knows_peers else _UNKNOWN,
     )
 
 
@@ -149,9 +157,11 @@ def peer_page(records: Snapshot, peer_id: str) -> PeerPage | None:
         return None
     (peer,) = _peers(records, [cluster])
     result = explain_peer(facts, cluster)[-1]
-    pods = sorted(
-        (one for node in facts.node_names_of(peer_id) for one in records.pods.get(node, ())), key=lambda one: one.key
-    )
+    why = "not all was read" if records.unread and result["why"] == WELL else result["why"]
+    nodes = facts.node_names_of(peer_id)
+    are_known = "nodes" not in facts.unread and all(facts.node(one) is None or one in records.pods for one in nodes)
+    pods = sorted((one for node in nodes for one in records.pods.get(node, ())), key=lambda one: one.key)
+    shown = [(one.metadata.name, one.metadata.namespace, one.status.phase) for one in pods[:SHOWN_PODS]]
     known = discover_rows([cluster])[0]
     details = {
         "Cluster ID": peer.id,
@@ -167,18 +177,24 @@ def peer_page(records: Snapshot, peer_id: str) -> PeerPage | None:
         home=records.home,
         peer=peer,
         details=[(what, str(value)) for what, value in details.items() if value],
-        steps=[step_of(problem) for problem in problems_of(facts, peer_id)],
-        result=": ".join(filter(None, (result["state"], result["why"]))),
+        steps=_steps(records, problems_of(facts, peer_id)),
+        result=": ".join(filter(None, (result["state"], why))),
         timeline=_timeline(records, cluster)[:SHOWN_MOMENTS],
         offers=_offers(peer.row),
-        pods=[(pod.metadata.name, pod.metadata.namespace, pod.status.phase) for pod in pods[:SHOWN_PODS]],
-        hidden_pods=max(0, len(pods) - SHOWN_PODS),
+        pods=shown if are_known else None,
+        hidden_pods=max(0, len(pods) - SHOWN_PODS) if are_known else 0,
     )
+
+
+def _steps(records: Snapshot, found: Sequence[Problem]) -> list[AdviceRow]:
+    """Return what is wrong, and what was not looked at, as ``status`` does."""
+    return [step_of(problem) for problem in (*found, *unread_problems(records.unread))]
 
 
 def step_of(problem: Problem) -> AdviceRow:
     """Return a problem with the advice that every command gives about it."""
-    text = f"{problem.kind} {problem.name}: {join_reason(problem.code, problem.cause)}"
+    about = f"{problem.kind} {problem.name}" if problem.name else problem.topic
+    text = f"{about}: {join_reason(problem.code, problem.cause)}"
     return AdviceRow(problem.severity, text, advice_of(problem), problem.since)
 
 
@@ -233,7 +249,7 @@ def traffic(tunnel: TunnelEndpoint | None) -> str:
 
 def _shares(records: Snapshot, name: str) -> list[ResourceUsage]:
     node = records.facts.node(name)
-    if node is None:
+    if node is None or name not in records.pods:
         return []
     try:
         whole = quantity.parse_all(node.status.allocatable)

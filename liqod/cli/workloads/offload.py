@@ -122,11 +122,11 @@ def offload_namespace(
 
 
 async def _preview(session: Session, name: str, spec: dict[str, Any]) -> None:
-    await _namespace(session, name)
+    space = await _namespace(session, name)
     _refuse_system(name)
     await _check_name(session, name, spec)
     facts, me = await cluster_records(session), await own_cluster(session)
-    rows = await dry_run.preview(session, facts, name, spec, me.cluster_id)
+    rows = await dry_run.preview(session, facts, space, spec, me.cluster_id)
     session.table(rows, dry_run.COLUMNS, beneath=["why"])
     session.say("nothing was changed; quota, Pod Security and policies of a lender are decided there, when a pod comes")
 

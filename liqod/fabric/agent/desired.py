@@ -17,6 +17,7 @@ import attrs
 from liqod.fabric.state.guests import callable_guests
 from liqod.fabric.state.network import (
     DesiredNetwork,
+    DirectLink,
     ExportedAddress,
     Link,
     Netmap,
@@ -49,6 +50,7 @@ from liqod.model.addresses import Address, parse_ip
 from liqod.model.host_port import join_address, parse_port
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import (
+    MAX_DIRECT,
     MAX_GUESTS,
     MAX_HOSTS,
     MAX_NETWORKS,
@@ -197,7 +199,24 @@ def link_of(record: TunnelEndpoint, limits: RecordLimits, mtu: int) -> Link:
         peer_services=callable_services(peer_services, used),
         own_services=own_services(peer_services, spec.own_services[:MAX_OWN_SERVICES]),
         offloaded=_allowed(spec.offloaded, remote),
+        direct=_direct(record, remote, ours),
     )
+
+
+def _direct(record: TunnelEndpoint, remote: Sequence[Network], ours: Sequence[Network]) -> tuple[DirectLink, ...]:
+    """Return the homes whose pods use the tunnel: their networks there are the peer's, their pods here are ours."""
+    found: dict[str, DirectLink] = {}
+    if len(record.spec.direct) > MAX_DIRECT:
+        raise Refusal("TooMany", f"more than {MAX_DIRECT} homes would use the tunnel, whose pods would meet")
+    for one in record.spec.direct:
+        if one.home == record.metadata.name or len(one.networks) > MAX_NETWORKS:
+            raise Refusal("BadRecord", f"{one.home[:63]!r} has no direct connection with that peer")
+        networks = tuple(network(text, "a network of a home's pods at the peer") for text in one.networks)
+        for wanted in networks:
+            if not any(contains(wide, wanted) for wide in remote):
+                raise Refusal("CIDRForbidden", f"the network {wanted} of {one.home[:63]!r} is none of the peer's")
+        found[one.home] = DirectLink(ClusterID(one.home), networks, _allowed(one.pods[:MAX_GUESTS], ours))
+    return tuple(found.values())
 
 
 def _peer_services(record: TunnelEndpoint, limits: RecordLimits) -> tuple[ServiceMap, ...]:

@@ -80,6 +80,7 @@ def tunnel_status(
         conditions=conditions,
         endpoint=tunnel.endpoint if tunnel is not None else "",
         accepted_key=link.next_key if link.next_key in report.tunnels else "",
+        direct=sorted(str(one.home) for one in link.direct),
     )
 
 

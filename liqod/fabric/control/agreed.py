@@ -14,6 +14,7 @@ from liqod.model.records.network import (
     MAX_OWN_SERVICES,
     MAX_PODS,
     MAX_SERVICE_NETWORKS,
+    DirectPods,
     Gateway,
     NetworkConfig,
     SeenExport,
@@ -65,6 +66,7 @@ def tunnel_spec(config: NetworkConfig, agreed: AgreedPeer) -> TunnelEndpointSpec
         # Those beyond the bound of the schema are not translated on other hosts.
         guests=sorted(agreed.link.guests)[:MAX_GUESTS] if agreed.is_followed else [],
         own_services=sorted(agreed.link.own_services)[:MAX_OWN_SERVICES] if agreed.is_followed else [],
+        direct=[DirectPods(home=one.home, networks=[str(net) for net in one.networks]) for one in agreed.link.direct],
     )
 
 
@@ -94,4 +96,8 @@ def detailed(spec: TunnelEndpointSpec, agreed: AgreedPeer, probe_pods: Sequence[
         allowed_pods=sorted(link.pods or ())[:MAX_PODS],
         probe_pods=sorted(probe_pods),
         offloaded=sorted(link.offloaded)[:MAX_PODS],
+        direct=[
+            msgspec.structs.replace(record, pods=sorted(one.pods)[:MAX_GUESTS])
+            for record, one in zip(spec.direct, link.direct, strict=True)
+        ],
     )

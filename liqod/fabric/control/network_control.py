@@ -27,8 +27,18 @@ from liqod.fabric.control.negotiation import (
     keys_of_others,
 )
 from liqod.fabric.control.records import NetworkRecords
+from liqod.fabric.state.direct import check_meaning, networks_here
 from liqod.fabric.state.guests import callable_guests
-from liqod.fabric.state.network import VNI, DesiredNetwork, Link, PathKey, ProbeTargets, first_of, probed_gateway
+from liqod.fabric.state.network import (
+    VNI,
+    DesiredNetwork,
+    DirectLink,
+    Link,
+    PathKey,
+    ProbeTargets,
+    first_of,
+    probed_gateway,
+)
 from liqod.fabric.state.report import HostReport, NetworkReport, find_cut
 from liqod.fabric.state.services import callable_services, services_as_agreed
 from liqod.fabric.state.validation import RemoteNetwork
@@ -42,6 +52,8 @@ from liqod.kube.resources import LEASES
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.ids import ClusterID
 from liqod.model.records.network import (
+    DIRECT,
+    MAX_DIRECT,
     NETWORK_LEASE,
     NO_TUNNEL,
     UNDECIDED,
@@ -54,8 +66,10 @@ from liqod.model.records.network import (
     TunnelSide,
     exported_addresses,
     own_addresses,
+    paired,
     remote_addresses,
 )
+from liqod.model.records.offer import Refusal
 
 
 class NetworkControl:
@@ -91,6 +105,7 @@ class NetworkControl:
         self.exports = ExportedAddresses(self._records, closed=settings.network.policy == "closed")
         self._agreed: dict[ClusterID, AgreedPeer] = {}
         self._left_out: set[ClusterID] = set()
+        self._refused: dict[tuple[str, ClusterID], str] = {}
 
     def sources(self, key: str) -> Iterable[Source[str]]:
         """Yield what enqueues ``key`` when something changed that decisions depend on."""
@@ -132,7 +147,28 @@ class NetworkControl:
         if config is None:
             return None
         maps = remote_addresses(config), own_addresses(config), exported_addresses(config)
-        return maps, self.exports.limits(peer), config.spec.decision.mode
+        directly = [(other, self.addresses(other)) for other in self.direct_lenders(peer)]
+        return maps, self.exports.limits(peer), config.spec.decision.mode, directly
+
+    def direct_lenders(self, lender: ClusterID) -> list[ClusterID]:
+        """Return the other lenders whose pods of ours a lender's pods of ours reach without us."""
+        config = self._records.config(lender)
+        others = config.status.others if config is not None else ()
+        return [ClusterID(one.peer) for one in others if one.phase == DIRECT]
+
+    def direct_address(self, lender: ClusterID, address: str) -> tuple[ClusterID, str] | None:
+        """Return which other lender has the pod of an address here, and its own address there; None if not direct."""
+        for other in self.direct_lenders(lender):
+            if original := self.addresses(other).original(address):
+                return other, original
+        return None
+
+    def service_addresses(self, peer: ClusterID) -> AddressMap:
+        """Return how a peer's pods call our Services by address; a map that translates nothing while they do not."""
+        config = self._records.config(peer)
+        if config is None or not services_as_agreed(config)[0]:
+            return AddressMap()
+        return AddressMap(paired(config.spec.local.service_cidrs, config.status.ack.service_cidrs))
 
     def home_services(self, peer: ClusterID) -> tuple[bool | None, str, str]:
         """Return whether our pods at a peer call our Services by their addresses (None: not known yet), and why."""
@@ -222,6 +258,9 @@ class NetworkControl:
             raise
         avoided = [*(one for config in configs for one in endpoint_networks(config.status.remote.endpoints))]
         avoided += host.networks
+        if self._settings.direct != "never":
+            # A home's pods here call each other by its view of our pods: no other lender is to be known by the same.
+            avoided += [seen for config in configs for _, seen in own_addresses(config).pairs]
         self._agreed = {}
         self.exports.keep({ClusterID(config.metadata.name) for config in configs})
         for config in sorted(configs, key=agreed_first):
@@ -315,6 +354,40 @@ class NetworkControl:
                 peer=peer,
             )
         self._left_out = left_out
+        self._refused = {pair: why for pair, why in self._refused.items() if pair[1] in self._agreed}
+        for peer, agreed in self._agreed.items():
+            self._agreed[peer] = attrs.evolve(agreed, link=attrs.evolve(agreed.link, direct=self._direct(peer)))
+
+    def _direct(self, peer: ClusterID) -> tuple[DirectLink, ...]:
+        """Return the homes whose pods use the link to a peer, of those that asked and have a link themselves."""
+        config = self._records.config(peer)
+        found: list[DirectLink] = []
+        if config is None or self._settings.direct == "never":
+            return ()
+        pairs = paired(config.status.remote.pod_cidrs, config.spec.remap.pod_cidrs)
+        for grant in config.status.direct[:MAX_DIRECT]:
+            home = self._agreed.get(ClusterID(grant.home))
+            if home is None or grant.home == peer or not grant.confirmed:
+                continue
+            try:
+                networks = networks_here(grant.pod_cidrs, pairs)
+                check_meaning(networks, home.link)
+            except Refusal as refusal:
+                self._note_refused(grant.home, peer, refusal)
+                continue
+            found.append(DirectLink(home.link.peer, networks, self._networks.guests(home.link.peer)))
+        return tuple(found)
+
+    def _note_refused(self, home: str, peer: ClusterID, refusal: Refusal) -> None:
+        if self._refused.get((home, peer)) != refusal.reason:
+            self._log.warn(
+                "pods of {cluster_id} here and at {peer} are not connected directly: {detail} ({reason})",
+                cluster_id=home,
+                peer=peer,
+                detail=refusal.message,
+                reason=refusal.reason,
+            )
+            self._refused[home, peer] = refusal.reason
 
     def _desired(self, local: LocalNetwork, report: NetworkReport) -> DesiredNetwork:
         return DesiredNetwork(

@@ -58,6 +58,15 @@ class ExportedAddress:
 
 
 @attrs.frozen
+class DirectLink:
+    """A home whose pods here (``pods``) talk straight with those at a peer, which ``networks`` hold as seen here."""
+
+    home: ClusterID
+    networks: tuple[Network, ...]
+    pods: frozenset[str]
+
+
+@attrs.frozen
 class Link:
     """A link to one peer, after both sides agreed.
 
@@ -70,6 +79,7 @@ class Link:
     call each other by its addresses for them, and its Services (``peer_services``) by theirs, except ``own_services``:
     addresses that mean Services here. ``offloaded`` are the addresses here of our own pods in the peer's cluster, which
     call our ``services`` by the ranges that the peer has for these.
+    ``direct`` are homes whose pods in both clusters use this link beside ours.
     """
 
     peer: ClusterID
@@ -89,6 +99,7 @@ class Link:
     peer_services: tuple[ServiceMap, ...] = ()
     own_services: frozenset[str] = frozenset()
     offloaded: frozenset[str] = frozenset()
+    direct: tuple[DirectLink, ...] = ()
 
     @property
     def gateways(self) -> tuple[Netmap, ...]:

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThread
 
 from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
-from liqod.flow.observe import Subscribers
+from liqod.flow.observe import Latest, Subscribers
 from liqod.hosting.isolation.views import NetworkPolicy, digest_of, is_of_home, is_ours
 from liqod.hosting.isolation.writing import NamespaceIsolation, PolicyWriter
 from liqod.hosting.networkpolicies.compiler import CLOSED, Compiled, compiled
@@ -27,7 +27,7 @@ from liqod.hosting.networkpolicies.record import UNREADABLE, TenantContext, read
 from liqod.hosting.tenants import bounds
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.name_servers import NameServers
-from liqod.hosting.tenants.networks import TenantNetworks
+from liqod.hosting.tenants.networks import TenantNetworks, direct_changes
 from liqod.hosting.views import Pod
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
@@ -80,6 +80,7 @@ class TenantIsolation(Controller[Key]):
         networks: TenantNetworks,
         contract: Contract,
         name_servers: NameServers | None = None,
+        streams: Latest[tuple[str, int] | None] | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, metrics=metrics)
@@ -93,6 +94,7 @@ class TenantIsolation(Controller[Key]):
         self._writer = PolicyWriter(client, self._policies, self._pods, networks)
         self._contract = contract
         self._name_servers = name_servers
+        self._streams: Latest[tuple[str, int] | None] = streams or Latest(None)
         self._known: dict[str, NamespaceIsolation] = {}
         self._thread = DeferredSemaphore(1)
         self._due: dict[str, float] = {}
@@ -106,6 +108,7 @@ class TenantIsolation(Controller[Key]):
         yield watch(self._pods.informer, self._pod_changed)
         yield watch(self._facts, self._facts_changed)
         yield watch(self._networks.nodes, self._node_changed)
+        yield observe(self._streams, lambda _: [Key("", one.metadata.name) for one in self._namespaces.items()])
         if self._name_servers is not None:
             yield observe(self._name_servers, self._of_tenant)
         if self._networks.tunnels is not None:
@@ -291,16 +294,23 @@ class TenantIsolation(Controller[Key]):
 
     def _around(self, tenant: str) -> bounds.KnownNetworks:
         around = self._networks.around(tenant)
+        streams = None if self._networks.has_tunnel(tenant) else self._streams.value
         if self._name_servers is None:
-            return around
-        return attrs.evolve(around, name_servers=self._name_servers.places(tenant))
+            return around if streams is None else attrs.evolve(around, streams=streams)
+        return attrs.evolve(around, name_servers=self._name_servers.places(tenant), streams=streams)
 
     def _seen(self, tenant: str, namespace: Object) -> TenantContext:
         granted = granted_to(tenant, self._namespaces.items())
         here = {home_name_of(one): one.metadata.name for one in granted if not one.metadata.deleting}
         tunnel = None if self._networks.tunnels is None else self._networks.tunnels.get(Key("", tenant))
         spec = None if tunnel is None else tunnel.spec
-        return TenantContext(home=home_name_of(namespace), here=here, tunnel=spec, around=self._around(tenant))
+        return TenantContext(
+            home=home_name_of(namespace),
+            here=here,
+            tunnel=spec,
+            around=self._around(tenant),
+            direct=self._networks.direct(tenant),
+        )
 
     # What changed
 
@@ -357,7 +367,10 @@ class TenantIsolation(Controller[Key]):
 
     def _tunnel_changed(self, key: Key, old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> Iterable[Key]:
         same = old is not None and new is not None and _networks_of(old) == _networks_of(new)
-        return () if same else self._of_tenant(key.name)
+        if not same:
+            yield from self._of_tenant(key.name)
+        for tenant in direct_changes(old, new):
+            yield from self._of_tenant(tenant)
 
     def _decision_changed(self, key: Key, old: NetworkConfig | None, new: NetworkConfig | None) -> Iterable[Key]:
         return () if self._networks.is_same_decision(old, new) else self._of_tenant(key.name)
@@ -377,4 +390,14 @@ def _networks_of(tunnel: TunnelEndpoint) -> tuple[object, ...]:
 def _digest(record: str, egress: Mapping[str, Any] | None, seen: TenantContext) -> str:
     tunnel = seen.tunnel
     networks = () if tunnel is None else (tunnel.local, tunnel.local_seen, tunnel.remote, tunnel.remote_seen)
-    return long_digest([record, egress, seen.home, dict(seen.here), networks, seen.around.name_servers])
+    return long_digest([record, egress, seen.home, dict(seen.here), networks, *_places(seen)])
+
+
+def _places(seen: TenantContext) -> list[object]:
+    """Return where pods are let by addresses; without streams and direct connections the same as before there were."""
+    found: list[object] = [seen.around.name_servers]
+    if seen.around.streams is not None:
+        found.append(seen.around.streams)
+    if seen.direct:
+        found.append({lender: str(one.pairs) for lender, one in sorted(seen.direct.items())})
+    return found

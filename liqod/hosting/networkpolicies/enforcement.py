@@ -1,7 +1,7 @@
 """Whether this cluster's network plugin enforces NetworkPolicies, by what is known of it. Pure.
 
-Sources: the plugins' own documentation; for k3s and RKE2 the network policy controller of kube-router that a k3s
-server runs unless it is started with ``disable-network-policy``.
+Source: the plugins' own documentation. The controller that a k3s server runs beside flannel counts as a plugin of its
+own (``facts.software``), where it is seen to run.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from typing import Final
 
 import attrs
 
-from liqod.model.records.facts import DISTRIBUTION, PLUGIN, ClusterFacts, values_of
+from liqod.model.records.facts import PLUGIN, ClusterFacts, values_of
 
 _ENFORCING: Final = frozenset({"calico", "canal", "cilium", "kube-router", "ovn-kubernetes", "weave"})
-_WITH_CONTROLLER: Final = frozenset({"k3s"})
-"""Distributions that bring a controller for them beside flannel."""
 
 
 @attrs.frozen
@@ -27,11 +25,9 @@ class Enforcement:
 
 def enforcement(record: ClusterFacts | None) -> Enforcement:
     """Return whether policies are enforced by what is known of a cluster; what is not known is not relied on."""
-    plugins, distributions = values_of(record, PLUGIN), values_of(record, DISTRIBUTION)
+    plugins = values_of(record, PLUGIN)
     if found := next((one for one in plugins if one in _ENFORCING), ""):
         return Enforcement(True, f"the network plugin {found} enforces NetworkPolicies")
-    if "flannel" in plugins and (found := next((one for one in distributions if one in _WITH_CONTROLLER), "")):
-        return Enforcement(True, f"{found} enforces NetworkPolicies beside flannel, unless it was started without")
     if plugins:
         return Enforcement(False, f"the network plugin {plugins[0]} is not known to enforce NetworkPolicies")
     return Enforcement(False, "it is not known which network plugin this cluster has, or whether it enforces them")

@@ -39,13 +39,14 @@ class TenantContext:
     """What this cluster itself knows of a tenant.
 
     ``home`` is the namespace there, ``here`` the tenant's namespaces by their names there, ``tunnel`` what was agreed
-    with it (None: no tunnel).
+    with it (None: no tunnel). ``direct`` has, by lender, how its pods there read here that are reached without home.
     """
 
     home: str
     here: Mapping[str, str] = {}
     tunnel: TunnelEndpointSpec | None = None
     around: KnownNetworks = attrs.field(factory=KnownNetworks)
+    direct: Mapping[str, AddressMap] = {}
 
 
 @attrs.frozen
@@ -71,7 +72,7 @@ def read(text: bytes, seen: TenantContext) -> Sent:
         HomeFacts(
             namespace=seen.home,
             namespaces=_namespaces(spec, seen),
-            pods=tuple(_pods(spec.pods)),
+            pods=tuple(_pods(spec.pods, seen.direct)),
             addresses=_addresses(spec, seen),
             here=() if tunnel is None else tuple(after for _, after in _paired(tunnel.local, tunnel.local_seen)),
             stand_ins=tuple(_stand_ins(spec, seen)),
@@ -85,13 +86,15 @@ def _namespaces(spec: HomePoliciesSpec, seen: TenantContext) -> tuple[KnownNames
     return tuple(KnownNamespace(name, found, seen.here.get(name, "")) for name, found in labels.items())
 
 
-def _pods(kinds: Sequence[PodKind]) -> Iterator[PodElsewhere]:
+def _pods(kinds: Sequence[PodKind], direct: Mapping[str, AddressMap]) -> Iterator[PodElsewhere]:
     left = MAX_ADDRESSES
     for one in kinds[:MAX_KINDS]:
         ports = tuple((port.name, port.protocol, port.port) for port in one.ports)
-        for address in parse_ips(one.addresses[:left]):
+        # A pod at another lender is seen by both addresses: directly, and as home shows it.
+        straight = [direct[by.lender].seen(by.address) for by in one.direct[:left] if by.lender in direct]
+        for address in parse_ips([*one.addresses[:left], *straight]):
             yield PodElsewhere(namespace=one.namespace, labels=one.labels, addresses=(address,), ports=ports)
-        left -= len(one.addresses[:left])
+        left = max(0, left - len(one.addresses) - len(one.direct))
 
 
 def _addresses(spec: HomePoliciesSpec, seen: TenantContext) -> AddressMap:

@@ -81,13 +81,15 @@ STILL_THERE: Final = 1.0
 """Seconds until a pod is reconciled again whose ShadowPod is missing from the cache but exists at the API server."""
 
 _DEFAULT: Final = Contract()
+_AWAITED: Final = (Create, Delete, Terminate)
+"""Steps that somebody waits for. All others are about a pod that runs, or has ended."""
 _NO_NAMES: Final = (
     "no name service is ready at the lender: this pod does not find services of other namespaces by their names at home"
 )
 
 
 class ShadowPods(Controller[Key]):
-    """Reconciles each ShadowPod with the pod of its name; tenants take turns."""
+    """Reconciles each ShadowPod with the pod of its name; tenants take turns, and what starts or ends has its own."""
 
     name = "shadowpods"
     _log = Logger()
@@ -167,8 +169,12 @@ class ShadowPods(Controller[Key]):
             self.enqueue(one.metadata.key)
 
     def fair_by(self, key: Key) -> Hashable:
-        """Return the tenant that the namespace of a ShadowPod was granted to."""
-        return self._namespaces.known_tenant(key.namespace) or key.namespace
+        """Return the tenant that the namespace of a ShadowPod was granted to, and whether a pod is to start or to end.
+
+        After a restart all are enqueued at once: what is new does not wait until thousands that run were looked at.
+        """
+        step = decide(self._shadows.get(key), self._pods.get(key))
+        return self._namespaces.known_tenant(key.namespace) or key.namespace, isinstance(step, _AWAITED)
 
     async def reconcile(self, key: Key) -> After | None:
         """Take the next step for one name; returns when to reconcile it again."""

@@ -92,7 +92,7 @@ async def _ensure_policies(client: Client, contract: Contract) -> bool:
     except NotFound:
         _log.warn(
             "this API server has no ValidatingAdmissionPolicies (Kubernetes 1.30 does): borrowers get no services and "
-            "no ingresses"
+            "no ingresses or routes"
         )
         return False
     return True

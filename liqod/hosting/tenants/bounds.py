@@ -56,6 +56,15 @@ _OF_TENANT: Final = {
     "requests.storage": "10Ti",
 }
 """All namespaces of a tenant together. A cluster has 2,768 node ports (Kubernetes: ``service-node-port-range``)."""
+_ROUTES: Final = {
+    "count/httproutes.gateway.networking.k8s.io": "100",
+    "count/grpcroutes.gateway.networking.k8s.io": "100",
+}
+_ROUTES_OF_TENANT: Final = {
+    "count/httproutes.gateway.networking.k8s.io": "1000",
+    "count/grpcroutes.gateway.networking.k8s.io": "1000",
+}
+"""Routes are counted where gateways are granted: their definitions are there then, and were for long."""
 _LIMITED: Final = ("cpu", "memory", "ephemeral-storage")
 """What a container may have a limit for without asking for it (Kubernetes: "Resource Management for Pods")."""
 PRIVATE: Final = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
@@ -77,19 +86,21 @@ _NODE_LOCAL_DNS: Final = "169.254.20.10/32"
 class KnownNetworks:
     """The networks around a tenant: this cluster's ``own``, and the ``peer``'s as seen here (None: not known).
 
+    ``streams`` is where its pods reach home's API server without a tunnel, an address and a port; None: nowhere.
     ``is_complete``: whether ``own`` has all of this cluster's networks.
     """
 
     own: Sequence[Network] = ()
     peer: Sequence[Network] | None = None
     name_servers: Sequence[tuple[str, int]] = ()
+    streams: tuple[str, int] | None = attrs.field(default=None, kw_only=True)
     is_complete: bool = attrs.field(default=True, kw_only=True)
 
 
 def most_of_namespace(contract: Contract, offered: Resources | None) -> Resources:
     """Return the most of each resource that one granted namespace may have; empty where there is no quota.
 
-    Requests of pods are not in it: the ledger counts them for all namespaces of the tenant together. Custom resources
+    Requests of pods are not in it: the ledger counts them for all namespaces of the tenant together. Our own resources
     are not either: until the controller manager has discovered and counted them, which takes minutes after a new
     definition, the API server refuses every one ("status unknown for quota").
     """
@@ -99,6 +110,7 @@ def most_of_namespace(contract: Contract, offered: Resources | None) -> Resource
     found = {
         **quantity.parse_all(contract.granted.tenant_objects),
         **_with_tokens(_OF_NAMESPACE, offered),
+        **(quantity.parse_all(_ROUTES) if contract.granted.gateways else {}),
         **quantity.parse_all(contract.granted.objects),
     }
     return {name: most for name, most in found.items() if name not in contract.granted.uncounted}
@@ -109,7 +121,8 @@ def most_of_tenant(contract: Contract, offered: Resources | None) -> Resources:
     have. A resource that is not in it has no sum.
     """
     one = most_of_namespace(contract, offered)
-    total = {name: max(most, one[name]) for name, most in _with_tokens(_OF_TENANT, offered).items() if name in one}
+    every = _with_tokens(_OF_TENANT, offered) | quantity.parse_all(_ROUTES_OF_TENANT)
+    total = {name: max(most, one[name]) for name, most in every.items() if name in one}
     return total | quantity.parse_all(contract.granted.tenant_objects)
 
 
@@ -144,6 +157,8 @@ def network_policy(peer: str, namespace: str, contract: Contract, around: KnownN
         {"to": dns_peers(), "ports": _DNS_PORTS},
     ]
     egress += [_to_name_server(address, port) for address, port in around.name_servers]
+    if around.streams is not None:
+        egress.append(_to_streams(*around.streams))
     if blocks:  # a rule without destinations would allow all (Kubernetes API: NetworkPolicyEgressRule)
         egress.append({"to": blocks})
     spec = {"podSelector": EVERY_POD, "policyTypes": ["Egress"], "egress": egress}
@@ -161,6 +176,12 @@ def _to_name_server(address: str, port: int) -> dict[str, Any]:
     """Return the rule for the tenant's own port of a name service; those of other tenants stay closed."""
     block = {"cidr": f"{address}/{128 if ':' in address else 32}"}
     return {"to": [{"ipBlock": block}], "ports": [{"protocol": one, "port": port} for one in ("UDP", "TCP")]}
+
+
+def _to_streams(address: str, port: int) -> dict[str, Any]:
+    """Return the rule for the port of this daemon at which streams to home's API server begin."""
+    block = {"cidr": f"{address}/{128 if ':' in address else 32}"}
+    return {"to": [{"ipBlock": block}], "ports": [{"protocol": "TCP", "port": port}]}
 
 
 def default_requests(contract: Contract, offered: Resources | None) -> Resources:

@@ -1,4 +1,4 @@
-"""Disables services and ingresses of namespaces that are being deleted, and ends the pods of dismissed tenants.
+"""Disables services, ingresses and routes of namespaces that are being deleted; ends the pods of dismissed tenants.
 
 Finalizers keep an object, and with it the namespace, as long as their owners like: those of controllers of this cluster
 that are slow or gone. What takes traffic must not do that any longer when its tenant has left; the finalizers stay,
@@ -20,7 +20,7 @@ from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
 from liqod.kube.cache.informer import Informer
 from liqod.kube.client import Client
 from liqod.kube.errors import ApiError, Conflict, NotFound
-from liqod.kube.resources import INGRESSES, PODS, SERVICEACCOUNTS, SERVICES, Resource
+from liqod.kube.resources import GRPCROUTES, HTTPROUTES, INGRESSES, PODS, SERVICEACCOUNTS, SERVICES, Resource
 from liqod.model.ids import Key
 from liqod.model.names import CLOSED_LABEL, tenant_namespace
 from liqod.model.objects.granted_namespace import tenant_of
@@ -71,6 +71,19 @@ class Ingress(Object, frozen=True):
     spec: IngressSpec = IngressSpec()
 
 
+class RouteSpec(View, frozen=True):
+    """Which gateways a route is of, and which hosts it takes there."""
+
+    parent_refs: list[Any] = []
+    hostnames: list[str] = []
+
+
+class Route(Object, frozen=True):
+    """A route of the Gateway API, as far as disabling it needs."""
+
+    spec: RouteSpec = RouteSpec()
+
+
 def close_service(service: Service) -> dict[str, Any] | None:
     """Return the merge patch after which a service leads nowhere, at no port of nodes or load balancer; None if so.
 
@@ -99,6 +112,13 @@ def close_ingress(ingress: Ingress) -> dict[str, Any] | None:
         "metadata": {"annotations": {_OLD_CLASS: None}},
         "spec": {"ingressClassName": CLASS, "rules": [{"host": NOWHERE}], "tls": None, "defaultBackend": None},
     }
+
+
+def close_route(route: Route) -> dict[str, Any] | None:
+    """Return the merge patch after which a route is of no gateway and takes no host; None if it is so."""
+    if not route.spec.parent_refs and route.spec.hostnames == [NOWHERE]:
+        return None
+    return {"spec": {"parentRefs": None, "hostnames": [NOWHERE], "rules": None}}
 
 
 class ClosingNamespaces(Controller[Key]):
@@ -142,11 +162,21 @@ class ClosingNamespaces(Controller[Key]):
             await self._patch(SERVICES, service, close_service(service), refused)
         for ingress in (await self._client.list(INGRESSES, key.name, view=Ingress)).items:
             await self._patch(INGRESSES, ingress, close_ingress(ingress), refused)
+        for resource in (HTTPROUTES, GRPCROUTES):
+            for route in await self._routes(resource, key.name):
+                await self._patch(resource, route, close_route(route), refused)
         if await self._is_dismissed(tenant):
             await self._end_pods(key.name)
         if refused:
             raise refused[0]
         return After(AGAIN)
+
+    async def _routes(self, resource: Resource, namespace: str) -> list[Route]:
+        """Return the routes of a kind in a namespace; none where it is not served."""
+        try:
+            return (await self._client.list(resource, namespace, view=Route)).items
+        except NotFound:
+            return []
 
     async def _is_dismissed(self, tenant: str) -> bool:
         """Return whether a tenant has no account any more; one that gives a namespace back has."""

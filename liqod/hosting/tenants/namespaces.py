@@ -107,7 +107,7 @@ class Namespaces:
             self._client, ROLEBINDINGS, rights.binding(peer, remote, rights.BORROWER_ROLE, "ClusterRole"), ["roleRef"]
         )
         self._remember(remote, peer)
-        return has_changed
+        return bool(has_changed)
 
     async def release(self, peer: str, remote: str) -> bool:
         """Delete a granted namespace with all in it; return whether it was there. Raises Refusal (NotGranted)."""

@@ -25,7 +25,17 @@ from liqod.model.records.facts import (
     own_networks,
     values_of,
 )
-from liqod.model.records.network import NO_TUNNEL, Network, NetworkConfig, TunnelEndpoint, parse_networks
+from liqod.model.records.network import (
+    NO_TUNNEL,
+    AddressMap,
+    DirectPods,
+    Network,
+    NetworkConfig,
+    TunnelEndpoint,
+    paired,
+    parse_networks,
+    shift,
+)
 
 
 def peer_networks(tunnel: TunnelEndpoint) -> list[Network]:
@@ -34,6 +44,39 @@ def peer_networks(tunnel: TunnelEndpoint) -> list[Network]:
     return parse_networks(
         text for text in (*seen.pod_cidrs, seen.external_cidr, seen.external_six, *seen.service_cidrs) if text
     )
+
+
+def direct_map(tunnel: TunnelEndpoint, tenant: str) -> AddressMap:
+    """Return how addresses of a tenant's pods at a peer read here, where its pods here reach them without their home.
+
+    That is so while packets cross the tunnel and the gateway lets these pods through; else nothing is translated.
+    """
+    status, spec = tunnel.status, tunnel.spec
+    if status.phase != "Connected" or tenant not in status.direct:
+        return AddressMap()
+    known = paired(spec.remote.pod_cidrs, spec.remote_seen.pod_cidrs)
+    found: list[tuple[Network, Network]] = []
+    for one in _direct_networks(tunnel, tenant):
+        for before, after in known:
+            if one.version == after.version and one.network_address in after and one.prefixlen >= after.prefixlen:
+                first = shift(one.network_address, after, before)
+                found += [(original, one) for original in parse_networks([f"{first}/{one.prefixlen}"])]
+    return AddressMap(tuple(found))
+
+
+def direct_changes(old: TunnelEndpoint | None, new: TunnelEndpoint | None) -> list[str]:
+    """Return the tenants whose pods reach others of theirs at a peer otherwise after a change of its tunnel."""
+    tenants = {home.home for tunnel in (old, new) if tunnel is not None for home in tunnel.spec.direct}
+    return [one for one in sorted(tenants) if _direct_state(old, one) != _direct_state(new, one)]
+
+
+def _direct_state(tunnel: TunnelEndpoint | None, tenant: str) -> object:
+    return None if tunnel is None else (direct_map(tunnel, tenant), _direct_networks(tunnel, tenant))
+
+
+def _direct_networks(tunnel: TunnelEndpoint, tenant: str) -> list[Network]:
+    mine: list[DirectPods] = [one for one in tunnel.spec.direct if one.home == tenant]
+    return parse_networks(text for one in mine for text in one.networks)
 
 
 def _of_node(node: Node | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -116,7 +159,23 @@ class TenantNetworks:
         """Return this cluster's networks, and those of a tenant."""
         own, unknown = self._own()
         peer = self._of(tenant)
-        return KnownNetworks(own.networks, None if peer is None else peer.networks, is_complete=not unknown)
+        known = None if peer is None else [*peer.networks, *self._directly(tenant)]
+        return KnownNetworks(own.networks, known, is_complete=not unknown)
+
+    def direct(self, tenant: str) -> dict[str, AddressMap]:
+        """Return how addresses of a tenant's pods at its other lenders read here, by lender, where they are reached
+        without their home.
+        """
+        maps = {tunnel.metadata.name: direct_map(tunnel, tenant) for tunnel in self._tunnels_of(tenant)}
+        return {lender: one for lender, one in maps.items() if one.pairs}
+
+    def _directly(self, tenant: str) -> list[Network]:
+        return [one for tunnel in self._tunnels_of(tenant) for one in _direct_networks(tunnel, tenant)]
+
+    def _tunnels_of(self, tenant: str) -> list[TunnelEndpoint]:
+        """Return the tunnels to other lenders that pods of a tenant use."""
+        tunnels = self.tunnels.items() if self.tunnels is not None else []
+        return [one for one in tunnels if any(home.home == tenant for home in one.spec.direct)]
 
     @staticmethod
     def is_same(old: Node | None, new: Node | None) -> bool:

@@ -1,9 +1,9 @@
 """ValidatingAdmissionPolicies (CEL) for what RBAC cannot express about borrowers, bound for all of them.
 
-They are the contract of tenants where a borrower writes the object itself: metadata, services, ingresses, claims,
-secrets and slices; and where it deletes one. What a pod may be is decided where the daemon creates it
+They are the contract of tenants where a borrower writes the object itself: metadata, services, ingresses, routes,
+claims, secrets and slices; and where it deletes one. What a pod may be is decided where the daemon creates it
 (``shadowpods.pod_contract``). Two are about everybody: who may say that a namespace is a tenant's, and at which level
-(``namespace_admission``).
+(``admission.namespace_admission``).
 """
 
 from __future__ import annotations
@@ -12,27 +12,36 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from liqod.config.schema import OF_TENANT
-from liqod.hosting.tenants import metadata_rules
-from liqod.hosting.tenants.contract import Contract
-from liqod.hosting.tenants.metadata_rules import cel_list
-from liqod.hosting.tenants.namespace_admission import (
+from liqod.hosting.tenants.admission import metadata_rules
+from liqod.hosting.tenants.admission.expressions import host_is_granted, only, only_fields
+from liqod.hosting.tenants.admission.metadata_rules import cel_list
+from liqod.hosting.tenants.admission.namespace_admission import (
     NAMESPACE_POLICY,
     SECURITY_POLICY,
     namespace_policy,
     security_policy,
 )
+from liqod.hosting.tenants.admission.route_rules import route_rules
+from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.quota.content_bounds import CHANGES, GROWTH
 from liqod.hosting.tenants.quota.record_bounds import BYTES, KINDS
-from liqod.hosting.tenants.rights import SERVICE_ACCOUNT
-from liqod.model.ingress_path import NOT_PLAIN, PATH_TYPES
-from liqod.model.names import FULL_CONTENTS_LABEL, FULL_LABEL, ORIGIN_LABEL, REMOTE_CLUSTER_LABEL, tenant_namespace
+from liqod.hosting.tenants.rights import ROUTES, SERVICE_ACCOUNT
+from liqod.model.ingress_path import GATEWAY_GROUP, NOT_PLAIN, PATH_TYPES
+from liqod.model.names import (
+    FULL_CONTENTS_LABEL,
+    FULL_LABEL,
+    HELD_WRITES_LABEL,
+    ORIGIN_LABEL,
+    REMOTE_CLUSTER_LABEL,
+    tenant_namespace,
+)
 from liqod.model.objects.portable_metadata import METADATA_POLICY
 from liqod.model.records.home_policies import NAME as HOME_POLICIES
 from liqod.model.records.name_service import LABEL as NAME_SERVICE
 
 FINALIZER_POLICY: Final = "liqod-borrower-finalizers"
 INGRESS_POLICY: Final = "liqod-borrower-ingresses"
+ROUTE_POLICY: Final = "liqod-borrower-routes"
 SLICE_POLICY: Final = "liqod-borrower-slices"
 ISOLATION_POLICY: Final = "liqod-borrower-network-policies"
 SERVICE_POLICY: Final = "liqod-borrower-services"
@@ -43,6 +52,7 @@ RECORD_POLICY: Final = "liqod-borrower-records"
 DELETION_POLICY: Final = "liqod-borrower-deletions"
 ORIGIN_POLICY: Final = "liqod-borrower-origins"
 CONTENT_POLICY: Final = "liqod-borrower-contents"
+WRITE_POLICY: Final = "liqod-tenant-writes"
 MAKES_A_TOKEN: Final = ("makes-a-token", "has(object.type) && object.type == 'kubernetes.io/service-account-token'")
 """The CEL condition, with its name, under which the token controller fills a secret with a service account token."""
 _API: Final = "admissionregistration.k8s.io/v1"
@@ -105,6 +115,7 @@ _NAMES: Final = (
     FINALIZER_POLICY,
     SERVICE_POLICY,
     INGRESS_POLICY,
+    ROUTE_POLICY,
     SECRET_POLICY,
     CLAIM_POLICY,
     EPHEMERAL_POLICY,
@@ -114,15 +125,18 @@ _NAMES: Final = (
     DELETION_POLICY,
     ORIGIN_POLICY,
     CONTENT_POLICY,
+    WRITE_POLICY,
     NAMESPACE_POLICY,
     SECURITY_POLICY,
 )
 _CORE: Final = ("", "v1")
 _NETWORKING: Final = ("networking.k8s.io", "v1")
+_GATEWAY: Final = (GATEWAY_GROUP, "v1")
 _OFFLOADING: Final = ("offloading.liqo.io", "v1beta1")
 _OBJECTS: Final = {
     _CORE: ("configmaps", "secrets", "services", "persistentvolumeclaims"),
     _NETWORKING: ("ingresses",),
+    _GATEWAY: ROUTES,
 }
 """What a borrower writes that other controllers of this cluster read."""
 _CONTENTS: Final = {_CORE: ("configmaps", "secrets")}
@@ -171,6 +185,7 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
         ),
         _policy(SERVICE_POLICY, {_CORE: ("services",)}, _service_rules(contract)),
         _policy(INGRESS_POLICY, {_NETWORKING: ("ingresses",)}, _ingress_rules(contract)),
+        _policy(ROUTE_POLICY, {_GATEWAY: ROUTES}, route_rules(contract)),
         _policy(
             SECRET_POLICY,
             {_CORE: ("secrets",)},
@@ -220,6 +235,7 @@ def policies(contract: Contract = _DEFAULT) -> list[dict[str, Any]]:
             selecting={"objectSelector": _where(ORIGIN_LABEL, "DoesNotExist")},
         ),
         _content_policy(),
+        _write_policy(),
         namespace_policy(),
         security_policy(contract.granted.pod_security),
     ]
@@ -290,6 +306,30 @@ def _content_policy() -> dict[str, Any]:
     )
 
 
+def _write_policy() -> dict[str, Any]:
+    """Return the policy that refuses what a tenant writes that wrote too much in a time (``quota.tenant_writes``).
+
+    Deletions free room, and what lets an object go that is being deleted is not refused, either: no finalizer is added
+    by a borrower, so that there are few of such changes.
+    """
+    why = "this tenant has written more than it may in the last minutes ([hosting] tenant-writes)"
+    policy = _policy(
+        WRITE_POLICY,
+        {**_OBJECTS, _OFFLOADING: KINDS},
+        [
+            (
+                "oldObject != null && has(oldObject.metadata.finalizers) && (!has(object.metadata.finalizers) || "
+                "object.metadata.finalizers.size() < oldObject.metadata.finalizers.size())",
+                f"{why}, and may write again later",
+            )
+        ],
+        selecting={"namespaceSelector": _where(HELD_WRITES_LABEL, "Exists")},
+    )
+    date = f"namespaceObject.metadata.labels['{HELD_WRITES_LABEL}']"
+    policy["spec"]["validations"][0]["messageExpression"] = f"'{why}, and may write again at ' + {date}"
+    return policy
+
+
 def _no_longer(field: str) -> str:
     """Return the expression that no entry of a field is new, or longer than before."""
     new, old = f"object.{field}", f"oldObject.{field}"
@@ -301,9 +341,9 @@ def _no_longer(field: str) -> str:
 def _service_rules(contract: Contract) -> list[tuple[str, str]]:
     types, classes = contract.granted.service_types, contract.load_balancer_classes
     return [
-        _only_fields("service", "object.spec", _FIELDS_OF_SERVICES),
+        only_fields("service", "object.spec", _FIELDS_OF_SERVICES),
         (
-            f"!has(object.spec.ports) || object.spec.ports.all(p, {_only('p', _FIELDS_OF_PORTS)})",
+            f"!has(object.spec.ports) || object.spec.ports.all(p, {only('p', _FIELDS_OF_PORTS)})",
             "a port of a borrower's service has a field that this release of liqod does not know",
         ),
         (
@@ -351,13 +391,13 @@ def _ingress_rules(contract: Contract) -> list[tuple[str, str]]:
     hosts, classes = contract.granted.ingress_hosts, contract.granted.ingress_classes
     if not hosts:
         return [("false", "ingresses of borrowers are not granted here ([hosting] ingress-hosts names the hosts)")]
-    granted = f"[{', '.join(map(_host, hosts))}].exists(s, h == s || h.endsWith('.' + s))"
+    granted = host_is_granted(hosts)
     hosts_shown = ", ".join(hosts)
     rules = [
-        _only_fields("ingress", "object.spec", _FIELDS_OF_INGRESSES),
+        only_fields("ingress", "object.spec", _FIELDS_OF_INGRESSES),
         (
-            f"!has(object.spec.rules) || object.spec.rules.all(r, {_only('r', ('host', 'http'))} && (!has(r.http) || "
-            f"({_only('r.http', ('paths',))} && r.http.paths.all(p, {_only('p', ('backend', 'path', 'pathType'))}))))",
+            f"!has(object.spec.rules) || object.spec.rules.all(r, {only('r', ('host', 'http'))} && (!has(r.http) || "
+            f"({only('r.http', ('paths',))} && r.http.paths.all(p, {only('p', ('backend', 'path', 'pathType'))}))))",
             "a rule of a borrower's ingress has a field that this release of liqod does not know",
         ),
         # Ingress controllers merge the hosts of all namespaces: another's host would take its traffic.
@@ -375,7 +415,7 @@ def _ingress_rules(contract: Contract) -> list[tuple[str, str]]:
         ),
         (
             "!has(object.spec.rules) || object.spec.rules.all(r, !has(r.http) || "
-            f"r.http.paths.all(p, {_only('p.backend', ('service',))}))",
+            f"r.http.paths.all(p, {only('p.backend', ('service',))}))",
             "a borrower's ingress leads to services only, not to other resources",
         ),
         (
@@ -396,18 +436,10 @@ def _ingress_rules(contract: Contract) -> list[tuple[str, str]]:
     return rules
 
 
-def _host(granted: str) -> str:
-    """Return the CEL expression of a granted host; the tenant is that of the namespace's label, which it cannot set."""
-    suffix = granted.removeprefix(OF_TENANT)
-    if suffix == granted:
-        return json.dumps(granted)
-    return f"namespaceObject.metadata.labels['{REMOTE_CLUSTER_LABEL}'] + {json.dumps(f'.{suffix}')}"
-
-
 def _claim_rules(contract: Contract) -> list[tuple[str, str]]:
     classes = contract.granted.storage_classes
     rules = [
-        _only_fields("claim", "object.spec", _FIELDS_OF_CLAIMS),
+        only_fields("claim", "object.spec", _FIELDS_OF_CLAIMS),
         (
             "oldObject != null || !has(object.spec.volumeName) || object.spec.volumeName == ''",
             "a borrower may not choose the volume of a claim: it may hold the data of others",
@@ -459,18 +491,6 @@ def _claim_rules(contract: Contract) -> list[tuple[str, str]]:
             )
         )
     return rules
-
-
-def _only_fields(kind: str, path: str, known: Sequence[str]) -> tuple[str, str]:
-    """Return the rule that an object has no field that is not known: what it does there nobody has judged."""
-    message = f"a borrower's {kind} has a field in its spec that this release of liqod does not know"
-    return _only(path, known), message
-
-
-def _only(path: str, known: Sequence[str]) -> str:
-    """Return the expression that a part of an object has fields of a list only."""
-    # With ``dyn`` the API server's check of types, whose result is a warning, lets an object be gone through.
-    return f"dyn({path}).all(f, f in {cel_list(known)})"
 
 
 def bindings() -> list[dict[str, Any]]:

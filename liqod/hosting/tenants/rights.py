@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from liqod.hosting.tenants.contract import PRIORITY_CLASS
+from liqod.model.ingress_path import GATEWAY_GROUP
 from liqod.model.names import REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL, tenant_namespace
 from liqod.model.objects.api_request import RequestAttributes
 
@@ -19,14 +20,16 @@ SERVICE_ACCOUNT: Final = "borrower"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _READ: Final = ["get", "list", "watch"]
 _ALL: Final = [*_READ, "create", "update", "patch", "delete"]
+ROUTES: Final = ("httproutes", "grpcroutes")
+"""The routes of the Gateway API that borrowers may have, where it is served."""
 
 
 def borrower_role(*, services: bool) -> dict[str, Any]:
     """Return the ClusterRole that is bound in each granted namespace.
 
     The status of ShadowPods is written by the lender alone, and so are endpoint slices: a borrower creates
-    ShadowEndpointSlices. Services and ingresses are in it only where admission policies are enforced (``policies``):
-    with ``externalIPs``, or with another's host, a tenant could take over traffic of other namespaces.
+    ShadowEndpointSlices. Services, ingresses and routes are in it only where admission policies are enforced
+    (``policies``): with ``externalIPs``, or with another's host, a tenant could take over traffic of other namespaces.
     """
     return {
         "apiVersion": f"{_RBAC}/v1",
@@ -42,9 +45,18 @@ def borrower_role(*, services: bool) -> dict[str, Any]:
             _rule("", ["pods/exec", "pods/attach", "pods/portforward"], ["create", "get"]),
             _rule("", ["configmaps", "secrets", "persistentvolumeclaims"], _ALL),
             _rule("offloading.liqo.io", ["shadowendpointslices", "shadownetworkpolicysets"], _ALL),
-            *([_rule("", ["services"], _ALL), _rule("networking.k8s.io", ["ingresses"], _ALL)] if services else []),
+            *(_published() if services else []),
         ],
     }
+
+
+def _published() -> list[dict[str, Any]]:
+    """Return the rules about what takes traffic from elsewhere."""
+    return [
+        _rule("", ["services"], _ALL),
+        _rule("networking.k8s.io", ["ingresses"], _ALL),
+        _rule(GATEWAY_GROUP, list(ROUTES), _ALL),
+    ]
 
 
 def priority_class() -> dict[str, Any]:

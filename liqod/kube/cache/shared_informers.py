@@ -58,6 +58,13 @@ class Informers(MultiService):
             raise ValueError(f"{informer!r} was made without sizes")
         return cast("Informer[V]", informer)
 
+    def known(
+        self, resource: Resource, view: type[V], *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> Informer[V] | None:
+        """Return the informer for a kind and view where somebody has requested it; None where nobody has."""
+        informer = self._known.get((resource, view, namespace, labels, fields))
+        return None if informer is None else cast("Informer[V]", informer)
+
     def watch_same(self, others: Informers) -> None:
         """Watch what others watch, whether they run or not."""
         for (resource, view, namespace, labels, fields), informer in others._known.items():

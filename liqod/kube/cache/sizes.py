@@ -11,6 +11,7 @@ from liqod.flow.observe import Gate, Subscribers
 from liqod.model.ids import Key
 
 Subscriber = Callable[[Key, int | None, int | None], None]
+WriteSubscriber = Callable[[Key, int], None]
 
 
 class Sizes:
@@ -29,6 +30,7 @@ class Sizes:
         self._listed: set[Key] | None = None
         self._gate = Gate()
         self._subscribers: Subscribers[Subscriber] = Subscribers()
+        self._writes: Subscribers[WriteSubscriber] = Subscribers()
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -51,6 +53,15 @@ class Sizes:
             self._call(subscriber, key, None, size)
         return self._subscribers.add(subscriber)
 
+    def subscribe_writes(self, subscriber: WriteSubscriber) -> Callable[[], None]:
+        """Call ``subscriber`` with the size of each version that a watch shows from now on; of a list with none.
+
+        One of the same size as the one before counts as well: etcd keeps both until it is compacted. Of a
+        deletion it keeps next to nothing. What happens while nothing watches is not seen. Returns the unsubscribe
+        function.
+        """
+        return self._writes.add(subscriber)
+
     def begin(self) -> None:
         """Note that a new list begins; an incomplete one is dropped."""
         self._listed = set()
@@ -68,6 +79,8 @@ class Sizes:
         """Note the size of an object in place of its previous one; return True: none is refused."""
         if self._listed is not None:
             self._listed.add(key)
+        else:
+            self._wrote(key, size)
         self._set(key, size)
         return True
 
@@ -87,6 +100,13 @@ class Sizes:
             self._sizes[key] = new
         for subscriber in self._subscribers:
             self._call(subscriber, key, old, new)
+
+    def _wrote(self, key: Key, size: int) -> None:
+        for subscriber in self._writes:
+            try:
+                subscriber(key, size)
+            except Exception:
+                self._log.failure("a subscriber failed on what was written of {name}", name=str(key))
 
     def _call(self, subscriber: Subscriber, key: Key, old: int | None, new: int | None) -> None:
         try:

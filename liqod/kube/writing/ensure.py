@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from liqod.kube.client import Client
 from liqod.kube.errors import AlreadyExists, NotFound
@@ -12,6 +12,8 @@ from liqod.kube.resources import Resource
 from liqod.kube.writing.merge_patch import merge_patch
 from liqod.model.digests import short_digest
 
+Outcome = Literal["", "created", "changed"]
+"""What became of an object: nothing where it was as it should be."""
 APPLIED_ANNOTATION: Final = "liqo.io/applied"
 """The digest of the fields that were last written, on objects to which the API server adds defaults.
 
@@ -26,8 +28,8 @@ async def ensure(
     fixed: Sequence[str] = (),
     *,
     defaulted: bool = False,
-) -> bool:
-    """Create or update an object with the labels and top-level fields of ``body``; return whether it was written.
+) -> Outcome:
+    """Create or update an object with the labels and top-level fields of ``body``; return whether it was, and how.
 
     Fields of others (labels, annotations) are kept. A difference in one of the ``fixed`` fields, which are immutable
     (roleRef of a binding), replaces the object. ``defaulted``: the API server adds fields inside of those of ``body``,
@@ -43,16 +45,16 @@ async def ensure(
         except AlreadyExists:
             present = await client.get(resource, name, namespace)
         else:
-            return True
+            return "created"
     if any(present.get(field) != body.get(field) for field in fixed):
         # Validation rejects an update of an immutable field (422): delete and create. The UID spares a successor.
         await client.delete(resource, name, namespace, uid=present["metadata"]["uid"])
         await client.create(resource, body, namespace, view=None)
-        return True
+        return "changed"
     patch = difference(present, body, defaulted=defaulted)
     if patch:
         await client.patch(resource, name, patch, namespace, kind="merge", view=None)
-    return bool(patch)
+    return "changed" if patch else ""
 
 
 def difference(present: Mapping[str, Any], wanted: Mapping[str, Any], *, defaulted: bool = False) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from liqod.flow.clocks import Reactor
 from liqod.flow.connections.port_listener import PortListener
 from liqod.flow.observe import Latest
 from liqod.model.ids import Key
+from liqod.model.records.name_service import MAX_TENANTS, SLOTS
 
 PORTS: Final = 256
 """Size of the range of ports for virtual nodes, which starts with the configured one."""
@@ -30,8 +31,12 @@ METRICS_OF_OTHERS: Final = (5877, 5878)
 
 def used_ports(settings: Settings) -> frozenset[int]:
     """Return the TCP ports of this host at which liqod's processes listen otherwise, also before one is started."""
-    listens = (settings.peering.listen, settings.webhook.listen, settings.metrics.listen)
-    return frozenset({*METRICS_OF_OTHERS, *(port for text in listens if (port := port_of(text)))})
+    names = settings.names
+    listens = (settings.peering.listen, settings.webhook.listen, settings.metrics.listen, settings.hosting.home_api)
+    used = {*METRICS_OF_OTHERS, names.home_port, *(port_of(text) or 0 for text in listens)}
+    if names.enabled:
+        used |= {*range(names.first_port, names.first_port + MAX_TENANTS * len(SLOTS))}
+    return frozenset(used - {0})
 
 
 def own_ports(configured: int, recorded: int, taken: Collection[int]) -> list[int]:

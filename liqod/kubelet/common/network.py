@@ -51,6 +51,10 @@ class LenderNetwork(Protocol):
         """Return the address by which the lender's pods reach an endpoint of this cluster (a pod or another host)."""
         ...
 
+    def direct(self, address: str) -> tuple[ClusterID, str] | None:
+        """Return which other lender has the pod of an address here, and its own address there; None if not direct."""
+        ...
+
     def must_be_exported(self, address: str) -> bool:
         """Return whether an endpoint's address is reachable only once it is exported (``Kubelets.export_requests``)."""
         ...
@@ -126,6 +130,9 @@ class NoNetwork:
     def endpoint_to_lender(self, address: str) -> str:
         """Return the address unchanged."""
         return address
+
+    def direct(self, address: str) -> tuple[ClusterID, str] | None:
+        """Return None: no other lender is known to be connected with this one."""
 
     def must_be_exported(self, address: str) -> bool:
         """Return False: nothing translates addresses."""

@@ -77,8 +77,9 @@ class Recovery:
 class PodController(Controller[Key]):
     """Reconciles the pods of one virtual node.
 
-    Status changes within ``status_delay`` seconds become one write. ``network_usable``: whether packets reach the
-    lender's pods. ``gate`` is asked before a ShadowPod is deleted because its pod is missing at home.
+    Status changes within ``status_delay`` seconds become one write. ``budget`` is that of the lender, which all of its
+    virtual nodes spend. ``network_usable``: whether packets reach the lender's pods. ``gate`` is asked before a
+    ShadowPod is deleted because its pod is missing at home.
     """
 
     name = "pods"
@@ -96,6 +97,7 @@ class PodController(Controller[Key]):
         gate: DeletionGate,
         workers: int,
         status_delay: float,
+        budget: StatusBudget,
         sends_policies: bool = False,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
@@ -108,7 +110,7 @@ class PodController(Controller[Key]):
         self._health = health
         self._network_usable = network_usable
         self._gate = gate
-        self._budget = StatusBudget()
+        self._budget = budget
         self.delayed_statuses = 0
         """How often a status waited since its lender had its share of what is written here."""
         gate.register(SHADOWPODS.plural, namespaces.count_shadows, self.enqueue)

@@ -11,6 +11,8 @@ from liqod.config.schema import ReflectionSettings
 from liqod.kube.resources import (
     CONFIGMAPS,
     ENDPOINTSLICES,
+    GRPCROUTES,
+    HTTPROUTES,
     INGRESSES,
     PERSISTENTVOLUMECLAIMS,
     SECRETS,
@@ -19,7 +21,7 @@ from liqod.kube.resources import (
     Resource,
 )
 from liqod.kubelet.common.context import Context
-from liqod.kubelet.reflection.forge import claim, configmap, endpointslice, ingress, secret, service
+from liqod.kubelet.reflection.forge import claim, configmap, endpointslice, ingress, route, secret, service
 from liqod.kubelet.reflection.forge.policy import Listing
 from liqod.kubelet.reflection.forge.reflected import DesiredObject, ForgeInputs, Withheld
 from liqod.kubelet.reflection.views import ConfigMap, EndpointSlice, Reflectable, Secret, WithSpec
@@ -52,6 +54,8 @@ class Kind:
     reflected ones. ``objection``: why an object of ours may not be updated. ``lasting``: objects at the lender hold
     data and are kept when they are no longer desired. ``requests_exports``: objects contain addresses that the
     lender's pods must reach. ``class_field``: the field of the spec with the object's class at the lender.
+    ``by_offer``: what it becomes depends on the lender's offer in another way. ``may_be_absent``: not every API server
+    serves it.
     """
 
     setting: str
@@ -70,6 +74,8 @@ class Kind:
     lasting: bool = False
     requests_exports: bool = False
     class_field: str = ""
+    by_offer: bool = False
+    may_be_absent: bool = False
 
 
 CONFIGMAP: Final = Kind(
@@ -110,6 +116,28 @@ SERVICE: Final = Kind(
 INGRESS: Final = Kind(
     "ingress", INGRESSES, INGRESSES, WithSpec, WithSpec, ingress.forge, ingress.observe, class_field=ingress.CLASS
 )
+HTTPROUTE: Final = Kind(
+    "httproute",
+    HTTPROUTES,
+    HTTPROUTES,
+    WithSpec,
+    WithSpec,
+    route.forge_http,
+    route.observe_http,
+    by_offer=True,
+    may_be_absent=True,
+)
+GRPCROUTE: Final = Kind(
+    "grpcroute",
+    GRPCROUTES,
+    GRPCROUTES,
+    WithSpec,
+    WithSpec,
+    route.forge_grpc,
+    route.observe_grpc,
+    by_offer=True,
+    may_be_absent=True,
+)
 ENDPOINTSLICE: Final = Kind(
     "endpointslice",
     ENDPOINTSLICES,
@@ -134,7 +162,7 @@ CLAIM: Final = Kind(
     lasting=True,
     class_field=claim.CLASS,
 )
-KINDS: Final = (CONFIGMAP, SECRET, SERVICE, ENDPOINTSLICE, INGRESS, CLAIM)
+KINDS: Final = (CONFIGMAP, SECRET, SERVICE, ENDPOINTSLICE, INGRESS, HTTPROUTE, GRPCROUTE, CLAIM)
 
 
 def reflected_kinds(settings: ReflectionSettings, *, storage: bool) -> list[Kind]:

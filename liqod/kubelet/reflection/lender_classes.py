@@ -46,6 +46,10 @@ class LenderClasses:
         """Return the classes for services of a namespace with a load balancer."""
         return load_balancer_classes(self._offer, self._offloadings.get(Key(namespace, NAME)))
 
+    def gateways(self) -> tuple[str, ...] | None:
+        """Return the gateways that the lender offers to routes; None while its offer is not known."""
+        return None if self._offer is None else tuple(self._offer.gateways)
+
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
         """Call ``changed`` with the namespace whose classes may be others now, empty for all; return what ends that."""
 
@@ -71,11 +75,11 @@ class LenderClasses:
         return None if known is None else known.spec.offer
 
 
-def _offered(known: Advertisement | None) -> tuple[list[str], list[str], list[str]] | None:
+def _offered(known: Advertisement | None) -> tuple[list[str], ...] | None:
     if known is None:
         return None
     offer = known.spec.offer
-    return offer.storage_classes, offer.ingress_classes, offer.load_balancer_classes
+    return offer.storage_classes, offer.ingress_classes, offer.load_balancer_classes, offer.gateways
 
 
 def _allowed(known: NamespaceOffloading | None) -> tuple[list[str], list[str]]:

@@ -15,12 +15,15 @@ from liqod.config.schema import ReflectionSettings
 from liqod.flow.controller import NO_METRICS, ReconcileMetrics
 from liqod.flow.observe import Latest
 from liqod.kube.cache.informer import Informer
+from liqod.kube.client import Client
 from liqod.kube.events import Recorder
+from liqod.kube.resources import Resource
 from liqod.kubelet.common.context import Context
 from liqod.kubelet.common.informers import NamespacedInformers
 from liqod.kubelet.common.reflection_counts import ReflectionCounts
 from liqod.kubelet.common.views import HomePod
 from liqod.kubelet.lender.health import LenderHealth
+from liqod.kubelet.lender.served_kinds import ServedKinds
 from liqod.kubelet.namespaces.controller import NamespaceController
 from liqod.kubelet.namespaces.deletion_gate import DeletionGate
 from liqod.kubelet.namespaces.remote_namespace import RemoteNamespace
@@ -90,7 +93,8 @@ class Reflection(MultiService):
     Objects of a namespace are reflected by the elected one of the lender's virtual kubelets, events of pods by each
     for its own. ``nodes`` are the virtual nodes of the home cluster, ``pods`` those on the virtual node.
     ``export_requests_revision`` changes whenever the set of requested addresses changes. With ``named`` config maps and
-    secrets go only if pods there name them.
+    secrets go only if pods there name them. ``home`` is the client of the home cluster: kinds that not every API server
+    has are reflected where both serve them.
     """
 
     def __init__(
@@ -108,6 +112,7 @@ class Reflection(MultiService):
         gate: DeletionGate,
         recorder: Recorder,
         classes: LenderClasses,
+        home: Client,
         locations: VolumeLocations | None = None,
         named: Named | None = None,
         counts: ReflectionCounts | None = None,
@@ -144,6 +149,9 @@ class Reflection(MultiService):
                 metrics=metrics,
             )
             reflector.setServiceParent(self)
+        optional = [kind.home for kind in self.reflectors if kind.may_be_absent]
+        self._served = ServedKinds(clock, home, optional, lender=str(context.lender), metrics=metrics)
+        self._served.setServiceParent(self)
         self.events: EventReflector | None = None
         if settings.event.workers:
             self.events = EventReflector(
@@ -233,17 +241,26 @@ class Reflection(MultiService):
                 self.events.open_namespace(local, remote)
 
     def _open_objects(self, local: str, remote: RemoteNamespace) -> None:
-        for reflector in self.reflectors.values():
-            reflector.open_namespace(local, remote)
+        for kind, reflector in self.reflectors.items():
+            if not kind.may_be_absent:
+                reflector.open_namespace(local, remote)
+        self._served.follow(local, remote.client, remote.namespace, partial(self._open_kind, local, remote))
         services = self._home_informer(SERVICE, local)
         if services is not None and ENDPOINTSLICE in self.reflectors:
             self._services[local] = services.subscribe(self._service_changed)
+
+    def _open_kind(self, local: str, remote: RemoteNamespace, resource: Resource) -> None:
+        """Start reflecting a kind in a namespace that both sides serve."""
+        for kind, reflector in self.reflectors.items():
+            if kind.home == resource:
+                reflector.open_namespace(local, remote)
 
     def _close_objects(self, local: str) -> None:
         """Stop reflecting the objects of a namespace here, and let another virtual node of the lender go on."""
         unsubscribe = self._services.pop(local, None)
         if unsubscribe is not None:
             unsubscribe()
+        self._served.forget(local)
         for reflector in self.reflectors.values():
             reflector.close_namespace(local)
         leave = self._leave.pop(local, None)
@@ -302,6 +319,10 @@ class Reflection(MultiService):
         """Return the classes for services of a namespace with a load balancer at the lender."""
         return self._classes.load_balancers(namespace)
 
+    def gateways(self) -> tuple[str, ...] | None:
+        """Return the gateways that the lender offers to routes; None while its offer is not known."""
+        return self._classes.gateways()
+
     # Interface for the reflectors (``ReflectorContext``)
 
     def inputs(self, kind: Kind, local: str) -> ForgeInputs:
@@ -329,7 +350,7 @@ class Reflection(MultiService):
     def _classes_changed(self, namespace: str) -> None:
         """Enqueue what has a class, in one namespace or, without its name, in all."""
         for kind, reflector in self.reflectors.items():
-            if kind.class_field:
+            if kind.class_field or kind.by_offer:
                 reflector.enqueue_all(namespaces=[namespace] if namespace else ())
 
     def _service_changed(self, key: Key, old: Reflectable | None, new: Reflectable | None) -> None:

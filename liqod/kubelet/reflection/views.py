@@ -57,7 +57,7 @@ class Secret(Reflectable, frozen=True):
 
 
 class WithSpec(Reflectable, frozen=True):
-    """A Service, an Ingress, a PersistentVolumeClaim or a ShadowEndpointSlice."""
+    """A Service, an Ingress, a route, a PersistentVolumeClaim or a ShadowEndpointSlice."""
 
     spec: msgspec.Raw = _NULL
 

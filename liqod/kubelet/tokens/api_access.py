@@ -1,4 +1,7 @@
-"""Gives each remote namespace a service that leads to the home API server through the tunnel (``api_service``)."""
+"""Gives each remote namespace a service that leads to the home API server (``api_service``), by tunnel or streams.
+
+By streams it has no endpoints of ours: the lender leads it to its own daemon, which passes the bytes on to this one.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ from liqod.model.ids import Key
 from liqod.model.names import HOME_API_LABEL, REFLECTION_MANAGER
 from liqod.model.objects.meta import Object, label_selector
 from liqod.model.records.network import ExportRequests
+from liqod.model.records.offer import HomeStreamsGrant
 from liqod.model.records.views import ShadowEndpointSlice
 
 T = TypeVar("T", bound=Object)
@@ -93,7 +97,7 @@ class HomeApiAccess(Controller[str]):
     """Reconciles the service and its slice in the remote namespace of each home namespace, by its local name.
 
     ``state``: whether pods at the lender reach the API server. ``exports`` changes with what must be exported for that.
-    The addresses of the services are in ``context.services.api_addresses``. While there is no tunnel nothing is made or
+    The addresses of the services are in ``context.services.api_addresses``. While there is neither nothing is made or
     watched: pods call the API server's own address. Whether there is one may be decided while this runs.
     """
 
@@ -107,13 +111,15 @@ class HomeApiAccess(Controller[str]):
         home_api: HomeApi,
         namespaces: NamespaceController,
         health: LenderHealth,
+        streams: Latest[HomeStreamsGrant | None] | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, subject=f"at {context.lender}", metrics=metrics)
-        self._has_tunnel = context.network.is_managed
-        self.state: Latest[Readiness | None] = Latest(_UNUSED if self._has_tunnel else api_service.WITHOUT_TUNNEL)
-        self.exports: Latest[ExportRequests] = Latest(ExportRequests())
+        self._streams: Latest[HomeStreamsGrant | None] = streams or Latest(None)
         self._context = context
+        self._has_way = self._is_led
+        self.state: Latest[Readiness | None] = Latest(_UNUSED if self._has_way else self._without_tunnel())
+        self.exports: Latest[ExportRequests] = Latest(ExportRequests())
         self._home_api = home_api
         self._namespaces = namespaces
         self._health = health
@@ -126,11 +132,12 @@ class HomeApiAccess(Controller[str]):
     def sources(self) -> Iterable[Source[str]]:
         yield watch(self._home_api.slices, lambda key, old, new: self._way_changed())
         yield observe(self._context.network.translation, lambda _: self._way_changed())
+        yield observe(self._streams, lambda _: self._way_changed())
         yield observe(self._health.state, lambda _: self._health_changed())
 
     def startService(self) -> None:
         super().startService()
-        self._follow_tunnel()
+        self._follow_way()
         self._unsubscribe.append(self._namespaces.subscribe(self._namespace_changed))
 
     def export_requests(self) -> ExportRequests:
@@ -140,27 +147,36 @@ class HomeApiAccess(Controller[str]):
         is_used = bool(self._namespaces.mappings())
         return ExportRequests(self._reach().exports if is_used else frozenset(), complete=True)
 
+    @property
+    def _is_led(self) -> bool:
+        """Whether there is a tunnel, or may be one, or streams."""
+        return self._context.network.is_managed or api_service.has_streams(self._streams.value)
+
+    def _without_tunnel(self) -> Readiness:
+        return api_service.readiness_of_streams(self._streams.value, {})
+
     def _reach(self) -> Reach:
-        return api_service.reach(self._home_api.own_server(), self._context.network)
+        network = self._context.network
+        return api_service.reach(self._home_api.own_server(), network) if network.is_managed else Reach()
 
     # What changed
 
     def _way_changed(self) -> Iterable[str]:
-        self._follow_tunnel()
+        self._follow_way()
         self._refresh()
         return list(self._watched)
 
-    def _follow_tunnel(self) -> None:
-        """Watch all remote namespaces or none, by whether there is a tunnel, or may be one."""
-        if self._context.network.is_managed is self._has_tunnel:
+    def _follow_way(self) -> None:
+        """Watch all remote namespaces or none, by whether there is a tunnel, or may be one, or streams."""
+        if self._is_led is self._has_way:
             return
-        self._has_tunnel = not self._has_tunnel
+        self._has_way = not self._has_way
         for local, remote in self._remotes.items():
-            if self._has_tunnel:
+            if self._has_way:
                 self._watch(local, remote)
             else:
                 self._unwatch(local)
-        if self._has_tunnel:
+        if self._has_way:
             self.state.set(_UNUSED)
         self._refresh()
 
@@ -178,7 +194,7 @@ class HomeApiAccess(Controller[str]):
         self._unwatch(local)
         if remote is not None:
             self._remotes[local] = remote
-            if self._has_tunnel:
+            if self._has_way:
                 self._watch(local, remote)
         self._refresh()
 
@@ -219,11 +235,13 @@ class HomeApiAccess(Controller[str]):
 
     def _refresh(self) -> None:
         self.exports.set(self.export_requests())
-        if not self._has_tunnel:
-            self.state.set(api_service.WITHOUT_TUNNEL)
+        if not self._context.network.is_managed and not self._watched:
+            self.state.set(self._without_tunnel())
         elif self._watched and self._home_api.slices.synced:
             refused = {local: watched.refused for local, watched in self._watched.items() if watched.refused}
-            self.state.set(api_service.readiness(self._home_api.own_server(), self._reach(), refused))
+            by_tunnel = api_service.readiness(self._home_api.own_server(), self._reach(), refused)
+            by_streams = api_service.readiness_of_streams(self._streams.value, refused)
+            self.state.set(by_tunnel if self._context.network.is_managed else by_streams)
 
     # One step
 
@@ -285,8 +303,8 @@ class HomeApiAccess(Controller[str]):
     async def _write_slice(self, watched: _Watched, found: Reach) -> After | None:
         cache, kind = watched.slice_cache, SHADOWENDPOINTSLICES
         present = cache.get(watched.key)
-        if not found.addresses and found.is_waiting:
-            # What is not known yet is no reason to take away what is there.
+        if not found.addresses and (found.is_waiting or (present is None and not self._context.network.is_managed)):
+            # What is not known yet is no reason to take away what is there; streams need no slice of ours.
             return None
         body = api_service.forge_slice(watched.key.namespace, found, self._context)
         if present is None or not api_service.is_same_slice(present, body):

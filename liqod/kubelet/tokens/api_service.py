@@ -20,6 +20,7 @@ from liqod.kubelet.common.network import LenderNetwork
 from liqod.kubelet.common.readiness import Readiness, not_known, not_ready
 from liqod.model.names import HOME_API_LABEL, REFLECTED_SLICE, SERVICE_NAME_LABEL, SLICE_MANAGED_BY_LABEL
 from liqod.model.objects.meta import Object, View
+from liqod.model.records.offer import HomeStreamsGrant
 from liqod.model.records.views import ShadowEndpointSlice, SliceTemplate
 
 NAME: Final = "liqod-home-api"
@@ -27,6 +28,9 @@ NAME: Final = "liqod-home-api"
 PORT: Final = 443
 _PORT_NAME: Final = "https"
 _REACHED: Final = "offloaded pods reach this cluster's API server as kubernetes.default.svc, port 443, by the tunnel"
+_STREAMED: Final = (
+    "offloaded pods reach this cluster's API server as kubernetes.default.svc, port 443, by streams of the daemons"
+)
 
 
 class _ServiceSpec(View, frozen=True):
@@ -93,11 +97,30 @@ def readiness(server: ApiServer, found: Reach, refused: Mapping[str, str]) -> Re
 WITHOUT_TUNNEL: Final = Readiness(
     ready=False,
     reason="NoTunnel",
-    message="without a tunnel ([network] mode) liqod makes no way for offloaded pods to this cluster's API server: "
+    message="without a tunnel ([network] mode), and where the lender asks for no streams ([hosting] home-api there), "
+    "liqod makes no way for offloaded pods to this cluster's API server: "
     f"they call its own address and port, which others must route, and find nothing at port {PORT}",
     known=False,
 )
 """What is known of the way to the API server where liqod runs no tunnel."""
+
+
+def has_streams(granted: HomeStreamsGrant | None) -> bool:
+    """Return whether pods at a lender reach the home API server by streams."""
+    return granted is not None and granted.count > 0
+
+
+def readiness_of_streams(granted: HomeStreamsGrant | None, refused: Mapping[str, str]) -> Readiness:
+    """Return the same where there is no tunnel; ``granted`` is what a lender got that asked for streams."""
+    if granted is None:
+        return WITHOUT_TUNNEL
+    if not granted.count:
+        return not_ready(granted.reason or "NoStreams", f"no streams are kept for the lender: {granted.message}")
+    if refused:
+        local, why = min(refused.items())
+        return not_ready("ServiceRefused", f"the lender refuses the service {NAME} for the namespace {local}: {why}")
+    message = f"{_STREAMED}; {granted.message}" if granted.message else _STREAMED
+    return Readiness(ready=True, reason="Streams", message=message)
 
 
 def forge_service(namespace: str, found: Reach, context: Context, cluster_ip: str = "") -> dict[str, Any]:

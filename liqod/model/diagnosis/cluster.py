@@ -18,14 +18,16 @@ from liqod.model.diagnosis.installation import SKEW_WARNING
 from liqod.model.diagnosis.problem import DAEMON, PROCESSES, Problem, Severity
 from liqod.model.diagnosis.processes import ProcessFacts
 from liqod.model.diagnosis.workloads import FullTenant, WaitingPod
+from liqod.model.ids import Key
 from liqod.model.names import DELETIONS_HELD, advertisement_name
 from liqod.model.objects.meta import Condition, find_condition
 from liqod.model.objects.node import Node
 from liqod.model.records.network import NetworkConfig, NetworkGateway, TunnelEndpoint
 from liqod.model.records.offer import RECLAIMED
+from liqod.model.records.offloading import NAME as OFFLOADING
 from liqod.model.records.offloading import NamespaceOffloading
 from liqod.model.records.unpeering import DISTRUSTED
-from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
+from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, ResourceSlice, VirtualNode
 from liqod.model.timestamps import parse_rfc3339
 
 _UNPROVEN = ("", "Discovered", "TrustPending", "Connecting")
@@ -49,13 +51,14 @@ class ClusterRecords:
 
     ``leader`` None: no daemon ever led, or it released the lease. ``agent`` is the same for the network agents, None
     where there were none; its holder is empty where the last one released the lease. ``read_at`` is by the API server's
-    clock.
+    clock. ``unread`` has the kinds, by their plural, that were not read: what is of them is empty for that reason.
     """
 
     leader: LeaderFacts | None = None
     peers: Sequence[ForeignCluster] = ()
     offers: Sequence[Advertisement] = ()
     virtual_nodes: Sequence[VirtualNode] = ()
+    slices: Sequence[ResourceSlice] = ()
     nodes: Sequence[Node] = ()
     networks: Sequence[NetworkConfig] = ()
     tunnels: Sequence[TunnelEndpoint] = ()
@@ -70,6 +73,17 @@ class ClusterRecords:
     accounts: Sequence[AccountFacts] = ()
     webhook: WebhookFacts | None = None
     node_apis: Sequence[NodeApiFacts] = ()
+    unread: frozenset[str] = frozenset()
+
+    @property
+    def knows_leader(self) -> bool:
+        """Whether it is known who leads, or that nobody does."""
+        return "leases" not in self.unread
+
+    @property
+    def knows_peers(self) -> bool:
+        """Whether it is known which peers there are."""
+        return "foreignclusters" not in self.unread
 
     def node(self, name: str) -> Node | None:
         """Return a node by its name."""
@@ -84,9 +98,18 @@ class ClusterRecords:
         """Return the names of the nodes of all virtual nodes of a peer, in the same order."""
         return [name for record in self.virtual_nodes_of(peer) if (name := record.spec.node_name)]
 
+    def slices_of(self, peer: str) -> list[ResourceSlice]:
+        """Return the slices that a peer was asked for, by name."""
+        found = [record for record in self.slices if record.spec.provider_cluster_id == peer]
+        return sorted(found, key=lambda record: record.metadata.key)
+
     def offer_of(self, peer: str) -> Advertisement | None:
         """Return the offer of a peer."""
         return next((one for one in self.offers if one.metadata.name == advertisement_name(peer)), None)
+
+    def offloading_of(self, namespace: str) -> NamespaceOffloading | None:
+        """Return the NamespaceOffloading of a namespace: the one by the name that counts."""
+        return next((one for one in self.offloadings if one.metadata.key == Key(namespace, OFFLOADING)), None)
 
 
 def name_of(peer: ForeignCluster) -> str:
@@ -131,7 +154,7 @@ def _by_peer(facts: ClusterRecords) -> _Records:
 
 def diagnose(facts: ClusterRecords) -> list[Problem]:
     """Return what is wrong by the records, the worst first, causes instead of what they cause."""
-    found = [*daemon_problems(facts.leader), *_processes(facts)]
+    found = [*(daemon_problems(facts.leader) if facts.knows_leader else ()), *_processes(facts)]
     records = _by_peer(facts)
     for peer in facts.peers:
         found += _of_peer(peer, records)

@@ -6,47 +6,55 @@ from typing import Final
 
 _WORDS: Final = """
     APIFailed APIRefused APIUnreachable Accepted AcceptedByUser AccountMissing AddressRefused AdmissionDenied
-    AdmissionUnavailable AdvertisementMissing AgentSilent AllFailed AmbiguousName BadAnswer BadCIDR BadCredential
-    BadEndpoint BadExport BadField BadKey BadMTU BadNamespace BadRecord BlockNotKnown BlockSplitsPods
-    BorrowingQuotaExceeded BothCan CIDRForbidden CIDROverlap CIDRTooNarrow CIDRTooWide CachesIncomplete CannotAdmit
-    CannotSend CertificateExpired CertificateExpiring CertificateUnreadable ChainTooLong ClaimTaken ClassNotOffered
-    ClockSkew ClusterIDRepetition ClusterIDTooLong ClusterNotSelected ClusterSelected ConnectionLost
-    ContainerStatusUnknown Cordoned CreatedPod CredentialMalformed CredentialMissing CredentialPresent
-    CredentialRejected CredentialsRefused DaemonFailed DaemonSilent DecisionPending DefinitionNotServed
-    DefinitionsMissing DeletionsHeld Draining Duplicate EgressDenied EndpointNotExported Expired FamilyCut
-    FileUnreadable Forbidden Found FrameLength HandshakeFailed HandshakeTimeout HomeFirst HomeWentBack HostLacks
-    IdentityUnusable Ignored ImageMissing InProgress Incoming Incomplete Internal InvalidClusterID InvalidName
-    InvalidOffer InvalidPod InvalidPolicy KeptFromBefore KeyInUse KeyNotOnDevice KeyNotProven KeyPinned KeyRevoked
+    AdmissionUnavailable AdvertisementMissing AgentSilent AllFailed AlreadyMoving AlreadyThere AmbiguousName Asked
+    BadAnswer BadCIDR BadCredential BadEndpoint BadExport BadField BadGrant BadKey BadMTU BadName BadNamespace
+    BadQuantity BadRecord BadResource BlockNotKnown BlockSplitsPods BlockVolume BorrowingQuotaExceeded BothAgreed
+    BothCan ByHome CIDRForbidden CIDROverlap CIDRTooNarrow CIDRTooWide CachesIncomplete CannotAdmit CannotSend
+    CertificateExpired CertificateExpiring CertificateUnreadable ChainTooLong ClaimGone ClaimTaken ClassLimit
+    ClassNotOffered ClockSkew ClusterIDRepetition ClusterIDTooLong ClusterNotSelected ClusterSelected
+    ConnectionLost ContainerStatusUnknown CopyGone Cordoned CreatedPod CredentialMalformed CredentialMissing
+    CredentialPresent CredentialRejected CredentialsRefused DaemonFailed DaemonSilent DecisionPending
+    DefinitionNotServed DefinitionsMissing DeletionsHeld DirectOff DiskFull Draining Duplicate EgressDenied Ended
+    EndedByLender EndedThere EndpointNotExported Expired FamilyCut FewerStreams FileUnreadable Forbidden Found
+    FrameLength HandshakeFailed HandshakeTimeout HomeFirst HomeWentBack HostLacks IdentityUnusable Ignored
+    ImageMissing InProgress InUse Incoming Incomplete Internal InvalidClusterID InvalidName InvalidOffer
+    InvalidPod InvalidPolicy JobFailed KeptFromBefore KeyInUse KeyNotOnDevice KeyNotProven KeyPinned KeyRevoked
     KeyRotated KeyTypeRefused KubeconfigUnusable LabelNotCarried LabelsDoNotMatch LaterRelease LeaderUnknown
-    LenderAnswers LenderReady LenderUnknown LenderUnreachable Limited LimitsShown LocalRouteMissing MissingAtHome
-    NameNotYours NameReserved NameTaken NamesSilent NamespaceCreated NamespaceNotOffloaded NamespacePending
-    NamespaceTaken NamespaceTerminating NamespacesWaiting NearlyFull NetworkDown NetworkFailing NetworkReady
-    NoAnswer NoCertificate NoClusterSelected NoCommonMinor NoCommonProtocol NoCommonWay NoDaemon NoExternalAddress
-    NoHandshake NoNamePort NoNameService NoNetworkAgent NoOffer NoPodNetwork NoPodYet NoRoom NoService NoTunnel
-    NodeAPIUnreachable NodeLost NodeMissing NodeNameTaken NodeRefused NodeWithoutStorage NotADomain NotAnEvent
-    NotContacted NotConverged NotDetailed NotEnabled NotExamined NotExported NotExportedYet NotGranted NotKept
-    NotLedByLender NotLending NotLent NotLimited NotListening NotMsgpack NotNeeded NotOffered NotReady NotReflected
-    NotTLS NotTrusted NothingHeld OfferExceeded OfferExpired OfferInvalid OfferPending OfferReceived OfferRefused
+    LenderAnswers LenderReady LenderUnknown LenderUnreachable LimitReached Limited LimitsShown LocalRouteMissing
+    MissingAtHome NameNotYours NameReserved NameTaken NamesMissing NamesNotAnswered NamesSilent NamespaceCreated
+    NamespaceNotOffloaded NamespacePending NamespaceTaken NamespaceTerminating NamespacesWaiting NearlyFull
+    NegativeAmount NetworkDown NetworkFailing NetworkReady NoAddress NoAnswer NoCertificate NoClusterSelected
+    NoCommonMinor NoCommonProtocol NoCommonWay NoDaemon NoExternalAddress NoHandshake NoNamePort NoNameService
+    NoNamespaces NoNetworkAgent NoOffer NoPodNetwork NoPodYet NoRoom NoService NoSession NoStreams NoTunnel
+    NoTunnelToHome NodeAPIUnreachable NodeLost NodeMissing NodeNameTaken NodeRefused NodeWithoutStorage
+    NotABorrower NotADomain NotALender NotAPair NotAPeer NotAllowed NotAnEvent NotAsked NotBorrowing NotBound
+    NotConfirmed NotContacted NotConverged NotDetailed NotEnabled NotExamined NotExported NotExportedYet
+    NotGranted NotItsNetworks NotKept NotLedByLender NotLending NotLent NotLimited NotListening NotMoving
+    NotMsgpack NotNeeded NotOffered NotReached NotReady NotReflected NotTLS NotTrusted NotWhole NotYours
+    NothingAsked NothingHeld OfferExceeded OfferExpired OfferInvalid OfferPending OfferReceived OfferRefused
     OfferWithdrawn Offered OffloadingAborted OffloadingBackOff OffloadingNotAdmitted OriginMismatch Orphaned
-    OtherCluster OtherRelease OutOfOrder OutOfSight OutsideHours OwnNetworksUnknown PacketLoss PacketsCross
-    PartlyResolved PatchContradicts PathMTUReduced PeerClockAhead PeerHasNone PeerInvalid PeerNotReady PeerSilent
-    PeerUnknown PeerUnreachable PeeringDisabled PodPathCut PodRefused PodSecurity PodWaiting PoliciesNotEnforced
-    PoliciesUnknown PolicyNotApplied PoolExhausted PortClosed PortTaken ProbesLost Probing ProvisioningFailed
-    QuotaExceeded ReactorTime ReadinessGatesNotReady Reclaimed Reclaiming Reflecting RefusedByPeer RefusedByUser
+    OtherClass OtherCluster OtherKey OtherRecords OtherRelease OutOfOrder OutOfSight OutsideHours
+    OwnNetworksUnknown PacketLoss PacketsCross PairInUse PartlyResolved PatchContradicts PathMTUReduced
+    PeerClockAhead PeerHasNone PeerInvalid PeerNotReady PeerSilent PeerTooOld PeerUnknown PeerUnreachable
+    PeeringDisabled PodPathCut PodRefused PodSecurity PodWaiting PoliciesNotEnforced PoliciesUnknown
+    PolicyNotApplied PoolExhausted PortClosed PortTaken ProbesLost Probing ProvisioningFailed QuotaExceeded
+    ReactorTime ReadinessGatesNotReady Reclaimed Reclaiming Reflecting RefusedByPeer RefusedByUser
     RelayApiUnauthorized RelayApiUnreachable RelayBadAnswer RelayBadRequest RelayBytes RelayDenied RelayForbidden
     RelayIdentityClaimed RelayRequests RelayTooManyConnections RelayUnknownKey RemoteApiError RemoteForbidden
     RemoteInvalid RemoteNameInUse RemoteNameTaken RemoteNotFound RemotePodMissing RemotePodPending
-    RemotePodTerminated RequestNotSent ResourceQuota Return ReturningHome RightsMissing RulesMissing ScrapeForbidden
-    ScrapeNotReviewed ScrapeUnauthorized SeenByBorrower Self ServiceAccountTokenRefused ServiceRefused
-    ServicesNotSeen SessionBroken SessionEstablished SignatureRefused SizesLost SliceRefused SlowReader SomeFailed
-    StaleOffer StandbySilent Starting StatusBytes StatusesDelayed Stopping StorageNotOffered StrategyContradicts
-    TenantFull TokenExpired TokenMissing TokenRefused TokenWithoutEnd TooDeep TooExpensive TooFast TooMany
-    TooManyConnections TooManyDomains TooManyFromAddress TooManyHalfOpen TooManyHandshakes TooManyHosts
-    TooManyNamespaces TooManyNetworks TooManyPeers TooManyPods TooManyPolicies TooManyRequests TooManyReviews
-    TooManyRules TooManySessions TooManyTerms TooManyUntrusted TooMuch TooMuchPending TrustPending TrustWithdrawn
-    Tunnel TunnelSilent Undecided UnexpectedIdentity UnexpectedKey Unknown Unpeered UnpeeredByPeer Unpeering
-    Unreachable UnreadableObject Unresponsive UpdateRefused WaitingForPeer WaitingForPeerTrust WebhookNotConfigured
-    WebhookUnreachable WelcomeDiffers Withdrawn WithdrawnByBorrower
+    RemotePodTerminated RequestNotSent ResourceQuota Return ReturningHome RightsMissing RulesMissing
+    ScrapeForbidden ScrapeNotReviewed ScrapeUnauthorized SeenByBorrower Self ServiceAccountTokenRefused
+    ServiceRefused ServicesNotSeen SessionBroken SessionEstablished SignatureRefused SizesLost SliceRefused
+    SlowReader SomeFailed StaleOffer StandbySilent Starting StatusBytes StatusesDelayed Stopping StorageNotOffered
+    StrategyContradicts StreamNotAsked StreamStranger StreamUnknownKey StreamWithoutSession Streams TakenBack
+    TenantFull TokenExpired TokenMissing TokenRefused TokenWithoutEnd TooDeep TooExpensive TooFast TooLarge
+    TooLate TooMany TooManyConnections TooManyDomains TooManyFromAddress TooManyHalfOpen TooManyHandshakes
+    TooManyHosts TooManyNames TooManyNamespaces TooManyNetworks TooManyPeers TooManyPods TooManyPolicies
+    TooManyRequests TooManyResources TooManyReviews TooManyRules TooManySessions TooManySlices TooManyStreams
+    TooManyTerms TooManyUntrusted TooMuch TooMuchPending TrustPending TrustWithdrawn Tunnel TunnelDown
+    TunnelSilent Undecided UnexpectedIdentity UnexpectedKey Unknown UnknownClass Unpeered UnpeeredByPeer Unpeering
+    Unreachable UnreadableObject Unresponsive UpdateRefused WaitingForLender WaitingForPeer WaitingForPeerTrust
+    WebhookNotConfigured WebhookUnreachable WelcomeDiffers Withdrawn WithdrawnByBorrower WrittenBytes
 """
 _KNOWN: Final = frozenset(_WORDS.split())
 

@@ -65,7 +65,7 @@ def _problems(evidence: Evidence) -> Iterator[Problem]:
         yield from diagnose(records)
         yield from consistency.contradictions(records)
         yield from consistency.overlaps(records)
-        if evidence.spaces is not None:
+        if evidence.spaces is not None and not records.unread:
             yield from consistency.orphans(records, evidence.spaces)
         if evidence.used is not None:
             yield from consistency.full_nodes(records, evidence.used)
@@ -88,7 +88,7 @@ def _passed(evidence: Evidence) -> Iterator[Passed]:
         if records.leader is not None:
             leader = records.leader
             yield Passed(DAEMON, f"{leader.holder} leads, renewed {leader.age:.0f} s ago", name=leader.holder)
-        if not any(daemon_problems(records.leader)):
+        if records.knows_leader and not any(daemon_problems(records.leader)):
             # Records that nobody keeps up to date may say that all is well, and are not believed.
             yield Passed(PEERINGS, "nothing is wrong")
         if records.processes:
@@ -96,7 +96,7 @@ def _passed(evidence: Evidence) -> Iterator[Passed]:
         if records.waiting is not None:
             yield Passed(WORKLOADS, "every pod on a virtual node runs, or has just begun")
         yield from consistency.overlaps_passed(records)
-        if evidence.spaces is not None:
+        if evidence.spaces is not None and not records.unread:
             yield Passed(consistency.ORPHANS, "every object of a peering belongs to a known peer")
         if evidence.used is not None:
             yield from consistency.full_nodes_passed(records, evidence.used)

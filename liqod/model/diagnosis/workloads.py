@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Final
 
 import attrs
+import msgspec
 
 from liqod.model.diagnosis.problem import WORKLOADS, Problem
 from liqod.model.ids import Key
 from liqod.model.names import FULL_CONTENTS_LABEL, FULL_LABEL
 from liqod.model.objects.granted_namespace import tenant_of
-from liqod.model.objects.meta import Object, View
+from liqod.model.objects.meta import Object, ObjectMeta, View
 from liqod.model.text import clean_text
 from liqod.model.timestamps import parse_rfc3339
 
@@ -96,6 +97,12 @@ class _PodCondition(View, frozen=True):
     message: str = ""
 
 
+class _Phase(View, frozen=True):
+    """Of most pods there is no need to read more."""
+
+    phase: str = ""
+
+
 class _PendingStatus(View, frozen=True):
     phase: str = ""
     reason: str = ""
@@ -114,6 +121,17 @@ class PendingPod(Object, frozen=True):
 
     spec: _PendingSpec = _PendingSpec()
     status: _PendingStatus = _PendingStatus()
+
+
+def pending_pod(metadata: ObjectMeta, node: str, status: msgspec.Raw | bytes) -> PendingPod | None:
+    """Return a pod that waits, by its status as the API has it; None for one that runs or has ended."""
+    try:
+        if msgspec.json.decode(status or b"{}", type=_Phase).phase not in ("", "Pending"):
+            return None
+        known = msgspec.json.decode(status or b"{}", type=_PendingStatus)
+    except msgspec.MsgspecError:
+        return None
+    return PendingPod(metadata=metadata, spec=_PendingSpec(node_name=node), status=known)
 
 
 @attrs.frozen(kw_only=True)

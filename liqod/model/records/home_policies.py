@@ -57,13 +57,24 @@ class NamedPort(View, frozen=True):
     port: int = 0
 
 
+class DirectAddress(View, frozen=True):
+    """A pod at another lender by that lender's own address, which a lender translates that is connected with it."""
+
+    lender: str = ""
+    address: str = ""
+
+
 class PodKind(View, frozen=True):
-    """Pods of home that run elsewhere than at this lender, alike for all rules; addresses as they are seen there."""
+    """Pods of home that run elsewhere than at this lender, alike for all rules; addresses as they are seen there.
+
+    ``direct`` are those at lenders with which this one is connected directly.
+    """
 
     namespace: str = ""
     labels: dict[str, str] = {}
     ports: list[NamedPort] = []
     addresses: list[str] = []
+    direct: list[DirectAddress] = []
 
 
 class MappedAddress(View, frozen=True):

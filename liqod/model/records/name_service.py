@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import attrs
 import msgspec
 
+from liqod.model.addresses import is_ip
+from liqod.model.host_port import split_address
 from liqod.model.names import REMOTE_CLUSTER_LABEL, tenant_namespace
 from liqod.model.objects.meta import Object, View
 from liqod.model.records.views import SliceEndpoint, SlicePort
@@ -25,6 +28,8 @@ ADDRESSES_ANNOTATION: Final = "liqo.io/name-service-addresses"
 """On a Lease: the addresses of the process that answers, with commas between them."""
 PORTS_ANNOTATION: Final = "liqo.io/name-service-ports"
 """On a Lease: the ports at which the process answers, with commas between them."""
+HOME_ANNOTATION: Final = "liqo.io/name-service-home"
+"""On a tenant's Services: where control takes questions for the tenant's home, an address and a port."""
 MAX_TENANTS: Final = 256
 """Tenants that have a name service; each has a port in every process."""
 DEFAULT_DOMAIN: Final = "cluster.local"
@@ -89,9 +94,23 @@ class NameService(_OfTenant, frozen=True):
         return port if isinstance(port, int) and self.tenant else 0
 
     @property
+    def home_server(self) -> tuple[str, int] | None:
+        """Where control takes questions for the tenant's home; None where it takes none."""
+        return home_server_of(self) if self.tenant else None
+
+    @property
     def domain(self) -> str:
         """The domain of the tenant's own cluster."""
         return domain_of(self)
+
+
+def home_server_of(thing: Object) -> tuple[str, int] | None:
+    """Return where control takes questions for homes, as a Service says it; None where it takes none."""
+    try:
+        host, port = split_address(thing.metadata.annotations.get(HOME_ANNOTATION, ""))
+    except ValueError:
+        return None
+    return (host, port) if is_ip(host) else None
 
 
 def domain_of(thing: Object) -> str:
@@ -140,3 +159,27 @@ class NameSlice(_OfTenant, frozen=True):
     def ready(self) -> tuple[str, ...]:
         """The addresses at which a process answers."""
         return tuple(address for one in self.endpoints or () if one.conditions.ready for address in one.addresses)
+
+
+@attrs.frozen
+class HomeRecord:
+    """One record: its type by number (RFC 1035, 3.2.2), and its text as in NameAnswer (docs/protocol.md)."""
+
+    name: str
+    kind: int
+    ttl: int
+    data: str
+
+
+@attrs.frozen(kw_only=True)
+class HomeAnswer:
+    """Records, or none for ``ttl`` seconds, or a reason why nothing is said.
+
+    ``exists``: without records, that the name has others (RFC 2308, NODATA).
+    """
+
+    records: tuple[HomeRecord, ...] = ()
+    ttl: int = 0
+    exists: bool = False
+    reason: str = ""
+    message: str = ""

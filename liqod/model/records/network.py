@@ -93,6 +93,41 @@ NO_TUNNEL_HERE: Final = "NoTunnel"
 """The reason in a cluster's answer (``NetworkAck``) by which it says that it has no tunnel."""
 
 
+class DirectGrant(View, frozen=True):
+    """A direct connection with the peer that a home asked for, which borrows here and there.
+
+    ``pod_cidrs`` are the networks with its pods at the peer, as the peer names them; ``request`` is the newest one of
+    that home. ``confirmed``: the peer has agreed as well, by its own word; nothing passes before.
+    """
+
+    home: str = ""
+    request: int = 0
+    pod_cidrs: list[str] = msgspec.field(name="podCIDRs", default=[])
+    confirmed: bool = False
+
+
+class DirectState(View, frozen=True):
+    """How a lender of ours is connected with another one, ``peer``: directly, or by way of this cluster, and why.
+
+    ``phase`` is one of ``DIRECT``, ``ASKED`` and ``BY_HOME``.
+    """
+
+    peer: str = ""
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+DIRECT: Final = "Direct"
+ASKED: Final = "Asked"
+BY_HOME: Final = "ByHome"
+MAX_DIRECT: Final = 1
+"""Homes at most whose pods talk straight with those at one peer: addresses do not say whose pod it is at the other end,
+so that pods of two homes would reach each other. The schema has room for more."""
+MAX_OTHERS: Final = 64
+"""Other lenders at most of which a lender's record says how they are connected; the schema has the same bound."""
+
+
 class NetworkConfigSpec(View, frozen=True):
     """Written by the fabric: what is sent to the peer about both clusters' networks, and the exported addresses."""
 
@@ -107,6 +142,8 @@ class NetworkConfigStatus(View, frozen=True):
     """``remote`` and ``ack`` are received from the peer; phase, reason and message are set by the fabric.
 
     ``silent``: the peer announced no network in the time that it has while ``mode = "auto"`` decides.
+    ``direct``: the homes whose pods here talk straight with those at the peer, as these asked. ``others``: how the
+    peer, a lender of ours, is connected with our other lenders.
     """
 
     remote: TunnelSide = TunnelSide()
@@ -115,6 +152,8 @@ class NetworkConfigStatus(View, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
+    direct: list[DirectGrant] = []
+    others: list[DirectState] = []
 
 
 class NetworkConfig(Object, frozen=True):
@@ -140,6 +179,17 @@ class SeenExport(View, frozen=True):
     ports: list[str] = []
 
 
+class DirectPods(View, frozen=True):
+    """A home whose pods here talk straight with those at the peer.
+
+    ``networks`` hold those there, as they are seen here; ``pods`` are the addresses of those here (``detailed``).
+    """
+
+    home: str = ""
+    networks: list[str] = []
+    pods: list[str] = []
+
+
 class TunnelEndpointSpec(View, frozen=True):
     """What both clusters agreed on: the tunnel's far end and the addresses in both views.
 
@@ -149,6 +199,7 @@ class TunnelEndpointSpec(View, frozen=True):
     own pods here; agents on all hosts of this cluster follow them. ``own_services`` are addresses of Services here
     which those pods use, though they lie in the network of the peer's Services. ``offloaded`` are the addresses here of
     our own pods in the peer's cluster.
+    ``direct`` are the homes whose pods in both clusters talk by this tunnel.
     """
 
     cluster_id: str = msgspec.field(name="clusterID", default="")
@@ -170,12 +221,14 @@ class TunnelEndpointSpec(View, frozen=True):
     guests: list[str] = []
     own_services: list[str] = []
     offloaded: list[str] = []
+    direct: list[DirectPods] = []
 
 
 class TunnelEndpointStatus(View, frozen=True):
     """State of the tunnel: Connected only while packets pass. ``cut`` names the place where they are lost.
 
     ``endpoint`` is where the peer's packets come from, ``accepted_key`` the next key that the device accepts already.
+    ``direct`` are the homes of ``spec.direct`` for which it is carried out.
     """
 
     phase: str = ""
@@ -191,6 +244,7 @@ class TunnelEndpointStatus(View, frozen=True):
     conditions: list[Condition] = []
     endpoint: str = ""
     accepted_key: str = ""
+    direct: list[str] = []
 
 
 class TunnelEndpoint(Object, frozen=True):

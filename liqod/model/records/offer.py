@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+import attrs
 import msgspec
 
 from liqod.model.names import tenant_namespace
@@ -24,6 +25,8 @@ _MOMENT: Final = "%Y%m%dT%H%M%SZ"
 class Offer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Resources (quantities as text, by name), prices, labels for the virtual node, and the classes the lender has.
 
+    ``gateways``, each ``namespace/name``, are those that routes may be of.
+
     Everything in it comes from the peer when it is received: ``acceptance`` checks it before anything uses it.
     """
 
@@ -33,6 +36,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     storage_classes: list[str] = []
     ingress_classes: list[str] = []
     load_balancer_classes: list[str] = []
+    gateways: list[str] = []
     kubernetes_version: str = ""
 
     @property
@@ -87,3 +91,15 @@ def tenant_namespace_taken(peer: str) -> Refusal:
         f"namespace {name} exists here without the labels of a tenant namespace of {peer}: somebody else made it; "
         "delete it, or have an administrator label it, to peer with that cluster",
     )
+
+
+@attrs.frozen
+class HomeStreamsGrant:
+    """How many idle streams are kept ready for a lender, and the reason where that is fewer than asked.
+
+    ``message`` says why, or what pods there do without all the same.
+    """
+
+    count: int
+    reason: str = ""
+    message: str = ""

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from liqod.model.ids import is_dns_label
+
 RESERVED: Final = ("kubernetes.io", "k8s.io", "liqo.io")
 """Prefixes of labels to which Kubernetes or liqod give a meaning, with their subdomains."""
 WELL_KNOWN: Final = frozenset(
@@ -32,6 +34,12 @@ _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 def is_dns_name(text: str) -> bool:
     """Return whether a text is a DNS subdomain of at most 253 characters, as names of classes are (RFC 1123)."""
     return len(text) <= 253 and _PREFIX.fullmatch(text) is not None
+
+
+def is_gateway(text: str) -> bool:
+    """Return whether a text names a gateway: a namespace, "/" and a name."""
+    namespace, _, name = text.partition("/")
+    return is_dns_label(namespace) and is_dns_name(name)
 
 
 def is_qualified_name(text: str) -> bool:

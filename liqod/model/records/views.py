@@ -18,6 +18,11 @@ from liqod.model.records.offer import Offer
 Switch = Literal["Auto", "Yes", "No"]
 Decision = Literal["Auto", "Accept", "Refuse"]
 
+DEFAULT_CLASS: Final = "default"
+"""The class of a slice that names none."""
+MAX_SLICES: Final = 32
+"""Slices of one borrower at one lender."""
+
 
 class Endpoint(View, frozen=True):
     """Where a peer can be dialled: ``host:port`` and how it was found (mDNS, DNS-SD, Manual)."""
@@ -70,8 +75,23 @@ class ForeignClusterSpec(View, frozen=True):
         return Fingerprint(announced.fingerprint)
 
 
+class LentSlice(View, frozen=True):
+    """A part of what is lent that the peer asked for by itself: what it asked, and what it has.
+
+    ``reason`` and ``message`` say why that is less, empty where it is all.
+    """
+
+    name: str = ""
+    slice_class: str = msgspec.field(name="class", default="")
+    revision: int = 0
+    asked: dict[str, str] = {}
+    resources: dict[str, str] = {}
+    reason: str = ""
+    message: str = ""
+
+
 class Lent(View, frozen=True):
-    """This cluster's offer to the peer, and the peer's verdict."""
+    """This cluster's offer to the peer, the peer's verdict, and the slices that are a part of the offer."""
 
     resources: dict[str, str] = {}
     epoch: int = 0
@@ -79,6 +99,7 @@ class Lent(View, frozen=True):
     verdict: str = ""
     reason: str = ""
     tenant_namespace: str = ""
+    slices: list[LentSlice] = []
 
 
 class ForeignClusterStatus(View, frozen=True):
@@ -219,6 +240,45 @@ class VirtualNode(Object, frozen=True):
         return self.metadata.key != Key(tenant_namespace(lender), lender)
 
 
+class ResourceSliceNode(View, frozen=True):
+    """The virtual node of a slice, with what is particular to it."""
+
+    node_name: str = ""
+    labels: dict[str, str] = {}
+    taints: list[NodeTaint] = []
+    offloading_patch: OffloadingPatch = OffloadingPatch()
+
+
+class ResourceSliceSpec(View, frozen=True):
+    """What is asked of a lender: an amount of a class, and the virtual node that shows it (None: none does)."""
+
+    provider_cluster_id: str = msgspec.field(name="providerClusterID", default="")
+    slice_class: str = msgspec.field(name="class", default=DEFAULT_CLASS)
+    resources: dict[str, str] = {}
+    virtual_node: ResourceSliceNode | None = None
+
+
+class ResourceSliceStatus(View, frozen=True):
+    """Daemon-owned: phase (Pending, Granted, Reduced, Refused, Removing) with reason and sentence.
+
+    ``resources`` are what the slice has, also while a change of it is undecided or refused; ``observed_generation`` is
+    the generation of the spec that the phase is about.
+    """
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    resources: dict[str, str] = {}
+    observed_generation: int = 0
+
+
+class ResourceSlice(Object, frozen=True):
+    """At home: an amount of a lender's offer that is asked for by itself."""
+
+    spec: ResourceSliceSpec = ResourceSliceSpec()
+    status: ResourceSliceStatus = ResourceSliceStatus()
+
+
 class NattingTableSpec(View, frozen=True):
     """The translation in both directions, written before the remote namespace is requested."""
 
@@ -348,10 +408,19 @@ class SliceTemplate(View, frozen=True):
     ports: list[SlicePort] | None = None
 
 
+class DirectEndpoint(View, frozen=True):
+    """An address of a slice that is a pod's at another lender, ``lender``, and its ``original`` address there."""
+
+    address: str = ""
+    lender: str = ""
+    original: str = ""
+
+
 class ShadowEndpointSliceSpec(View, frozen=True):
-    """The slice that the borrower wants."""
+    """The slice that the borrower wants; ``direct`` are those of its addresses that may be reached without it."""
 
     template: SliceTemplate = SliceTemplate()
+    direct: list[DirectEndpoint] | None = None
 
 
 class ShadowEndpointSlice(Object, frozen=True):

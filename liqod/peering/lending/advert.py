@@ -50,24 +50,33 @@ def terms(
     return percentage if own_percentage is None else max(0, min(100, own_percentage)), merged
 
 
-def share(unused: Resources, used: Resources, percentage: int, limits: Resources) -> dict[str, Fraction]:
+def share(
+    unused: Resources, used: Resources, percentage: int, limits: Resources, floor: Resources | None = None
+) -> dict[str, Fraction]:
     """Return the resources to offer to one peer.
 
     ``used`` is what the peer's pods request here: it is added in full, or an offer would shrink as it is used. A limit
-    caps the sum. Devices are not rounded down to zero while at least one is free.
+    caps the sum. Devices are not rounded down to zero while at least one is free. ``floor``: what slices were granted,
+    which stays offered while others use what was free.
     """
     offered = {}
     # Resources in use stay in the offer although their node is cordoned or lost and none of them is free.
-    for name in {**unused, **used}:
+    granted = floor or {}
+    for name in {**unused, **used, **granted}:
         value = unused.get(name, _ZERO)
         part = round_down(name, value * percentage / 100)
         if part == 0 and percentage > 0 and is_device(name) and value >= 1:
             part = Fraction(1)
-        total = max(_ZERO, part) + max(_ZERO, used.get(name, _ZERO))
+        total = max(max(_ZERO, part) + max(_ZERO, used.get(name, _ZERO)), granted.get(name, _ZERO))
         if name in limits:
             total = min(total, max(_ZERO, limits[name]))
         offered[name] = round_down(name, total)
     return offered
+
+
+def without(free: Resources, promised: Resources) -> dict[str, Fraction]:
+    """Return what is free beside what was promised to others."""
+    return {name: max(_ZERO, value) for name, value in quantity.subtract(free, promised).items()}
 
 
 def round_down(name: str, value: Fraction) -> Fraction:
@@ -104,6 +113,7 @@ def compose(
     storage_classes: Iterable[str] = (),
     ingress_classes: Iterable[str] = (),
     load_balancer_classes: Iterable[str] = (),
+    gateways: Iterable[str] = (),
 ) -> Offer:
     """Return the offer to send, with the prices of the offered resources only."""
     return Offer(
@@ -113,6 +123,7 @@ def compose(
         storage_classes=list(storage_classes),
         ingress_classes=list(ingress_classes),
         load_balancer_classes=list(load_balancer_classes),
+        gateways=list(gateways),
         kubernetes_version=version,
     )
 
@@ -162,5 +173,6 @@ def _rest(offer: Offer) -> tuple[object, ...]:
         offer.storage_classes,
         offer.ingress_classes,
         offer.load_balancer_classes,
+        offer.gateways,
         offer.kubernetes_version,
     )

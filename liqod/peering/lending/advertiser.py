@@ -7,7 +7,7 @@ and every third of its TTL. An offer is on record before it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import attrs
@@ -18,11 +18,11 @@ from liqod.model.ids import ClusterID
 from liqod.model.objects import quantity
 from liqod.model.objects.quantity import Resources
 from liqod.model.records.offer import Offer
-from liqod.model.records.views import PeerSharing
+from liqod.model.records.views import LentSlice, PeerSharing
 from liqod.model.timestamps import parse_rfc3339
 from liqod.peering.changes import Queue
 from liqod.peering.controller import PeerController, PeeringContext
-from liqod.peering.lending import advert
+from liqod.peering.lending import advert, slice_decider
 from liqod.peering.lending.capacity import FreeCapacity
 from liqod.peering.lending.cluster_info import ClusterInfo
 from liqod.peering.ports import Tenants
@@ -170,9 +170,22 @@ class Advertiser(PeerController):
         record = self._records.get(peer)
         own = record.spec.sharing if record is not None else PeerSharing()
         percentage, limits = advert.terms(self._sharing.percentage, self._limits, own.percentage, own.limits)
-        offer = self._compose(advert.share(self._capacity.free(), self._tenants.used_by(peer), percentage, limits))
+        free = advert.without(self._capacity.free(), self._promised(peer))
+        granted = slice_decider.total(self._slices(peer))
+        offer = self._compose(advert.share(free, self._tenants.used_by(peer), percentage, limits, granted))
         order = record.spec.reclaim if record is not None else None
         return offer if order is None else advert.reclaimed(offer, parse_rfc3339(order.by))
+
+    def _slices(self, peer: ClusterID) -> Sequence[LentSlice]:
+        known = self._peers.get(peer)
+        return known.lent.slices if known is not None and known.lent is not None else ()
+
+    def _promised(self, peer: ClusterID) -> Resources:
+        """Return what the slices of all others have, and their pods do not use yet."""
+        others = ((one, self._slices(one)) for one in self._peers if one != peer)
+        return quantity.add(
+            slice_decider.unused(slices, self._tenants.used_by(other)) for other, slices in others if slices
+        )
 
     def _compose(self, resources: Resources) -> Offer:
         about = self._cluster_info.about()
@@ -184,6 +197,7 @@ class Advertiser(PeerController):
             storage_classes=about.storage_classes,
             ingress_classes=about.ingress_classes,
             load_balancer_classes=self._sharing.load_balancer_classes,
+            gateways=about.gateways,
         )
 
     def _from_record(self, peer: Peer) -> _Sent:

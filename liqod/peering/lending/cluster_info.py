@@ -42,6 +42,7 @@ class OfferFacts:
     version: str = ""
     storage_classes: tuple[str, ...] = ()
     ingress_classes: tuple[str, ...] = ()
+    gateways: tuple[str, ...] = ()
 
 
 class ClusterInfo:
@@ -49,6 +50,7 @@ class ClusterInfo:
 
     ``granted`` are the storage classes that borrowers' claims may be of; empty: all that delete their volumes.
     ``granted_ingress`` are the classes that their ingresses may be of; empty: all.
+    ``gateways`` are those that their routes may be of; empty: none.
     """
 
     _log = Logger()
@@ -62,11 +64,13 @@ class ClusterInfo:
         *,
         granted: Collection[str] = (),
         granted_ingress: Collection[str] = (),
+        gateways: Collection[str] = (),
     ) -> None:
         self._clock = clock
         self._tasks = tasks
         self._granted = granted
         self._granted_ingress = granted_ingress
+        self._gateways = tuple(gateways)
         self.state: Latest[tuple[bool, OfferFacts]] = Latest((False, OfferFacts()))
         """``known`` and ``about()``, as of their last change."""
         self._storage: Informer[StorageClass] = informers.of(STORAGECLASSES, StorageClass)
@@ -86,7 +90,7 @@ class ClusterInfo:
         """Return the facts known now."""
         storage = _storage_classes(self._storage.items(), self._granted)
         ingress = _ingress_classes(self._ingress.items(), self._granted_ingress)
-        return OfferFacts(self._version.known.value, storage, ingress)
+        return OfferFacts(self._version.known.value, storage, ingress, self._gateways)
 
     def start(self) -> None:
         """Subscribe to the informers, and request the version."""

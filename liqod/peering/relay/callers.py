@@ -23,6 +23,10 @@ class PinnedCallers:
                 return peer_id if self._is_admitted(peer_id) else None
         return None
 
+    def trusted(self, key: Fingerprint) -> ClusterID | None:
+        """Return the peer that a trusted key belongs to, borrower or lender; None for any other key."""
+        return next((peer_id for peer_id in self._records.pins if key in self.keys(peer_id)), None)
+
     def keys(self, peer_id: ClusterID) -> tuple[str, ...]:
         """Return the trusted keys of a peer: one, two during a key rotation, or none."""
         pin = self._records.pins.get(peer_id)

@@ -1,4 +1,4 @@
-"""Connects a borrower to a lender's relay: at the peer's addresses, with its pinned key, and ALPN for HTTP."""
+"""Connects to a peer beside the session: at its addresses, with its pinned key, and ALPN for the relay or a stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from liqod.wire.events import Bye
 
 @implementer(IStreamClientEndpoint)
 class RelayEndpoint:
-    """Connects to the relay of one peer; nothing is sent before the peer proved its pinned key.
+    """Connects to the relay of one peer, or by another protocol; nothing is sent before it proved its pinned key.
 
     ``addresses`` and ``keys`` are called at each attempt; the last successful address is tried first. ``connect``
     fails with a ConnectError that names the failure of each address.
@@ -42,11 +42,14 @@ class RelayEndpoint:
         tls: PeerTLS,
         addresses: Callable[[], Sequence[str]],
         keys: Callable[[], Sequence[str]],
+        *,
+        protocol: bytes = HTTP,
     ) -> None:
         self._reactor = reactor
         self._tls = tls
         self._addresses = addresses
         self._keys = keys
+        self._protocol = protocol
         self._good = ""
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
@@ -61,9 +64,9 @@ class RelayEndpoint:
 
     def _attempt(self, address: str) -> Deferred[Judged]:
         host, port = split_address(address)
-        creator = self._tls.client_creator(HTTP)
+        creator = self._tls.client_creator(self._protocol)
         endpoint = BoundedClient(creator, HostnameEndpoint(self._reactor, host.encode(), port, CONNECT_TIMEOUT))
-        made = Judged(self._tls, self._keys(), address)
+        made = Judged(self._tls, self._keys(), address, self._protocol)
         connecting = endpoint.connect(quiet(lambda: made))
 
         def give_up(_: Deferred[Judged]) -> None:
@@ -98,16 +101,17 @@ class Judged(Protocol):
 
     transport: Any
 
-    def __init__(self, tls: PeerTLS, keys: Sequence[str], address: str) -> None:
+    def __init__(self, tls: PeerTLS, keys: Sequence[str], address: str, protocol: bytes = HTTP) -> None:
         self.address = address
         self.judged: Deferred[Judged] = Deferred()
         self._tls = tls
         self._keys = keys
+        self._protocol = protocol
         self._speaks: Any = None
 
     def handshakeCompleted(self) -> None:
         try:
-            certificate = self._tls.peer_certificate(self.transport, HTTP)
+            certificate = self._tls.peer_certificate(self.transport, self._protocol)
             if certificate.fingerprint not in self._keys:
                 raise Refusal("UnexpectedKey", f"another key than the pinned one answers at {self.address}")
         except Refusal as refusal:

@@ -14,24 +14,35 @@ from liqod.flow.tasks import Tasks
 from liqod.kube.cache.informer import Informer
 from liqod.kube.cache.shared_informers import Informers
 from liqod.kube.events import Recorder
-from liqod.kube.resources import NETWORKCONFIGS, NODES, PODS
+from liqod.kube.resources import NETWORKCONFIGS, NODES, PODS, RESOURCESLICES, TUNNELENDPOINTS
 from liqod.kube.writing.mutation_cache import MutationCache
 from liqod.model.api_url import OwnAddresses
 from liqod.model.ids import ClusterID
 from liqod.model.objects.node import Node
 from liqod.model.objects.pod import OCCUPYING_PODS, Pod
 from liqod.model.objects.tenant_nodes import TenantNodes
-from liqod.model.records.network import NetworkConfig
-from liqod.model.records.views import Advertisement, ForeignCluster, NamespaceNattingTable, VirtualNode
+from liqod.model.records.network import NetworkConfig, TunnelEndpoint
+from liqod.model.records.views import (
+    Advertisement,
+    ForeignCluster,
+    NamespaceNattingTable,
+    ResourceSlice,
+    VirtualNode,
+)
 from liqod.peering.borrowing.advertisements import Advertisements
+from liqod.peering.borrowing.direct import DirectBorrowing
+from liqod.peering.borrowing.slice_requests import SliceRequests
 from liqod.peering.borrowing.virtual_nodes import VirtualNodes
 from liqod.peering.controller import PeeringContext
 from liqod.peering.exchange.credentials import CredentialIssuer, CredentialStore
+from liqod.peering.exchange.names import NameQueries
 from liqod.peering.exchange.namespaces import NamespaceRequests, NamespaceResponses
 from liqod.peering.exchange.network import NetworkExchange, NoTunnels
 from liqod.peering.lending.advertiser import Advertiser
 from liqod.peering.lending.capacity import FreeCapacity
 from liqod.peering.lending.cluster_info import ClusterInfo
+from liqod.peering.lending.direct import DirectLending
+from liqod.peering.lending.slice_grants import SliceGrants
 from liqod.peering.ports import OwnCluster, Tenants
 from liqod.peering.records.directions import DirectionPolicy
 from liqod.peering.records.foreignclusters import ForeignClusters
@@ -64,23 +75,26 @@ class Watches:
 
 @attrs.frozen(kw_only=True, eq=False)
 class LendingControllers:
-    """The lender's side: our offer, the rights that it grants, and the answers to requests of borrowers."""
+    """The lender's side: our offer, the rights that it grants, slices, and the answers to requests of borrowers."""
 
     capacity: FreeCapacity
     cluster_info: ClusterInfo
     advertiser: Advertiser
     credential_issuer: CredentialIssuer
     namespace_responses: NamespaceResponses
+    slice_grants: SliceGrants
+    name_queries: NameQueries
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class BorrowingControllers:
-    """The borrower's side besides the decision: offers, credentials, virtual nodes, and requests to lenders."""
+    """The borrower's side besides the decision: offers, credentials, virtual nodes, requests to lenders, and slices."""
 
     advertisements: Advertisements
     credential_store: CredentialStore
     virtual_nodes: VirtualNodes
     namespace_requests: NamespaceRequests
+    slice_requests: SliceRequests
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -96,6 +110,14 @@ class TrustControllers:
 
 
 @attrs.frozen(kw_only=True, eq=False)
+class DirectControllers:
+    """Direct connections between lenders: as one of them, and as the home that asks for them."""
+
+    lending: DirectLending
+    borrowing: DirectBorrowing
+
+
+@attrs.frozen(kw_only=True, eq=False)
 class Controllers:
     """All controllers of peers, but for the decision about offers."""
 
@@ -108,14 +130,21 @@ class Controllers:
     borrowing: BorrowingControllers
     unpeering: UnpeeringController
     networks: NetworkExchange | NoTunnels
+    direct: DirectControllers | None
 
     def forget(self, peer: ClusterID) -> None:
         """Drop the controllers' state of a peer whose record is gone."""
         self.networks.forget(peer)
+        if self.direct is not None:
+            self.direct.lending.forget(peer)
+            self.direct.borrowing.forget(peer)
         self.lending.advertiser.forget(peer)
         self.lending.credential_issuer.forget(peer)
+        self.lending.slice_grants.forget(peer)
+        self.lending.name_queries.forget(peer)
         self.borrowing.credential_store.forget(peer)
         self.borrowing.advertisements.forget(peer)
+        self.borrowing.slice_requests.forget(peer)
         self.trust.next_keys.forget(peer)
 
     def services(self) -> Iterator[IService]:
@@ -123,9 +152,11 @@ class Controllers:
         yield self.records
         yield self.lending.advertiser
         yield self.lending.credential_issuer
+        yield self.lending.slice_grants
         yield self.borrowing.credential_store
         yield self.borrowing.virtual_nodes
         yield self.borrowing.advertisements
+        yield self.borrowing.slice_requests
         yield self.unpeering
         yield self.trust.distrust
         yield self.trust.rotation
@@ -133,6 +164,9 @@ class Controllers:
         yield self.trust.invitation_expiry
         if isinstance(self.networks, Controller):
             yield self.networks
+        if self.direct is not None:
+            yield self.direct.lending
+            yield self.direct.borrowing
 
 
 def make_controllers(
@@ -180,12 +214,19 @@ def make_controllers(
             tasks=tasks,
         ),
         borrowing=make_borrowing(
-            context, watches, records, leftovers, advertisements=advertisements, credential_store=credential_store
+            context,
+            informers,
+            watches=watches,
+            records=records,
+            leftovers=leftovers,
+            advertisements=advertisements,
+            credential_store=credential_store,
         ),
         unpeering=UnpeeringController(
             context, records=records, leftovers=leftovers, trust=trust.records, distrust=trust.distrust
         ),
         networks=make_networks(context, informers, settings),
+        direct=make_direct(context, informers, watches=watches, records=records, settings=settings, own=cluster.id),
     )
 
 
@@ -213,6 +254,7 @@ def make_lending(
         tasks,
         granted=settings.hosting.storage_classes,
         granted_ingress=settings.hosting.ingress_classes,
+        gateways=settings.hosting.gateways,
     )
     advertiser = Advertiser(
         context,
@@ -230,18 +272,23 @@ def make_lending(
         cluster_info=cluster_info,
         advertiser=advertiser,
         credential_issuer=issuer,
+        name_queries=NameQueries(context.clock, context.peers),
         namespace_responses=NamespaceResponses(
             tenants, tasks, records, directions, context.audit, left_over=issuer.left_over, clock=context.clock
+        ),
+        slice_grants=SliceGrants(
+            context, records=records, sharing=settings.sharing, tenants=tenants, directions=directions
         ),
     )
 
 
 def make_borrowing(
     context: PeeringContext,
+    informers: Informers,
+    *,
     watches: Watches,
     records: ForeignClusters,
     leftovers: Leftovers,
-    *,
     advertisements: Advertisements,
     credential_store: CredentialStore,
 ) -> BorrowingControllers:
@@ -258,6 +305,14 @@ def make_borrowing(
             leftovers=leftovers,
         ),
         namespace_requests=NamespaceRequests(context.clock),
+        slice_requests=SliceRequests(
+            context,
+            records=records,
+            slices=informers.of(RESOURCESLICES, ResourceSlice),
+            virtual_nodes=watches.virtual_nodes,
+            nodes=watches.nodes,
+            pods=informers.of(PODS, Pod, fields=OCCUPYING_PODS),
+        ),
     )
 
 
@@ -296,3 +351,31 @@ def make_networks(context: PeeringContext, informers: Informers, settings: Setti
     if settings.network.mode == "none":
         return NoTunnels(context)
     return NetworkExchange(context, informers.of(NETWORKCONFIGS, NetworkConfig))
+
+
+def make_direct(
+    context: PeeringContext,
+    informers: Informers,
+    *,
+    watches: Watches,
+    records: ForeignClusters,
+    settings: Settings,
+    own: ClusterID,
+) -> DirectControllers | None:
+    """Return the parts for direct connections between lenders; None where this cluster has no tunnels at all."""
+    if settings.network.mode == "none":
+        return None
+    configs, direct = informers.of(NETWORKCONFIGS, NetworkConfig), settings.network.direct
+    return DirectControllers(
+        lending=DirectLending(
+            context,
+            records,
+            own=own,
+            willing=direct != "never",
+            configs=configs,
+            tunnels=informers.of(TUNNELENDPOINTS, TunnelEndpoint),
+        ),
+        borrowing=DirectBorrowing(
+            context, records, own=own, willing=direct == "always", configs=configs, tables=watches.tables
+        ),
+    )

@@ -8,8 +8,10 @@ from liqod.model.ids import ClusterID, Fingerprint
 from liqod.model.records.views import ForeignCluster
 from liqod.peering.borrowing.acceptance_loop import is_seated
 from liqod.peering.changes import Change, Changes
+from liqod.peering.exchange.names import NameResponses
 from liqod.peering.lending.advertiser import UNPEERED
 from liqod.peering.records.events import reference
+from liqod.peering.relay.splice.service import Streams
 from liqod.peering.routing.controllers import Controllers
 from liqod.peering.session.lifecycle import (
     Action,
@@ -25,15 +27,26 @@ from liqod.peering.session.peer import Peer
 from liqod.peering.session.protocol import PeerConnection
 from liqod.wire.events import (
     Advertise,
+    AskSlice,
     Credential,
+    DirectAgree,
+    DirectAsk,
+    DirectEnd,
+    DirectOffer,
     Event,
+    KeepStreams,
     KeyNoted,
     MapNamespace,
+    NameAnswer,
+    NameQuery,
     NamespaceMapped,
     Network,
     NetworkAck,
     NewKey,
     ReleaseNamespace,
+    RemoveSlice,
+    SliceDecided,
+    StreamsKept,
     Verdict,
     Withdraw,
     Withdrawn,
@@ -43,21 +56,37 @@ from liqod.wire.events import (
 class EventRouter:
     """Implements ``sessions.SessionSubscriber``: routes opened and closed sessions, and each protocol event."""
 
-    def __init__(self, controllers: Controllers, changes: Changes, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        controllers: Controllers,
+        changes: Changes,
+        recorder: Recorder,
+        *,
+        own: ClusterID,
+        streams: Streams,
+        responses: NameResponses,
+    ) -> None:
+        self._own = own
         self._controllers = controllers
         self._changes = changes
         self._recorder = recorder
+        self._streams = streams
+        self._responses = responses
 
     def session_opened(self, peer: Peer) -> None:
         self._advance(peer, SessionOpened())
         self._changes.notify(Change.SESSION_OPENED, peer.id)
+        self._streams.session_opened(peer)
 
     def session_closed(self, peer: Peer, connection: PeerConnection, *, unresponsive: bool) -> None:
         self._advance(peer, SessionClosed(unresponsive))
+        self._streams.session_closed(peer.id)
         self._controllers.borrowing.namespace_requests.session_closed(connection)
+        self._controllers.lending.name_queries.session_closed(connection)
 
     def session_replaced(self, peer: Peer, connection: PeerConnection) -> None:
         self._controllers.borrowing.namespace_requests.session_closed(connection)
+        self._controllers.lending.name_queries.session_closed(connection)
 
     def event_received(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         match event:
@@ -65,14 +94,50 @@ class EventRouter:
                 self._controllers.trust.next_keys.announcement_received(peer, connection, event)
             case KeyNoted():
                 self._controllers.trust.rotation.noted(peer, event)
+            case AskSlice() | RemoveSlice():
+                self._controllers.lending.slice_grants.request_received(peer, connection, event)
+            case SliceDecided():
+                self._controllers.borrowing.slice_requests.decision_received(peer, event)
             case MapNamespace() | ReleaseNamespace():
                 self._controllers.lending.namespace_responses.request_received(peer, connection, event)
             case Network() | NetworkAck():
                 self._controllers.networks.event_received(peer, event)
+            case DirectOffer() | DirectAsk() | DirectAgree() | DirectEnd():
+                self._route_direct(peer, connection, event)
+            case KeepStreams() | StreamsKept():
+                self._streams.event_received(peer, connection, event)
+            case NameQuery():
+                self._responses.query_received(peer, connection, event)
+            case NameAnswer():
+                self._controllers.lending.name_queries.answer_received(connection, event)
             case NamespaceMapped():
                 self._controllers.borrowing.namespace_requests.response_received(connection, event)
             case _:
                 self._route_offer_event(peer, connection, event)
+
+    def _route_direct(
+        self, peer: Peer, connection: PeerConnection, event: DirectOffer | DirectAsk | DirectAgree | DirectEnd
+    ) -> None:
+        """Route by what the sender is: a lender of ours, a home that borrows here, or the other lender of a home."""
+        if (direct := self._controllers.direct) is None:
+            return
+        is_ours = event.home == self._own
+        match event:
+            case DirectOffer():
+                if is_ours:
+                    direct.borrowing.offer_received(peer, event)
+            case DirectAsk():
+                direct.lending.ask_received(peer, connection, event)
+            case DirectAgree() if is_ours:
+                direct.borrowing.answer_received(peer, event)
+            case DirectEnd() if is_ours:
+                direct.borrowing.end_received(peer, event)
+            case DirectEnd() if event.home == peer.id:
+                direct.lending.home_ended(peer, event)
+            case _ if event.peer == self._own:
+                direct.lending.lender_said(peer, connection, event)
+            case _:
+                pass
 
     def _route_offer_event(self, peer: Peer, connection: PeerConnection, event: Event) -> None:
         match event:

@@ -6,12 +6,12 @@ rest is valid in this process only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 import msgspec
 
-from liqod.model.records.views import Lent
+from liqod.model.records.views import Lent, LentSlice
 from liqod.peering.session.protocol import PeerConnection
 
 
@@ -54,20 +54,39 @@ class Lending:
         """The peer's tenant namespace, empty while it has no rights."""
         return self.lent.tenant_namespace if self.lent is not None else ""
 
+    @property
+    def slices(self) -> Sequence[LentSlice]:
+        """The slices on record, the oldest first."""
+        return self.lent.slices if self.lent is not None else ()
+
     def offered(self, resources: Mapping[str, str], epoch: int, seq: int) -> Lending:
         """Return the state with an offer on record; an earlier verdict holds, unless the offer was withdrawn since."""
-        lent = Lent(resources=dict(resources), epoch=epoch, seq=seq, tenant_namespace=self.namespace)
+        lent = Lent(
+            resources=dict(resources),
+            epoch=epoch,
+            seq=seq,
+            tenant_namespace=self.namespace,
+            slices=list(self.slices),
+        )
         if self.lent is not None and self.lent.verdict != "Withdrawn":
             lent = msgspec.structs.replace(lent, verdict=self.lent.verdict, reason=self.lent.reason)
         return attrs.evolve(self, lent=lent)
 
     def answered(self, verdict: str, reason: str) -> Lending:
-        """Return the state after the peer's verdict; without an offer there is nothing to answer."""
-        return self._with(verdict=verdict, reason=reason)
+        """Return the state after the peer's verdict; without an offer there is nothing to answer.
+
+        Who refuses an offer gives its slices back.
+        """
+        given_back: dict[str, object] = {"slices": []} if verdict == "Refused" else {}
+        return self._with(verdict=verdict, reason=reason, **given_back)
 
     def retracted(self, reason: str) -> Lending:
-        """Return the state without an offer; granted rights remain until they are revoked."""
-        return self._with(resources={}, verdict="Withdrawn", reason=reason)
+        """Return the state without an offer and slices; granted rights remain until they are revoked."""
+        return self._with(resources={}, verdict="Withdrawn", reason=reason, slices=[])
+
+    def sliced(self, slices: Sequence[LentSlice]) -> Lending:
+        """Return the state with other slices."""
+        return self._with(slices=list(slices))
 
     def granted(self, namespace: str) -> Lending:
         """Return the state with rights in a tenant namespace."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, cast
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
@@ -21,26 +22,31 @@ from liqod.identity.tls import HTTP, PeerTLS
 from liqod.peering.session.connection_limits import ConnectionLimits
 from liqod.peering.session.protocol import PeerConnection
 
+Others = Mapping[bytes, Callable[[object, str], Protocol]]
+"""What speaks in a connection that is no session, from its transport and address, by what ALPN agreed on."""
+_NO_STREAMS: Final[Others] = MappingProxyType({})
+
 
 @implementer(IHandshakeListener)
 class _AlpnSwitch(Protocol):
-    """Chooses between a session and the API relay by ALPN (RFC 7301) when the TLS handshake is complete."""
+    """Chooses between a session, the relay and streams by ALPN (RFC 7301) when the TLS handshake is complete."""
 
-    def __init__(self, connection: PeerConnection, tls: PeerTLS, relay: Callable[[object, str], Protocol]) -> None:
+    def __init__(self, connection: PeerConnection, tls: PeerTLS, others: Others) -> None:
         self._connection = connection
         self._tls = tls
-        self._relay = relay
+        self._others = others
         self._speaks: Protocol = connection
 
     def connectionMade(self) -> None:
         self._speaks.makeConnection(cast(Any, self.transport))
 
     def handshakeCompleted(self) -> None:
-        if self._tls.agreed(self.transport) != HTTP:
+        other = self._others.get(self._tls.agreed(self.transport))
+        if other is None:
             self._connection.handshakeCompleted()
             return
         self._connection.hand_over()
-        self._speaks = self._relay(self.transport, self._connection.address)
+        self._speaks = other(self.transport, self._connection.address)
         self._speaks.makeConnection(cast(Any, self.transport))
 
     def dataReceived(self, data: bytes) -> None:
@@ -55,23 +61,21 @@ class _PeerFactory(Factory):
 
     noisy = False
 
-    def __init__(
-        self, admission: ConnectionLimits, tls: PeerTLS, relay: Callable[[object, str], Protocol] | None
-    ) -> None:
+    def __init__(self, admission: ConnectionLimits, tls: PeerTLS, others: Others) -> None:
         self._admission = admission
         self._tls = tls
-        self._relay = relay
+        self._others = others
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol:
         connection = self._admission.connection(host_of(addr), int(getattr(addr, "port", 0) or 0))
-        return connection if self._relay is None else _AlpnSwitch(connection, self._tls, self._relay)
+        return _AlpnSwitch(connection, self._tls, self._others) if self._others else connection
 
 
 class Listener(Service):
     """Listens at the configured address; ``port`` is 0 until it is bound.
 
     ``relay(transport, address)`` returns the protocol for a connection of the API relay; without it such connections
-    are not accepted. Starting raises CannotListenError for a port in use.
+    are not accepted. ``streams`` has the same for other protocols. Starting raises CannotListenError for a port in use.
     """
 
     _log = Logger()
@@ -83,12 +87,14 @@ class Listener(Service):
         tls: PeerTLS,
         admission: ConnectionLimits,
         relay: Callable[[object, str], Protocol] | None = None,
+        *,
+        streams: Others = _NO_STREAMS,
     ) -> None:
         self._reactor = reactor
         self._listen = listen
         self._tls = tls
         self._admission = admission
-        self._relay = relay
+        self._others: Others = {**streams, **({HTTP: relay} if relay is not None else {})}
         self._listening: IListeningPort | None = None
         self.bound = Gate()
         """Opens when the port is bound."""
@@ -102,7 +108,7 @@ class Listener(Service):
     def startService(self) -> None:
         super().startService()
         creator = self._tls.server_creator()
-        behind = _PeerFactory(self._admission, self._tls, self._relay)
+        behind = _PeerFactory(self._admission, self._tls, self._others)
         factory = LimitedFactory(
             self._admission, BoundedTLS(creator, False, behind, self._reactor, admission=self._admission)
         )

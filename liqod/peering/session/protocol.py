@@ -33,6 +33,8 @@ JOINING: Final = "joining"
 """The feature in a dialer's Hello that announces a Join: authentication waits for it."""
 RELAY: Final = "relay"
 """The feature in a Hello whose sender can reach an API server over the peers' port."""
+SPLICE: Final = "splice"
+"""The feature in a Hello whose sender joins a stream of the relay with one of its API server, byte by byte."""
 SLOW_READER: Final = 30.0
 """Seconds in which a peer must have read all that waits for it; otherwise it is disconnected."""
 CLOSING: Final = 2.0
@@ -228,8 +230,8 @@ class PeerConnection(TwistedProtocol):
     # Called by the owner.
 
     def send(self, event: Event) -> bool:
-        """Send an event in an established session; returns False when there is none."""
-        if not self.established:
+        """Send an event in an established session; returns False without one, or if the peer is of an older minor."""
+        if not self.established or event.since > self.minor:
             return False
         data = self._session.send(event)
         if not self.writable:
@@ -261,7 +263,7 @@ class PeerConnection(TwistedProtocol):
         """Release the connection to another protocol, as agreed by ALPN; there was no session."""
         self._over = True
         self._cancel_timers()
-        self.ending = Bye("NotNeeded", "the connection is for the API relay")
+        self.ending = Bye("NotNeeded", "the connection is for the relay or a stream")
         self._owner.closed(self)
 
     @property

@@ -12,11 +12,13 @@ from typing import Final
 
 import attrs
 
+from liqod.flow.share import Share
 from liqod.model.ids import ClusterID
 
 REACTOR_TIME: Final = "ReactorTime"
 RELAY_REQUESTS: Final = "RelayRequests"
 RELAY_BYTES: Final = "RelayBytes"
+WRITTEN_BYTES: Final = "WrittenBytes"
 PER_MINUTE: Final = 64 << 20
 """Bytes that one borrower writes over the relay in a minute."""
 SHARES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
@@ -38,27 +40,6 @@ QUIET: Final = 600.0
 MOST_REASONS: Final = 64
 """Reasons of refusals that are counted of one peer each by itself."""
 OTHER: Final = "Other"
-
-
-@attrs.define
-class Share:
-    """What may be taken of one thing, evenly and at once; more is waited for."""
-
-    rate: float
-    burst: float
-    _taken: float = 0.0
-    _at: float = 0.0
-
-    def take(self, amount: float, now: float) -> None:
-        """Count what was taken."""
-        self._taken, self._at = self._left_over(now) + amount, now
-
-    def wait(self, now: float) -> float:
-        """Return the seconds until more may be taken; 0 if it may be now."""
-        return max(0.0, (self._left_over(now) - self.burst) / self.rate)
-
-    def _left_over(self, now: float) -> float:
-        return max(0.0, self._taken - (now - self._at) * self.rate)
 
 
 def _shares() -> dict[str, Share]:
@@ -107,6 +88,10 @@ class PeerUsage:
             return 0.0
         self._note(self.held, what, now)
         return min(wait, LONGEST)
+
+    def held_writes(self, now: float) -> None:
+        """Count that its writes at the API server are refused until a date, as it had its share."""
+        self._note(self.held, WRITTEN_BYTES, now)
 
     def refuse(self, reason: str, now: float) -> None:
         """Count a refusal."""

@@ -43,6 +43,8 @@ GROUPS = {
     "rolebindings": "rbac.authorization.k8s.io",
     "endpointslices": "discovery.k8s.io",
     "ingresses": "networking.k8s.io",
+    "httproutes": "gateway.networking.k8s.io",
+    "grpcroutes": "gateway.networking.k8s.io",
     "leases": "coordination.k8s.io",
     "mutatingwebhookconfigurations": "admissionregistration.k8s.io",
     "storageclasses": "storage.k8s.io",
@@ -74,7 +76,7 @@ class EverywhereTests(SynchronousTestCase):
     """Objects that the account writes in its own namespace and for its tenants."""
 
     @given(
-        st.sampled_from(["secrets", "serviceaccounts", "endpointslices", "services", "ingresses"]),
+        st.sampled_from(["secrets", "serviceaccounts", "endpointslices", "services", "ingresses", "httproutes"]),
         st.sampled_from(OPERATIONS),
         places,
     )

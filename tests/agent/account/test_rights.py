@@ -13,6 +13,7 @@ from liqod.agent.account.rights import Right, required
 from liqod.config.load import parse
 from liqod.config.schema import Settings
 from liqod.kube.resources import (
+    CLUSTERFACTS,
     CONFIGMAPS,
     LEASES,
     NAMESPACES,
@@ -159,9 +160,10 @@ class SplitRightsTests(SynchronousTestCase):
         self.assertEqual(names, {"liqod-network"})
 
     def test_names_reads_and_writes_its_lease(self) -> None:
-        """A process that answers for names follows namespaces and services, and writes nothing but its Lease."""
+        """A process that answers for names follows namespaces, services and facts, and writes its Lease alone."""
         rights = required(parse('[daemon]\nrole = "names"', {}))
-        self.assertEqual({right.resource for right in rights}, {NAMESPACES, SERVICES, LEASES, SERVICEACCOUNTS})
+        followed = {NAMESPACES, SERVICES, CLUSTERFACTS}
+        self.assertEqual({right.resource for right in rights}, {*followed, LEASES, SERVICEACCOUNTS})
         for right in rights:
             if right.resource == SERVICEACCOUNTS:
                 own = "create serviceaccounts/token named liqod-names in the namespace liqo-system"

@@ -6,16 +6,28 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.agent.metrics.problems import Problems
 from liqod.agent.wiring import ReadinessCondition
-from liqod.kube.resources import FOREIGNCLUSTERS, NETWORKCONFIGS, NODES, TUNNELENDPOINTS, VIRTUALNODES, Resource
+from liqod.kube.resources import (
+    FOREIGNCLUSTERS,
+    NAMESPACES,
+    NETWORKCONFIGS,
+    NETWORKGATEWAYS,
+    NODES,
+    TUNNELENDPOINTS,
+    VIRTUALNODES,
+    Resource,
+)
+from liqod.kubelet.common.views import HomePod
 from liqod.model.diagnosis.codes import _KNOWN
 from liqod.model.diagnosis.installation import Unmet
-from liqod.model.objects.meta import ObjectMeta
+from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.objects.node import Node, NodeSpec
-from liqod.model.records.network import TunnelEndpoint, TunnelEndpointSpec, TunnelEndpointStatus
+from liqod.model.records.network import NetworkGateway, TunnelEndpoint, TunnelEndpointSpec, TunnelEndpointStatus
 from liqod.model.records.views import (
     ForeignCluster,
     ForeignClusterSpec,
@@ -27,16 +39,22 @@ from tests.project.test_operations import PAGE
 
 
 class Informers:
-    """The caches of a daemon; ``asked`` are the kinds that somebody asked for."""
+    """The caches of a daemon; ``asked`` are kinds that somebody asked for, ``followed`` those that others follow."""
+
+    clock = Clock()
 
     def __init__(self) -> None:
         self.records: dict[Resource, list[Any]] = {}
         self.unread: set[Resource] = set()
         self.asked: set[Resource] = set()
+        self.followed: set[Resource] = set()
 
-    def of(self, resource: Resource, view: type) -> Any:
+    def of(self, resource: Resource, view: type, *, labels: str = "") -> Any:
         self.asked.add(resource)
         return SimpleNamespace(items=lambda: self.records.get(resource, []), synced=resource not in self.unread)
+
+    def known(self, resource: Resource, view: type) -> Any:
+        return self.of(resource, view) if resource in self.followed else None
 
 
 class ProblemsTests(SynchronousTestCase):
@@ -45,8 +63,14 @@ class ProblemsTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.informers = Informers()
         self.unmet: list[ReadinessCondition] = []
+        self.pods: list[HomePod] = []
+        context = SimpleNamespace(node_name="liqo-milan")
+        kubelet = SimpleNamespace(context=context, home_pods=lambda: self.pods)
         self.features: Any = SimpleNamespace(
-            informers=self.informers, fabric=object(), requirements=lambda: iter(self.unmet)
+            informers=self.informers,
+            fabric=object(),
+            kubelets=SimpleNamespace(all=lambda: [kubelet]),
+            requirements=lambda: iter(self.unmet),
         )
 
     def found(self) -> dict[tuple[str, ...], float]:
@@ -96,6 +120,43 @@ class ProblemsTests(SynchronousTestCase):
         ]
         self.assertEqual(self.found()["Cordoned", "info"], 1.0)
 
+    def pod(self, name: str, **status: Any) -> None:
+        body = {"metadata": {"name": name, "namespace": "shop"}, "status": status}
+        self.pods.append(msgspec.json.decode(msgspec.json.encode(body), type=HomePod))
+
+    def test_pods_that_wait(self) -> None:
+        """Pods on virtual nodes that do not run are a problem for each lender and reason, those that run are none."""
+        self.peer("milan", "Authenticated")
+        spec = VirtualNodeSpec(cluster_id="milan", node_name="liqo-milan")
+        self.informers.records[VIRTUALNODES] = [VirtualNode(metadata=ObjectMeta(name="milan"), spec=spec)]
+        waiting = {"name": "web", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+        for name in ("web-1", "web-2"):
+            self.pod(name, phase="Pending", containerStatuses=[waiting])
+        self.pod("job", phase="Running", containerStatuses=[waiting])
+        full = {"type": "liqo.io/Offloaded", "status": "False", "reason": "QuotaExceeded", "message": "cpu"}
+        self.pod("db", phase="Pending", conditions=[full])
+        self.pod("odd", phase="Pending", conditions="none")
+        self.assertEqual(self.found(), {("ImageMissing", "warning"): 1.0, ("QuotaExceeded", "warning"): 1.0})
+
+    def test_full_tenants(self) -> None:
+        """A borrower that has all that it may have here is a problem."""
+        self.peer("milan", "Authenticated")
+        labels = {"liqo.io/remote-cluster-id": "milan", "offloading.liqo.io/full": "secrets"}
+        meta = ObjectMeta(name="shop-milan", labels=labels, annotations={"liqo.io/original-name": "shop"})
+        self.informers.records[NAMESPACES] = [Object(metadata=meta)]
+        self.assertEqual(self.found(), {("TenantFull", "warning"): 1.0})
+
+    def test_gateways(self) -> None:
+        """What a gateway's host lacks is a problem where the daemon follows its record, which is not asked for else."""
+        lacking = {"metadata": {"name": "gateway"}, "status": {"address": "192.0.2.1", "lacking": "no WireGuard"}}
+        self.informers.records[NETWORKGATEWAYS] = [msgspec.convert(lacking, NetworkGateway)]
+        self.informers.records[TUNNELENDPOINTS] = [
+            TunnelEndpoint(metadata=ObjectMeta(name="milan"), status=TunnelEndpointStatus(phase="Connected"))
+        ]
+        self.assertEqual(self.found(), {})
+        self.informers.followed = {NETWORKGATEWAYS}
+        self.assertEqual(self.found(), {("HostLacks", "warning"): 1.0})
+
     def test_a_word_that_a_peer_made_up(self) -> None:
         """Nobody makes a series of each word that comes to mind."""
         for number in range(5):
@@ -112,7 +173,7 @@ class ProblemsTests(SynchronousTestCase):
         """Before every kind of record was read, and without leading, nothing is said, of the process itself neither."""
         self.misses_the_webhook()
         self.peer("milan", "Lost", "Unreachable")
-        for resource in (FOREIGNCLUSTERS, NODES, NETWORKCONFIGS):
+        for resource in (FOREIGNCLUSTERS, NODES, NETWORKCONFIGS, NAMESPACES):
             self.informers.unread = {resource}
             self.assertEqual(self.found(), {}, resource)
         self.informers.unread = set()

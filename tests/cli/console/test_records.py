@@ -66,6 +66,26 @@ class RecordingTests(TestCase):
             self.assertEqual((await client.get(CLUSTERROLEBINDINGS, "one"))["roleRef"]["name"], role)
         self.assertEqual(self.recording.touched, ["ClusterRoleBinding one"])
 
+    async def test_writes(self) -> None:
+        """What is created takes one right, what is applied and not there two, what is there a named one."""
+        await self.real.create(CONFIGMAPS, {"metadata": {"name": "one"}}, "default")
+        await self.real.create(CONFIGMAPS, {"metadata": {"name": "two"}}, "default")
+        await self.recording.create(NAMESPACES, {"metadata": {"name": "shop"}})
+        await self.recording.patch(CONFIGMAPS, "one", {"data": {"a": "1"}}, "default")
+        await self.recording.delete(CONFIGMAPS, "two", "default")
+        definition = manifests.definitions()[0]
+        await self.recording.apply(CRDS, definition)
+        self.assertEqual(
+            self.recording.writes,
+            [
+                ("create", NAMESPACES, "", ""),
+                ("patch", CONFIGMAPS, "default", "one"),
+                ("delete", CONFIGMAPS, "default", "two"),
+                ("create", CRDS, "", ""),
+                ("patch", CRDS, "", definition["metadata"]["name"]),
+            ],
+        )
+
     async def test_deleted_object(self) -> None:
         """What was deleted is gone for reads and patches, and stays; what is not there is not found, if asked."""
         await self.real.create(CONFIGMAPS, {"metadata": {"name": "one"}}, "default")

@@ -143,6 +143,7 @@ class StatusTests(SynchronousTestCase):
                 "lending": "cpu 2",
                 "node": "liqo-milan",
                 "nodes": ["liqo-milan"],
+                "slices": [],
                 "cordoned": True,
                 "api": "relay",
                 "tunnel": "",

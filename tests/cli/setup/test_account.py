@@ -178,7 +178,7 @@ class AccountTests(TestCase):
         """Rights that a changed configuration no longer needs are taken back; what is as it should be stays."""
         config = self.folder / "liqod.toml"
         config.write_text("[storage]\nenabled = true\n")
-        self.assertIn("Role liqo-storage/liqod: installed", await self.install(f"--config={config}"))
+        self.assertIn("Role liqo-storage/liqod: installed", await self.install("-v", f"--config={config}"))
         config.write_text("[storage]\nenabled = false\n")
         self.assertIn("Role liqo-storage/liqod: removed", await self.install(f"--config={config}"))
         self.assertEqual((await self.client.list(ROLES, "liqo-storage")).items, [])
@@ -196,7 +196,7 @@ class AccountTests(TestCase):
         config.write_text('[network]\nmode = "wireguard"\n[webhook]\nenabled = false\n')
         for role in ("network", "names"):
             printed = yaml.safe_load_all(await self.install("--print", f"--config={config}", LIQOD_DAEMON__ROLE=role))
-            out = await self.install(f"--config={config}", LIQOD_DAEMON__ROLE=role)
+            out = await self.install("-v", f"--config={config}", LIQOD_DAEMON__ROLE=role)
             self.assertIn(f"ClusterRole liqod-{role}: installed", out)
             for line in out.splitlines()[:-1]:
                 self.assertRegex(line, rf"liqod-{role}(-account)?: installed")

@@ -16,6 +16,7 @@ from liqod.cli.setup import check
 from liqod.config.schema import DaemonSettings, KubernetesSettings, Settings
 from liqod.kube.resources import LEASES, MUTATINGWEBHOOKS, STORAGECLASSES
 from tests.cli.cluster_case import ClusterCase
+from tests.facts.stated import state_networks
 from tests.ports import free_ports
 
 REACTOR: Any = reactor
@@ -92,6 +93,19 @@ class CheckTests(ClusterCase):
         output = await self.liqodctl("check", "--kubeconfig", str(daemons), status=1)
         self.assertNotIn("kubeconfig, not the daemon's", output)
         self.assertEqual([line for line in output.splitlines() if "forbidden" in line or "LQ1005" in line], [])
+
+    async def test_facts_as_the_daemon(self) -> None:
+        """The daemon's account sees the facts of the cluster; where there are none, that is said."""
+        daemons = self.kubeconfig.with_name("daemon")
+        await self.liqodctl("install", "--daemon-kubeconfig", str(daemons))
+        missed = "is not known: where the API servers are"
+        for known in (False, True):
+            if known:
+                await state_networks(self.client, servers=["192.0.2.9"])
+            output = await self.liqodctl("check", "--kubeconfig", str(daemons), "-o", "json", status=1)
+            findings = json.loads(output.rpartition("]")[0] + "]")
+            self.assertEqual(any(missed in one["text"] for one in findings), not known)
+            self.assertEqual("Facts" in {one["group"] for one in findings}, known)
 
     async def test_what_one_borrower_can_get(self) -> None:
         """check warns where nothing caps that, and of classes whose volumes stay; settings that say more are well."""

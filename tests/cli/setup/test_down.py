@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any, Final, cast
 
+import msgspec
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -15,22 +16,35 @@ from liqod.cli.console.session import Session
 from liqod.cli.setup.up.down import TAKEOVER, until_taken_over
 from liqod.config.schema import Settings
 from liqod.kube.errors import NotFound
+from liqod.model.diagnosis.processes import ProcessLease
+from liqod.model.names import FIELD_MANAGER
 from liqod.model.timestamps import rfc3339
+
+AHEAD: Final = timedelta(hours=1)
+"""By how much the API server's clock is ahead of this host's."""
 
 
 class OneLease:
-    """An API server with a lease of some holder, renewed some seconds ago; without a holder there is none."""
+    """An API server with a lease of some holder, renewed some seconds ago; without a holder there is none.
+
+    The daemon's clock is this host's, and the API server's is another: how long ago that was it alone can say.
+    """
 
     def __init__(self, holder: str | None, age: float) -> None:
         self._holder = holder
-        self._renewed = rfc3339(datetime.now(UTC) - timedelta(seconds=age))
+        self._now = datetime.now(UTC) + AHEAD
+        self._age = timedelta(seconds=age)
 
-    async def get(self, *what: Any) -> dict[str, Any]:
+    async def get(self, *what: Any, view: type[ProcessLease]) -> ProcessLease:
         if self._holder is None:
             raise NotFound(404, "NotFound", "there is none")
-        return {
-            "spec": {"holderIdentity": self._holder, "renewTime": self._renewed, "leaseDurationSeconds": 10},
-        }
+        renewed, written = rfc3339(self._now - AHEAD - self._age), rfc3339(self._now - self._age)
+        spec = {"holderIdentity": self._holder, "renewTime": renewed, "leaseDurationSeconds": 10}
+        stamps = [{"manager": FIELD_MANAGER, "time": written}]
+        return msgspec.convert({"metadata": {"managedFields": stamps}, "spec": spec}, view)
+
+    async def create(self, *what: Any) -> dict[str, Any]:
+        return {"metadata": {"creationTimestamp": rfc3339(self._now)}}
 
 
 class TakeoverTests(SynchronousTestCase):

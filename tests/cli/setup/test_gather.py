@@ -12,7 +12,16 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from liqod.cli.setup.gather import HOST, MOST_BYTES, Archive, command_output, settings_text, summary
+from liqod.cli.setup.gather import (
+    HOST,
+    MOST_BYTES,
+    Archive,
+    as_list,
+    command_output,
+    settings_text,
+    summary,
+    tail,
+)
 from liqod.cli.setup.host.wanted import ROLES
 from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
 from liqod.fabric.agent.kernel import host
@@ -136,7 +145,7 @@ class HostTests(TestCase):
     def test_units(self) -> None:
         """Log and state are those of each unit of ours, whatever roles the host has."""
         commands = dict(HOST)
-        for unit in [*ROLES.values(), "liqod-tunnel@all.service"]:
+        for unit in [*ROLES.values(), "liqod-tunnel@all.service", "liqod-network-tunnel@all.service"]:
             for name in ("log", "service"):
                 self.assertTrue(any(fnmatch(unit, word) for word in commands[name][1:]), (name, unit))
 
@@ -156,3 +165,39 @@ class ArchiveTests(SynchronousTestCase):
             assert page is not None
             self.assertIn(b"NoDaemon", page.read())
         self.assertEqual(archive.omitted, {"log.txt: the last 5 bytes"})
+
+    def test_newest_of_a_log(self) -> None:
+        """Of a log that is too large the newest lines are kept, whole ones."""
+        lines = [f"{number:07} something happened" for number in range(MOST_BYTES // 20)]
+        archive = Archive("one")
+        archive.add("host/log.txt", "\n".join(lines) + "\n", newest=True)
+        with tarfile.open(fileobj=io.BytesIO(archive.close())) as tar:
+            member = tar.extractfile("one/host/log.txt")
+            assert member is not None
+            kept = member.read().decode().splitlines()
+        self.assertEqual(kept, lines[-len(kept) :])
+        size = len(lines[0]) + 1
+        self.assertGreater(len(kept) * size, MOST_BYTES - size)
+        (omitted,) = archive.omitted
+        self.assertEqual(omitted, f"host/log.txt: the first {size * (len(lines) - len(kept))} bytes")
+
+    def test_tail(self) -> None:
+        """A line is cut only where no whole one fits."""
+        for data, most, wanted in (
+            (b"one\ntwo\n", 8, b"one\ntwo\n"),
+            (b"one\ntwo\n", 7, b"two\n"),
+            (b"one\ntwo\n", 4, b"two\n"),
+            (b"one\ntwo\n", 3, b"wo\n"),
+            (b"onetwo", 3, b"two"),
+        ):
+            self.assertEqual(tail(data, most), wanted, (data, most))
+
+    def test_whole_documents(self) -> None:
+        """A list that is too large has fewer items, and is a document still; how many there are is said."""
+        items = [{"name": f"web-{number}", "message": "ä" * 50} for number in range(100)]
+        for most in (10, 200, 5000, 1 << 20):
+            text, count = as_list(items, most)
+            self.assertEqual(json.loads(text), items[:count])
+            self.assertLessEqual(len(text.encode()), max(most, len("[\n\n]\n")))
+            self.assertEqual(count == len(items), most == 1 << 20)
+        self.assertEqual(json.loads(as_list([], 100)[0]), [])

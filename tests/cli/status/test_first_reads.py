@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import attrs
+import msgspec
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import TCP4ClientEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
@@ -18,24 +19,57 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.agent.account.names import LEASE, account_of, bound_secret_of
 from liqod.agent.service import Agent
+from liqod.cli.console import errors
+from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
-from liqod.cli.status.first_screen import BUDGET, FirstScreen, first_screen, trial_pod
+from liqod.cli.status.cluster_records import BUDGET, RECORDS_WITHIN
+from liqod.cli.status.first_screen import FirstScreen, first_screen, trial_pod
+from liqod.cli.status.peers import status_rows
+from liqod.cli.status.status import daemon_line, find_in
+from liqod.cli.web.view import Snapshot, overview
 from liqod.config.load import parse
 from liqod.config.schema import Settings
 from liqod.demo.access import client_config
 from liqod.kube import manifests
-from liqod.kube.errors import Forbidden, NotFound
+from liqod.kube.errors import Forbidden, NotFound, Unreachable
 from liqod.kube.pages import Listing
-from liqod.kube.resources import LEASES, NAMESPACES, NODES, PODS, SECRETS, SERVICEACCOUNTS, VIRTUALNODES, Resource
+from liqod.kube.resources import (
+    ADVERTISEMENTS,
+    FOREIGNCLUSTERS,
+    LEASES,
+    NAMESPACEOFFLOADINGS,
+    NAMESPACES,
+    NATTINGTABLES,
+    NETWORKCONFIGS,
+    NETWORKGATEWAYS,
+    NODES,
+    PODS,
+    RESOURCESLICES,
+    SECRETS,
+    SERVICEACCOUNTS,
+    TUNNELENDPOINTS,
+    VIRTUALNODES,
+    Resource,
+)
 from liqod.model.diagnosis.access import NodeApiFacts, of_account, of_webhook
-from liqod.model.diagnosis.cluster import diagnose
-from liqod.model.names import TOKEN_ANNOTATION, WEBHOOK_PROBE
+from liqod.model.diagnosis.cluster import ClusterRecords, diagnose
+from liqod.model.diagnosis.examination import Evidence, examine
+from liqod.model.diagnosis.installation import Unread
+from liqod.model.diagnosis.problem import PROCESSES
+from liqod.model.names import REMOTE_CLUSTER_LABEL, TOKEN_ANNOTATION, WEBHOOK_PROBE
+from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.objects.node import Node
+from liqod.model.records.views import ForeignCluster, VirtualNode
 from tests.agent.test_service import SETTINGS
 from tests.cli.cluster_case import REACTOR, ClusterCase
 
 SLOW: float = 2.0
+EVERYTHING = (
+    *(ADVERTISEMENTS, FOREIGNCLUSTERS, LEASES, NAMESPACEOFFLOADINGS, NATTINGTABLES, NETWORKCONFIGS, NETWORKGATEWAYS),
+    *(NODES, PODS, NAMESPACES, RESOURCESLICES, TUNNELENDPOINTS, VIRTUALNODES),
+)
+"""The kinds that the first screen lists."""
 
 
 class Slow:
@@ -102,17 +136,72 @@ class BoundTests(SynchronousTestCase):
         self.assertIsNone(screen.facts.waiting)
         self.assertEqual(screen.facts.tenants, [])
 
+    def test_silent_kind(self) -> None:
+        """A kind of records that is not answered is named, and the rest is shown, in less than ten seconds."""
+        for resource in (FOREIGNCLUSTERS, ADVERTISEMENTS, NODES, NAMESPACEOFFLOADINGS, LEASES):
+            screen, _ = self.read(BUDGET + 0.5, silent=(resource,))
+            self.assertEqual(screen.facts.unread, {resource.plural})
+            said = f"{resource.plural}: the API server did not answer within {RECORDS_WITHIN:.0f} s"
+            self.assertEqual([one.cause for one in screen.unread if resource.plural in one.cause], [said])
+            self.assertEqual((screen.facts.waiting, screen.facts.tenants), ([], []))
+
+    def test_unknown_is_not_none(self) -> None:
+        """Where Leases or peers were not read nobody says that no daemon runs, or that there are no peers."""
+        screen, _ = self.read(BUDGET + 0.5, silent=(LEASES,))
+        self.assertEqual((diagnose(screen.facts), screen.facts.accounts), ([], ()))
+        self.assertEqual(daemon_line(screen.facts), "whether a daemon runs is not known")
+        read, _ = self.read(2 * SLOW + 0.5)
+        self.assertIn("NoDaemon", [one.code for one in diagnose(read.facts)])
+        screen, _ = self.read(BUDGET + 0.5, silent=(FOREIGNCLUSTERS,))
+        with self.assertRaises(CliError) as caught:
+            find_in(screen, "milan")
+        self.assertEqual(caught.exception.code, errors.UNREACHABLE)
+        self.assertIn("foreignclusters: the API server did not answer", caught.exception.message)
+        page = overview(Snapshot(home="rome", facts=screen.facts, unread=screen.unread))
+        self.assertEqual((page.summary, page.empty), ("which peers there are is not known",) * 2)
+        self.assertTrue(any("foreignclusters" in step.text for step in page.steps))
+
+    def test_all_silent(self) -> None:
+        """An API server that answers nothing is said to be out of reach, within the bound."""
+        clock = Clock()
+        server = Slow(clock, silent=EVERYTHING)
+        session: Any = SimpleNamespace(reactor=clock, client=server, settings=Settings(), options=Options())
+        looking = Deferred.fromCoroutine(first_screen(session))
+        for _ in range(int(10 * (RECORDS_WITHIN + 0.5))):
+            clock.advance(0.1)
+        self.assertIn("did not answer", self.failureResultOf(looking, Unreachable).getErrorMessage())
+
+    def test_orphans_of_unread_peers(self) -> None:
+        """Nothing is called an orphan where not all records were read."""
+        space = Object(metadata=ObjectMeta(name="shop-rome", labels={REMOTE_CLUSTER_LABEL: "c2"}))
+        for unread, found in ((frozenset[str](), True), (frozenset({"foreignclusters"}), False)):
+            known = examine(Evidence(records=ClusterRecords(unread=unread), spaces=[space]))
+            self.assertEqual(any(one.code == "Orphaned" for one in known.problems), found)
+
+    def test_node_that_was_not_read(self) -> None:
+        """Of a virtual node whose Node was not read nobody says that it was not created."""
+        peer = msgspec.convert({"metadata": {"name": "c2"}, "spec": {"fingerprint": "x"}}, ForeignCluster)
+        record = msgspec.convert({"spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}, VirtualNode)
+        for unread, shown, pods in ((frozenset[str](), "not created yet", 0), (frozenset({"nodes"}), "not read", "")):
+            (row,) = status_rows(ClusterRecords(peers=[peer], virtual_nodes=[record], unread=unread), {})
+            node = f"liqo-milan ({shown})"
+            self.assertEqual((row["node"], row["nodes"], row["pods"]), (node, [node], pods))
+
     def test_denied(self) -> None:
         """What the user may not see is left out, and that is no trouble."""
         screen, _ = self.read(2 * SLOW + 0.5, denied=(PODS, NAMESPACES))
         self.assertEqual((screen.unread, screen.facts.waiting, screen.facts.tenants), ((), None, None))
 
     def test_kept_while_watching(self) -> None:
-        """What was tried once is shown until it is tried again."""
+        """What was tried once is shown until it is tried again, and so is what could not be tried."""
         screen, _ = self.read(2 * SLOW + 0.5)
         kept = [NodeApiFacts("liqo-milan", "192.0.2.1", 5875, "refused")]
         tried = FirstScreen(attrs.evolve(screen.facts, node_apis=kept))
         self.assertEqual(screen.with_trials_of(tried).facts.node_apis, kept)
+        silent = Unread(PROCESSES, "the webhook: the API server did not answer within 7 s", "try it again")
+        untried = attrs.evolve(tried, unread=(silent,), untried=(silent,))
+        self.assertEqual(screen.with_trials_of(untried).unread, (silent,))
+        self.assertEqual(untried.with_trials_of(tried).unread, ())
 
     def test_trial_pod(self) -> None:
         """The pod that is tried says so, has a name of its own each time, and asks for next to nothing."""

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import attrs
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,8 @@ from liqod.cli.web.markup import join, tag
 from liqod.cli.web.pages import error_page, overview_page, peer_html
 from liqod.cli.web.view import SHOWN_PEERS, SHOWN_PODS, TONES, Snapshot, overview, peer_page
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
+from liqod.model.diagnosis.installation import Unread
+from liqod.model.diagnosis.problem import WORKLOADS
 from liqod.model.objects.meta import Condition, ObjectMeta
 from liqod.model.objects.node import Node, NodeStatus
 from liqod.model.objects.pod import Container, Pod, PodSpec, PodStatus, Requirements
@@ -199,6 +202,21 @@ class PageTests(SynchronousTestCase):
             for one in [peer(0)]
         ]
         self.assertEqual(flaws(parse(overview_page(overview(records(*named))))), [])
+
+    def test_not_all_was_read(self) -> None:
+        """What was not read is among what to do next; nothing is called well beside it, and pods are not none."""
+        known = records(peer(0))
+        self.assertIn("Nothing is wrong", parse(overview_page(overview(known))).one("next").text)
+        self.assertIn("web-0", parse(peer_html(_page(known, "c0"))).one("pods").text)
+        left_out = Unread(WORKLOADS, "pods: the API server did not answer within 7 s", "try it again")
+        partly = attrs.evolve(known, pods={}, unread=[left_out])
+        for text in (overview_page(overview(partly)), peer_html(_page(partly, "c0"))):
+            page = parse(text)
+            self.assertEqual(flaws(page), [])
+            self.assertIn("Workloads: NotExamined: pods: the API server did not answer", page.one("next").text)
+            self.assertNotIn("nothing is wrong", page.text.lower())
+        self.assertIn("not read", parse(peer_html(_page(partly, "c0"))).one("pods").text)
+        self.assertEqual(overview(partly).peers[0].shares, [])
 
     def test_nobody(self) -> None:
         """There is no page of a peer that is not known."""

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import attrs
-from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred, succeed
 from twisted.internet.task import Clock, deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase
@@ -18,14 +18,18 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
-from liqod.cli.web import server
-from liqod.cli.web.cluster_reader import PACE, ClusterReader
+from liqod.cli.status.first_screen import FirstScreen
+from liqod.cli.web import cluster_reader, server
+from liqod.cli.web.cluster_reader import PACE, TRIALS, ClusterReader
 from liqod.cli.web.command import serve
+from liqod.cli.web.view import overview
 from liqod.config.schema import ClusterSettings, Settings
 from liqod.demo.access import client_config
 from liqod.kube.client import Client
-from liqod.kube.errors import Unreachable
-from liqod.kube.resources import CRDS, FOREIGNCLUSTERS, Resource
+from liqod.kube.errors import Forbidden, KubeError, ServerError, Unreachable
+from liqod.kube.resources import CRDS, FOREIGNCLUSTERS, PODS, Resource
+from liqod.model.diagnosis.access import NodeApiFacts
+from liqod.model.diagnosis.cluster import ClusterRecords
 from tests.cli.cluster_case import REACTOR
 from tests.cli.test_every_command import ESCAPE, EveryCase
 from tests.cli.web.page import flaws, parse
@@ -167,7 +171,7 @@ class ServerTests(EveryCase):
         """Where the API server never answered, the page is one sentence with what to do."""
         nowhere = attrs.evolve(client_config(self.cluster), server="https://127.0.0.1:1")
         client = Client(nowhere, REACTOR)
-        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        self.addCleanup(close, client)
         await self.serve(client)
         for path in ("", "peer/c2"):
             status, _, body = await self.ask(path)
@@ -207,11 +211,50 @@ class ServerTests(EveryCase):
     async def test_read_once(self) -> None:
         """The cluster is read once for all who ask at the same time."""
         client = Counting(client_config(self.cluster), REACTOR)
-        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        self.addCleanup(close, client)
         latest = ClusterReader(Session(Options(), reactor=REACTOR, client=client, settings=Settings()))
         found = await gatherResults([Deferred.fromCoroutine(latest.read()) for _ in range(8)])
         self.assertEqual({trouble for _, trouble in found}, {""})
         self.assertEqual(client.listed[FOREIGNCLUSTERS], 1)
+
+    async def test_as_status_says(self) -> None:
+        """What was not read, or tried in vain, is on the page as in ``status``; pods nobody may see do not break it."""
+        for client, said in (
+            (Refusing(client_config(self.cluster), REACTOR, Forbidden(403, "Forbidden", "no")), ""),
+            (Refusing(client_config(self.cluster), REACTOR, ServerError(503, "", "etcd is full")), "etcd is full"),
+        ):
+            self.addCleanup(close, client)
+            await self.serve(client)
+            status, _, body = await self.ask()
+            page = parse(body)
+            self.assertEqual((status, flaws(page)), (200, []))
+            self.assertIn("milan", page.one("peers").text)
+            self.assertEqual("NotExamined" in page.one("next").text, bool(said))
+            self.assertIn(said, page.one("next").text)
+
+    def test_trials(self) -> None:
+        """What the API server gets through to is tried twice a minute, and shown until it is tried again."""
+        clock = Clock()
+        tried: list[float] = []
+        trouble = NodeApiFacts("liqo-milan", "192.0.2.1", 5875, "refused")
+
+        async def screen(_: Any, *, tries: bool = True, **__: Any) -> FirstScreen:
+            if tries:
+                tried.append(clock.seconds())
+            return FirstScreen(ClusterRecords(node_apis=[trouble] if tries else ()))
+
+        self.patch(cluster_reader, "first_screen", screen)
+        empty = SimpleNamespace(items=[])
+        client = SimpleNamespace(list=lambda *_, **__: succeed(empty), config=client_config(self.cluster))
+        settings = Settings(cluster=ClusterSettings(name="rome"))
+        session: Any = SimpleNamespace(reactor=clock, client=client, settings=settings, options=Options())
+        latest = ClusterReader(session)
+        for _ in range(16):
+            found = self.successResultOf(Deferred.fromCoroutine(latest.read()))[0]
+            self.assertEqual(found.facts.node_apis, [trouble])
+            self.assertTrue(any("NodeAPIUnreachable" in step.text for step in overview(found).steps))
+            clock.advance(PACE)
+        self.assertEqual(tried, [0.0, TRIALS])
 
     async def test_connections(self) -> None:
         """More connections than a few browsers need are closed at once, and the next ones get an answer again."""
@@ -236,6 +279,19 @@ class ServerTests(EveryCase):
         self.assertEqual((await self.ask("icon.svg"))[0], 200)
 
 
+class Refusing(Client):
+    """A client whose API server says the same whenever pods are to be listed."""
+
+    def __init__(self, config: Any, reactor: Any, error: KubeError) -> None:
+        super().__init__(config, reactor)
+        self._error = error
+
+    async def list(self, resource: Resource, *args: Any, **named: Any) -> Any:
+        if resource == PODS:
+            raise self._error
+        return await super().list(resource, *args, **named)
+
+
 class Counting(Client):
     """A client that counts what it lists."""
 
@@ -246,6 +302,11 @@ class Counting(Client):
     async def list(self, resource: Resource, *args: Any, **named: Any) -> Any:
         self.listed[resource] += 1
         return await super().list(resource, *args, **named)
+
+
+def close(client: Client) -> Deferred[None]:
+    """Close a client at the end of a test."""
+    return Deferred.fromCoroutine(client.close())
 
 
 async def until_changed(case: ServerTests, tag: str) -> Answer:

@@ -12,22 +12,32 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.cli.console.errors import CliError
 from liqod.cli.status.explain_other import explain_namespace
 from liqod.cli.status.explain_pod import PodFacts, facts_for, findings
-from liqod.cli.workloads.dry_run import pod_rows
+from liqod.cli.workloads.dry_run import cluster_rows, leaving_of, lenders_of, object_rows, pod_rows, pods_at
 from liqod.cli.workloads.offload import row_of, wanted_spec
+from liqod.config.schema import EgressRuleSettings, EgressSettings, Settings
 from liqod.kube import manifests
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, PODS
+from liqod.kubelet.reflection.kinds import INGRESS, SECRET, Kind
+from liqod.kubelet.reflection.views import Reflectable, Secret, WithSpec
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
-from liqod.model.objects.meta import Object
+from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.objects.node import Node
-from liqod.model.records.offloading import NamespaceOffloading, OffloadingPolicy
-from liqod.model.records.views import ForeignCluster, NamespaceNattingTable, VirtualNode, VirtualNodeStatus
+from liqod.model.records.offloading import NamespaceOffloading, OffloadingPolicy, policy_of
+from liqod.model.records.views import (
+    Advertisement,
+    ForeignCluster,
+    NamespaceNattingTable,
+    VirtualNode,
+    VirtualNodeStatus,
+)
 from tests.cli.cluster_case import ClusterCase
 
 TOLERATION = {"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "effect": "NoExecute"}
 MILAN = msgspec.convert({"spec": {"clusterID": "c2", "nodeName": "liqo-milan"}}, VirtualNode)
 
 
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 MILAN_FACTS = ClusterRecords(
     leader=LeaderFacts("one", alive=True, age=1.0),
     peers=[
@@ -41,11 +51,7 @@ MILAN_FACTS = ClusterRecords(
         )
     ],
     virtual_nodes=[MILAN],
-    nodes=[
-        msgspec.convert(
-            {"metadata": {"name": "liqo-milan"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}, Node
-        )
-    ],
+    nodes=[msgspec.convert({"metadata": {"name": "liqo-milan"}, "status": READY}, Node)],
 )
 """milan, with which all is well."""
 
@@ -128,7 +134,10 @@ class DryRunTests(SynchronousTestCase):
     def test_a_pod_that_asks_for_virtual_nodes(self) -> None:
         """It runs at a lender or nowhere; another pod like it may run here, too."""
         labels = {"liqo.io/type": "virtual-node"}
-        body = {"metadata": {"name": "liqo-milan", "labels": labels}, "status": {"allocatable": {"pods": "10"}}}
+        body = {
+            "metadata": {"name": "liqo-milan", "labels": labels},
+            "status": {"allocatable": {"pods": "10"}, **READY},
+        }
         milan = msgspec.convert(body, Node)
         facts = ClusterRecords(leader=LeaderFacts("one", alive=True, age=1.0), nodes=[milan])
         asking = {"metadata": {"name": "web"}, "spec": {"runtimeClassName": "liqo", "nodeSelector": labels}}
@@ -143,6 +152,140 @@ class DryRunTests(SynchronousTestCase):
             (row,) = pod_rows(facts, OffloadingPolicy(placement), [given])
             self.assertEqual(row["then"], then)
             self.assertEqual("asks for virtual nodes" in row["why"], then.endswith("nowhere"))
+
+    def test_nodes_that_take_none(self) -> None:
+        """A node that is cordoned, not ready or tainted is no place for a new pod, and the row says which it is."""
+        asking = {"metadata": {"name": "web"}, "spec": {"tolerations": [{"key": "mine", "operator": "Exists"}]}}
+        gpu = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+        for spec, status, why in (
+            ({}, READY, ""),
+            ({"taints": [{**gpu, "key": "mine"}]}, READY, ""),
+            ({"taints": [{**gpu, "effect": "PreferNoSchedule"}]}, READY, ""),
+            ({"unschedulable": True}, READY, "liqo-milan is cordoned"),
+            ({}, {}, "liqo-milan is not ready"),
+            ({"taints": [gpu]}, READY, "liqo-milan has the taint gpu, which the pod does not tolerate"),
+        ):
+            allocatable = {"allocatable": {"pods": "10"}}
+            body = {"metadata": {"name": "liqo-milan"}, "spec": spec, "status": {**allocatable, **status}}
+            facts = ClusterRecords(nodes=[msgspec.convert(body, Node)])
+            (row,) = pod_rows(facts, OffloadingPolicy(), [asking])
+            self.assertEqual(row["why"], why)
+            self.assertEqual(row["then"], "a new one: here" if why else "a new one: here or liqo-milan")
+
+
+EU = {"region": "eu"}
+TURIN = msgspec.convert({"spec": {"clusterID": "c3", "nodeName": "liqo-turin"}}, VirtualNode)
+TWO = ClusterRecords(
+    peers=msgspec.convert(
+        [
+            {"metadata": {"name": peer}, "status": {"clusterName": name}}
+            for peer, name in (("c2", "milan"), ("c3", "turin"))
+        ],
+        list[ForeignCluster],
+    ),
+    virtual_nodes=[MILAN, TURIN],
+    nodes=msgspec.convert(
+        [
+            {"metadata": {"name": name, "labels": labels}, "status": {**READY, "allocatable": {"pods": "10"}}}
+            for name, labels in (("liqo-milan", {}), ("liqo-turin", EU))
+        ],
+        list[Node],
+    ),
+    offers=[
+        msgspec.convert(
+            {"metadata": {"name": "advertisement-c2"}, "spec": {"offer": {"ingressClasses": ["nginx"]}}}, Advertisement
+        )
+    ],
+)
+"""Two lenders, of which one tells its classes."""
+NAMING: dict[str, Any] = {"containers": [{"name": "main", "envFrom": [{"secretRef": {"name": "db"}}]}]}
+DB = Secret(metadata=ObjectMeta(name="db", namespace="shop"))
+
+
+def denied(**rule: Any) -> Settings:
+    """Return settings with one rule under [egress]."""
+    return Settings(egress=EgressSettings(rules=[EgressRuleSettings(verdict="deny", **rule)]))
+
+
+class LeavingTests(SynchronousTestCase):
+    """What a dry run says of what would leave home, for each of two lenders."""
+
+    def rows(
+        self, kind: Kind, one: Reflectable, settings: Settings, pods: list[dict[str, Any]], **spec: Any
+    ) -> list[tuple[str, str]]:
+        """Return what would become of an object, and why."""
+        offloading = msgspec.convert({"spec": spec}, NamespaceOffloading)
+        policy = policy_of("shop", offloading)
+        leaving = leaving_of(TWO, Object(metadata=ObjectMeta(name="shop")), settings)
+        lenders = [
+            attrs.evolve(lender, pods=pods_at(lender, TWO, policy, pods, leaving))
+            for lender in lenders_of(TWO, policy, offloading, "rome", leaving)
+        ]
+        return [(row["then"], row["why"]) for row in object_rows(kind, [one], lenders, settings)]
+
+    def test_named_contents(self) -> None:
+        """With contents = "named" a secret goes only where a new pod could run that names it."""
+        named = Settings(egress=EgressSettings(contents="named"))
+        meta: dict[str, Any] = {"name": "web", "namespace": "shop"}
+        of_set = {**meta, "ownerReferences": [{"kind": "DaemonSet"}]}
+        nobody = "no pod there names it"
+        cases: list[tuple[list[dict[str, Any]], list[tuple[str, str]]]] = [
+            ([], [("stays", nobody)]),
+            ([{"metadata": meta, "spec": {"containers": []}}], [("stays", nobody)]),
+            ([{"metadata": meta, "spec": NAMING}], [("copied", "")]),
+            ([{"metadata": of_set, "spec": NAMING}], [("stays", nobody)]),
+            (
+                [{"metadata": meta, "spec": {**NAMING, "nodeSelector": EU}}],
+                [("stays (milan)", nobody), ("copied (turin)", "")],
+            ),
+        ]
+        for pods, rows in cases:
+            self.assertEqual(self.rows(SECRET, DB, named, pods), rows)
+            self.assertEqual(self.rows(SECRET, DB, Settings(), pods), [("copied", "")])
+
+    def test_rules_for_a_peer(self) -> None:
+        """A rule about one peer holds for that one alone."""
+        why = "rule 1 under [egress] keeps it in this cluster (secret in namespace shop)"
+        found = self.rows(SECRET, DB, denied(kinds=["secret"], peers=["c2"]), [])
+        self.assertEqual(found, [("stays (milan)", why), ("copied (turin)", "")])
+
+    def test_a_namespace_that_stays(self) -> None:
+        """A lender for which the namespace may not leave gets nothing: no pods and no objects are shown for it."""
+        settings = denied(kinds=["namespace"], peers=["c2"])
+        why = "rule 1 under [egress] keeps it in this cluster (namespace shop)"
+        leaving = leaving_of(TWO, Object(metadata=ObjectMeta(name="shop")), settings)
+        milan, turin = cluster_rows(TWO, OffloadingPolicy(), "rome", leaving)
+        self.assertEqual((milan["then"], milan["why"]), ("nothing", why))
+        self.assertEqual(turin["then"], "namespace shop-rome with the first pod")
+        (row,) = pod_rows(TWO, OffloadingPolicy(), [{"metadata": {"name": "web"}, "spec": {}}], leaving)
+        self.assertEqual(row["then"], "a new one: here or liqo-turin")
+        self.assertEqual(row["why"], f"on liqo-milan it would wait: {why}")
+        self.assertEqual(self.rows(SECRET, DB, settings, []), [("copied", "")])
+
+    def test_pods_that_stay(self) -> None:
+        """A pod that may not leave is not said to go, and what it names does not go for it."""
+        settings = Settings(
+            egress=EgressSettings(
+                contents="named", rules=[EgressRuleSettings(verdict="deny", kinds=["pod"], labels="tier=gold")]
+            )
+        )
+        leaving = leaving_of(TWO, Object(metadata=ObjectMeta(name="shop")), settings)
+        for labels, stays in (({"tier": "gold"}, True), ({}, False)):
+            pods: list[dict[str, Any]] = [{"metadata": {"name": "web", "labels": labels}, "spec": NAMING}]
+            (row,) = pod_rows(TWO, OffloadingPolicy(), pods, leaving)
+            self.assertEqual(row["then"] == "a new one: here", stays, row)
+            self.assertEqual(self.rows(SECRET, DB, settings, pods)[0][0], "stays" if stays else "copied")
+
+    def test_classes(self) -> None:
+        """Where a lender offers none of the classes that the namespace allows, an ingress is said to stay, and why."""
+        body = {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"defaultBackend": {"service": {}}}}
+        ingress = msgspec.json.decode(msgspec.json.encode(body), type=WithSpec)
+        for allowed, milan in ((["nginx"], "copied (milan)"), (["traefik"], "stays (milan)")):
+            first, second = self.rows(INGRESS, ingress, Settings(), [], ingressClasses=allowed)
+            self.assertEqual(first[0], milan)
+            self.assertEqual("offers none of the classes" in first[1], milan.startswith("stays"))
+            self.assertEqual(second[0], "stays (turin)")
+            self.assertIn("offers none of the classes that the namespace allows", second[1])
 
 
 class FindingsTests(SynchronousTestCase):

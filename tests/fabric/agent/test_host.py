@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import attrs
@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from liqod.config.schema import NetworkSettings
+from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel import host, userspace
 from liqod.fabric.agent.kernel.device import PROBE_DEVICE, creation
 from liqod.fabric.agent.kernel.host import HostKernel, KernelError, ProgramOutput, apply, observe, observe_node
@@ -33,6 +34,7 @@ from tests.fabric.cases import NOW, HostCase
 from tests.fabric.fake_kernel import FakeKernel, FakeLink, public_key
 
 PEERS = 3
+TUNNEL, AGENTS_TUNNEL = "liqod-tunnel@liqod.service", "liqod-network-tunnel@liqod.service"
 
 
 def net(text: str) -> Network:
@@ -269,27 +271,51 @@ class HostTests(HostCase):
 class SystemdTests(SynchronousTestCase):
     """Where the kernel knows no WireGuard and the daemon is a unit."""
 
-    def made(self, *installed: str) -> tuple[str, ...]:
-        """Return the command that makes the device, with some units installed."""
+    def making(self, installed: Mapping[str, str], own: str = "liqod") -> Deferred[tuple[str, ...]]:
+        """Look for the command that makes the device, with units that run as some users, as the user ``own``."""
 
         class Host:
             async def run(self, argv: Sequence[str], stdin: str = "") -> ProgramOutput:
-                if argv[:2] == ("systemctl", "cat"):
-                    return ProgramOutput(0 if argv[2] in installed else 1, "", "No files found")
+                if argv[:2] == ("systemctl", "show"):
+                    user = installed.get(argv[-1])
+                    state = "not-found" if user is None else "loaded"
+                    return ProgramOutput(0, f"LoadState={state}\nUser={user or ''}\n", "")
                 return ProgramOutput(2, "", "Error: Unknown device type.")
 
         self.patch(shutil, "which", lambda name, path="": f"/usr/bin/{name}")
-        return self.successResultOf(Deferred.fromCoroutine(creation(Host(), "liqod", under_systemd=True)))
+        self.patch(devices, "own_user", lambda: own)
+        return Deferred.fromCoroutine(creation(Host(), "liqod", under_systemd=True))
+
+    def made(self, installed: Mapping[str, str], own: str = "liqod") -> tuple[str, ...]:
+        """Return that command."""
+        return self.successResultOf(self.making(installed, own))
 
     def test_the_tunnels_own_unit(self) -> None:
         """wireguard-go is started as the installed unit, else as one for this time; never as the daemon's child."""
-        self.assertEqual(self.made("liqod-tunnel@liqod.service"), ("systemctl", "start", "liqod-tunnel@liqod.service"))
-        self.assertEqual(self.made()[0], "systemd-run")
+        self.assertEqual(self.made({TUNNEL: "liqod"}), ("systemctl", "start", TUNNEL))
+        self.assertEqual(self.made({})[0], "systemd-run")
+
+    def test_the_unit_of_the_same_user(self) -> None:
+        """Of the package's units each process starts that of its own user, who alone opens the socket; root any."""
+        both = {TUNNEL: "liqod", AGENTS_TUNNEL: "liqod-network"}
+        for installed, own, unit in (
+            (both, "liqod", TUNNEL),
+            (both, "liqod-network", AGENTS_TUNNEL),
+            ({TUNNEL: "liqod-network"}, "liqod-network", TUNNEL),
+            ({TUNNEL: "liqod"}, "root", TUNNEL),
+        ):
+            self.assertEqual(self.made(installed, own), ("systemctl", "start", unit), (installed, own))
+
+    def test_the_unit_of_another_user(self) -> None:
+        """A tunnel that this process could not reach is not started, and the reason says so."""
+        for installed, own in (({TUNNEL: "liqod"}, "liqod-network"), ({TUNNEL: ""}, "liqod")):
+            failure = self.failureResultOf(self.making(installed, own), KernelError)
+            self.assertRegex(str(failure.value), f"{TUNNEL} runs as .*the user {own} of")
 
     def test_a_pod_beside_the_agent(self) -> None:
         """Where a pod runs wireguard-go for the device it is asked for it, and nothing is started here."""
         self.patch(userspace, "is_served", lambda device: device == "liqod")
-        self.assertEqual(self.made("liqod-tunnel@liqod.service"), userspace.start_command("liqod"))
+        self.assertEqual(self.made({TUNNEL: "liqod"}), userspace.start_command("liqod"))
 
 
 class StubbornHost(Clock):

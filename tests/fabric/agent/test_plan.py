@@ -350,6 +350,21 @@ class ParsingTests(SynchronousTestCase):
         )
         self.assertEqual(routes.next_hops(many), [net("10.1.2.3/32"), net("fd00::9/128")])
 
+    def test_rules_of_ours(self) -> None:
+        """Rules by the table that they look up, for one device or for all, and those that the kernel is not said of."""
+        text = (
+            '[{"priority":0,"src":"all","table":"local","protocol":"kernel"},'
+            '{"priority":18952,"src":"all","table":"18952","protocol":"kernel"},'
+            '{"priority":5000,"src":"all","table":"18952","protocol":"unspec"},'
+            '{"priority":5001,"src":"all","iif":"liqod","table":"18952","protocol":"boot"},'
+            '{"priority":5002,"src":"all","table":"18952"}]'
+        )
+        self.assertEqual(routes.rule_priorities(text, 18952), {18952, 5000, 5002})
+        self.assertEqual(routes.unmarked_priorities(text, 18952), {5000})
+        self.assertEqual(routes.rule_priorities(text, 18952, "liqod"), {5001})
+        self.assertEqual(routes.unmarked_priorities(text, 18952, "liqod"), {5001})
+        self.assertEqual(routes.unmarked_priorities("", 18952), frozenset())
+
     def test_name_servers(self) -> None:
         """The addresses of resolv.conf(5), without a stub's on loopback; what is no address is passed over."""
         text = "search rome\nnameserver 127.0.0.53\nnameserver 10.1.2.3\nnameserver fd00::53%eth0\nnameserver x\n#\n"

@@ -118,6 +118,32 @@ class GatewayTests(HostCase):
                     self.remove()
                     self.assertEqual(self.kernel.state(), self.before, f"after a crash at step {done}")
 
+    def test_rules_of_an_earlier_release(self) -> None:
+        """Rules that do not say that the kernel made them are replaced by one plan; at no moment is there none."""
+        self.converge(GATEWAY)
+        whole, rules = self.kernel.state(), set(self.kernel.rules)
+        spares = {(version, str(int(pref) + 1), table, source) for version, pref, table, source in rules}
+        led = {(version, table) for version, _, table, _ in rules}
+        self.assertEqual(len(led), 4)
+        change = self.kernel._rule
+
+        def watched(verb: str, rule: tuple[str, str, str, str]) -> None:
+            change(verb, rule)
+            self.assertEqual({(version, table) for version, _, table, _ in self.kernel.rules}, led)
+
+        self.kernel.unmarked = set(rules)
+        watch = self.patch(self.kernel, "_rule", watched)
+        self.assertGreater(self.converge(GATEWAY), 0)
+        self.assertEqual(self.kernel.state(), whole)
+        self.assertEqual(self.converge(GATEWAY), 0)
+        watch.restore()
+        # A process that ended in the middle left the rules that led meanwhile.
+        self.kernel.rules |= spares
+        self.kernel.unmarked = set(rules)
+        self.converge(GATEWAY)
+        self.assertEqual(self.kernel.state(), whole)
+        self.assertEqual(self.converge(GATEWAY), 0)
+
     def test_in_a_container(self) -> None:
         """Where nothing of /proc/sys can be written it does without, unless the host filters strictly: that is said."""
         self.kernel.read_only = True

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tests.fuzz.cost import Target
-from tests.fuzz.targets import config, fabric, hosting, http, identity, kubernetes, names, wire
+from tests.fuzz.targets import compiled, config, fabric, hosting, http, identity, kubernetes, names, wire
 
 TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
     {
@@ -17,6 +17,7 @@ TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
         **kubernetes.TARGETS,
         **hosting.TARGETS,
         **fabric.TARGETS,
+        **compiled.TARGETS,
         **names.TARGETS,
         **config.TARGETS,
     }
@@ -25,5 +26,6 @@ TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
 
 def seeds() -> Mapping[str, list[bytes]]:
     """Return the contents that a corpus begins with, by target."""
-    written = {**http.SEEDS, **kubernetes.SEEDS, **hosting.SEEDS, **fabric.SEEDS, **names.SEEDS, **config.SEEDS}
+    of_api = {**http.SEEDS, **kubernetes.SEEDS, **hosting.SEEDS}
+    written = {**of_api, **fabric.SEEDS, **compiled.SEEDS, **names.SEEDS, **config.SEEDS}
     return {**wire.seeds(), **identity.seeds(), **written}

@@ -1,20 +1,21 @@
-"""Heads and bodies of HTTP/1.1, and what of requests the relay passes on."""
+"""Heads and bodies of HTTP/1.1, and what of requests the relay, and the API of a virtual node, pass on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final, Literal
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from liqod.http1.connection import Connection, MessageLimits
 from liqod.http1.errors import Malformed
 from liqod.http1.messages import Data, EndOfMessage, Request, make_request
+from liqod.kubelet.api import targets as node
 from liqod.peering.relay import policy, targets
 from liqod.peering.relay.rejection import Rejected
-from tests.fuzz.cost import Target
+from tests.fuzz.cost import Target, step_of
 from tests.http1 import oracle
 
-LIMITS: Final = MessageLimits(head=2048, body=1 << 20)
+LIMITS: Final = MessageLimits(body=1 << 20)
 GET: Final = b"GET /api/v1/namespaces/shop-rome/pods HTTP/1.1\r\nHost: x\r\n"
 CHUNKED: Final = GET + b"Transfer-Encoding: chunked\r\n\r\n"
 PATHS: Final = (
@@ -25,6 +26,34 @@ PATHS: Final = (
     b"GET /readyz",
     b"GET //api/v1/namespaces/%2e%2e/pods",
 )
+NODE_PATHS: Final = (
+    b"GET /containerLogs/shop/web-0/main?follow=true&tailLines=5&x=1",
+    b"POST /exec/shop/web/main?command=sh&command=-c&command=a%20b%26c&input=1&output=1&tty=1",
+    b"POST /attach/shop/web/0000-uid/main?input=1",
+    b"POST /portForward/shop/web?port=80&ports=8080",
+    b"GET /containerLogs/shop/..%2f..%2fkube-system/main",
+    b"GET /stats/summary?only_cpu_and_memory=true",
+)
+# From the API reference of pods: what their subresources log, exec, attach and portforward take.
+OPTIONS: Final = frozenset(
+    {
+        "command",
+        "container",
+        "follow",
+        "limitBytes",
+        "ports",
+        "previous",
+        "sinceSeconds",
+        "sinceTime",
+        "stderr",
+        "stdin",
+        "stdout",
+        "stream",
+        "tailLines",
+        "timestamps",
+        "tty",
+    }
+)
 
 
 def head(data: bytes) -> None:
@@ -33,7 +62,7 @@ def head(data: bytes) -> None:
     connection = Connection(role, LIMITS)
     if role == "client":
         connection.send(make_request(b"GET", b"/", [(b"Host", b"x")]), EndOfMessage())
-    step, rest = (data[0] % 127 if data else 0) + 1, data[1:]
+    step, rest = step_of(data, 127), data[1:]
     for start in range(0, len(rest), step):
         connection.receive(rest[start : start + step])
         try:
@@ -54,7 +83,7 @@ def head(data: bytes) -> None:
 
 def framing(data: bytes) -> None:
     """A body in chunks, cut as the first byte says: it ends where a second reader says, or is refused by both."""
-    step, rest = (data[0] if data else 0) + 1, data[1:]
+    step, rest = step_of(data, 256), data[1:]
     connection, second = Connection("server", LIMITS), oracle.Chunks(LIMITS.body)
     connection.receive(CHUNKED)
     assert isinstance(connection.next_event(), Request)
@@ -104,6 +133,27 @@ def relay(data: bytes) -> None:
     assert ask.verb in ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
 
+def node_request(data: bytes) -> None:
+    """Method and target of a request to a virtual node: not served, or a subresource of that very pod at the lender."""
+    method, _, uri = data.decode("latin-1").partition(" ")
+    target = node.parse(uri)
+    needed = node.rights(target, method)
+    assert needed
+    if target is None or isinstance(target, node.Page):
+        return
+    if isinstance(target, node.Stream):
+        assert {one.verb for one in needed} == {"create"}
+    path = node.lender_path(target, "shop-rome")
+    assert path.isascii()
+    assert path.isprintable()
+    assert not set(path) & set(" #\\")
+    asked, _, query = path.partition("?")
+    name, _, subresource = asked.removeprefix("/api/v1/namespaces/shop-rome/pods/").partition("/")
+    assert name == target.pod.name
+    assert subresource in ("log", "exec", "attach", "portforward")
+    assert {key for key, _ in parse_qsl(query, keep_blank_values=True)} <= OPTIONS
+
+
 def _passed_on(request: Request, whole: bytes) -> None:
     try:
         call = policy.examine(request)
@@ -116,7 +166,7 @@ def _passed_on(request: Request, whole: bytes) -> None:
     assert oracle._lines(sent.head)[1][b"impersonate-user"] == [b"borrower"]
 
 
-TARGETS: Final[Mapping[str, Target]] = {"head": head, "framing": framing, "relay": relay}
+TARGETS: Final[Mapping[str, Target]] = {"head": head, "framing": framing, "relay": relay, "node-request": node_request}
 SEEDS: Final[Mapping[str, list[bytes]]] = {
     "head": [
         b"\x7e" + GET + b"Accept: a/b\r\nContent-Length: 3\r\n\r\nabc",
@@ -133,4 +183,5 @@ SEEDS: Final[Mapping[str, list[bytes]]] = {
         b"\xff" + b"1\r\na\r\n" * 400 + b"0\r\n\r\n",
     ],
     "relay": list(PATHS),
+    "node-request": list(NODE_PATHS),
 }

@@ -29,7 +29,7 @@ from liqod.model.records.offloading import LOCAL, REMOTE, OffloadingPolicy
 from liqod.model.records.spillover import HOME_FIRST, Spillover, SpilloverPeer
 from liqod.model.records.views import ShadowPod
 from liqod.webhook.review import MalformedReview, answer
-from tests.fuzz.cost import Target
+from tests.fuzz.cost import Target, step_of
 
 OWN: Final = OwnAddresses("https://192.0.2.1:6443", ("10.0.0.0/8", "fd00::/16"))
 DECODER: Final = Decoder(ShadowPod)
@@ -45,7 +45,7 @@ POLICIES: Final = (
 
 def watch_line(data: bytes) -> None:
     """The body of a watch, cut as the first byte says: lines are the same wherever it is cut, and each is an event."""
-    step, rest = (data[0] if data else 0) + 1, data[1:]
+    step, rest = step_of(data, 256), data[1:]
     cut, lines = Lines(1024), []
     try:
         for start in range(0, len(rest), step):
@@ -55,7 +55,8 @@ def watch_line(data: bytes) -> None:
         lines = []
     else:
         assert lines == [line for line in rest.split(b"\n")[:-1] if line]
-    for line in (*lines, rest):
+    # Of many there are more of the same; the daemon takes them in turns.
+    for line in (*lines[:1024], rest):
         event = DECODER.line(line)
         assert isinstance(event, WatchEvent | Bookmark | Failure | Unreadable)
         if isinstance(event, WatchEvent):

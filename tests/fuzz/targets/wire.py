@@ -21,7 +21,7 @@ from liqod.wire.errors import LocalProtocolError, RemoteProtocolError
 from liqod.wire.events import Advertise, Bye, Event, Hello, Join
 from liqod.wire.framing import FrameLimits, frame
 from liqod.wire.session import NEED_DATA, SessionProtocol, SessionState
-from tests.fuzz.cost import Target
+from tests.fuzz.cost import Target, step_of
 from tests.wire.pairs import ALPHA, BETA, ORDINARY, established
 
 LIMITS: Final = FrameLimits()
@@ -40,7 +40,7 @@ def payload(data: bytes) -> None:
 
 def stream(data: bytes) -> None:
     """Bytes on a connection, cut as the first one says, in each state that a session can be in."""
-    step = (data[0] if data else 0) + 1
+    step = step_of(data, 256)
     for session in (SessionProtocol("listener"), _greeted("listener"), _greeted("dialer"), established("listener")):
         for start in range(1, len(data), step):
             session.receive_data(data[start : start + step])

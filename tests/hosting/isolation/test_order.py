@@ -27,7 +27,7 @@ from liqod.model.names import ISOLATED_LABEL
 from liqod.model.objects.node import Node
 from liqod.model.records.facts import DISTRIBUTION, PLUGIN, ClusterFacts
 from liqod.model.records.home_policies import ShadowNetworkPolicySet, WholePolicySet
-from liqod.model.records.network import Network, TunnelEndpoint
+from liqod.model.records.network import AddressMap, Network, TunnelEndpoint
 from tests.hosting.isolation.cases import CLOSED, TO_DATABASE, sent
 from tests.hosting.shadowpods.test_controller import Cache, namespace
 
@@ -50,6 +50,12 @@ class Surrounding:
 
     def around(self, tenant: str) -> KnownNetworks:
         return KnownNetworks(self.own)
+
+    def has_tunnel(self, tenant: str) -> bool:
+        return False
+
+    def direct(self, tenant: str) -> dict[str, AddressMap]:
+        return {}
 
     def is_same(self, old: Node | None, new: Node | None) -> bool:
         return True
@@ -349,20 +355,22 @@ class ValueTests(SynchronousTestCase):
         self.assertEqual((read.digest, again.digest), (digest_of(same), digest_of(same)))
 
     def test_enforcement(self) -> None:
-        """What is not known to enforce policies is not relied on."""
-        table = {
-            ("calico", ""): True,
-            ("cilium", "kubeadm"): True,
-            ("kube-router", ""): True,
-            ("flannel", "k3s"): True,
-            ("flannel", "kubeadm"): False,
-            ("kindnet", "kind"): False,
-            ("aws-vpc-cni", "eks"): False,
-            ("", ""): False,
-        }
-        for (plugin, distribution), enforced in table.items():
-            facts = [{"name": PLUGIN, "values": [plugin]}, {"name": DISTRIBUTION, "values": [distribution]}]
-            named = [one for one in facts if one["values"] != [""]]
-            found = enforcement(msgspec.convert({"status": {"facts": named}}, ClusterFacts))
-            self.assertEqual(found.enforced, enforced, plugin)
+        """What is not known to enforce policies is not relied on, whatever the distribution is."""
+        table: tuple[tuple[list[str], str, bool], ...] = (
+            (["calico"], "", True),
+            (["cilium"], "kubeadm", True),
+            (["kube-router"], "", True),
+            (["flannel", "kube-router"], "k3s", True),
+            (["flannel"], "k3s", False),
+            (["flannel"], "kubeadm", False),
+            (["kindnet"], "kind", False),
+            (["aws-vpc-cni"], "eks", False),
+            ([], "", False),
+            ([], "k3s", False),
+        )
+        for plugins, distribution, enforced in table:
+            facts = [{"name": PLUGIN, "values": plugins}, {"name": DISTRIBUTION, "values": [distribution]}]
+            found = enforcement(msgspec.convert({"status": {"facts": facts}}, ClusterFacts))
+            self.assertEqual(found.enforced, enforced, (plugins, distribution))
+            self.assertIn(plugins[-1 if enforced else 0] if plugins else "not known", found.message)
         self.assertFalse(enforcement(None).enforced)

@@ -162,6 +162,21 @@ def shadow(key: Key = KEY, tenant: str = "borrower", **fields: Any) -> ShadowPod
     return ShadowPod(metadata=meta, spec=ShadowPodSpec(pod=msgspec.Raw(msgspec.json.encode(spec))))
 
 
+def running(key: Key = KEY, **metadata: Any) -> Pod:
+    """Return the pod that runs for the ShadowPod of its name."""
+    owner = {"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod", "uid": f"u-{key}", "controller": True}
+    whole = {
+        "name": key.name,
+        "namespace": key.namespace,
+        "uid": f"p-{key}",
+        "resourceVersion": "2",
+        "labels": {"liqo.io/managed-by": "shadowpod"},
+        "ownerReferences": [owner],
+        **metadata,
+    }
+    return msgspec.convert({"metadata": whole, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}, Pod)
+
+
 def namespace(name: str, tenant: str) -> Object:
     """Return a namespace that was granted to a tenant."""
     labels, annotations = {REMOTE_CLUSTER_LABEL: tenant}, {ORIGINAL_NAME_ANNOTATION: name}
@@ -453,23 +468,38 @@ class FairnessTests(ControllerCases):
         self.assertLessEqual(at - begun, SETTLING + 4 * REQUEST)
         self.assertLess(self.server.patches, 100, "the other tenant still waits for its turns")
 
+    def test_what_is_new_after_a_restart(self) -> None:
+        """A pod that is to start, or to end, is not behind the hundreds of its own tenant that run."""
+        taken: list[str] = []
+
+        async def reconcile(_: ShadowPods, key: Key) -> None:
+            taken.append(key.name)
+            await deferLater(self.clock, REQUEST)
+
+        self.patch(ShadowPods, "reconcile", reconcile)
+        for number in range(300):
+            key = Key("shop", f"runs-{number}")
+            self.shadows.put(shadow(key))
+            self.pods.put(running(key))
+        # What has ended has no pod, and needs none.
+        for number in range(300):
+            ended = shadow(Key("shop", f"ended-{number}"))
+            self.shadows.put(replace(ended, status=ShadowPodStatus(phase="Succeeded")))
+        self.shadows.put(shadow(Key("shop", "zz-new")))
+        self.pods.put(running(Key("shop", "zz-orphan")))
+        self.start()
+        self.pass_time(8 * REQUEST)
+        for name in ("zz-new", "zz-orphan"):
+            self.assertIn(name, taken[:5])
+        self.pass_time(1000 * REQUEST)
+        self.assertEqual((len(taken), len(set(taken))), (602, 602))
+
 
 class LostNodeTests(ControllerCases):
     """A pod whose node is lost gives its name free."""
 
     def terminating(self) -> Pod:
-        owner = {"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod", "uid": f"u-{KEY}", "controller": True}
-        metadata = {
-            "name": KEY.name,
-            "namespace": KEY.namespace,
-            "uid": "p1",
-            "resourceVersion": "2",
-            "labels": {"liqo.io/managed-by": "shadowpod"},
-            "ownerReferences": [owner],
-            "deletionTimestamp": "2030-01-01T00:00:10Z",
-        }
-        status = {"phase": "Running"}
-        return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status}, Pod)
+        return running(deletionTimestamp="2030-01-01T00:00:10Z")
 
     def test_after_its_grace_and_a_minute(self) -> None:
         """It is force-deleted a minute after the date at which its grace period ends, whatever the clock says."""

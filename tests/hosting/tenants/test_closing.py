@@ -10,9 +10,17 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.hosting.tenants.closing import LAST_GRACE, ClosingNamespaces, Service, close_service
+from liqod.hosting.tenants.closing import (
+    LAST_GRACE,
+    NOWHERE,
+    ClosingNamespaces,
+    Route,
+    Service,
+    close_route,
+    close_service,
+)
 from liqod.kube.errors import Invalid, NotFound, from_status
-from liqod.kube.resources import INGRESSES, PODS, SERVICEACCOUNTS, SERVICES, Resource
+from liqod.kube.resources import HTTPROUTES, INGRESSES, PODS, SERVICEACCOUNTS, SERVICES, Resource
 from liqod.model.ids import Key
 from liqod.model.names import CLOSED_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
@@ -21,6 +29,7 @@ from tests.hosting.shadowpods.test_controller import Cache
 LEFT: dict[Resource, list[dict[str, Any]]] = {
     SERVICES: [{"spec": {"type": "ClusterIP", "selector": {"app": "web"}}}] * 2,
     INGRESSES: [{"spec": {"ingressClassName": "nginx"}}],
+    HTTPROUTES: [{"spec": {"parentRefs": [{"name": "shared"}], "hostnames": ["shop.example"]}}],
     PODS: [],
 }
 
@@ -38,7 +47,7 @@ DELETED = msgspec.convert(
 
 
 class RefusingServer:
-    """Has two services and an ingress, and refuses a change of the first service as an admission webhook does."""
+    """Has two services, an ingress and a route, serves no GRPCRoutes, and refuses a change of the first service."""
 
     def __init__(self) -> None:
         self.patched: list[tuple[str, str]] = []
@@ -47,6 +56,8 @@ class RefusingServer:
         raise NotFound(404, "NotFound", f"no {name} in {namespace}")
 
     async def list(self, resource: Resource, namespace: str, *, view: Any) -> Any:
+        if resource not in LEFT:
+            raise NotFound(404, "NotFound", "the server could not find the requested resource")
         bodies = [
             {"metadata": {"name": f"o{i}", "namespace": namespace}, **one} for i, one in enumerate(LEFT[resource])
         ]
@@ -108,13 +119,16 @@ class ClosingTests(SynchronousTestCase):
     """One namespace."""
 
     def test_one_that_is_refused(self) -> None:
-        """The others are disabled all the same, and the first refusal is raised: the controller tries again."""
+        """The others are disabled all the same, and the first refusal is raised: the controller tries again.
+
+        So it is where a kind is not served.
+        """
         namespaces, server = Cache(), RefusingServer()
         namespaces.put(DELETED)
         closing = ClosingNamespaces(cast(Any, server), Clock(), cast(Any, namespaces))
         ended = Deferred.fromCoroutine(closing.reconcile(Key("", "shop")))
         self.failureResultOf(ended, Invalid)
-        self.assertEqual(server.patched, [("Service", "o1"), ("Ingress", "o0")])
+        self.assertEqual(server.patched, [("Service", "o1"), ("Ingress", "o0"), ("HTTPRoute", "o0")])
 
     def test_a_service_that_wears_the_mark(self) -> None:
         """A selector with more than the mark, or another value of it, is not taken for that of a disabled service."""
@@ -126,3 +140,11 @@ class ClosingTests(SynchronousTestCase):
         self.assertEqual(closed({CLOSED_LABEL: "yes", "app": "web"}), {CLOSED_LABEL: "true", "app": None})
         self.assertEqual(closed({CLOSED_LABEL: "true", "app": "web"}), {CLOSED_LABEL: "true", "app": None})
         self.assertIsNone(closed({CLOSED_LABEL: "true"}))
+
+    def test_a_route(self) -> None:
+        """It is of no gateway afterwards, and takes no host; then nothing is written again."""
+        spec = {"parentRefs": [{"name": "shared"}], "hostnames": ["shop.example"]}
+        patch = close_route(msgspec.convert({"spec": spec}, Route))
+        self.assertEqual(patch, {"spec": {"parentRefs": None, "hostnames": [NOWHERE], "rules": None}})
+        self.assertIsNone(close_route(msgspec.convert({"spec": {"hostnames": [NOWHERE]}}, Route)))
+        self.assertIsNotNone(close_route(msgspec.convert({"spec": {**spec, "hostnames": [NOWHERE]}}, Route)))

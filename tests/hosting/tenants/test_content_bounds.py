@@ -96,7 +96,7 @@ def asked(
 ) -> list[str]:
     """Return why a request in a namespace with these labels is refused."""
     operation = "DELETE" if new is None else "CREATE" if old is None else "UPDATE"
-    group = "networking.k8s.io" if resource == "ingresses" else ""
+    group = {"ingresses": "networking.k8s.io", "httproutes": "gateway.networking.k8s.io"}.get(resource, "")
     request = Request(user, operation, resource, new, old, group=group, namespace="shop-rome", namespace_labels=labels)
     return refusals(policies(Contract()), request)
 
@@ -170,7 +170,7 @@ class OriginTests(SynchronousTestCase):
             (None, with_it, False),
             (None, without, True),  # to be replaced by the borrower's
         )
-        for resource in ("configmaps", "secrets", "services", "persistentvolumeclaims", "ingresses"):
+        for resource in ("configmaps", "secrets", "services", "persistentvolumeclaims", "ingresses", "httproutes"):
             for new, old, refused in cases:
                 found = [one for one in asked(ROME, new, old, {}, resource) if ORIGIN_LABEL in one]
                 self.assertEqual(len(found), refused, (resource, new, old))

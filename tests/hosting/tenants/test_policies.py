@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import HostingSettings, Settings, StorageSettings
+from liqod.hosting.tenants.admission.namespace_admission import namespace_policy
 from liqod.hosting.tenants.contract import Contract
-from liqod.hosting.tenants.namespace_admission import namespace_policy
 from liqod.hosting.tenants.policies import bindings, policies
 from liqod.hosting.tenants.rights import borrower_role, user_of
 from liqod.model.ids import ClusterID
@@ -33,6 +33,8 @@ OTHERS = (
 TYPES = ("ClusterIP", "NodePort", "LoadBalancer")
 GROUPS = {
     "ingresses": "networking.k8s.io",
+    "httproutes": "gateway.networking.k8s.io",
+    "grpcroutes": "gateway.networking.k8s.io",
     "shadowpods": "offloading.liqo.io",
     "shadowendpointslices": "offloading.liqo.io",
     "shadownetworkpolicysets": "offloading.liqo.io",
@@ -484,7 +486,7 @@ class DeletionPolicyTests(SynchronousTestCase):
             if "delete" in rule["verbs"]
             for name in rule["resources"]
         ]
-        self.assertEqual(len(deletable), 8)
+        self.assertEqual(len(deletable), 10)
         for resource in deletable:
             for options in (
                 {"propagationPolicy": "Orphan"},

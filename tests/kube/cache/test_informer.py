@@ -383,6 +383,13 @@ class InformerTests(SynchronousTestCase):
         self.server.flush()
         self.assertIn("/api/v1/nodes", self.uris[-1])
 
+    def test_known(self) -> None:
+        """An informer is known once somebody has requested it; to look for one requests none."""
+        self.assertIs(self.informers.known(CONFIGMAPS, ConfigMap), self.informer)
+        self.assertIsNone(self.informers.known(NODES, Object))
+        self.assertIsNone(self.informers.known(CONFIGMAPS, ConfigMap, labels="a=b"))
+        self.assertEqual(list(self.informers), [self.informer])
+
     def test_stopping_ends_the_watch(self) -> None:
         """A stopped informer closes its connection and leaves no timer; dropping one does the same."""
         self.live()

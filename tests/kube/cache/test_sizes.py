@@ -58,6 +58,23 @@ class TableTests(SynchronousTestCase):
         sizes.subscribe(note)
         self.assertEqual(found, expected)
 
+    def test_writes(self) -> None:
+        """Each version that a watch shows counts, one of the same size too; none of a list, and no deletion."""
+        sizes, found = Sizes(), list[tuple[str, int]]()
+        end = sizes.subscribe_writes(lambda key, size: found.append((key.name, size)))
+        sizes.begin()
+        sizes.note(Key("ns", "a"), 5)
+        sizes.complete()
+        self.assertEqual(found, [])
+        sizes.note(Key("ns", "a"), 5)
+        sizes.note(Key("ns", "a"), 5)
+        sizes.note(Key("ns", "b"), 7)
+        sizes.drop(Key("ns", "b"))
+        self.assertEqual(found, [("a", 5), ("a", 5), ("b", 7)])
+        end()
+        sizes.note(Key("ns", "a"), 5)
+        self.assertEqual(len(found), 3)
+
 
 class InformerTests(SynchronousTestCase):
     """An informer that is asked for sizes."""

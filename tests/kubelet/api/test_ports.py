@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.error import CannotListenError
@@ -13,7 +14,14 @@ from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.config.schema import PeeringSettings, Settings, WebhookSettings
+from liqod.config.schema import (
+    HostingSettings,
+    MetricsSettings,
+    NamesSettings,
+    PeeringSettings,
+    Settings,
+    WebhookSettings,
+)
 from liqod.flow.connections.port_listener import RETRY_STANDBY
 from liqod.kubelet.api.node_ports import METRICS_OF_OTHERS, PORTS, NodePorts, own_ports, used_ports
 from liqod.model.ids import Key
@@ -41,7 +49,7 @@ class OwnPortsTests(SynchronousTestCase):
         """A further node gets no port of another listener, nor keeps one; it does not wait until that is refused."""
         settings = Settings(peering=PeeringSettings(listen="tcp:5876"), webhook=WebhookSettings(listen="unix:/run/x"))
         used = used_ports(settings)
-        self.assertEqual(used, {5874, 5876, 5877, 5878})
+        self.assertEqual(used, {5870, 5874, 5876, 5877, 5878})
         for recorded in (0, 5877):
             host = Host()
             ports = NodePorts(cast(Any, host), LISTEN, Factory(), used=used)
@@ -49,6 +57,22 @@ class OwnPortsTests(SynchronousTestCase):
             ports.acquire(Key("a", "one"), "one", recorded=0, taken=())
             self.assertEqual(ports.acquire(Key("b", "two"), "two", recorded=recorded, taken={5875}).value, 5879)
             self.successResultOf(ports.stopService())
+
+    def test_listeners_of_all_settings(self) -> None:
+        """The ports for streams to homes, for questions to homes, and of tenants where names are answered."""
+        quiet = Settings(
+            peering=PeeringSettings(listen="tcp:0"),
+            webhook=WebhookSettings(listen="unix:/run/x"),
+            metrics=MetricsSettings(listen=""),
+            hosting=HostingSettings(home_api="tcp:5880:interface=10.0.0.1"),
+            names=NamesSettings(home_port=5881, first_port=6000),
+        )
+        self.assertEqual(used_ports(quiet), {*METRICS_OF_OTHERS, 5880, 5881})
+        silent = msgspec.structs.replace(quiet, hosting=HostingSettings(), names=NamesSettings(home_port=0))
+        self.assertEqual(used_ports(silent), {*METRICS_OF_OTHERS})
+        names = NamesSettings(enabled=True, home_port=5881, first_port=6000)
+        answered = used_ports(msgspec.structs.replace(quiet, names=names))
+        self.assertEqual(answered, {*METRICS_OF_OTHERS, 5880, 5881, *range(6000, 6512)})
 
     def test_more_nodes_than_ports(self) -> None:
         """What is left over is served at the first port, which is known as another node's."""

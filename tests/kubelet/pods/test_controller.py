@@ -27,6 +27,7 @@ from liqod.kubelet.namespaces.state import (
 from liqod.kubelet.pods.actions import PodActions
 from liqod.kubelet.pods.controller import GIVE_UP_AFTER, UNREADY_AFTER, PodController
 from liqod.kubelet.pods.decide import GRACE_DEADLINE
+from liqod.kubelet.pods.status_pace import PER_MINUTE, StatusBudget
 from liqod.model.ids import Key
 from liqod.model.timestamps import parse_rfc3339
 from tests.clocks import HostClock
@@ -143,7 +144,9 @@ class Case(SynchronousTestCase):
 
     sends_policies = False
 
-    def begin(self, pod: HomePod, there: Shadow | None, runs: RemotePod | None) -> None:
+    def begin(
+        self, pod: HomePod, there: Shadow | None, runs: RemotePod | None, budget: StatusBudget | None = None
+    ) -> None:
         self.clock = HostClock()
         self.lender = Lender(has=there, runs=runs)
         self.home = Home(pod, Offloaded(cast(Any, self.lender), draining=False))
@@ -162,6 +165,7 @@ class Case(SynchronousTestCase):
             gate=known,
             workers=1,
             status_delay=0.0,
+            budget=StatusBudget() if budget is None else budget,
             sends_policies=self.sends_policies,
         )
 
@@ -405,3 +409,22 @@ class GonePodTests(Case):
                 self.home.state = NotOffloaded("no")
             self.step()
             self.assertEqual(self.controller._tracked, {})
+
+
+class SharedBudgetTests(Case):
+    """A lender with more than one virtual node."""
+
+    def test_one_budget(self) -> None:
+        """What one of its nodes has spent is spent for the others: their statuses wait, and that is counted."""
+        budget = StatusBudget()
+        for _ in range(2):
+            self.begin(home(RUNNING), shadow(), remote({**RUNNING, "message": "x"}), budget)
+            budget.left, budget.at = 0.0, self.clock.seconds()
+            left = self.step()
+            assert left is not None
+            self.assertGreater(left, 0.0)
+            self.assertEqual((self.home.requests, self.controller.delayed_statuses), ([], 1))
+            budget.left = PER_MINUTE
+            self.step()
+            self.assertEqual(self.home.requests, ["status"])
+            self.assertLess(budget.left, PER_MINUTE)

@@ -48,6 +48,7 @@ class CompletenessTests(SynchronousTestCase):
             ReflectionSettings(**none),
             CONTEXT,
             informers=UNUSED,
+            home=UNUSED,
             election=UNUSED,
             nodes=cache(nodes),
             pods=UNUSED,

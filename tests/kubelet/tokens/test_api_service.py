@@ -26,11 +26,14 @@ from liqod.kubelet.tokens.api_service import (
     Reach,
     forge_service,
     forge_slice,
+    has_streams,
     is_same_slice,
     reach,
     readiness,
+    readiness_of_streams,
 )
 from liqod.model.ids import ClusterID
+from liqod.model.records.offer import HomeStreamsGrant
 from liqod.model.records.views import ShadowEndpointSlice
 from tests.hosting.shadowpods.test_controller import Cache
 
@@ -183,3 +186,54 @@ class LeftNamespaceTests(SynchronousTestCase):
         self.successResultOf(step)
         self.assertNotEqual(getattr(access.state.value, "reason", ""), "ServiceRefused")
         self.assertEqual(context.services.api_addresses.value, {})
+
+
+class StreamsTests(SynchronousTestCase):
+    """The way to the home API server without a tunnel."""
+
+    def test_readiness(self) -> None:
+        """As without streams while the lender asks for none; ready with some; what home refuses is said."""
+        for granted, refused, ready, reason in (
+            (None, {}, False, "NoTunnel"),
+            (HomeStreamsGrant(4), {}, True, "Streams"),
+            (HomeStreamsGrant(0, "NamesMissing", "not for kubernetes.default"), {}, False, "NamesMissing"),
+            (HomeStreamsGrant(4), {"shop": "no"}, False, "ServiceRefused"),
+        ):
+            found = readiness_of_streams(granted, refused)
+            self.assertEqual((found.ready, found.reason), (ready, reason))
+            self.assertEqual(has_streams(granted), granted is not None and granted.count > 0)
+
+    def test_what_is_missing_is_said(self) -> None:
+        """Streams that were granted serve, and the condition says what does not work all the same."""
+        found = readiness_of_streams(HomeStreamsGrant(4, message="not for kubernetes.default.svc"), {})
+        self.assertTrue(found.ready)
+        self.assertIn("; not for kubernetes.default.svc", found.message)
+
+    def test_it_follows_what_is_granted(self) -> None:
+        """Remote namespaces are watched while there are streams, and left when there are none any more."""
+        self.patch(api_access, "Informer", lambda *_, **__: Listed())
+        followers = list[Callable[[str, Any], None]]()
+
+        def subscribe(subscriber: Callable[[str, Any], None]) -> Callable[[], None]:
+            followers.append(subscriber)
+            return lambda: None
+
+        streams: Latest[HomeStreamsGrant | None] = Latest(None)
+        access = HomeApiAccess(
+            Clock(),
+            context=CONTEXT,
+            home_api=cast(Any, SimpleNamespace(slices=Cache(), own_server=lambda: SERVER)),
+            namespaces=cast(Any, SimpleNamespace(subscribe=subscribe, table_synced=True, mappings=dict)),
+            health=cast(Any, SimpleNamespace(state=Latest(READY), ok=True)),
+            streams=streams,
+        )
+        access.startService()
+        self.addCleanup(access.stopService)
+        followers[0]("shop", SimpleNamespace(client=Lender(), namespace="shop-home", since=0.0))
+        self.assertEqual(getattr(access.state.value, "reason", ""), "NoTunnel")
+        streams.set(HomeStreamsGrant(4))
+        list(access._way_changed())
+        self.assertEqual(getattr(access.state.value, "reason", ""), "Streams")
+        streams.set(None)
+        list(access._way_changed())
+        self.assertEqual(getattr(access.state.value, "reason", ""), "NoTunnel")

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from liqod.model.records.views import Lent
+from liqod.model.records.views import Lent, LentSlice
 from liqod.peering.session.lending import Lending
 
 OFFERED = Lending().offered({"cpu": "4"}, 7, 1)
@@ -54,6 +54,17 @@ class LendingTests(SynchronousTestCase):
             nothing.revoked(),
         ):
             self.assertEqual(after, nothing)
+
+    def test_slices_are_a_part_of_what_is_lent(self) -> None:
+        """They stay with a renewed offer and go with one that is refused or withdrawn."""
+        slices = [LentSlice(name="gpu", resources={"cpu": "2"})]
+        sliced = ACCEPTED.sliced(slices)
+        self.assertEqual(sliced.slices, slices)
+        self.assertEqual(sliced.offered({"cpu": "5"}, 7, 2).slices, slices)
+        self.assertEqual(sliced.answered("Accepted", "").slices, slices)
+        for after in (sliced.answered("Refused", "RefusedByUser"), sliced.retracted("Unpeered")):
+            self.assertEqual(list(after.slices), [])
+        self.assertEqual(list(Lending().sliced(slices).slices), [])
 
     def test_an_acknowledgement_counts_in_the_session_of_the_withdrawal_only(self) -> None:
         """One that another session brings, or that nobody asked for, changes nothing."""

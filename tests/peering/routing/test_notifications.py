@@ -9,7 +9,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.ids import ClusterID
 from liqod.peering.changes import ENQUEUED, Change, Changes, Queue
-from liqod.peering.routing.controllers import BorrowingControllers, Controllers, LendingControllers, TrustControllers
+from liqod.peering.routing.controllers import (
+    BorrowingControllers,
+    Controllers,
+    DirectControllers,
+    LendingControllers,
+    TrustControllers,
+)
 
 ROME = ClusterID("rome")
 
@@ -68,7 +74,8 @@ class NotificationTests(SynchronousTestCase):
 
     def test_a_peer_without_a_record_is_forgotten_by_every_controller_with_state(self) -> None:
         """Of offers, rights, credentials, networks and keys nothing outlives the record."""
-        groups = {kind: fakes_of(kind) for kind in (TrustControllers, LendingControllers, BorrowingControllers)}
+        kinds = (TrustControllers, LendingControllers, BorrowingControllers, DirectControllers)
+        groups = {kind: fakes_of(kind) for kind in kinds}
         made = Controllers(
             **cast(
                 Any,
@@ -77,10 +84,13 @@ class NotificationTests(SynchronousTestCase):
                     "trust": TrustControllers(**cast(Any, groups[TrustControllers])),
                     "lending": LendingControllers(**cast(Any, groups[LendingControllers])),
                     "borrowing": BorrowingControllers(**cast(Any, groups[BorrowingControllers])),
+                    "direct": DirectControllers(**cast(Any, groups[DirectControllers])),
                 },
             )
         )
         made.forget(ROME)
         forgot = {name for fakes in groups.values() for name, fake in fakes.items() if fake.forgotten == [ROME]}
-        kept = {"advertiser", "credential_issuer", "credential_store", "advertisements", "next_keys"}
+        kept = {"advertiser", "credential_issuer", "name_queries", "credential_store", "advertisements", "next_keys"}
+        kept |= {"slice_grants", "slice_requests"}
+        kept |= {"lending", "borrowing"}  # of direct connections
         self.assertEqual(forgot, kept)

@@ -16,7 +16,7 @@ from liqod.identity.tls import PeerCertificate
 from liqod.model.ids import ClusterID, Fingerprint
 from liqod.peering.session.protocol import CLOSING, JOINING, MAX_RATE, MAX_UNREAD, PROBE, SLOW_READER, PeerConnection
 from liqod.peering.session.usage import REACTOR_TIME, SHARES, PeerUsage
-from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, Verdict, Welcome
+from liqod.wire.events import Bye, Event, Hello, Join, Ping, Pong, RemoveSlice, Verdict, Welcome
 from liqod.wire.session import NEED_DATA, SessionProtocol
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
@@ -399,6 +399,14 @@ class ConnectionTests(SynchronousTestCase):
         self.transport.clear()
         self.assertFalse(self.connection.send(event))
         self.assertEqual(self.transport.value(), b"")
+
+    def test_an_older_peer_is_sent_nothing_that_came_later(self) -> None:
+        """The caller learns that the peer does not know the event; the session goes on."""
+        self.establish()
+        self.assertFalse(self.connection.send(RemoveSlice("gpu", 1)))
+        self.assertEqual(self.answers(), [])
+        self.assertTrue(self.connection.send(Ping(1)))
+        self.assertEqual(self.answers(), [Ping(1)])
 
     def test_what_waits_unread_is_bounded(self) -> None:
         """More than a mebibyte for a peer that does not read: the session ends."""

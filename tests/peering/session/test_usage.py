@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.flow.share import Share
 from liqod.model.ids import ClusterID
 from liqod.model.objects.meta import find_condition
 from liqod.model.records.views import ForeignClusterStatus
@@ -21,7 +22,6 @@ from liqod.peering.session.usage import (
     QUIET,
     SHARES,
     PeerUsage,
-    Share,
     Usages,
     rounded,
 )
@@ -93,6 +93,11 @@ class PeerUsageTests(SynchronousTestCase):
         self.assertEqual(self.usage.shown(), ("refused 512 times or more: RelayDenied", 0.999 + QUIET))
         self.usage.refuse("RelayDenied", 1.0 + QUIET)
         self.assertEqual(self.changes, 11)
+
+    def test_held_writes(self) -> None:
+        """That its writes are refused for a time is shown like the rest."""
+        self.usage.held_writes(5.0)
+        self.assertEqual(self.usage.shown(), ("held back once: WrittenBytes", 5.0 + QUIET))
 
     def test_reasons_are_bounded(self) -> None:
         """So many are counted by themselves, the others together: each would be a series of the metrics."""

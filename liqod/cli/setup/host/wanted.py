@@ -27,8 +27,8 @@ ROLES: Final = {
 }
 """The unit of a process with each role (``[daemon] role``)."""
 _USER_OF_ROLE: Final = {"all": "liqod", "control": "liqod", "network": "liqod-network", "names": "liqod-names"}
-_TUNNEL: Final = "liqod-tunnel"
-"""How the names of the tunnel's unit and of its polkit rule begin; only what changes the network needs them."""
+_TUNNELS: Final = {"all": "liqod-tunnel@.service", "network": "liqod-network-tunnel@.service"}
+"""The tunnel's unit of each role that changes the network; the socket of wireguard-go is for the same user alone."""
 KUBECONFIGS: Final = {
     "all": "/etc/liqod/kubeconfig",
     "control": "/etc/liqod/kubeconfig",
@@ -97,20 +97,15 @@ def wanted(prefix: str, program: click.Command, roles: Collection[str], *, polki
     ``program`` is the command that completions are for.
     """
     shipped = files("liqod.cli.setup.host") / "files"
-    units = {ROLES[role] for role in roles}
-    tunnel = not units.isdisjoint((ROLES["all"], ROLES["network"]))
+    tunnels = {_TUNNELS[role] for role in roles if role in _TUNNELS}
+    units = {ROLES[role] for role in roles} | tunnels
     users = users_of(roles)
     entries = [HostFile(CONFIGURATION, (shipped / "liqod.toml").read_bytes(), configuration=True)]
     for unit in sorted((shipped / "systemd").iterdir(), key=lambda file: file.name):
         content = unit.read_bytes().replace(f"{SHIPPED_PREFIX}/".encode(), f"{prefix}/".encode())
-        if unit.name.startswith(_TUNNEL) and not tunnel:
-            continue
-        if unit.name.startswith(_TUNNEL) and "all" not in roles:
-            # The agent of its own opens the socket of wireguard-go, which only the same user may.
-            content = content.replace(b"User=liqod\nGroup=liqod\n", b"User=liqod-network\nGroup=liqod-network\n")
-        if unit.name.endswith(".service") and (unit.name in units or unit.name.startswith(_TUNNEL)):
+        if unit.name in units:
             entries.append(HostFile(f"{UNITS}/{unit.name}", content))
-        elif unit.name.endswith(".rules") and polkit:
+        elif unit.name.endswith(".rules") and polkit and tunnels:
             entries.append(HostFile(f"{POLKIT}/rules.d/{unit.name}", content))
         elif unit.name.endswith(".sysusers"):
             entries.append(HostFile(SYSUSERS, _only(content, users)))

@@ -23,6 +23,7 @@ from liqod.cli.setup.up.observe import Observation, TargetHost, kubeconfig_path
 from liqod.cli.setup.up.plan import SetupStep
 from liqod.cli.setup.up.run import needed
 from liqod.cli.setup.up.service import Services
+from liqod.cli.setup.written import brief
 from liqod.cli.status.whoami import own_cluster
 from liqod.identity.pairing import Token
 
@@ -47,7 +48,7 @@ class Up:
                 case "host":
                     self._host()
                 case "cluster":
-                    async for line in ensure_objects(self.session):
+                    for line in brief([one async for one in ensure_objects(self.session)]):
                         self.session.say(f"  {line}")
                 case "kubeconfig":
                     await self._kubeconfig()

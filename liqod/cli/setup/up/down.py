@@ -19,15 +19,15 @@ from liqod.cli.console.terminal import confirm
 from liqod.cli.console.wait import until
 from liqod.cli.network.plan import leave_host
 from liqod.cli.setup.account import namespace_is_ours
-from liqod.cli.setup.foreign import refuse_foreign
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.commands import lines
 from liqod.cli.setup.host.plan import plan_removal
 from liqod.cli.setup.host.wanted import ROLES, UNITS
 from liqod.cli.setup.install import refuse_peerings, remove_all
+from liqod.cli.setup.surroundings.foreign import refuse_foreign
 from liqod.cli.setup.up.observe import TargetHost
 from liqod.cli.setup.up.service import in_use
-from liqod.cli.status.whoami import leader
+from liqod.cli.status.cluster_records import is_here, leader
 from liqod.kube import manifests
 from liqod.kube.resources import CRDS, NAMESPACES
 from liqod.model.ids import Key
@@ -96,7 +96,7 @@ def _refuse_without_rights(place: TargetHost) -> None:
 async def _refuse_others(session: Session, units: list[str]) -> None:
     """Raise CliError where a daemon leads that is none of this host's units: it would create its records again."""
     leads = await leader(session)
-    if leads is None or not leads.alive or (units and leads.is_here):
+    if leads is None or not leads.alive or (units and is_here(leads)):
         return
     raise CliError(errors.IN_USE, f"the daemon {leads.holder} is running", "stop it first, or add --force")
 
@@ -107,7 +107,7 @@ async def until_taken_over(session: Session) -> float:
     # By then it has asked for the lease once more, with the jitter of its interval.
     asked = 1.2 * settings.retry_interval + TAKEOVER
     leads = await leader(session)
-    if leads is None or not leads.is_here:
+    if leads is None or not is_here(leads):
         return asked
     # The daemon was killed, and did not release the lease.
     return max(0.0, settings.lease_duration - leads.age) + asked

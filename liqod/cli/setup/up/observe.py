@@ -11,8 +11,9 @@ from typing import Final
 import attrs
 import click
 
+from liqod.agent.account import rights
 from liqod.agent.account.names import account_of
-from liqod.agent.account.rights import Right, may
+from liqod.agent.account.rights import Right
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.records import RecordingClient
 from liqod.cli.console.session import Session
@@ -26,25 +27,19 @@ from liqod.cli.setup.host.commands import lines, planned
 from liqod.cli.setup.host.plan import HostPlan, plan_installation
 from liqod.cli.setup.host.wanted import KUBECONFIGS, ROLES, UNITS, HostFile, digest_of
 from liqod.cli.setup.install import ensure_objects
-from liqod.cli.setup.up.plan import Credentials, DaemonUnit, FoundSetup, Invitation, Kubeconfig
+from liqod.cli.setup.surroundings.other_form import daemon_pods, no_host
+from liqod.cli.setup.up.plan import Credentials, DaemonUnit, FoundSetup, Invitation, Kubeconfig, credentials
 from liqod.cli.setup.up.service import Services
 from liqod.cli.status.peers import label
 from liqod.cli.status.whoami import own_cluster
+from liqod.config.schema import Settings
 from liqod.identity.pairing import Token
 from liqod.kube.client import Client
 from liqod.kube.connection import config as kube_config
 from liqod.kube.connection.account_token import AccountToken, claims_of
 from liqod.kube.connection.config import ClientConfig
 from liqod.kube.errors import KubeError, NotFound, Unauthorized
-from liqod.kube.resources import (
-    CLUSTERROLEBINDINGS,
-    CLUSTERROLES,
-    CRDS,
-    FOREIGNCLUSTERS,
-    NAMESPACES,
-    SECRETS,
-    SERVICEACCOUNTS,
-)
+from liqod.kube.resources import FOREIGNCLUSTERS, NAMESPACES, SERVICEACCOUNTS
 from liqod.model.objects.meta import is_true
 from liqod.model.records.views import ForeignCluster
 
@@ -52,8 +47,6 @@ PROBE_TIMEOUT: Final = 5.0
 """Seconds that the other cluster may take to answer at one of the addresses in its token."""
 PACKAGED_UNITS: Final = ("/lib/systemd/system", "/usr/lib/systemd/system")
 """Where packages put their units (file-hierarchy(7)); one in /etc would hide it."""
-_NEEDED: Final = (CRDS, NAMESPACES, CLUSTERROLES, CLUSTERROLEBINDINGS, SERVICEACCOUNTS, SECRETS)
-"""What the administrator must be allowed to create."""
 _HERE: Final = ("Ports", "Network")
 """The checks of this host, which a daemon that runs and another host's directory do not pass."""
 
@@ -70,6 +63,20 @@ class TargetHost:
     def at(self, path: str) -> Path:
         """Return a path of the host as it is reached from here."""
         return self.root / path.lstrip("/")
+
+
+@attrs.frozen
+class ClusterWrites:
+    """What a run would write to the cluster: a line for each object, and the rights that this takes."""
+
+    lines: Sequence[str]
+    rights: Sequence[Right]
+
+    @classmethod
+    def of(cls, client: RecordingClient) -> ClusterWrites:
+        """Return what a client has recorded."""
+        wanted = [Right(verb, kind, name=name, namespace=where) for verb, kind, where, name in client.writes]
+        return cls(client.touched, list(dict.fromkeys(wanted)))
 
 
 @attrs.frozen
@@ -110,12 +117,14 @@ async def look(session: Session, place: TargetHost, token: Token | None) -> Obse
         found = FoundSetup(kubeconfig=there, failed=failed, obstacles=obstacles, files=lines(files), service=service)
         return Observation(found, entries, files)
     changed = {change.path for change in files.changes if change.verb == "replace"}
+    objects, kept = await _objects(session), await _kubeconfig(session, place)
+    wanted = [*objects.rights, *(_for_token(session.settings) if credentials(kept).state == "needed" else ())]
     found = FoundSetup(
-        kubeconfig=await _kubeconfig(session, place),
-        failed=[*await lacking(session), *await leaving(session), *filter(None, [await downgrade(session)])],
-        obstacles=obstacles,
+        kubeconfig=kept,
+        failed=[*await lacking(session, wanted), *await leaving(session), *filter(None, [await downgrade(session)])],
+        obstacles=[*obstacles, *no_host(await daemon_pods(session))],
         files=lines(files),
-        objects=await _objects(session),
+        objects=objects.lines,
         packaged=packaged,
         outdated=f"{UNITS}/{unit}" in changed or _is_outdated(session, place, service),
         service=service,
@@ -134,7 +143,7 @@ def _is_outdated(session: Session, place: TargetHost, service: DaemonUnit | None
     return time.time() - written < service.age
 
 
-async def _objects(session: Session) -> list[str]:
+async def _objects(session: Session) -> ClusterWrites:
     """Return what `install` would write to the cluster."""
     client = RecordingClient(session.client.config, session.reactor, user_agent="liqodctl")
     try:
@@ -142,16 +151,23 @@ async def _objects(session: Session) -> list[str]:
             pass
     finally:
         await client.close()
-    return client.touched
+    return ClusterWrites.of(client)
 
 
-async def lacking(session: Session) -> list[str]:
-    wanted = [Right("create", resource) for resource in _NEEDED]
+def _for_token(settings: Settings) -> list[Right]:
+    """Return what it takes to give the daemon a token of its account."""
+    own, name = settings.kubernetes.namespace, account_of(settings.daemon.role)
     return [
-        f"this kubeconfig's user may not create {right.resource}; use an administrator's with --kubeconfig"
-        for right in wanted
-        if not await may(session.client, right)
+        Right("create", SERVICEACCOUNTS, "token", name=name, namespace=own),
+        Right("patch", SERVICEACCOUNTS, name=name, namespace=own),
     ]
+
+
+async def lacking(session: Session, wanted: Sequence[Right]) -> list[str]:
+    """Return a line for each kind of right that the user would need, and lacks."""
+    refused = await rights.lacking(session.client, wanted)
+    kinds = dict.fromkeys(attrs.evolve(one, name="", namespace="") for one in refused)
+    return [f"this kubeconfig's user may not {one}; use an administrator's with --kubeconfig" for one in kinds]
 
 
 async def leaving(session: Session) -> list[str]:

@@ -200,16 +200,19 @@ async def observe(kernel: Kernel, device: str) -> ObservedKernel:
     if link is not None:
         tunnel = wireguard.parse_dump(await _shown(kernel, ("wg", "show", device, "dump")))
     policies: set[Policy] = set()
+    unmarked: set[Policy] = set()
     table: dict[Network, Route] = {}
     rules = await _rules(kernel)
     for version, text in rules.items():
         policies.update((version, priority) for priority in routes.rule_priorities(text, TABLE))
+        unmarked.update((version, priority) for priority in routes.unmarked_priorities(text, TABLE))
         # A table that never had a route does not exist, which ip(8) reports as an error.
         shown = await _shown(kernel, ("ip", f"-{version}", "-j", "route", "show", "table", str(TABLE)))
         table.update(routes.parse_routes(shown))
     over = await observe_overlay(kernel, vxlan.device_name(device))
     inward = await _table(kernel, rules, INWARD, device, over)
-    return ObservedKernel(link, tunnel, frozenset(policies), table, await _nft(kernel), over, inward)
+    rules_of_ours = await _nft(kernel)
+    return ObservedKernel(link, tunnel, frozenset(policies), table, rules_of_ours, over, inward, frozenset(unmarked))
 
 
 async def has_six(kernel: Kernel) -> bool:
@@ -248,7 +251,8 @@ async def observe_overlay(kernel: Kernel, device: str) -> ObservedOverlay | None
 
 
 async def _rules(kernel: Kernel) -> dict[int, str]:
-    return {version: (await checked(kernel, ("ip", f"-{version}", "-j", "rule"))).out for version in (4, 6)}
+    # Without details ip(8) does not show where a rule comes from if that is the kernel, or is not said.
+    return {version: (await checked(kernel, ("ip", f"-{version}", "-j", "-d", "rule"))).out for version in (4, 6)}
 
 
 async def _table(

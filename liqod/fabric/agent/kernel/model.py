@@ -76,10 +76,11 @@ class ObservedOverlay:
 
 @attrs.frozen
 class ObservedTable:
-    """The routing table of an overlay, and the policy rules that look it up."""
+    """The routing table of an overlay, and the policy rules that look it up; ``unmarked`` ones do not say PROTOCOL."""
 
     routes: Mapping[Network, OverlayRoute] = attrs.field(factory=dict)
     policies: frozenset[Policy] = frozenset()
+    unmarked: frozenset[Policy] = frozenset()
 
 
 @attrs.frozen
@@ -163,7 +164,7 @@ class NftablesTable:
 
 @attrs.frozen
 class ObservedKernel:
-    """What the kernel has now; ``policies`` are the rules that look up our table."""
+    """What the kernel has now; ``policies`` are the rules that look up our table, ``unmarked`` do not say PROTOCOL."""
 
     device: NetworkInterface | None = None
     tunnel: WireGuardDevice | None = None
@@ -172,6 +173,7 @@ class ObservedKernel:
     rules: NftablesTable | None = None
     overlay: ObservedOverlay | None = None
     inward: ObservedTable = ObservedTable()
+    unmarked: frozenset[Policy] = frozenset()
 
 
 @attrs.frozen

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from liqod.fabric.agent.kernel.model import (
@@ -42,9 +42,36 @@ def parse_device(text: str) -> NetworkInterface | None:
 
 
 def rule_priorities(text: str, table: int, source: str = "") -> frozenset[int]:
-    """Return the priorities of the rules of ``ip -j rule`` that look up a table for what a device received, or all."""
-    found = [one for one in _items(text) if (str(one.get("table")), one.get("iif", "")) == (str(table), source)]
-    return frozenset(int(one["priority"]) for one in found)
+    """Return the priorities of the rules of ``ip -j -d rule`` that look up a table for what a device got, or all."""
+    return frozenset(int(one["priority"]) for one in _rules_of(text, table, source))
+
+
+def unmarked_priorities(text: str, table: int, source: str = "") -> frozenset[int]:
+    """Return the priorities of those of them that do not say that the kernel made them: what networkd removes.
+
+    Earlier releases made such rules. An ip(8) that shows no protocol says nothing of that.
+    """
+    found = _rules_of(text, table, source)
+    return frozenset(int(one["priority"]) for one in found if one.get("protocol", PROTOCOL) != PROTOCOL)
+
+
+def rule_lines(
+    wanted: Collection[Policy], seen: Collection[Policy], unmarked: Collection[Policy], table: int, source: str = ""
+) -> Iterator[tuple[int, str]]:
+    """Yield what adds the policy rules that are missing and replaces unmarked ones, each line with its IP version."""
+    for version, priority in sorted(set(wanted) - set(seen)):
+        yield version, add_rule(priority, table, source)
+    for version, priority in sorted(set(wanted) & set(unmarked)):
+        # The kernel takes no rule that differs from another by its protocol alone (EEXIST; rule_exists, fib_rules.c).
+        # While there is none of this priority a next one leads to the table: packets for peers have no other way.
+        spare = priority + 1
+        is_there = (version, spare) in seen
+        if not is_there:
+            yield version, add_rule(spare, table, source)
+        yield version, delete_rule(priority, table)
+        yield version, add_rule(priority, table, source)
+        if not is_there:
+            yield version, delete_rule(spare, table)
 
 
 def add_rule(priority: int, table: int, source: str = "") -> str:
@@ -121,10 +148,9 @@ def wanted_routes(desired: DesiredKernel) -> dict[Network, Route]:
 def missing_route_steps(desired: DesiredKernel, observed: ObservedKernel) -> Iterator[HostCommand]:
     """Yield the policy rules and the routes that are missing or differ."""
     wanted = wanted_routes(desired)
-    lines = [
-        f"-{version} {add_rule(priority, TABLE)}"
-        for version, priority in sorted(_policies(desired, wanted) - observed.policies)
-    ]
+    policies = _policies(desired, wanted)
+    found = rule_lines(policies, observed.policies, observed.unmarked, TABLE)
+    lines = [f"-{version} {line}" for version, line in found]
     for network, route in wanted.items():
         if observed.routes.get(network) != route:
             lines.append(_replace(network, route))
@@ -169,6 +195,10 @@ def _per_version(lines: Sequence[str]) -> Iterator[HostCommand]:
 def _batch(lines: Sequence[str]) -> Iterator[HostCommand]:
     if lines:
         yield HostCommand(("ip", "-batch", "-"), "\n".join(lines) + "\n")
+
+
+def _rules_of(text: str, table: int, source: str) -> list[Mapping[str, Any]]:
+    return [one for one in _items(text) if (str(one.get("table")), one.get("iif", "")) == (str(table), source)]
 
 
 def _items(text: str) -> Iterable[Mapping[str, Any]]:

@@ -14,7 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from liqod.fabric.agent.kernel.model import HostCommand, ObservedOverlay, ObservedTable, Overlay, OverlayRoute
-from liqod.fabric.agent.kernel.routes import add_rule, delete_rule, parse_device, rule_priorities
+from liqod.fabric.agent.kernel.routes import (
+    delete_rule,
+    parse_device,
+    rule_lines,
+    rule_priorities,
+    unmarked_priorities,
+)
 from liqod.fabric.state.network import Vtep
 from liqod.model.records.network import Network
 
@@ -78,7 +84,7 @@ def parse_overlay(link: str, fdb: str, neighbours: Sequence[str], rp_filter: str
 
 
 def parse_table(routes: Sequence[str], rules: Mapping[int, str], table: int, source: str) -> ObservedTable:
-    """Return a table from ``ip -j route show table N`` and ``ip -j rule`` for each IP version."""
+    """Return a table from ``ip -j route show table N`` and ``ip -j -d rule`` for each IP version."""
     found = {}
     for text in routes:
         for one in _items(text):
@@ -88,7 +94,10 @@ def parse_table(routes: Sequence[str], rules: Mapping[int, str], table: int, sou
     policies = frozenset(
         (version, priority) for version, text in rules.items() for priority in rule_priorities(text, table, source)
     )
-    return ObservedTable(found, policies)
+    unmarked = frozenset(
+        (version, priority) for version, text in rules.items() for priority in unmarked_priorities(text, table, source)
+    )
+    return ObservedTable(found, policies, unmarked)
 
 
 def overlay_steps(wanted: Overlay, seen: ObservedOverlay | None) -> Iterator[HostCommand]:
@@ -144,7 +153,7 @@ def overlay_steps(wanted: Overlay, seen: ObservedOverlay | None) -> Iterator[Hos
 
 def remaining_table(wanted: Overlay, seen: ObservedOverlay | None, table: ObservedTable) -> ObservedTable:
     """Return what is left of a table after the device's steps: the kernel removes routes together with their device."""
-    return table if seen is not None and _is_same(wanted, seen) else ObservedTable({}, table.policies)
+    return table if seen is not None and _is_same(wanted, seen) else ObservedTable({}, table.policies, table.unmarked)
 
 
 def wanted_routes(wanted: Overlay) -> dict[Network, OverlayRoute]:
@@ -161,12 +170,9 @@ def table_steps(wanted: Overlay, seen: ObservedTable) -> Iterator[HostCommand]:
     """Yield the routes and policy rules that are missing or differ, then the removal of stale ones."""
     routes = wanted_routes(wanted)
     policies = {(network.version, wanted.priority) for network in routes}
+    rules = list(rule_lines(policies, seen.policies, seen.unmarked, wanted.table, wanted.source))
     for version in (4, 6):
-        lines = [
-            add_rule(priority, wanted.table, wanted.source)
-            for at, priority in sorted(policies - seen.policies)
-            if at == version
-        ]
+        lines = [line for at, line in rules if at == version]
         for network, route in routes.items():
             if network.version == version and seen.routes.get(network) != route:
                 lines.append(_replace(network, route, wanted.table))

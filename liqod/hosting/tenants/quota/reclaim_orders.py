@@ -1,6 +1,8 @@
-"""The orders to take back what is lent to tenants, and when each is due (``spec.reclaim`` of ForeignClusters)."""
+"""The orders to take back what is lent to tenants (``spec.reclaim`` of ForeignClusters): when each is due, how fast."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -8,6 +10,23 @@ from liqod.flow.clocks import LearnedDates, WallClock
 from liqod.kube.cache.informer import Informer
 from liqod.model.ids import Key
 from liqod.model.records.views import ForeignCluster
+
+PACE: Final = 1.0
+"""Seconds between the evictions of two pods of one tenant: what replaces them at their home has to start meanwhile."""
+SPAN: Final = 600.0
+"""Seconds after the notice in which all pods of a tenant are to be evicted, however many they are."""
+FASTEST: Final = 0.05
+"""The shortest time between two evictions in seconds: each is two requests, and replacements at home are as many."""
+
+
+def pace_of(since: float, left: int) -> float:
+    """Return the seconds to the next eviction, ``since`` seconds after the notice, with so many pods left. Pure."""
+    return max(FASTEST, min(PACE, (SPAN - since) / max(1, left)))
+
+
+def lasts(pods: int) -> float:
+    """Return in how many seconds after the notice so many pods are evicted, if no disruption budget keeps any. Pure."""
+    return pods * pace_of(0.0, pods)
 
 
 class ReclaimOrders:

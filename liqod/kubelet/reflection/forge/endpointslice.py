@@ -23,6 +23,8 @@ _CONDITIONS: Final = ("ready", "serving", "terminating")
 MAX_ADDRESSES: Final = 4
 """Addresses of an endpoint that a lender takes, the first ones. They are the same to clients, which use the first one
 (discovery.k8s.io/v1 EndpointSlice)."""
+MAX_DIRECT: Final = 4000
+"""Addresses at other lenders that a slice names; the schema has the same bound."""
 EVERYTHING: Final = ""
 """The request for all ports of an address."""
 _PORT_FIELDS: Final = ("name", "port", "protocol", "appProtocol")
@@ -64,11 +66,14 @@ def _desired(home: EndpointSlice, inputs: ForgeInputs) -> DesiredObject:
     template: dict[str, Any] = {"addressType": home.address_type}
     if endpoints:
         template["endpoints"] = endpoints
+    spec: dict[str, Any] = {"template": template}
+    if direct := _direct(elsewhere, inputs.context, is_name):
+        spec["direct"] = direct
     if ports := [_taken(port, _PORT_FIELDS) for port in content.get("ports") or ()]:
         template["ports"] = ports
     return wanted(
         home.metadata,
-        {"spec": {"template": template}},
+        {"spec": spec},
         inputs.context,
         labels={SLICE_MANAGED_BY_LABEL: REFLECTED_SLICE},
         left_out=_LEFT_OUT,
@@ -125,10 +130,28 @@ def _endpoint(endpoint: Mapping[str, Any], context: Context, is_name: bool) -> d
     return forged
 
 
+def _direct(endpoints: Iterable[Mapping[str, Any]], context: Context, is_name: bool) -> list[dict[str, str]]:
+    """Return which addresses of the slice are of pods at other lenders that this one reaches directly, and how.
+
+    The lender translates them itself; the addresses of the slice lead there by way of home, and stay what it goes back
+    to.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for address in () if is_name else (one for each in endpoints for one in each.get("addresses") or ()):
+        seen, straight = context.network.endpoint_to_lender(address), context.network.direct(address)
+        if seen and straight is not None:
+            found[seen] = {"address": seen, "lender": straight[0], "original": straight[1]}
+    return [found[seen] for seen in sorted(found)][:MAX_DIRECT]
+
+
 def _taken(source: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     return {field: source[field] for field in fields if source.get(field) not in (None, "")}
 
 
 def observe(there: WithSpec, desired: DesiredObject) -> dict[str, Any]:
     """Return the content of the object at the lender."""
-    return {"spec": {"template": dict((there.content().get("spec") or {}).get("template") or {})}}
+    spec = there.content().get("spec") or {}
+    observed: dict[str, Any] = {"template": dict(spec.get("template") or {})}
+    if direct := spec.get("direct"):
+        observed["direct"] = direct
+    return {"spec": observed}

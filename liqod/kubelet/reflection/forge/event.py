@@ -48,6 +48,8 @@ _KINDS: Final = {
     "EndpointSlice": "EndpointSlice",
     "ShadowEndpointSlice": "EndpointSlice",
     "Ingress": "Ingress",
+    "HTTPRoute": "HTTPRoute",
+    "GRPCRoute": "GRPCRoute",
     "ConfigMap": "ConfigMap",
     "Secret": "Secret",
     "PersistentVolumeClaim": "PersistentVolumeClaim",

@@ -101,6 +101,10 @@ class HomeObjects(Protocol):
         """Return the classes for services of a namespace with a load balancer at the lender."""
         ...
 
+    def gateways(self) -> tuple[str, ...] | None:
+        """Return the gateways that the lender offers to routes, in its order; None while its offer is not known."""
+        ...
+
 
 class NoHomeObjects:
     """Null object: there are no services, no other virtual nodes, no volumes and no classes."""
@@ -127,6 +131,10 @@ class NoHomeObjects:
     def load_balancer_classes(self, namespace: str) -> Classes:
         """Return no class."""
         return Classes()
+
+    def gateways(self) -> tuple[str, ...] | None:
+        """Return no gateway."""
+        return ()
 
 
 @frozen

@@ -242,6 +242,7 @@ class HomePolicies(Controller[str]):
             namespaces={one.metadata.name: one.metadata.labels for one in all_of_them},
             pods=self._elsewhere,
             seen=context.network.endpoint_to_lender,
+            direct=context.network.direct,
             exported=tuple(exported if requests.complete else exported | sent.exported),
             withheld=tuple(self._withheld.value),
         )

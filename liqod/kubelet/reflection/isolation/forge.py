@@ -26,6 +26,7 @@ from liqod.model.records.home_policies import (
     MAX_POLICIES,
     MAX_SERVERS,
     MAX_WITHHELD,
+    DirectAddress,
     HomeNamespace,
     HomePoliciesSpec,
     HomePolicy,
@@ -44,13 +45,18 @@ CoreDNS for Service Discovery"), OpenShift its own (cluster-dns-operator)."""
 Terms = tuple[LabelRequirement, ...]
 
 
+def _not_direct(address: str) -> tuple[str, str] | None:
+    return None
+
+
 @frozen
 class HomeSeen:
     """Home as the lender sees it.
 
     ``namespaces`` are all, with their labels; ``pods`` returns those of one that run elsewhere than at the lender.
-    ``seen`` is an address as the lender sees it, empty while that is not known. ``exported`` are the addresses that are
-    no pods and reached from there; ``withheld`` the labels that pods do not take along.
+    ``seen`` is an address as the lender sees it, empty while that is not known; ``direct`` is the other lender with the
+    pod of an address, and its address there, where the two are connected directly. ``exported`` are the addresses that
+    are no pods and reached from there; ``withheld`` the labels that pods do not take along.
     """
 
     namespaces: Mapping[str, Mapping[str, str]]
@@ -58,6 +64,7 @@ class HomeSeen:
     seen: Callable[[str], str]
     exported: Sequence[str] = ()
     withheld: Sequence[str] = ()
+    direct: Callable[[str], tuple[str, str] | None] = _not_direct
 
 
 @frozen
@@ -133,7 +140,7 @@ class _Asked:
 
     def pods(self, home: HomeSeen) -> list[PodKind]:
         """Return the pods that are selected, or have a port of a name that a rule asks for."""
-        grouped: dict[str, tuple[PodKind, list[str]]] = {}
+        grouped: dict[str, tuple[PodKind, list[str], list[DirectAddress]]] = {}
         for name, labels in sorted(home.namespaces.items()):
             peers = [one for one in self._peers if self._has(one, name, labels)]
             if not peers and not self._by_name:
@@ -142,11 +149,15 @@ class _Asked:
                 ports = self._ports(pod)
                 if not (self._by_name and ports) and not any(matches(one.pods, pod.metadata.labels) for one in peers):
                     continue
-                if addresses := [seen for one in pod.addresses if (seen := home.seen(one))]:
+                addresses = [seen for one in pod.addresses if (seen := home.seen(one))]
+                straight = [found for one in pod.addresses if (found := home.direct(one)) is not None]
+                if addresses or straight:
                     kind = PodKind(namespace=name, labels=_only(pod.metadata.labels, self._keys), ports=ports)
                     key = repr((name, sorted(kind.labels.items()), ports))
-                    grouped.setdefault(key, (kind, []))[1].extend(addresses)
-        return [_with(kind, addresses) for _, (kind, addresses) in sorted(grouped.items())]
+                    _, known, direct = grouped.setdefault(key, (kind, [], []))
+                    known.extend(addresses)
+                    direct.extend(DirectAddress(lender=one, address=two) for one, two in straight)
+        return [_with(kind, addresses, direct) for _, (kind, addresses, direct) in sorted(grouped.items())]
 
     def name_servers(self, home: HomeSeen) -> list[PodKind]:
         """Return the name servers of home's own pods."""
@@ -198,9 +209,13 @@ def _only(labels: Mapping[str, str], keys: set[str]) -> dict[str, str]:
     return {key: labels[key] for key in sorted(keys) if key in labels}
 
 
-def _with(kind: PodKind, addresses: Iterable[str]) -> PodKind:
+def _with(kind: PodKind, addresses: Iterable[str], direct: Iterable[DirectAddress] = ()) -> PodKind:
     return PodKind(
-        namespace=kind.namespace, labels=kind.labels, ports=kind.ports, addresses=sorted(set(addresses))[:MAX_ADDRESSES]
+        namespace=kind.namespace,
+        labels=kind.labels,
+        ports=kind.ports,
+        addresses=sorted(set(addresses))[:MAX_ADDRESSES],
+        direct=sorted(set(direct), key=lambda one: (one.lender, one.address))[:MAX_ADDRESSES],
     )
 
 
@@ -209,8 +224,8 @@ def _bounded(kinds: Sequence[PodKind]) -> list[PodKind]:
     found, left = [], MAX_ADDRESSES
     for one in kinds[:MAX_KINDS]:
         if left:
-            found.append(_with(one, one.addresses[:left]))
-        left -= len(one.addresses[:left])
+            found.append(_with(one, one.addresses[:left], one.direct[:left]))
+        left = max(0, left - len(one.addresses) - len(one.direct))
     return found
 
 

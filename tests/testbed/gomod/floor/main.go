@@ -105,7 +105,7 @@ type pod struct {
 	Status struct {
 		Conditions []struct{ Type, Status string }
 	} `json:"status"`
-	raw object
+	raw json.RawMessage
 }
 
 // watch calls seen for every pod that a selection has, and for every change of one.
@@ -120,6 +120,11 @@ func (c *cluster) watch(path, selection string, seen func(kind string, one *pod)
 	for {
 		answer, err := c.http.Get(c.url + path + "?watch=1&resourceVersion=" + from + "&" + selection)
 		must(err)
+		// Asked again at once it would be refused as often as it can be asked.
+		if answer.StatusCode != http.StatusOK {
+			text, _ := io.ReadAll(answer.Body)
+			log.Fatalf("watch of %s: %s: %s", path, answer.Status, text)
+		}
 		lines := json.NewDecoder(answer.Body)
 		for {
 			var event struct {
@@ -135,8 +140,8 @@ func (c *cluster) watch(path, selection string, seen func(kind string, one *pod)
 				log.Fatalf("watch of %s: %s", path, event.Object)
 			}
 			from = one.Metadata.ResourceVersion
-			if event.Type == "MODIFIED" && one.Metadata.DeletionTimestamp == nil {
-				must(json.Unmarshal(event.Object, &one.raw))
+			if one.Metadata.DeletionTimestamp == nil {
+				one.raw = event.Object
 			}
 			seen(event.Type, one)
 		}
@@ -245,9 +250,16 @@ func (f *floor) lenderPod(kind string, one *pod) {
 	for _, condition := range one.Status.Conditions {
 		if condition.Type == "Ready" && condition.Status == "True" && !f.shown[name] && one.raw != nil {
 			f.shown[name] = true
-			go f.home.patch(f.pods()+"/"+name+"/status", object{"status": one.raw["status"]})
+			go f.show(name, one.raw)
 		}
 	}
+}
+
+// show writes the status that a pod has at the lender to the pod at home.
+func (f *floor) show(name string, raw json.RawMessage) {
+	var whole object
+	must(json.Unmarshal(raw, &whole))
+	f.home.patch(f.pods()+"/"+name+"/status", object{"status": whole["status"]})
 }
 
 // beat makes the node and renews its lease, as a kubelet does.

@@ -18,6 +18,7 @@ from liqod.cli.setup.up.plan import SetupStep
 from liqod.cli.setup.up.pods.observe import InClusterSight, is_at_work, pods_of, workloads, write
 from liqod.cli.setup.up.pods.plan import progress
 from liqod.cli.setup.up.run import needed
+from liqod.cli.setup.written import brief
 from liqod.identity.pairing import Token
 
 POLL: Final = 1.0
@@ -38,7 +39,8 @@ class UpInCluster:
             match step.name:
                 case "cluster":
                     for settings in self.sight.settings:
-                        async for line in ensure_objects(attrs.evolve(self.session, settings=settings)):
+                        session = attrs.evolve(self.session, settings=settings)
+                        for line in brief([one async for one in ensure_objects(session)]):
                             self.session.say(f"  {line}")
                 case "pods":
                     await write(self.session, self.sight.objects, is_ours=self.sight.is_ours)

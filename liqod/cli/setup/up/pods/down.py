@@ -14,11 +14,11 @@ from liqod.cli.console.render import plural
 from liqod.cli.console.session import Session
 from liqod.cli.console.terminal import confirm
 from liqod.cli.setup.account import namespace_is_ours
-from liqod.cli.setup.foreign import refuse_foreign
 from liqod.cli.setup.install import refuse_peerings, remove_all
+from liqod.cli.setup.surroundings.foreign import refuse_foreign
 from liqod.cli.setup.up.down import removable, until_gone
 from liqod.cli.setup.up.pods.observe import managed_elsewhere, pods_of, stale
-from liqod.cli.status.whoami import leader
+from liqod.cli.status.cluster_records import leader
 from liqod.kube.resources import DAEMONSETS, Resource
 
 PATIENCE: Final = 90.0

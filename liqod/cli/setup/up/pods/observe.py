@@ -16,19 +16,17 @@ from liqod.cli.setup.check import examine
 from liqod.cli.setup.definitions import downgrade
 from liqod.cli.setup.install import ensure_objects, namespace_object
 from liqod.cli.setup.surroundings.judge import ENFORCE, judge_pod_security
+from liqod.cli.setup.surroundings.other_form import DAEMON, MANAGER, daemon_pods, managed_by, no_pods
 from liqod.cli.setup.up.chart.render import Body
 from liqod.cli.setup.up.chart.syntax import TemplateError
-from liqod.cli.setup.up.observe import invitation, lacking, leaving
+from liqod.cli.setup.up.observe import ClusterWrites, invitation, lacking, leaving
 from liqod.cli.setup.up.pods.plan import FoundInCluster, progress
 from liqod.cli.setup.up.pods.wanted import (
     CONFIGURATION,
-    DAEMON,
     GATEWAY,
     HOSTNAME,
     KINDS,
     LABELS,
-    MANAGED_BY,
-    MANAGER,
     WORKLOADS,
     Choices,
     Present,
@@ -36,19 +34,20 @@ from liqod.cli.setup.up.pods.wanted import (
     objects,
     settings_of,
 )
+from liqod.cli.status.cluster_records import leader
 from liqod.cli.status.own_facts import own_facts
-from liqod.cli.status.whoami import leader, own_cluster
+from liqod.cli.status.whoami import own_cluster
 from liqod.config.load import SettingsError
 from liqod.config.schema import Settings
 from liqod.facts.software import real_nodes
 from liqod.identity.pairing import Token
 from liqod.kube.errors import NotFound
+from liqod.kube.manifests import MANAGED_BY
 from liqod.kube.resources import CONFIGMAPS, DAEMONSETS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource
 from liqod.kube.writing.ensure import ensure
 from liqod.model.objects.node import Node
 
 TUNNEL: Final = "liqod-tunnel"
-RELEASE: Final = "meta.helm.sh/release-name"
 _HERE: Final = ("Ports", "Network")
 """The checks of this host, on which nothing will run."""
 
@@ -101,12 +100,14 @@ async def look(session: Session, wishes: Wishes, token: Token | None) -> InClust
     now = await workloads(session)
     pods = await pods_of(session)
     waiting = list(progress(now, pods).waiting)
+    records, changes = await _records(session, settings), await _changes(session, wanted, is_ours=is_ours)
+    refused = await lacking(session, [*records.rights, *changes.rights])
     return InClusterSight(
         found=FoundInCluster(
-            failed=[*await lacking(session), *await leaving(session), *filter(None, [await downgrade(session)])],
+            failed=[*refused, *await leaving(session), *filter(None, [await downgrade(session)])],
             obstacles=[*await _obstacles(session, pods, is_there=bool(now)), *await _unfit(session, is_ours=is_ours)],
-            objects=await _records(session, settings),
-            pods=await _changes(session, wanted, is_ours=is_ours),
+            objects=records.lines,
+            pods=changes.lines,
             waiting=waiting,
             keyed=await is_at_work(session),
             invitation=await invitation(session, token) if token is not None else None,
@@ -218,18 +219,8 @@ async def _there(session: Session, resource: Resource, name: str) -> Body | None
 
 async def managed_elsewhere(session: Session) -> str:
     """Return who else has liqod's pods in this cluster, and what to do then; empty where nobody has."""
-    try:
-        there = await session.client.get(DEPLOYMENTS, DAEMON, session.settings.kubernetes.namespace)
-    except NotFound:
-        return ""
-    meta = there["metadata"]
-    if release := (meta.get("annotations") or {}).get(RELEASE):
-        how = "`helm upgrade` changes them, `helm uninstall` removes them"
-        return f"the Helm release {release} has liqod's pods: {how}"
-    manager = (meta.get("labels") or {}).get(MANAGED_BY, "")
-    if manager == MANAGER:
-        return ""
-    return f"{manager or 'somebody else'} made liqod's pods: change or remove them in the same way"
+    there = await daemon_pods(session)
+    return managed_by(there) if there is not None else ""
 
 
 async def _obstacles(session: Session, pods: Sequence[Body], *, is_there: bool) -> list[str]:
@@ -239,12 +230,7 @@ async def _obstacles(session: Session, pods: Sequence[Body], *, is_there: bool) 
     """
     if managed := await managed_elsewhere(session):
         return [managed]
-    leads = await leader(session)
-    if leads is None or not leads.alive or leads.holder in _names(pods):
-        return []
-    if is_there and leads.holder.startswith(f"{DAEMON}-"):
-        return []
-    return [f"the daemon {leads.holder} leads, and is no pod of this installation: stop it first"]
+    return no_pods(await leader(session), _names(pods), are_there=is_there)
 
 
 def _names(pods: Sequence[Body]) -> set[str]:
@@ -264,7 +250,7 @@ async def _unfit(session: Session, *, is_ours: bool) -> list[str]:
     return [f"{finding.text}; {finding.hint}"] if finding is not None and finding.hint else []
 
 
-async def _records(session: Session, settings: Sequence[Settings]) -> list[str]:
+async def _records(session: Session, settings: Sequence[Settings]) -> ClusterWrites:
     """Return what has to be written for the accounts of the processes."""
     client = RecordingClient(session.client.config, session.reactor, user_agent="liqodctl")
     try:
@@ -273,14 +259,14 @@ async def _records(session: Session, settings: Sequence[Settings]) -> list[str]:
                 pass
     finally:
         await client.close()
-    return client.touched
+    return ClusterWrites.of(client)
 
 
-async def _changes(session: Session, wanted: Sequence[Body], *, is_ours: bool) -> list[str]:
+async def _changes(session: Session, wanted: Sequence[Body], *, is_ours: bool) -> ClusterWrites:
     """Return what has to be written for the pods."""
     client = RecordingClient(session.client.config, session.reactor, user_agent="liqodctl")
     try:
         await write(attrs.evolve(session, client=client), wanted, is_ours=is_ours)
     finally:
         await client.close()
-    return client.touched
+    return ClusterWrites.of(client)

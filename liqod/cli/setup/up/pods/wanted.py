@@ -11,9 +11,11 @@ from typing import Any, Final
 
 import attrs
 
+from liqod.cli.setup.surroundings.other_form import MANAGER
 from liqod.cli.setup.up.chart.render import Body, Release, is_hook, render
 from liqod.config.load import parse
 from liqod.config.schema import Settings
+from liqod.kube.manifests import MANAGED_BY
 from liqod.kube.resources import (
     CONFIGMAPS,
     DAEMONSETS,
@@ -24,13 +26,9 @@ from liqod.kube.resources import (
     Resource,
 )
 
-MANAGER: Final = "liqodctl"
-"""Who manages the objects, in their label."""
-MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 INSTANCE: Final = "app.kubernetes.io/instance"
 LABELS: Final = f"{INSTANCE}=liqod,{MANAGED_BY}={MANAGER}"
 """Selects the objects of this program, and their pods."""
-DAEMON: Final = "liqod"
 GATEWAY: Final = "liqod-gateway"
 CONFIGURATION: Final = "liqod-configuration"
 HOSTNAME: Final = "kubernetes.io/hostname"

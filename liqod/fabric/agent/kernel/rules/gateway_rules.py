@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from liqod.fabric.agent.kernel.model import DesiredKernel, Overlay
+from liqod.fabric.agent.kernel.rules.direct_rules import direct_sets, forward_direct
 from liqod.fabric.agent.kernel.rules.guest_rules import from_guests, guest_sets, peer_digest, to_guests
 from liqod.fabric.agent.kernel.rules.service_rules import (
     forward_offloaded,
@@ -31,7 +32,8 @@ from liqod.model.records.network import Network
 
 def gateway_sets(desired: DesiredKernel) -> Mapping[str, frozenset[str]]:
     """Return the named sets of addresses: our pods that may talk with each peer, and the hosts of the overlay."""
-    found = {**guest_sets(map(guests_of, desired.links)), **service_sets(desired.links)}
+    links = desired.links
+    found = {**guest_sets(map(guests_of, links)), **service_sets(links), **direct_sets(_closed(links))}
     if desired.overlay is not None:
         version = 6 if ":" in desired.overlay.local else 4
         found[f"hosts_{version}"] = frozenset(vtep.address for vtep in desired.overlay.vteps)
@@ -192,7 +194,7 @@ def _forward(device: str, links: Sequence[Link]) -> list[str]:
         # there: new connections were accepted above.
         rules.append(f"{between} ct state established,related accept")
     rules.append(f"{between} drop")
-    closed = [link for link in links if link.pods is not None]
+    closed = _closed(links)
     if closed:
         rules.append(f'iifname "{device}" ct state established,related accept')
         rules.append(f'oifname "{device}" ct state established,related accept')
@@ -202,11 +204,16 @@ def _forward(device: str, links: Sequence[Link]) -> list[str]:
             rules.append(f'iifname "{device}" {family} saddr {theirs} {family} daddr {ours} accept')
             rules.append(f'oifname "{device}" {family} daddr {theirs} {family} saddr {ours} accept')
         rules += forward_offloaded(device, link)
+        rules += forward_direct(device, link)
         for version, family in _families(link):
             theirs = _braces(_of(version, link.remote))
             rules.append(f'iifname "{device}" {family} saddr {theirs} drop')
             rules.append(f'oifname "{device}" {family} daddr {theirs} drop')
     return rules
+
+
+def _closed(links: Sequence[Link]) -> list[Link]:
+    return [link for link in links if link.pods is not None]
 
 
 def clamp_rules(device: str) -> list[str]:

@@ -1,0 +1,1 @@
+"""What one daemon takes by itself: its installation, its messages, its handshakes."""

@@ -1,0 +1,224 @@
+"""How large liqod is in each form that it is installed in, how soon it is ready, and what it takes at rest.
+
+    python -m benchmarks footprint [--form host --form package --form image] [--repeat 3] [--rest 60] [--json FILE]
+
+``host``: an environment made of the locked wheels, as README's "From source" makes it; ``package``: the Debian package,
+taken apart beside this machine's own files; ``image``: the container image's layers, as the root of a process. Each
+runs a daemon without peers on one real control plane that has no node. Needs root, and where packages and images are
+made Debian's tools and a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import frozen
+
+from benchmarks.figures.measure import spent, table
+from benchmarks.figures.report import save_figures
+from tests.real.daemons import Daemon
+from tests.real.path import eventually
+from tests.runner.steps import CHECKOUT
+from tests.testbed import build, system
+from tests.testbed.process import Process
+from tests.testbed.testbed import Testbed
+
+MIB: Final = 1 << 20
+TOOLS: Final = CHECKOUT / "packaging" / "tools"
+LOCK: Final = CHECKOUT / "packaging" / "requirements.lock"
+READY: Final = "liqod is ready"
+FIGURES: Final = ("download, MiB", "installed, MiB", "files", "ready, s", "memory, MiB", "own memory, MiB", "CPU, %")
+"""What is measured of each form; memory and CPU at rest, and what of the memory no other process has as well."""
+
+
+@frozen
+class Form:
+    """One form: the bytes to fetch, the directory with what is installed, and the words that run its twistd.
+
+    ``root``: the directory that is the whole system for it; None: it runs among this machine's files.
+    """
+
+    name: str
+    download: int
+    place: Path
+    program: Sequence[str]
+    root: Path | None = None
+
+
+def installed(directory: Path) -> tuple[int, int]:
+    """Return the bytes and the number of the files below a directory; links count as files of no size."""
+    files = [path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return sum(0 if path.is_symlink() else path.stat().st_size for path in files), len(files)
+
+
+def unpack(archive: Path, root: Path) -> None:
+    """Lay the layers of an image, an archive in the layout of OCI, over each other in a directory."""
+    with tarfile.open(archive) as tar:
+
+        def blob(described: Mapping[str, Any]) -> bytes:
+            file = tar.extractfile(f"blobs/sha256/{described['digest'].removeprefix('sha256:')}")
+            assert file is not None
+            return file.read()
+
+        index = tar.extractfile("index.json")
+        assert index is not None
+        manifest = json.loads(blob(json.load(index)["manifests"][0]))
+        root.mkdir(parents=True)
+        for layer in manifest["layers"]:
+            with tarfile.open(fileobj=io.BytesIO(gzip.decompress(blob(layer)))) as files:
+                # Our own image, whose links to absolute paths the filter for strangers' archives refuses.
+                files.extractall(root, filter="fully_trusted")
+
+
+def memory(status: str, rollup: str) -> tuple[float, float]:
+    """Return what a process has in memory, and what of it is its own, in MiB, of its status and smaps_rollup. Pure."""
+    resident = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+    private = re.findall(r"^Private_(?:Clean|Dirty):\s+(\d+) kB$", rollup, re.MULTILINE)
+    return (int(resident[1]) / 1024 if resident else 0.0), sum(map(int, private)) / 1024
+
+
+def rows(found: Mapping[str, Mapping[str, Sequence[float]]]) -> list[list[object]]:
+    """Return a row for each form with the median of each figure. Pure."""
+    return [[form, *(statistics.median(figures[what]) for what in FIGURES)] for form, figures in found.items()]
+
+
+def on_host(scratch: Path) -> Form:
+    """Make an environment of the locked wheels and of liqod's."""
+    sys.path.insert(0, str(TOOLS))
+    from project import sources
+
+    wheels = scratch / "wheels"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    _run(*pip, "download", "--quiet", "--no-deps", "--require-hashes", f"--requirement={LOCK}", f"--dest={wheels}")
+    tree = sources(scratch / "sources")
+    _run(*pip, "wheel", "--quiet", "--no-deps", f"--wheel-dir={wheels}", str(tree))
+    place = scratch / "host"
+    _run(sys.executable, "-m", "venv", "--without-pip", str(place))
+    python = place / "bin" / "python"
+    files = [str(file) for file in wheels.iterdir()]
+    _run(*pip, f"--python={python}", "install", "--quiet", "--no-deps", "--no-index", *files)
+    return Form("host", installed(wheels)[0], place, [str(python), "-E", str(place / "bin" / "twistd")])
+
+
+def of_package(scratch: Path) -> Form:
+    """Build the package, take it apart, and compile it as its script does."""
+    built, place = scratch / "deb", scratch / "package"
+    _run(sys.executable, str(TOOLS / "deb.py"), f"--output={built}")
+    (package,) = built.glob("*.deb")
+    _run("dpkg-deb", "--extract", str(package), str(place))
+    opt = place / "opt" / "liqod"
+    python = str(opt / "bin" / "python3")
+    _run(python, "-PE", "-m", "compileall", "-q", str(opt / "lib"))
+    return Form("package", package.stat().st_size, place, [python, "-PE", str(opt / "bin" / "twistd")])
+
+
+def of_image(scratch: Path) -> Form:
+    """Build the image and unpack it."""
+    built, root = scratch / "oci", scratch / "image"
+    _run(sys.executable, str(TOOLS / "image.py"), f"--output={built}")
+    (archive,) = built.glob("*.oci.tar")
+    unpack(archive, root)
+    return Form("image", archive.stat().st_size, root, ["/opt/liqod/bin/twistd"], root)
+
+
+FORMS: Final = {"host": on_host, "package": of_package, "image": of_image}
+
+
+class FormDaemon(Daemon):
+    """A daemon that a form's program runs, where that is the whole system with nothing of this machine's but /dev."""
+
+    form: Form
+
+    def run_form(self) -> None:
+        """Start the daemon; the cluster is prepared for it already."""
+        words = ["--nodaemon", "--pidfile=", "--reactor=asyncio", f"--rundir={self.directory}"]
+        words += ["liqod", f"--config={self.config}"]
+        argv = [*self.form.program, *words]
+        if (root := self.form.root) is not None:
+            here = f"{root}{self.directory}"
+            script = (
+                f"mkdir -p {here} && mount --bind {self.directory} {here} && mount -t proc proc {root}/proc"
+                f' && mount --rbind /dev {root}/dev && exec chroot {root} "$@"'
+            )
+            # Each program becomes the next one, so that the process is the daemon at last; the mounts end with it.
+            argv = ["unshare", "--mount", "--", "sh", "-c", script, "sh", *argv]
+        self.process = self.cluster.spawn(f"liqod-{self.identity}", ["env", "PYTHONDONTWRITEBYTECODE=1", *argv])
+
+
+def measure(daemon: FormDaemon, rest: float) -> dict[str, float]:
+    """Start a daemon, wait until it is ready, let it rest, and stop it; return the figures of that."""
+    said = daemon.log.read_text().count(READY) if daemon.log.exists() else 0
+    begin = time.monotonic()
+    daemon.run_form()
+    process = daemon.process
+    assert isinstance(process, Process)
+    try:
+        eventually("it is ready", lambda: daemon.log.read_text().count(READY) > said, 120, 0.02)
+        ready = time.monotonic() - begin
+        time.sleep(rest / 2)
+        before = spent(process.pid).cpu
+        time.sleep(rest / 2)
+        busy = 200 * (spent(process.pid).cpu - before) / rest
+        proc = Path("/proc") / str(process.pid)
+        resident, own = memory((proc / "status").read_text(), (proc / "smaps_rollup").read_text())
+    finally:
+        daemon.stop()
+    return {"ready, s": ready, "memory, MiB": resident, "own memory, MiB": own, "CPU, %": busy}
+
+
+def _run(*words: str) -> None:
+    # A wheel is made of what is there, and not of what PYTHONPATH says is installed.
+    path = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    tools = {"PYTHONPATH": str(CHECKOUT)} if words[1].startswith(str(TOOLS)) else {}
+    done = subprocess.run(words, env=path | tools, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(words[:6])}: {done.stdout}{done.stderr}")
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--form", action="append", choices=sorted(FORMS), help="one of the forms, instead of all")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--rest", type=float, default=60.0, help="seconds that a daemon is left alone for")
+    parser.add_argument("--json", type=Path, help="where the figures go (benchmarks/results/)")
+    args = parser.parse_args()
+    system.require()
+    build.ensure()
+    found: dict[str, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory(prefix="liqod-footprint-") as scratch:
+        forms = [FORMS[name](Path(scratch)) for name in args.form or FORMS]
+        with Testbed(1, nodes=False) as testbed:
+            for form in forms:
+                size, count = installed(form.place)
+                figures: dict[str, list[float]] = {what: [] for what in FIGURES}
+                found[form.name] = figures
+                sizes = {"download, MiB": form.download / MIB, "installed, MiB": size / MIB, "files": float(count)}
+                daemon = FormDaemon(testbed[1], "rome", identity=form.name)
+                daemon.form = form
+                daemon.install()
+                for number in range(args.repeat):
+                    for what, value in (sizes | measure(daemon, args.rest)).items():
+                        figures[what].append(value)
+                    print(f"{form.name} {number + 1}: ready after {figures['ready, s'][-1]:.2f} s", flush=True)
+    print(table(("form", *FIGURES), rows(found)))
+    named = {f"{form}: {what}": values for form, figures in found.items() for what, values in figures.items()}
+    print("figures:", save_figures("footprint", named, args.json, rest=args.rest))
+
+
+if __name__ == "__main__":
+    main()

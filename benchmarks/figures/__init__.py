@@ -1,0 +1,1 @@
+"""Figures: how they are read, kept, compared, and held against goals."""

@@ -1,0 +1,1 @@
+"""What goes between clusters: packets of the fabric, requests over the relay, names of home."""

@@ -1,0 +1,1 @@
+"""One hub with many peers."""

@@ -1,0 +1,1 @@
+"""Streams to home's API server."""

@@ -1,0 +1,41 @@
+"""The lines of the README that its readers type, as a test types them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+README: Final = Path(__file__).resolve().parents[2] / "README.md"
+INSTALL: Final = ("**On a host of each cluster**", "**As pods of each cluster**")
+BORROW: Final = ("### Borrow", "### See that it works")
+
+
+def lines_of(part: tuple[str, str]) -> list[str]:
+    """Return the lines to type in the part of the README from one text to another, with the comments among them."""
+    text = README.read_text()
+    start = text.index(part[0])
+    found = text[start : text.index(part[1], start)].splitlines()
+    return [line.strip() for line in found if line.startswith("    ") and line.strip()]
+
+
+def by_cluster(lines: Sequence[str]) -> dict[str, list[str]]:
+    """Return the lines to type at each cluster: a comment names the one that those after it are for. Pure."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in lines:
+        if line.startswith("# "):
+            name = re.findall(r"\w+", line)[0]
+        else:
+            found.setdefault(name, []).append(line)
+    return found
+
+
+def undoing(word: str) -> str:
+    """Return the command of the table of what is undone that has a word as its own; LookupError for none."""
+    table = README.read_text().partition("### Pause, stop, undo")[2].partition("\n## ")[0]
+    for command in re.findall(r"`(liqodctl [^`]+)`", table):
+        if command.split()[1] == word:
+            return str(command)
+    raise LookupError(f"the README undoes nothing by {word}")
