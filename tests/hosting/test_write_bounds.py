@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.config.schema import HostingSettings
@@ -27,12 +29,13 @@ from liqod.hosting.tenants.quota.write_bounds import (
 )
 from liqod.hosting.tenants.rights import borrower_role, user_of
 from liqod.kube.cache.sizes import Sizes
-from liqod.kube.resources import NAMESPACES
+from liqod.kube.resources import NAMESPACES, Resource
 from liqod.model.ids import ClusterID, Key
-from liqod.model.names import HELD_WRITES_LABEL, ORIGIN_LABEL
+from liqod.model.names import HELD_WRITES_LABEL, ORIGIN_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object, ObjectMeta
 from tests.hosting import counting
 from tests.hosting.shadowpods.admission import Request, refusals
+from tests.hosting.shadowpods.test_controller import Cache
 from tests.waiting import becomes
 
 ROME = user_of(ClusterID("rome"))
@@ -147,6 +150,48 @@ class PolicyTests(SynchronousTestCase):
         """It says when the tenant may write again."""
         (rule,) = next(one for one in policies() if one["metadata"]["name"] == WRITE_POLICY)["spec"]["validations"]
         self.assertIn(f"namespaceObject.metadata.labels['{HELD_WRITES_LABEL}']", rule["messageExpression"])
+
+
+class Labels:
+    """Notes the labels that namespaces get."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, str | None] = {}
+
+    async def patch(self, resource: Resource, name: str, body: dict[str, Any], *, kind: str, view: Any) -> None:
+        self.of[name] = body["metadata"]["labels"][HELD_WRITES_LABEL]
+
+
+class ReturnTests(SynchronousTestCase):
+    """A tenant that gives its namespace back, and asks for another one."""
+
+    def test_it_does_not_begin_anew(self) -> None:
+        """What it wrote in the former one counts, and where it was held it is held in the new one."""
+        clock, namespaces, sizes, labels = Clock(), Cache(), Sizes(), Labels()
+        writes = TenantWrites(
+            cast(Any, labels),
+            clock,
+            namespaces=cast(Any, namespaces),
+            written=[sizes],
+            contracts=Contracts(Contract(HostingSettings(tenant_writes="60Ki", quota="hard")), cast(Any, namespaces)),
+            wall=lambda: datetime(2026, 11, 27, 8, 30, tzinfo=UTC) + timedelta(seconds=clock.seconds()),
+        )
+        writes.startService()
+        self.addCleanup(writes.stopService)
+        # More than half of what may be written at once, each time.
+        for name, held_here in (("a-rome", False), ("b-rome", True), ("c-rome", True)):
+            meta = ObjectMeta(
+                name=name, labels={REMOTE_CLUSTER_LABEL: "rome"}, annotations={ORIGINAL_NAME_ANNOTATION: name}
+            )
+            namespaces.put(Object(metadata=meta))
+            clock.advance(1)
+            self.successResultOf(Deferred.fromCoroutine(writes.apply("rome", name)))
+            if not labels.of.get(name):
+                sizes.note(Key(name, "a"), 150_000)
+                clock.advance(1)
+            self.assertEqual(bool(labels.of.get(name)), held_here, name)
+            namespaces.remove(Key("", name))
+            clock.advance(1)
 
 
 class CountTests(counting.Counting):

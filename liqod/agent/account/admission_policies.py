@@ -87,7 +87,8 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             [
                 _rule("", ["secrets", "serviceaccounts", "resourcequotas", "limitranges", "services"]),
                 _rule("networking.k8s.io", ["networkpolicies", "ingresses"]),
-                _rule("gateway.networking.k8s.io", ["httproutes", "grpcroutes"]),
+                # All versions: a request for another one counts as one for v1 only where v1 is served.
+                {**_rule("gateway.networking.k8s.io", ["httproutes", "grpcroutes"]), "apiVersions": ["*"]},
                 _rule("discovery.k8s.io", ["endpointslices"]),
             ],
             [

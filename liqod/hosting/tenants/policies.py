@@ -131,7 +131,9 @@ _NAMES: Final = (
 )
 _CORE: Final = ("", "v1")
 _NETWORKING: Final = ("networking.k8s.io", "v1")
-_GATEWAY: Final = (GATEWAY_GROUP, "v1")
+# All versions: a request for another one counts as one for v1 only where v1 is served, and Gateway API releases before
+# 1.1 serve GRPCRoutes in others alone. That it is v1 is a rule of its own.
+_GATEWAY: Final = (GATEWAY_GROUP, "*")
 _OFFLOADING: Final = ("offloading.liqo.io", "v1beta1")
 _OBJECTS: Final = {
     _CORE: ("configmaps", "secrets", "services", "persistentvolumeclaims"),

@@ -85,6 +85,13 @@ class EverywhereTests(SynchronousTestCase):
         """Nothing of the kind is made, changed or removed in any namespace but its own and its tenants'."""
         self.assertEqual(may(resource, operation, place), place in ("own", "tenant"))
 
+    def test_routes_of_every_version(self) -> None:
+        """Where a cluster serves routes in other versions than v1 alone, these are no way around it."""
+        thing, group = {"metadata": {"name": "x"}}, GROUPS["grpcroutes"]
+        for version in ("v1", "v1alpha2"):
+            asked = Request(DAEMON, "UPDATE", "grpcroutes", thing, thing, group, "kube-system", version=version)
+            self.assertTrue(refusals(POLICIES, asked), version)
+
     @given(st.sampled_from(["roles", "rolebindings"]), st.sampled_from(OPERATIONS), places)
     @STEADILY
     def test_rights_are_for_tenants(self, resource: str, operation: str, place: str) -> None:

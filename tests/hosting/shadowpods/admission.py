@@ -38,6 +38,13 @@ class Request:
     """Those of the operation, such as DeleteOptions; an API server has null where there are none."""
     name: str = field(default="", kw_only=True)
     """The object's; an API server has none where the object is yet to be created."""
+    version: str = field(default="", kw_only=True)
+    """The version of the kind that is asked for; empty for the one that liqod knows."""
+
+    @property
+    def versions(self) -> tuple[str, str]:
+        """How rules name the version."""
+        return self.version or ("v1beta1" if self.group == "offloading.liqo.io" else "v1"), "*"
 
 
 def refusals(policies: Iterable[Mapping[str, Any]], request: Request) -> list[str]:
@@ -70,7 +77,7 @@ def _is_constrained(constraints: Mapping[str, Any], request: Request) -> bool:
         request.group in rule["apiGroups"]
         and request.operation in rule["operations"]
         and request.resource in rule["resources"]
-        and ("v1beta1" if request.group == "offloading.liqo.io" else "v1") in rule["apiVersions"]
+        and any(one in rule["apiVersions"] for one in request.versions)
         for rule in constraints["resourceRules"]
     )
 
@@ -107,7 +114,11 @@ def _said(expression: str, request: Request) -> bool | None:
             "namespace": request.namespace,
             "name": request.name,
             "userInfo": {"username": request.user},
-            "resource": {"group": request.group, "resource": request.resource.partition("/")[0]},
+            "resource": {
+                "group": request.group,
+                "version": request.versions[0],
+                "resource": request.resource.partition("/")[0],
+            },
             "options": request.options,
             **({"subResource": request.resource.partition("/")[2]} if "/" in request.resource else {}),
         },

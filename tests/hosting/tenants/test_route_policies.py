@@ -10,11 +10,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.hosting.tenants.bounds import most_of_namespace, most_of_tenant
 from liqod.hosting.tenants.contract import Contract
+from liqod.hosting.tenants.policies import policies
 from liqod.hosting.tenants.rights import permits
 from liqod.model.ids import ClusterID
 from liqod.model.ingress_path import MAX_MATCHES, MAX_ROUTE_RULES, is_plain
+from liqod.model.names import REMOTE_CLUSTER_LABEL
 from liqod.model.objects.api_request import RequestAttributes
-from tests.hosting.tenants.test_policies import BORROWERS, OTHERS, STEADILY, asked, granted
+from tests.hosting.shadowpods.admission import Request, refusals
+from tests.hosting.tenants.test_policies import BORROWERS, GROUPS, OTHERS, STEADILY, asked, granted, with_origin
 
 GATEWAY = {"namespace": "public", "name": "shared"}
 BACKEND = {"name": "web", "port": 80}
@@ -57,6 +60,18 @@ class GrantTests(SynchronousTestCase):
         """Nobody else's routes are looked at."""
         for user in OTHERS:
             self.assertEqual(asked(user, "httproutes", {"metadata": {"name": "r"}, "spec": {"parentRefs": []}}), [])
+
+    def test_other_versions(self) -> None:
+        """A route of a version that liqod does not know is refused, also where v1 is not served: then it is no other
+        name of it.
+        """
+        made, labels = with_origin(route()), {REMOTE_CLUSTER_LABEL: "rome"}
+        for kind, version in (("grpcroutes", "v1alpha2"), ("httproutes", "v1beta1"), ("httproutes", "v1")):
+            group = GROUPS[kind]
+            for user, foreign in (*((one, True) for one in BORROWERS), *((one, False) for one in OTHERS)):
+                request = Request(user, "CREATE", kind, made, None, group, "shop-rome", labels, version=version)
+                found = refusals(policies(contract()), request)
+                self.assertEqual(bool(found), foreign and version != "v1", (kind, version, user, found))
 
     def test_gateways(self) -> None:
         """A route is of granted gateways alone, each with its namespace; of no service, and no part of a gateway."""

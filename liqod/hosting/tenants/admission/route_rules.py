@@ -15,6 +15,7 @@ from typing import Final
 from liqod.hosting.tenants.admission.expressions import host_is_granted, only, only_fields
 from liqod.hosting.tenants.admission.metadata_rules import cel_list
 from liqod.hosting.tenants.contract import Contract
+from liqod.kube.resources import HTTPROUTES
 from liqod.model.ingress_path import (
     GATEWAY_GROUP,
     MAX_MATCHES,
@@ -54,6 +55,10 @@ def route_rules(contract: Contract) -> list[tuple[str, str]]:
             )
         ]
     return [
+        (
+            f"request.resource.version == '{HTTPROUTES.version}'",
+            f"a borrower's route is of the version {HTTPROUTES.version}: what fields of others do nobody has judged",
+        ),
         only_fields("route", "object.spec", _SPEC),
         (
             _each_rule(only("r", _RULE)),

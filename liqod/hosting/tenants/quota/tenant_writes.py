@@ -113,9 +113,7 @@ class TenantWrites(Controller[str]):
         """Label the namespaces of a tenant, or take labels away, where they differ."""
         present = granted_to(tenant, self._namespaces.items())
         if not present:
-            self._shares.pop(tenant, None)
-            self._held.pop(tenant, None)
-            return None
+            return self._forget(tenant)
         labels = self._labels(tenant, present)
         # Where it writes now is closed first: there may be a thousand.
         for namespace in sorted(present, key=lambda one: -self._at.get(one.metadata.name, 0.0)):
@@ -124,6 +122,21 @@ class TenantWrites(Controller[str]):
                 await self._label(metadata.name, labels)
         until = self._held[tenant].until
         return None if until is None else After(max(0.0, until - self.clock.seconds()))
+
+    def _forget(self, tenant: str) -> After | None:
+        """Forget a tenant without namespaces as soon as all that it wrote is free again, and it is not held.
+
+        Else it would begin anew with each namespace that it gives back and asks for again.
+        """
+        now, share, known = self.clock.seconds(), self._shares.get(tenant), self._held.get(tenant)
+        until = known.until if known is not None and known.until is not None else now
+        if share is not None:
+            until = max(until, now + share.taken(now) / share.rate)
+        if until > now:
+            return After(until - now)
+        self._shares.pop(tenant, None)
+        self._held.pop(tenant, None)
+        return None
 
     async def apply(self, tenant: str, namespace: str) -> None:
         """Label a namespace before anything is created in it, if its tenant is held. Raises KubeError."""
