@@ -163,7 +163,7 @@ class ClosingNamespaces(Controller[Key]):
         for ingress in (await self._client.list(INGRESSES, key.name, view=Ingress)).items:
             await self._patch(INGRESSES, ingress, close_ingress(ingress), refused)
         for resource in (HTTPROUTES, GRPCROUTES):
-            for route in await self._routes(resource, key.name):
+            for route in await self._routes(resource, key.name, refused):
                 await self._patch(resource, route, close_route(route), refused)
         if await self._is_dismissed(tenant):
             await self._end_pods(key.name)
@@ -171,11 +171,15 @@ class ClosingNamespaces(Controller[Key]):
             raise refused[0]
         return After(AGAIN)
 
-    async def _routes(self, resource: Resource, namespace: str) -> list[Route]:
+    async def _routes(self, resource: Resource, namespace: str, refused: list[ApiError]) -> list[Route]:
         """Return the routes of a kind in a namespace; none where it is not served."""
         try:
             return (await self._client.list(resource, namespace, view=Route)).items
         except NotFound:
+            return []
+        except ApiError as error:
+            # What its definition's owner broke keeps no pods running.
+            refused.append(error)
             return []
 
     async def _is_dismissed(self, tenant: str) -> bool:

@@ -19,7 +19,7 @@ from liqod.hosting.tenants.closing import (
     close_route,
     close_service,
 )
-from liqod.kube.errors import Invalid, NotFound, from_status
+from liqod.kube.errors import Invalid, NotFound, ServerError, from_status
 from liqod.kube.resources import HTTPROUTES, INGRESSES, PODS, SERVICEACCOUNTS, SERVICES, Resource
 from liqod.model.ids import Key
 from liqod.model.names import CLOSED_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
@@ -95,6 +95,15 @@ class Tenant:
         self.pods[name] = grace
 
 
+class WithoutRoutes(Tenant):
+    """Answers with an error where routes are listed, as for a kind whose conversion is broken."""
+
+    async def list(self, resource: Resource, namespace: str, *, view: Any) -> Any:
+        if resource == HTTPROUTES:
+            raise from_status(500, b'{"reason": "InternalError", "message": "conversion webhook failed"}')
+        return await super().list(resource, namespace, view=view)
+
+
 class PodsTests(SynchronousTestCase):
     """Pods of a namespace that is being deleted."""
 
@@ -109,6 +118,14 @@ class PodsTests(SynchronousTestCase):
     def test_of_a_dismissed_tenant(self) -> None:
         """They do not run on for the hour that the tenant chose; what ends sooner, or is not deleted, stays so."""
         self.assertEqual(self.left(3600, 61, 60, 5, None, account=False), [LAST_GRACE, LAST_GRACE, 60, 5, None])
+
+    def test_where_routes_are_not_listed(self) -> None:
+        """They end all the same; the refusal is raised, so that the routes are tried again."""
+        namespaces, server = Cache(), WithoutRoutes(3600, account=False)
+        namespaces.put(DELETED)
+        closing = ClosingNamespaces(cast(Any, server), Clock(), cast(Any, namespaces))
+        self.failureResultOf(Deferred.fromCoroutine(closing.reconcile(Key("", "shop"))), ServerError)
+        self.assertEqual(list(server.pods.values()), [LAST_GRACE])
 
     def test_of_a_tenant_that_gives_it_back(self) -> None:
         """It chose their grace periods, and waits for them."""
