@@ -162,8 +162,7 @@ class VirtualKubelet(MultiService):
         """The client of the home API server for what is written because of this lender."""
         self._network = shared.networks.to(lender)
         self._common = shared.common.setdefault(lender, Common())
-        self._streams = shared.lenders.api_streams(lender)
-        services = _HomeServices(shared, self._network, self._streams)
+        services = _HomeServices(shared, self._network, shared.lenders.api_streams(lender))
         self.context = _context(shared, record, services, self._common)
         self._home_pods = pods_on(home.client, reactor, record.spec.node_name)
         self._spec: Latest[VirtualNodeSpec] = Latest(record.spec)
@@ -347,7 +346,6 @@ class VirtualKubelet(MultiService):
             shared.reactor,
             context=self.context,
             home_api=shared.home_api,
-            streams=self._streams,
             namespaces=self.namespaces,
             health=self.health,
             metrics=shared.home.metrics,

@@ -12,6 +12,7 @@ from liqod.kubelet.common.egress import Egress
 from liqod.kubelet.common.network import LenderNetwork, NoNetwork
 from liqod.model.ids import ClusterID
 from liqod.model.records.name_service import DEFAULT_DOMAIN
+from liqod.model.records.offer import HomeStreamsGrant
 from liqod.model.records.views import OffloadingPatch
 
 ROOT_CA: Final = "kube-root-ca.crt"
@@ -34,6 +35,11 @@ class HomeServices(Protocol):
         """The addresses at the lender, by home namespace, that lead to the home API server; empty: none there."""
         ...
 
+    @property
+    def streams(self) -> Latest[HomeStreamsGrant | None]:
+        """The streams that lead there without a tunnel; None: there are none."""
+        ...
+
     def knows_api_server(self, namespace: str) -> bool:
         """Return whether it is known where pods of a home namespace reach the home API server."""
         ...
@@ -52,6 +58,7 @@ class NoHomeServices:
 
     def __init__(self) -> None:
         self.api_addresses: Latest[Mapping[str, str]] = Latest({})
+        self.streams: Latest[HomeStreamsGrant | None] = Latest(None)
 
     def knows_api_server(self, namespace: str) -> bool:
         """Return True: there is nothing to find out."""

@@ -135,6 +135,7 @@ class PodController(Controller[Key]):
         yield observe(self._context.patch, lambda _: self._patch_changed())
         yield observe(self._context.egress, lambda _: self._all_keys())
         yield observe(self._context.services.api_addresses, lambda _: self._take_postponed())
+        yield observe(self._context.services.streams, lambda _: self._take_postponed())
         yield observe(self._context.neighbours, lambda _: self._namespaces.remote_pods())
         yield observe(self._context.policies, lambda _: self._take_postponed())
 

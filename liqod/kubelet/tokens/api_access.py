@@ -35,7 +35,6 @@ from liqod.model.ids import Key
 from liqod.model.names import HOME_API_LABEL, REFLECTION_MANAGER
 from liqod.model.objects.meta import Object, label_selector
 from liqod.model.records.network import ExportRequests
-from liqod.model.records.offer import HomeStreamsGrant
 from liqod.model.records.views import ShadowEndpointSlice
 
 T = TypeVar("T", bound=Object)
@@ -111,11 +110,10 @@ class HomeApiAccess(Controller[str]):
         home_api: HomeApi,
         namespaces: NamespaceController,
         health: LenderHealth,
-        streams: Latest[HomeStreamsGrant | None] | None = None,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, subject=f"at {context.lender}", metrics=metrics)
-        self._streams: Latest[HomeStreamsGrant | None] = streams or Latest(None)
+        self._streams = context.services.streams
         self._context = context
         self._has_way = self._is_led
         self.state: Latest[Readiness | None] = Latest(_UNUSED if self._has_way else self._without_tunnel())
@@ -303,11 +301,13 @@ class HomeApiAccess(Controller[str]):
     async def _write_slice(self, watched: _Watched, found: Reach) -> After | None:
         cache, kind = watched.slice_cache, SHADOWENDPOINTSLICES
         present = cache.get(watched.key)
-        if not found.addresses and (found.is_waiting or (present is None and not self._context.network.is_managed)):
-            # What is not known yet is no reason to take away what is there; streams need no slice of ours.
+        if not found.addresses and found.is_waiting:
+            # What is not known yet is no reason to take away what is there.
             return None
         body = api_service.forge_slice(watched.key.namespace, found, self._context)
-        if present is None or not api_service.is_same_slice(present, body):
+        # Streams need no slice of ours.
+        is_needed = present is not None or self._context.network.is_managed
+        if is_needed and (present is None or not api_service.is_same_slice(present, body)):
             if (wait := self._wait(watched, kind, body)) is not None:
                 return wait
             if present is None:

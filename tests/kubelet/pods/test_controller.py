@@ -14,6 +14,7 @@ from liqod.flow.controller import After
 from liqod.flow.observe import Latest
 from liqod.kube.errors import Forbidden, KubeError, ServerError
 from liqod.kube.writing.merge_patch import apply_merge_patch
+from liqod.kubelet.common.context import Context, NoHomeServices
 from liqod.kubelet.common.readiness import Readiness, not_ready
 from liqod.kubelet.common.views import HomePod, RemotePod, Shadow, decoded
 from liqod.kubelet.lender.health import ANSWERS
@@ -29,6 +30,7 @@ from liqod.kubelet.pods.controller import GIVE_UP_AFTER, UNREADY_AFTER, PodContr
 from liqod.kubelet.pods.decide import GRACE_DEADLINE
 from liqod.kubelet.pods.status_pace import PER_MINUTE, StatusBudget
 from liqod.model.ids import Key
+from liqod.model.records.offer import HomeStreamsGrant
 from liqod.model.timestamps import parse_rfc3339
 from tests.clocks import HostClock
 from tests.kubelet.pods.test_decide import CONTEXT, NOW, RUNNING, home, remote, shadow
@@ -142,6 +144,7 @@ class Lender:
 class Case(SynchronousTestCase):
     """One pod on the virtual node of one lender."""
 
+    context = CONTEXT
     sends_policies = False
 
     def begin(
@@ -152,13 +155,13 @@ class Case(SynchronousTestCase):
         self.home = Home(pod, Offloaded(cast(Any, self.lender), draining=False))
         known: Any = self.home
         actions = PodActions(
-            self.clock, known, context=CONTEXT, grants=known, health=cast(Any, self.lender), recorder=known
+            self.clock, known, context=self.context, grants=known, health=cast(Any, self.lender), recorder=known
         )
         self.controller = PodController(
             self.clock,
             known,
             actions,
-            context=CONTEXT,
+            context=self.context,
             namespaces=known,
             health=cast(Any, self.lender),
             network_usable=Latest(True),
@@ -428,3 +431,21 @@ class SharedBudgetTests(Case):
             self.step()
             self.assertEqual(self.home.requests, ["status"])
             self.assertLess(budget.left, PER_MINUTE)
+
+
+class WayHomeTests(Case):
+    """A pod of which it is not known where it reaches the API server of its home."""
+
+    def test_streams_that_end(self) -> None:
+        """It waits for the service while there are streams, and no longer when there are none any more."""
+        services, woken = NoHomeServices(), list[Key]()
+        self.patch(services, "knows_api_server", lambda namespace: services.streams.value is None)
+        self.context = Context(CONTEXT.home, CONTEXT.lender, CONTEXT.node_name, services=services)
+        self.begin(home(), None, None)
+        for source in self.controller.sources():
+            source.start(woken.append)
+        services.streams.set(HomeStreamsGrant(4))
+        self.step()
+        self.assertEqual((self.lender.requests, woken), ([], []))
+        services.streams.set(None)
+        self.assertEqual(woken, [WEB])

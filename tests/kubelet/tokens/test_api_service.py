@@ -14,8 +14,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.observe import Latest
-from liqod.kube.errors import AlreadyExists
-from liqod.kubelet.common.context import ApiServer, Context
+from liqod.kube.errors import AlreadyExists, Forbidden
+from liqod.kube.resources import Resource
+from liqod.kubelet.common.context import ApiServer, Context, NoHomeServices
 from liqod.kubelet.common.network import NoNetwork
 from liqod.kubelet.common.readiness import READY
 from liqod.kubelet.tokens import api_access
@@ -157,6 +158,21 @@ class Lender:
         return ApiService()
 
 
+class Unwilling:
+    """Refuses to make a service until the test lets it."""
+
+    def __init__(self) -> None:
+        self.refuses = True
+        self.made: list[str] = []
+
+    async def create(self, kind: Resource, *_: Any, **__: Any) -> ApiService:
+        if self.refuses:
+            raise Forbidden(403, "Forbidden", "exceeded quota")
+        self.made.append(kind.plural)
+        spec = {"clusterIP": "10.96.0.9"}
+        return msgspec.convert({"metadata": {"name": NAME, "resourceVersion": "1"}, "spec": spec}, ApiService)
+
+
 class LeftNamespaceTests(SynchronousTestCase):
     def test_a_namespace_that_is_left_while_the_lender_is_asked(self) -> None:
         """What the lender answers for it is no longer said: neither a refusal nor an address stays behind."""
@@ -191,6 +207,30 @@ class LeftNamespaceTests(SynchronousTestCase):
 class StreamsTests(SynchronousTestCase):
     """The way to the home API server without a tunnel."""
 
+    def setUp(self) -> None:
+        self.patch(api_access, "Informer", lambda *_, **__: Listed())
+        self.clock, self.services = Clock(), NoHomeServices()
+        followers = list[Callable[[str, Any], None]]()
+
+        def subscribe(subscriber: Callable[[str, Any], None]) -> Callable[[], None]:
+            followers.append(subscriber)
+            return lambda: None
+
+        self.access = HomeApiAccess(
+            self.clock,
+            context=attrs.evolve(CONTEXT, services=self.services),
+            home_api=cast(Any, SimpleNamespace(slices=Cache(), own_server=lambda: SERVER)),
+            namespaces=cast(Any, SimpleNamespace(subscribe=subscribe, table_synced=True, mappings=dict)),
+            health=cast(Any, SimpleNamespace(state=Latest(READY), ok=True)),
+        )
+        self.access.startService()
+        self.addCleanup(self.access.stopService)
+        (self.namespace_changed,) = followers
+
+    def reason(self) -> str:
+        """Return what is said of the way."""
+        return str(getattr(self.access.state.value, "reason", ""))
+
     def test_readiness(self) -> None:
         """As without streams while the lender asks for none; ready with some; what home refuses is said."""
         for granted, refused, ready, reason in (
@@ -211,29 +251,27 @@ class StreamsTests(SynchronousTestCase):
 
     def test_it_follows_what_is_granted(self) -> None:
         """Remote namespaces are watched while there are streams, and left when there are none any more."""
-        self.patch(api_access, "Informer", lambda *_, **__: Listed())
-        followers = list[Callable[[str, Any], None]]()
+        self.namespace_changed("shop", SimpleNamespace(client=Lender(), namespace="shop-home", since=0.0))
+        self.assertEqual(self.reason(), "NoTunnel")
+        self.services.streams.set(HomeStreamsGrant(4))
+        list(self.access._way_changed())
+        self.assertEqual(self.reason(), "Streams")
+        self.services.streams.set(None)
+        list(self.access._way_changed())
+        self.assertEqual(self.reason(), "NoTunnel")
 
-        def subscribe(subscriber: Callable[[str, Any], None]) -> Callable[[], None]:
-            followers.append(subscriber)
-            return lambda: None
-
-        streams: Latest[HomeStreamsGrant | None] = Latest(None)
-        access = HomeApiAccess(
-            Clock(),
-            context=CONTEXT,
-            home_api=cast(Any, SimpleNamespace(slices=Cache(), own_server=lambda: SERVER)),
-            namespaces=cast(Any, SimpleNamespace(subscribe=subscribe, table_synced=True, mappings=dict)),
-            health=cast(Any, SimpleNamespace(state=Latest(READY), ok=True)),
-            streams=streams,
-        )
-        access.startService()
-        self.addCleanup(access.stopService)
-        followers[0]("shop", SimpleNamespace(client=Lender(), namespace="shop-home", since=0.0))
-        self.assertEqual(getattr(access.state.value, "reason", ""), "NoTunnel")
-        streams.set(HomeStreamsGrant(4))
-        list(access._way_changed())
-        self.assertEqual(getattr(access.state.value, "reason", ""), "Streams")
-        streams.set(None)
-        list(access._way_changed())
-        self.assertEqual(getattr(access.state.value, "reason", ""), "NoTunnel")
+    def test_a_refusal_that_is_over(self) -> None:
+        """What the lender refused is said until it is made; there is no slice of ours, whose write would end that."""
+        lender = Unwilling()
+        self.namespace_changed("shop", SimpleNamespace(client=lender, namespace="shop-home", since=-60.0))
+        self.services.streams.set(HomeStreamsGrant(4))
+        list(self.access._way_changed())
+        self.successResultOf(Deferred.fromCoroutine(self.access.reconcile("shop")))
+        self.assertEqual(self.reason(), "ServiceRefused")
+        self.assertEqual(self.services.api_addresses.value, {"shop": ""})
+        lender.refuses = False
+        self.clock.advance(60.0)
+        self.successResultOf(Deferred.fromCoroutine(self.access.reconcile("shop")))
+        self.assertEqual(self.reason(), "Streams")
+        self.assertEqual(lender.made, ["services"])
+        self.assertEqual(self.services.api_addresses.value, {"shop": "10.96.0.9"})
