@@ -16,7 +16,7 @@ from liqod.hosting.networkpolicies.record import UNREADABLE, TenantContext, read
 from liqod.hosting.tenants.bounds import KnownNetworks
 from liqod.kubelet.reflection.isolation.forge import HomeSeen, needs_home, record
 from liqod.kubelet.reflection.isolation.views import AnyPod
-from liqod.model.records.home_policies import MAX_BYTES, MAX_POLICIES, HomePoliciesSpec
+from liqod.model.records.home_policies import MAX_BYTES, MAX_POLICIES, DirectAddress, HomePoliciesSpec
 from liqod.model.records.network import Subnets, TunnelEndpointSpec
 from tests import properties
 from tests.hosting.networkpolicies.test_properties import specs
@@ -125,6 +125,18 @@ class SentTests(SynchronousTestCase):
             known = home((), pods=lambda name, one=one: [one] if name == "shop" else [])
             spec: dict[str, Any] = {"podSelector": {}, "egress": [{"to": [{"podSelector": {}}]}]}
             self.assertEqual(record("shop", {"all": spec}, known).pods, [])
+
+    def test_pods_with_a_direct_way(self) -> None:
+        """A pod at a lender with a direct way goes with its address there, whether home shows it or not."""
+        spec = {"podSelector": {}, "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "db"}}}]}]}
+        end = ENDS["home"]
+        way = ("turin", "10.201.0.7")
+        known = home(ENDS.values(), direct=lambda one: way if one == end.home[0] else None)
+        there = [DirectAddress(lender="turin", address="10.201.0.7")]
+        for shown in (known, attrs.evolve(known, seen=lambda one: "")):
+            (kind,) = record("shop", {"to": spec}, shown).pods
+            self.assertEqual((kind.namespace, kind.labels), ("shop", {"app": "db"}))
+            self.assertEqual((kind.addresses, kind.direct), (sorted(filter(None, map(shown.seen, end.home))), there))
 
     def test_name_servers(self) -> None:
         """Home's name servers go along where a rule is for egress; those of the lender stand for them."""
