@@ -24,12 +24,17 @@ from liqod.model.names import (
 )
 from liqod.model.objects.meta import Object, ObjectMeta, controller_of, to_dict
 from liqod.model.records.network import AddressMap
-from liqod.model.records.views import ObjectReference, ShadowEndpointSlice, SliceEndpoint, SlicePort, SliceTemplate
+from liqod.model.records.views import (
+    MAX_DIRECT_ENDPOINTS,
+    ObjectReference,
+    ShadowEndpointSlice,
+    SliceEndpoint,
+    SlicePort,
+    SliceTemplate,
+)
 
 # The EndpointSlice controller leaves slices alone that another managed-by label claims (Kubernetes, "EndpointSlices").
 LABELS: Final = {MANAGED_BY_LABEL: MANAGED_BY_SHADOWSLICE, SLICE_MANAGED_BY_LABEL: REFLECTED_SLICE}
-MAX_DIRECT_ENDPOINTS: Final = 4000
-"""Addresses at other lenders that are read of a slice; the schema has the same bound."""
 _REMOTE: Final = "Remote"
 _LABELS_KEPT: Final = (SERVICE_NAME_LABEL, "service.kubernetes.io/headless")
 

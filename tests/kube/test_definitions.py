@@ -15,7 +15,7 @@ from liqod.model.records.network import MAX_OTHERS
 from liqod.model.records.offer import MAX_CLASSES, MAX_LABELS, MAX_RESOURCES
 from liqod.model.records.offer_rules import MAX_TTL
 from liqod.model.records.spillover import MAX_PEERS
-from liqod.model.records.views import MAX_SLICES
+from liqod.model.records.views import MAX_DIRECT_ENDPOINTS, MAX_SLICES
 from liqod.wire.check import MAX_ENDPOINTS, MAX_MINOR, MAX_NETWORKS, MAX_SLICE_RESOURCES
 from liqod.wire.framing import FrameLimits
 
@@ -58,7 +58,9 @@ OF_THE_CODE: Final = {
     "networkconfigs.net.liqo.io.status.others maxItems": MAX_OTHERS,
     "searchdomains.discovery.liqo.io.status.found maxItems": MAX_INSTANCES,
     "searchdomains.discovery.liqo.io.status.refreshSeconds maximum": MAX_DELAY,
+    "shadowendpointslices.offloading.liqo.io.spec.direct maxItems": MAX_DIRECT_ENDPOINTS,
     "shadownetworkpolicysets.offloading.liqo.io.spec.pods[].addresses maxItems": MAX_ADDRESSES,
+    "shadownetworkpolicysets.offloading.liqo.io.spec.pods[].direct maxItems": MAX_ADDRESSES,
 }
 """Bounds that the code applies as well."""
 KEYWORDS: Final = {

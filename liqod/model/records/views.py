@@ -22,6 +22,8 @@ DEFAULT_CLASS: Final = "default"
 """The class of a slice that names none."""
 MAX_SLICES: Final = 32
 """Slices of one borrower at one lender."""
+MAX_DIRECT_ENDPOINTS: Final = 4000
+"""Addresses at other lenders in a ShadowEndpointSlice; the schema has the same bound."""
 
 
 class Endpoint(View, frozen=True):

@@ -16,6 +16,7 @@ from liqod.kubelet.reflection.forge.service import API_SERVER
 from liqod.kubelet.reflection.views import EndpointSlice, WithSpec
 from liqod.model.ids import Key
 from liqod.model.names import REFLECTED_SLICE, SERVICE_NAME_LABEL, SLICE_MANAGED_BY_LABEL
+from liqod.model.records.views import MAX_DIRECT_ENDPOINTS
 
 # It changes with every endpoint of this cluster, also with those that are not reflected.
 _LEFT_OUT: Final = frozenset({"endpoints.kubernetes.io/last-change-trigger-time"})
@@ -23,8 +24,6 @@ _CONDITIONS: Final = ("ready", "serving", "terminating")
 MAX_ADDRESSES: Final = 4
 """Addresses of an endpoint that a lender takes, the first ones. They are the same to clients, which use the first one
 (discovery.k8s.io/v1 EndpointSlice)."""
-MAX_DIRECT: Final = 4000
-"""Addresses at other lenders that a slice names; the schema has the same bound."""
 EVERYTHING: Final = ""
 """The request for all ports of an address."""
 _PORT_FIELDS: Final = ("name", "port", "protocol", "appProtocol")
@@ -141,7 +140,7 @@ def _direct(endpoints: Iterable[Mapping[str, Any]], context: Context, is_name: b
         seen, straight = context.network.endpoint_to_lender(address), context.network.direct(address)
         if seen and straight is not None:
             found[seen] = {"address": seen, "lender": straight[0], "original": straight[1]}
-    return [found[seen] for seen in sorted(found)][:MAX_DIRECT]
+    return [found[seen] for seen in sorted(found)][:MAX_DIRECT_ENDPOINTS]
 
 
 def _taken(source: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
