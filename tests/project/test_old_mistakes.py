@@ -13,6 +13,7 @@ from liqod.kube.resources import ADVERTISEMENTS, FOREIGNCLUSTERS
 from liqod.kubelet.common.readiness import READY, judge, not_ready
 from liqod.model.ids import ClusterID
 from liqod.model.names import advertisement_name, remote_namespace
+from liqod.peering.borrowing import acceptance_loop
 from tests.peering.clusters import PairCase, accepting, settings, use_rules
 
 
@@ -97,8 +98,8 @@ class WatchingTests(PairCase):
         node = await alpha.virtual_node(beta)
         await beta.stop()
         await alpha.stop()
+        self.patch(acceptance_loop, "RETURN", 0.0)  # as if the daemon had been up for long
         await alpha.start()
-        alpha.peering._acceptance._started -= 1000.0  # as if the daemon had been up for long
         await self.phase(alpha, beta, "Lost")
         self.assertEqual((await alpha.offer_record(beta)).status.phase, "Expired")
         self.assertEqual((await alpha.virtual_node(beta)).metadata.uid, node.metadata.uid)
