@@ -165,7 +165,7 @@ class Labels:
 class ReturnTests(SynchronousTestCase):
     """A tenant that gives its namespace back, and asks for another one."""
 
-    def test_it_does_not_begin_anew(self) -> None:
+    def test_it_does_not_begin_again(self) -> None:
         """What it wrote in the former one counts, and where it was held it is held in the new one."""
         clock, namespaces, sizes, labels = Clock(), Cache(), Sizes(), Labels()
         writes = TenantWrites(

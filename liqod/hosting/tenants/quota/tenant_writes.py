@@ -126,7 +126,7 @@ class TenantWrites(Controller[str]):
     def _forget(self, tenant: str) -> After | None:
         """Forget a tenant without namespaces as soon as all that it wrote is free again, and it is not held.
 
-        Else it would begin anew with each namespace that it gives back and asks for again.
+        Else it would begin with a new budget at each namespace that it gives back and asks for again.
         """
         now, share, known = self.clock.seconds(), self._shares.get(tenant), self._held.get(tenant)
         until = known.until if known is not None and known.until is not None else now
