@@ -297,12 +297,10 @@ class Agent(Service):
 
     def _described(self) -> ProcessState:
         """Return what the Lease of this process says."""
-        if self.features is not None and isinstance(self.state.value, Leading):
-            # What is written now is the state from now on: its end is written as soon as it is seen.
-            self._refresh(self.features)
         is_node, is_waiting = self.settings.network.role == "node", isinstance(self.state.value, Waiting)
-        # What a failed start says first sums up the rest.
-        lacks = [*self.unmet()[: 1 if is_waiting else MOST_UNMET], *self._lasting_failures()][:MOST_UNMET]
+        # Of the state, whose next change is written at once; what a failed start says first sums up the rest.
+        missing = unmet(self.state.value)[: 1 if is_waiting else MOST_UNMET]
+        lacks = [*missing, *self._lasting_failures()][:MOST_UNMET]
         return ProcessState(
             role="node" if is_node else self.settings.daemon.role,
             host=self.settings.leader.identity or self._hostname,
@@ -488,7 +486,7 @@ class Agent(Service):
         if self.home is None:
             raise RuntimeError("the home cluster was not prepared")
         home = self.home = await homes.refreshed(client, self.settings, self.home, self._wall())
-        self.state.set(Leading(Unmet("Starting", "the features are starting")))
+        self.state.set(Leading((Unmet("Starting", "the features are starting"),)))
         self._log.info("this daemon leads as {identity}", identity=self._identity)
         if self.standby is not None:
             await self.standby.hand_over()
@@ -544,10 +542,10 @@ class Agent(Service):
 
     def _refresh(self, features: Features) -> ReadinessCondition | None:
         """Update the state; returns the first condition of readiness that does not hold."""
-        first = next((fact for fact in features.requirements() if not fact.holds), None)
-        if first is not None:
-            self.state.set(Leading(first.otherwise))
-            return first
+        missing = [fact for fact in features.requirements() if not fact.holds]
+        if missing:
+            self.state.set(Leading(tuple(fact.otherwise for fact in missing)))
+            return missing[0]
         features.has_been_ready = True
         self.state.set(Leading())
         self._failures = 0

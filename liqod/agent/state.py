@@ -38,9 +38,9 @@ class StandingBy:
 
 @attrs.frozen
 class Leading:
-    """The features run; ``missing`` is the first condition of readiness that is not met, None when ready."""
+    """The features run; ``missing`` are the conditions of readiness that are not met, none when ready."""
 
-    missing: Unmet | None = None
+    missing: tuple[Unmet, ...] = ()
 
 
 @attrs.frozen
@@ -71,7 +71,7 @@ def status_line(state: DaemonState) -> str:
         case StandingBy(leader=leader):
             return f"standby: {leader} leads"
         case Leading(missing=missing):
-            return f"leading, but {missing.cause}" if missing is not None else "leading"
+            return f"leading, but {missing[0].cause}" if missing else "leading"
         case Routing(summary=summary):
             return summary
         case Stopping():
@@ -98,10 +98,10 @@ def unmet(state: DaemonState) -> list[Unmet]:
     match state:
         case Waiting(reason=reason, problem=problem, details=details):
             return [Unmet(reason, sentence) for sentence in (problem, *details)]
-        case StandingBy() | Leading(missing=None) | Routing(converged=True):
+        case StandingBy() | Routing(converged=True):
             return []
-        case Leading(missing=Unmet() as missing):
-            return [missing]
+        case Leading(missing=missing):
+            return list(missing)
         case Routing(summary=summary):
             return [Unmet("NotConverged", summary)]
         case Stopping():

@@ -78,6 +78,7 @@ class Features:
         self._context = context
         self._home = home
         self.has_been_ready = False
+        """Whether every condition of readiness held at one time; the daemon sets it."""
         self.discovery: Discovery | None = None
         self.informers = context.informers
         journals = make_journals(context)

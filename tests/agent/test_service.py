@@ -347,8 +347,9 @@ class DaemonTests(DaemonCase):
         lists = features.informers.of(NOTHINGS, Object)
         await self.until(lambda: lists.error)
         agent.state.set(Leading())
+        self.assertEqual(agent._described().unmet, [])
+        await self.until(lambda: agent.state.value != Leading())
         self.assertEqual([one.code for one in agent._described().unmet], ["CachesIncomplete"])
-        self.assertNotEqual(agent.state.value, Leading())
         await features.informers.drop(lists)
         await self.until(lambda: agent.state.value == Leading())
 

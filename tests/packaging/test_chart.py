@@ -273,7 +273,7 @@ class PodTests(TestCase):
             (Waiting("APIUnreachable", "the API server does not answer"), False),
             (Campaigning(), False),
             (StandingBy("liqod-1"), True),
-            (Leading(lack), False),
+            (Leading((lack,)), False),
             (Leading(), True),
             (Stopping(), False),
         ]
