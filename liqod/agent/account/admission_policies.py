@@ -87,8 +87,7 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             [
                 _rule("", ["secrets", "serviceaccounts", "resourcequotas", "limitranges", "services"]),
                 _rule("networking.k8s.io", ["networkpolicies", "ingresses"]),
-                # All versions: a request for another one counts as one for v1 only where v1 is served.
-                {**_rule("gateway.networking.k8s.io", ["httproutes", "grpcroutes"]), "apiVersions": ["*"]},
+                _rule("gateway.networking.k8s.io", ["httproutes", "grpcroutes"]),
                 _rule("discovery.k8s.io", ["endpointslices"]),
             ],
             [
@@ -437,7 +436,8 @@ def bindings(settings: Settings) -> list[dict[str, Any]]:
 def _rule(group: str, resources: list[str], *operations: str) -> dict[str, Any]:
     return {
         "apiGroups": [group],
-        "apiVersions": ["v1"],
+        # All: a request for another version counts as one for v1 only where v1 is served (matchPolicy Equivalent).
+        "apiVersions": ["*"],
         "operations": list(operations or ("CREATE", "UPDATE", "DELETE")),
         "resources": resources,
     }
