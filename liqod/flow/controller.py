@@ -65,6 +65,11 @@ class After:
     seconds: float
 
 
+def soonest(*waits: After | None) -> After | None:
+    """Return the shortest of several waits for one key; None where none of them is one. Pure."""
+    return min((one for one in waits if one is not None), key=lambda one: one.seconds, default=None)
+
+
 class ReconcileMetrics(Protocol):
     """Counts and times the steps of all controllers; ``liqod.metrics`` implements it."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from itertools import permutations
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.backoff import Backoff
-from liqod.flow.controller import After, Controller, Outcome, Source, always, observe, watch
+from liqod.flow.controller import After, Controller, Outcome, Source, always, observe, soonest, watch
 from liqod.flow.errors import ExpectedError
 from liqod.flow.observe import Gate, Latest
 from tests.kube.cases import warnings_of
@@ -135,6 +136,16 @@ class SourceTests(Case):
         controller = self.started(Recording(self.clock, [watch(objects)]))
         self.run_for(0.0)
         self.assertEqual(controller.done, ["a1", "b1", "a2", "a3"])
+
+
+class SoonestTests(SynchronousTestCase):
+    def test_the_shortest_counts(self) -> None:
+        """In whatever order they come; what waits for nothing does not count."""
+        waits = [After(60.0), None, After(0.2), After(5.0)]
+        for order in permutations(waits):
+            self.assertEqual(soonest(*order), After(0.2))
+        self.assertIsNone(soonest(None, None))
+        self.assertIsNone(soonest())
 
 
 class StepTests(Case):

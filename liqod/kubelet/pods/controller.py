@@ -13,7 +13,7 @@ from attrs import define, frozen
 from twisted.internet.interfaces import IReactorTime
 
 from liqod.flow.clocks import LearnedDates, wall_clock
-from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, watch
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe, soonest, watch
 from liqod.flow.observe import Latest
 from liqod.flow.timer import Timer
 from liqod.kube.cache.informer import Informer
@@ -243,9 +243,7 @@ class PodController(Controller[Key]):
     async def reconcile(self, key: Key) -> After | None:
         again, tracked = await self._step_of(key), self._tracked.get(key)
         held = tracked.held_for(self.clock.seconds()) if tracked is not None else 0.0
-        if not held:
-            return again
-        return After(held if again is None else min(held, again.seconds))
+        return soonest(again, After(held) if held else None)
 
     async def _step_of(self, key: Key) -> After | None:
         home = self._actions.mutations.newest(key, self._pods.get(key))

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 from twisted.logger import Logger
 
-from liqod.flow.controller import After, Source, watch
+from liqod.flow.controller import After, Source, soonest, watch
 from liqod.kube.cache.informer import Informer
 from liqod.kube.errors import NotFound
 from liqod.kube.resources import NETWORKCONFIGS
@@ -159,9 +159,7 @@ class DirectLending(PeerController):
         self._offer(home, peer, session)
         pairs = list(known.asks) if known is not None else []
         pairs += [ClusterID(one.metadata.name) for one in self._configs.items() if _has(one, home)]
-        later = [await self._settle(home, other, session) for other in dict.fromkeys(pairs)]
-        waits = [one.seconds for one in later if one is not None]
-        return After(min(waits)) if waits else None
+        return soonest(*[await self._settle(home, other, session) for other in dict.fromkeys(pairs)])
 
     def _offer(self, home: ClusterID, peer: Peer | None, session: PeerConnection | None) -> None:
         if peer is None or session is None:

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from liqod.config.schema import PeeringSettings
 from liqod.flow.clocks import wall_clock
 from liqod.flow.connections.admission import source_of
-from liqod.flow.controller import After
+from liqod.flow.controller import After, soonest
 from liqod.flow.observe import Gate
 from liqod.identity.fingerprint_words import words
 from liqod.kube.cache.informer import Informer
@@ -232,8 +232,7 @@ class ForeignClusters(PeerController):
             return After(wait)
         again = await self.sync(peer)
         left = await self._collect(peer)
-        soonest = min((wait for wait in (again, left) if wait is not None), default=None)
-        return After(soonest) if soonest is not None else None
+        return soonest(*(After(wait) for wait in (again, left) if wait is not None))
 
     async def _create_for_stranger(self, peer: Peer) -> float | None:
         """Create the record of a stranger; returns when to retry while the limit is reached and it is in sight."""
