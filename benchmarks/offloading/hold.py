@@ -4,7 +4,7 @@
 
 Two real control planes with raised request rates, made-up (kwok) nodes at the lender, everything on this machine. Full
 operation after a restart means: the daemon is ready and a pod created after it began runs at the lender. Made-up nodes
-run pods that have no token yet; so it is told as well when the tokens of all of them were there. Needs root.
+run pods that have no token yet; so when the tokens of all of them were there is measured as well. Needs root.
 """
 
 from __future__ import annotations

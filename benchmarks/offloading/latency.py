@@ -6,7 +6,7 @@ Two real control planes (with their request rates raised) and both daemons on th
 sample is one object: the clock runs from the moment its POST is sent to the home API server until a watch at the lender
 shows it. Clients are plain sockets in threads, so that they add little. As a measure of the machine, two other ways are
 taken in turns with it: "by hand", where a thread that watches a namespace at home makes the same object at the lender
-at once, which is the least that two API servers take, whoever stands between them; and the lender alone, from a POST
+at once, which is the least that two API servers take, whatever stands between them; and the lender alone, from a POST
 there until its watch shows the object. With ``--pods`` config maps are made as well while a Deployment of so many pods
 is being offloaded, from its creation until all of them are Ready, by liqod and in turns with it by hand, in as many
 bursts as it takes until there are so many samples. Of fewer than 200 there is no P99: it would be the largest, or the

@@ -165,8 +165,8 @@ class HouseTests(SynchronousTestCase):
         self.assertEqual(found, [], "use together or side_by_side of liqod.flow.tasks")
 
     def test_words(self) -> None:
-        """Identifiers and prose are plain modern English, in the sources and in the tests."""
-        others = [file for file in python_files(*SOURCES, "tests") if file != Path(__file__)]
+        """Identifiers and prose are plain modern English, in sources, tests and benchmarks."""
+        others = [file for file in python_files(*SOURCES, "tests", "benchmarks") if file != Path(__file__)]
         self.assert_exceptions(
             "words", {name(file) for file in others if WORDS.search(file.read_text().replace(FIELD, ""))}
         )
