@@ -253,7 +253,7 @@ SPACE = msgspec.convert({"metadata": {"name": "shop-c9", "labels": {"liqo.io/rem
 UNMET = st.builds(Unmet, one_of("NotListening", "CachesIncomplete"), st.just("it is so"))
 STATES = (
     st.builds(state.Waiting, one_of("APIUnreachable", "ClockSkew"), st.just("it is so"))
-    | st.builds(state.Leading, st.none() | UNMET)
+    | st.builds(state.Leading, st.lists(UNMET, max_size=3).map(tuple))
     | st.builds(state.Routing, st.just("3 networks"), st.booleans())
     | one_of(state.Starting(), state.Stopping(), state.Campaigning(), state.StandingBy("two"))
 )
