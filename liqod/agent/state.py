@@ -101,7 +101,7 @@ def unmet(state: DaemonState) -> list[Unmet]:
         case StandingBy() | Routing(converged=True):
             return []
         case Leading(missing=missing):
-            return list(missing)
+            return list(dict.fromkeys(missing))
         case Routing(summary=summary):
             return [Unmet("NotConverged", summary)]
         case Stopping():

@@ -30,6 +30,7 @@ TABLE: tuple[tuple[DaemonState, str, list[str]], ...] = (
     (Campaigning(), "waiting for the lease", ["LeaderUnknown: the daemon waits for the lease"]),
     (StandingBy("rome-1"), "standby: rome-1 leads", []),
     (Leading((Unmet("NotListening", "no port"),)), "leading, but no port", ["NotListening: no port"]),
+    (Leading((Unmet("NotListening", "no port"),) * 2), "leading, but no port", ["NotListening: no port"]),
     (Leading(), "leading", []),
     (Routing("no Node"), "no Node", ["NotConverged: no Node"]),
     (Routing("3 networks", converged=True), "3 networks", []),
