@@ -7,23 +7,24 @@ asked for again. One that goes later is no matter here: its cache says so, and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal
 
 from attrs import Factory, define
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics
+from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetrics, Source, observe
 from liqod.kube.client import Client
 from liqod.kube.errors import Forbidden, KubeError, NotFound
 from liqod.kube.resources import Resource
+from liqod.kubelet.lender.health import LenderHealth
 from liqod.model.objects.meta import Object
 
 LOOKED_AT: Final = 300.0
 """Seconds until a kind is asked for again that was not served."""
 UNANSWERED: Final = 15.0
-"""Seconds until it is asked for again where there was no answer; why there is none the health of the lender says."""
+"""Seconds until it is asked for again where there was no answer."""
 
 Answer = Literal["", "not served", "not granted", "unknown"]
 """What an API server says of a kind; empty: it serves it."""
@@ -43,7 +44,7 @@ class ServedKinds(Controller[str]):
     """Reconciles each namespace, by its name at home, with the kinds that both sides serve.
 
     An absence that one namespace found out holds for all of them until it is asked for again. What is lacking is logged
-    once for a kind and a side.
+    once for a kind and a side. A lender that does not answer is asked nothing: its health says when it does.
     """
 
     name = "served kinds"
@@ -55,16 +56,21 @@ class ServedKinds(Controller[str]):
         home: Client,
         kinds: Sequence[Resource],
         *,
+        health: LenderHealth,
         lender: str,
         metrics: ReconcileMetrics = NO_METRICS,
     ) -> None:
         super().__init__(clock, subject=f"of {lender}", metrics=metrics)
         self._home = home
         self._kinds = tuple(kinds)
+        self._health = health
         self._lender = lender
         self._namespaces: dict[str, _Namespace] = {}
         self._absent: dict[tuple[str, Resource], float] = {}
         self._said: dict[Resource, str] = {}
+
+    def sources(self) -> Iterable[Source[str]]:
+        yield observe(self._health.state, lambda _: list(self._namespaces) if self._health.ok else [])
 
     def follow(self, local: str, there: Client, remote: str, found: Callable[[Resource], None]) -> None:
         """Call ``found`` with each kind that this cluster serves in a namespace and the lender in another, once."""
@@ -79,7 +85,7 @@ class ServedKinds(Controller[str]):
     async def reconcile(self, key: str) -> After | None:
         """Ask both sides for what is not known to be served in a namespace."""
         followed = self._namespaces.get(key)
-        if followed is None:
+        if followed is None or not self._health.ok:
             return None
         again: list[float] = []
         for kind in self._kinds:

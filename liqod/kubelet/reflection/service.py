@@ -150,7 +150,7 @@ class Reflection(MultiService):
             )
             reflector.setServiceParent(self)
         optional = [kind.home for kind in self.reflectors if kind.may_be_absent]
-        self._served = ServedKinds(clock, home, optional, lender=str(context.lender), metrics=metrics)
+        self._served = ServedKinds(clock, home, optional, health=health, lender=str(context.lender), metrics=metrics)
         self._served.setServiceParent(self)
         self.events: EventReflector | None = None
         if settings.event.workers:

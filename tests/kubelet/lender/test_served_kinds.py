@@ -10,8 +10,11 @@ from twisted.logger import LogLevel
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.flow.controller import After
+from liqod.flow.observe import Latest
 from liqod.kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from liqod.kube.resources import GRPCROUTES, HTTPROUTES, Resource
+from liqod.kubelet.common.readiness import Readiness, not_ready
+from liqod.kubelet.lender.health import ANSWERS
 from liqod.kubelet.lender.served_kinds import LOOKED_AT, UNANSWERED, ServedKinds
 from tests.kube.cases import logged
 
@@ -33,15 +36,27 @@ class Server:
             raise error
 
 
+class Health:
+    """Of the lender."""
+
+    def __init__(self) -> None:
+        self.state: Latest[Readiness] = Latest(ANSWERS)
+
+    @property
+    def ok(self) -> bool:
+        return self.state.value.ready
+
+
 class ServedKindsTests(SynchronousTestCase):
     """Two kinds, at home and at a lender."""
 
     def setUp(self) -> None:
         self.clock = Clock()
         self.home, self.lender = Server(), Server()
+        self.health = Health()
         self.found: list[tuple[str, str]] = []
         kinds = (HTTPROUTES, GRPCROUTES)
-        self.served = ServedKinds(self.clock, cast(Any, self.home), kinds, lender="rome")
+        self.served = ServedKinds(self.clock, cast(Any, self.home), kinds, health=cast(Any, self.health), lender="rome")
         self.follow("shop")
 
     def follow(self, local: str) -> None:
@@ -103,6 +118,18 @@ class ServedKindsTests(SynchronousTestCase):
         self.assertEqual(self.step(), After(UNANSWERED))
         self.assertEqual(self.found, [("shop", "grpcroutes")])
         self.assertEqual(lines, [])
+
+    def test_a_lender_that_does_not_answer(self) -> None:
+        """Nobody is asked anything until it answers, home neither; then every namespace has its turn at once."""
+        self.health.state.set(not_ready("PeerUnreachable", "no answer"))
+        self.follow("other")
+        self.served.startService()
+        self.addCleanup(self.served.stopService)
+        self.clock.pump([UNANSWERED] * 10)
+        self.assertEqual((self.home.asked, self.lender.asked), ([], []))
+        self.health.state.set(ANSWERS)
+        self.clock.pump([0.1] * 10)
+        self.assertEqual({local for local, _ in self.found}, {"shop", "other"})
 
     def test_a_namespace_that_is_closed(self) -> None:
         """It is not opened by an answer that comes later, nor asked for."""
