@@ -28,7 +28,7 @@ _OPCODE: Final = 0x7800
 _OPT_TYPE: Final = 41
 _DO: Final = 0x8000
 _META_TYPES: Final = range(128, 256)
-"""TKEY, TSIG, IXFR, AXFR, MAILB, MAILA and ANY (RFC 6895, 3.1): no records of a name, or all at once."""
+"""TKEY, TSIG, IXFR, AXFR, MAILB, MAILA and ANY (RFC 6895, 3.1): no records of a name, or all at once; 0 is no type."""
 _PLAIN: Final = frozenset(range(0x21, 0x7F)) - frozenset(b'."\\')
 
 
@@ -104,7 +104,7 @@ def read(data: bytes) -> Question | RejectedQuestion:
             return _rejected(number, flags, FORMERR)
     elif end != len(data):
         return _rejected(number, flags, FORMERR)
-    if name is None or klass != _IN or kind in _META_TYPES or kind == _OPT_TYPE:
+    if name is None or klass != _IN or kind in _META_TYPES or kind in (0, _OPT_TYPE):
         return RejectedQuestion(Question(number, flags, "", kind, section, None).answer(REFUSED))
     return Question(number, flags, name, kind, section, edns)
 
