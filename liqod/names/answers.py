@@ -28,6 +28,9 @@ MAX_WIRE: Final = 65535
 _TYPES: Final = (dns.A, dns.AAAA, dns.CNAME, dns.PTR, dns.SRV)
 """What is answered about names of a cluster; Kubernetes' specification has no other records for services and pods."""
 
+MAX_NUMBER: Final = 2**16 - 1
+"""The highest priority, weight and port of an SRV record (RFC 2782)."""
+
 Record = dns.RRHeader
 
 
@@ -55,7 +58,7 @@ def empty(asked: Question, view: TenantView, *, exists: bool) -> bytes:
 def of_home(data: bytes, asked: Question, view: TenantView) -> bytes | None:
     """Return what a tenant's home says as control passed it on; None where nothing was found out.
 
-    Of records only those are taken that are about what was asked, or that a chain of names leads to from there.
+    Of records only those are taken that are about what was asked.
     """
     message = dns.Message()
     try:
@@ -102,8 +105,11 @@ def _record(one: HomeRecord) -> Record | None:
         elif one.kind == dns.PTR:
             payload = dns.Record_PTR(one.data, ttl)
         elif one.kind == dns.SRV:
-            priority, weight, port, target = one.data.split(" ")
-            payload = dns.Record_SRV(int(priority), int(weight), int(port), target, ttl)
+            *numbers, target = one.data.split(" ")
+            priority, weight, port = map(int, numbers)
+            if max(priority, weight, port) > MAX_NUMBER:
+                return None
+            payload = dns.Record_SRV(priority, weight, port, target, ttl)
         else:
             return None
     except (OSError, ValueError):

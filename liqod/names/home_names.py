@@ -21,15 +21,14 @@ from liqod.model.records.name_service import HomeAnswer
 from liqod.names.home_services import (
     NEGATIVE_TTL,
     NOTHING,
-    PTR,
     HomeService,
     HomeSlice,
     Way,
     answer,
     parse,
-    parse_reverse,
     pointer,
 )
+from liqod.names.translation import PTR, address_of
 
 KEPT: Final = 5.0
 """Seconds for which a Service that was read is used again."""
@@ -124,7 +123,7 @@ class HomeNames:
         return read
 
     async def _pointer(self, view: HomeView, lender: ClusterID, name: str) -> HomeAnswer:
-        address = parse_reverse(name)
+        address = address_of(name)
         own = "" if address is None else view.original(lender, str(address))
         if address is None or not own:
             return NOTHING

@@ -5,7 +5,6 @@ Pure. Sources: Kubernetes DNS-Based Service Discovery (dns/docs/specification.md
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -17,8 +16,9 @@ from liqod.model.ids import is_dns_label
 from liqod.model.objects.meta import Object, View
 from liqod.model.records.name_service import HomeAnswer, HomeRecord
 from liqod.model.records.views import SliceEndpoint, SlicePort
+from liqod.names.translation import PROTOCOLS, PTR, is_name
 
-A, CNAME, PTR, AAAA, SRV = 1, 5, 12, 28, 33
+A, CNAME, AAAA, SRV = 1, 5, 28, 33
 TTL: Final = 5
 """Seconds for which a lender may keep a record: endpoints change (CoreDNS has 5 by default too)."""
 NEGATIVE_TTL: Final = 5
@@ -27,7 +27,6 @@ MOST: Final = 64
 """Records in an answer (``wire.check.MAX_RECORDS``); a client tries a few of them."""
 NOTHING: Final = HomeAnswer(ttl=NEGATIVE_TTL)
 OTHER: Final = HomeAnswer(ttl=NEGATIVE_TTL, exists=True)
-MAX_NAME: Final = 253
 
 
 class ServicePort(View, frozen=True):
@@ -105,22 +104,9 @@ def parse(name: str, domain: str) -> ServiceName | None:
     if len(labels) == 3:
         return ServiceName(namespace, service, host=labels[0]) if is_dns_label(labels[0]) else None
     port, protocol = labels[:2]
-    if port[:1] != "_" or protocol not in ("_tcp", "_udp", "_sctp") or not is_dns_label(port[1:]):
+    if port[:1] != "_" or protocol not in PROTOCOLS or not is_dns_label(port[1:]):
         return None
     return ServiceName(namespace, service, port=port[1:], protocol=protocol[1:].upper())
-
-
-def parse_reverse(name: str) -> Address | None:
-    """Return the address whose name in a reverse zone this is (RFC 1035, 3.5; RFC 3596, 2.5); None for another name."""
-    try:
-        if name.endswith(".in-addr.arpa"):
-            return ipaddress.IPv4Address(".".join(reversed(name.removesuffix(".in-addr.arpa").split("."))))
-        digits = name.removesuffix(".ip6.arpa").split(".") if name.endswith(".ip6.arpa") else []
-        if len(digits) != 32 or not all(len(one) == 1 for one in digits):
-            return None
-        return ipaddress.IPv6Address(int("".join(reversed(digits)), 16))
-    except ValueError:
-        return None
 
 
 def answer(
@@ -138,9 +124,10 @@ def answer(
     whole = f"{asked.service}.{asked.namespace}.svc.{domain}"
     if service.spec.type == "ExternalName":
         target = service.spec.external_name.rstrip(".").lower()
-        if asked.host or asked.port or not 0 < len(target) <= MAX_NAME:
+        # Kubernetes takes labels that are too long for DNS.
+        if asked.host or asked.port or not is_name(target):
             return NOTHING
-        # A client that asked for addresses follows it, with a question of its own.
+        # What it leads to is not looked up: that is up to who asked.
         return HomeAnswer(records=(HomeRecord(whole, CNAME, TTL, target),)) if kind in (A, AAAA, CNAME) else OTHER
     if way.reason:
         return HomeAnswer(ttl=NEGATIVE_TTL, reason=way.reason, message=way.message)
@@ -149,7 +136,7 @@ def answer(
     if asked.host:
         return NOTHING
     if kind == SRV:
-        return _found(_ports_of(asked, service, whole))
+        return _found(_ports_of(asked, service, whole), otherwise=NOTHING if asked.port else OTHER)
     if asked.port:
         return OTHER if any(_ports_of(asked, service, whole)) else NOTHING
     return _addresses(whole, kind, service.addresses, way.service)
@@ -161,6 +148,8 @@ def pointer(address: Address, service: HomeService | None, domain: str) -> HomeA
         return NOTHING
     meta = service.metadata
     target = f"{meta.name}.{meta.namespace}.svc.{domain}"
+    if not is_name(target):
+        return NOTHING
     return HomeAnswer(records=(HomeRecord(address.reverse_pointer, PTR, TTL, target),))
 
 
@@ -174,12 +163,14 @@ def _headless(
         return NOTHING
     if kind == SRV:
         wanted = (asked.port, asked.protocol)
-        return _found(
+        records = (
             HomeRecord(_owner(asked, whole), SRV, TTL, f"0 100 {port.port} {host}.{whole}")
             for host, _, ports in endpoints
+            if is_name(f"{host}.{whole}")
             for port in ports
             if port.port and port.name and wanted in (("", ""), (port.name, port.protocol))
         )
+        return _found(records, otherwise=NOTHING if asked.port else OTHER)
     if asked.port:
         return OTHER
     owner = f"{asked.host}.{whole}" if asked.host else whole
@@ -225,9 +216,9 @@ def _addresses(owner: str, kind: int, own: Iterable[str], seen_as: Callable[[str
         return HomeAnswer(
             ttl=NEGATIVE_TTL, reason="NotReached", message="pods at the lender do not reach its address, or not yet"
         )
-    return _found(HomeRecord(owner, kind, TTL, one) for one in seen)
+    return HomeAnswer(records=tuple(HomeRecord(owner, kind, TTL, one) for one in seen[:MOST]))
 
 
-def _found(records: Iterable[HomeRecord]) -> HomeAnswer:
+def _found(records: Iterable[HomeRecord], *, otherwise: HomeAnswer) -> HomeAnswer:
     found = tuple(one for _, one in zip(range(MOST), records, strict=False))
-    return HomeAnswer(records=found) if found else NOTHING
+    return HomeAnswer(records=found) if found else otherwise

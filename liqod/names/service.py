@@ -37,7 +37,7 @@ from liqod.model.records.name_service import (
 from liqod.model.timestamps import rfc3339_micro
 from liqod.names.resolver import Counts, Resolver
 from liqod.names.server import Server
-from liqod.names.tables import Table, closed_networks, tables
+from liqod.names.tables import Table, closed_networks, home_servers, tables
 from liqod.names.upstream import Address, UpstreamServers
 
 RENEW: Final = 4.0
@@ -138,7 +138,7 @@ class Names(Controller[str]):
         if key == _LEASE:
             return await self._renew()
         self._upstream.use(self._configured or self._found())
-        self._home.use(sorted({home for one in self._services.items() if (home := one.home_server) is not None}))
+        self._home.use(home_servers(self._services.items()))
         network = self._settings.network
         own = own_networks(self._facts.get(Key("", FACTS_NAME)), network.pod_cidrs, network.service_cidrs)
         wanted = tables(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -58,6 +59,15 @@ def closed_networks(own: OwnNetworks) -> tuple[Network, ...]:
     While they are not, any address may be of a pod or a Service here.
     """
     return EVERYWHERE if own.unknown else (*own.pods, *own.services)
+
+
+def home_servers(services: Iterable[NameService]) -> list[tuple[str, int]]:
+    """Return where control takes questions for homes, what most Services say first.
+
+    Another daemon leads now and then: Services that it does not write, as of a tenant that is leaving, say the old one.
+    """
+    said = Counter(home for one in services if (home := one.home_server) is not None)
+    return sorted(said, key=lambda place: (-said[place], place))
 
 
 def free_ports(services: Iterable[NameService], first: int) -> Iterator[int]:

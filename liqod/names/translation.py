@@ -24,6 +24,9 @@ MAX_NAME: Final = 253
 """Characters of a name, without the dot at its end (RFC 1035, 3.1: 255 octets)."""
 _KINDS: Final = ("svc", "pod")
 _LABEL: Final = re.compile(r"[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?")
+_DIGITS: Final = frozenset("0123456789abcdef")
+PROTOCOLS: Final = ("_tcp", "_udp", "_sctp")
+"""The second label of a name of a port."""
 PTR: Final = 12
 TO_HOME: Final = "home.liqod"
 """The domain of questions that processes which answer have for control: the name at home, and the tenant, below it."""
@@ -94,7 +97,7 @@ def plan(name: str, kind: int, view: TenantView) -> Plan:
         return Empty(exists=False)
     if _below(name, "in-addr.arpa") is None and _below(name, "ip6.arpa") is None:
         return Forward()
-    if (address := _address_of(name)) is None or kind != PTR:
+    if (address := address_of(name)) is None or kind != PTR:
         return Empty(exists=True)
     return Reverse(not address.is_global or any(address in network for network in view.closed))
 
@@ -110,16 +113,27 @@ def translate_back(name: str, view: TenantView) -> str | None:
     return known if len(known) <= MAX_NAME else None
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text is a name that another cluster takes in an answer (docs/protocol.md)."""
+    return len(text) <= MAX_NAME and all(_LABEL.fullmatch(label) for label in text.split("."))
+
+
 def is_service_form(labels: Sequence[str]) -> bool:
-    """Return whether labels, the last one a namespace, can name a Service, one of its endpoints or of its ports."""
-    return 2 <= len(labels) <= 4 and all(_LABEL.fullmatch(label) for label in labels)
+    """Return whether labels, the last one a namespace, can name a Service, one of its endpoints or of its ports.
+
+    Home is asked for nothing else: what a pod looks up outside of clusters it tries below its search domains first.
+    """
+    if not 2 <= len(labels) <= 4 or not all(_LABEL.fullmatch(label) for label in labels):
+        return False
+    return len(labels) < 4 or (labels[0][0] == "_" and labels[1] in PROTOCOLS)
 
 
 def may_be_at_home(name: str, todo: Plan, view: TenantView) -> bool:
     """Return whether home may know a name that this cluster's DNS does not: of a Service, or a private address."""
     if isinstance(todo, Reverse):
         return todo.closed
-    return isinstance(todo, Translate) and name.endswith(f".svc.{view.home}")
+    labels = _below(name, view.home) or ["", ""]
+    return isinstance(todo, Translate) and labels[-1] == "svc" and is_service_form(labels[:-1])
 
 
 def home_question(name: str, view: TenantView) -> str | None:
@@ -134,6 +148,20 @@ def asked_of_home(name: str) -> tuple[str, str] | None:
         return None
     asked, _, tenant = name.removesuffix(f".{TO_HOME}").rpartition(".")
     return (asked, tenant) if asked and tenant else None
+
+
+def address_of(name: str) -> Address | None:
+    """Return the address whose name in a reverse zone this is (RFC 1035, 3.5; RFC 3596, 2.5); None for another name."""
+    four, six = _below(name, "in-addr.arpa"), _below(name, "ip6.arpa") or []
+    try:
+        if four is not None:
+            return ipaddress.IPv4Address(".".join(reversed(four)))
+        # int() takes signs and underscores too.
+        if len(six) != 32 or not all(digit in _DIGITS for digit in six):
+            return None
+        return ipaddress.IPv6Address(int("".join(reversed(six)), 16))
+    except ValueError:
+        return None
 
 
 def is_of_lender(name: str, view: TenantView) -> bool:
@@ -164,17 +192,3 @@ def _below(name: str, domain: str) -> list[str] | None:
     if name == domain:
         return []
     return name[: -len(domain) - 1].split(".") if name.endswith(f".{domain}") else None
-
-
-def _address_of(name: str) -> Address | None:
-    """Return the address whose name in a reverse zone this is (RFC 1035, 3.5; RFC 3596, 2.5); None for another name."""
-    four, six = _below(name, "in-addr.arpa"), _below(name, "ip6.arpa")
-    try:
-        if four is not None:
-            return ipaddress.IPv4Address(".".join(reversed(four)))
-        digits = "".join(reversed(six or []))
-        if len(digits) != 32 or len(six or []) != 32:
-            return None
-        return ipaddress.IPv6Address(int(digits, 16))
-    except ValueError:
-        return None

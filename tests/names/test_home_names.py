@@ -16,7 +16,8 @@ from liqod.kube.resources import SERVICES, Resource
 from liqod.model.ids import ClusterID
 from liqod.model.records.name_service import HomeAnswer
 from liqod.names.home_names import KEPT, MOST_KEPT, HomeNames
-from liqod.names.home_services import NOTHING, PTR, A, HomeService, Way
+from liqod.names.home_services import NOTHING, A, HomeService, Way
+from liqod.names.translation import PTR
 
 MILAN = ClusterID("milan")
 DOMAIN = "cluster.local"

@@ -17,7 +17,7 @@ from liqod.names.home_port import HomePort
 from liqod.names.question import NOERROR, NXDOMAIN, REFUSED, SERVFAIL, Question, read
 from liqod.names.resolver import Resolver
 from liqod.names.server import Server
-from liqod.names.translation import AskHome, TenantView, asked_of_home, home_question, plan
+from liqod.names.translation import AskHome, TenantView, asked_of_home, home_question, may_be_at_home, plan
 from liqod.names.upstream import UpstreamServers
 from tests.names.cases import Authority, address, contents, decoded, query
 from tests.names.test_server import LOCAL, Pod
@@ -39,8 +39,13 @@ class QuestionTests(SynchronousTestCase):
         """Names of Services in namespaces that are not offloaded here, and of tenants whose home may be asked."""
         self.assertEqual(plan(WEB, 1, VIEW), AskHome())
         self.assertNotEqual(plan(WEB, 1, TenantView("home.example", "cluster.local", {})), AskHome())
-        for name in ("10-1-2-3.bank.pod.home.example", "bank.svc.home.example", "a.b.c.d.bank.svc.home.example"):
+        self.assertEqual(plan(f"_http._tcp.{WEB}", 33, VIEW), AskHome())
+        outside = "www.example.com.bank.svc.home.example"
+        for name in ("10-1-2-3.bank.pod.home.example", "bank.svc.home.example", f"a.{outside}", outside):
             self.assertNotEqual(plan(name, 1, VIEW), AskHome(), name)
+        for before, asks in (("web", True), ("_http._tcp.web", True), ("www.example.com", False), ("a.b.c.d", False)):
+            name = f"{before}.shop.svc.home.example"
+            self.assertEqual(may_be_at_home(name, plan(name, 1, VIEW), VIEW), asks, name)
 
     def test_there_and_back(self) -> None:
         """The tenant is in the name, and control reads it again; no other name is such a question."""
@@ -80,6 +85,14 @@ class PassedOnTests(SynchronousTestCase):
         got = self.pass_on(HomeAnswer(records=(HomeRecord("www.example.com", dns.A, 5, "192.0.2.1"),)))
         assert got is not None
         self.assertEqual(contents(got), [])
+
+    def test_numbers_beyond_their_field(self) -> None:
+        """A record that cannot be written is left out; the others arrive."""
+        for numbers in ("99999 0 80", "0 65536 80", "0 0 99999"):
+            said = (f"{numbers} a.example", "0 0 80 b.example")
+            got = self.pass_on(HomeAnswer(records=tuple(HomeRecord(WEB, dns.SRV, 5, one) for one in said)))
+            assert got is not None
+            self.assertEqual(contents(got), [(WEB, "b.example")])
 
     def test_what_is_no_message(self) -> None:
         """Bytes that are none are no answer."""

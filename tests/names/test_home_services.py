@@ -24,9 +24,9 @@ from liqod.names.home_services import (
     Way,
     answer,
     parse,
-    parse_reverse,
     pointer,
 )
+from liqod.names.translation import address_of
 from liqod.peering.exchange.names import event_of
 from liqod.wire.check import check
 
@@ -110,12 +110,12 @@ class FormTests(SynchronousTestCase):
 
     def test_reverse(self) -> None:
         """Whole addresses alone."""
-        self.assertEqual(str(parse_reverse("7.0.0.240.in-addr.arpa")), "240.0.0.7")
+        self.assertEqual(str(address_of("7.0.0.240.in-addr.arpa")), "240.0.0.7")
         six = ".".join("1" + "0" * 27 + "01df") + ".ip6.arpa"
-        self.assertEqual(str(parse_reverse(six)), "fd10::1")
+        self.assertEqual(str(address_of(six)), "fd10::1")
         others = ("240.in-addr.arpa", "x.0.0.240.in-addr.arpa", "in-addr.arpa", "ip6.arpa", "12" + six[3:], "a.example")
         for name in others:
-            self.assertIsNone(parse_reverse(name), name)
+            self.assertIsNone(address_of(name), name)
 
 
 class AnswerTests(SynchronousTestCase):
@@ -145,6 +145,11 @@ class AnswerTests(SynchronousTestCase):
         self.assertEqual(data(said("_http._tcp.cache", SRV, service())), [f"0 100 80 {WHOLE}"])
         self.assertEqual(said("_smtp._tcp.cache", SRV, service()), NOTHING)
         self.assertEqual(said("_http._udp.cache", SRV, service()), NOTHING)
+        unnamed = [{"port": 80, "protocol": "TCP"}]
+        self.assertEqual(said("cache", SRV, service(ports=unnamed)), OTHER)
+        slices = [msgspec.structs.replace(SLICE, ports=[])]
+        asked = ServiceName("shop", "cache")
+        self.assertEqual(answer(asked, SRV, HEADLESS, slices, domain=DOMAIN, way=WAY), OTHER)
         wanted = [f"0 100 8080 pg-0.{WHOLE}", f"0 100 8080 10-1-0-2.{WHOLE}"]
         self.assertEqual(data(said("_http._tcp.cache", SRV, HEADLESS)), wanted)
 
@@ -153,6 +158,8 @@ class AnswerTests(SynchronousTestCase):
         outside = service(type="ExternalName", clusterIP="", externalName="WWW.example.com.")
         found = said("cache", A, outside)
         self.assertEqual([(one.kind, one.data) for one in found.records], [(CNAME, "www.example.com")])
+        for wrong in ("", "x" * 64 + ".example", ".".join(["x" * 60] * 5)):
+            self.assertEqual(said("cache", A, service(type="ExternalName", externalName=wrong)), NOTHING)
 
     def test_without_a_way(self) -> None:
         """Where the lender's pods reach no Service here the reason is said, and no address."""
@@ -162,7 +169,7 @@ class AnswerTests(SynchronousTestCase):
 
     def test_pointer(self) -> None:
         """The Service that has an address."""
-        address = parse_reverse("7.0.0.240.in-addr.arpa")
+        address = address_of("7.0.0.240.in-addr.arpa")
         assert address is not None
         self.assertEqual(data(pointer(address, service(), DOMAIN)), [WHOLE])
         self.assertEqual(pointer(address, None, DOMAIN), NOTHING)

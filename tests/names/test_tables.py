@@ -18,7 +18,7 @@ from liqod.model.objects.meta import Object
 from liqod.model.records.facts import POD_NETWORKS, SERVICE_NETWORKS, ClusterFacts, own_networks
 from liqod.model.records.name_service import NameService
 from liqod.names.records import service_body
-from liqod.names.tables import EVERYWHERE, Table, closed_networks, free_ports, tables
+from liqod.names.tables import EVERYWHERE, Table, closed_networks, free_ports, home_servers, tables
 
 
 def namespace(name: str, tenant: str, home: str | None = None, *, deleting: bool = False, own: bool = False) -> Object:
@@ -98,6 +98,15 @@ class TableTests(SynchronousTestCase):
         owner = {one.metadata.name: one.metadata.labels[REMOTE_CLUSTER_LABEL] for one in namespaces}
         for tenant, table in found(namespaces, [service(one, 1500 + ord(one)) for one in "abc"]).items():
             self.assertTrue(all(owner[here] == tenant for here in table.view.remote.values()))
+
+    def test_where_homes_are_asked_for(self) -> None:
+        """What most Services say comes first: that one alone is asked, and a tenant that leaves says an old one."""
+        said = {"rome": "192.0.2.9:5870", "paris": "192.0.2.9:5870", "oslo": "192.0.2.1:5870", "bern": ""}
+        services = [
+            msgspec.convert(service_body(tenant, 1, 15360, "", home=home), NameService) for tenant, home in said.items()
+        ]
+        self.assertEqual(home_servers(services), [("192.0.2.9", 5870), ("192.0.2.1", 5870)])
+        self.assertEqual(home_servers([]), [])
 
 
 class ClosedNetworksTests(SynchronousTestCase):

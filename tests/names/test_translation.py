@@ -65,7 +65,8 @@ class PlanTests(SynchronousTestCase):
         self.assertEqual(plan("8.8.8.8.in-addr.arpa", PTR, VIEW), Reverse(closed=False))
         six = ".".join("1" + "0" * 27 + "01df") + ".ip6.arpa"
         self.assertEqual(plan(six, PTR, VIEW), Reverse(closed=True))
-        for name in ("10.in-addr.arpa", "in-addr.arpa", "x.0.96.10.in-addr.arpa", "300.0.0.1.in-addr.arpa", "ip6.arpa"):
+        others = ("10.in-addr.arpa", "in-addr.arpa", "x.0.96.10.in-addr.arpa", "300.0.0.1.in-addr.arpa", "ip6.arpa")
+        for name in (*others, f"{six[:62]}+.ip6.arpa", f"{six[:60]}_{six[61:]}", "12" + six[3:]):
             self.assertEqual(plan(name, PTR, VIEW), Empty(exists=True))
         self.assertEqual(plan("1.0.96.10.in-addr.arpa", 255 - 249, VIEW), Empty(exists=True))
 
