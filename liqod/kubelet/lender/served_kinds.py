@@ -18,6 +18,7 @@ from liqod.flow.controller import NO_METRICS, After, Controller, ReconcileMetric
 from liqod.kube.client import Client
 from liqod.kube.errors import Forbidden, KubeError, NotFound
 from liqod.kube.resources import Resource
+from liqod.kubelet.common.refusals import SETTLING_TIME
 from liqod.kubelet.lender.health import LenderHealth
 from liqod.model.objects.meta import Object
 
@@ -37,6 +38,8 @@ class _Namespace:
     there: Client
     remote: str
     found: Callable[[Resource], None]
+    since: float
+    """Since when it is followed, which is soon after it was granted (seconds of the reactor's clock)."""
     known: set[Resource] = Factory(set)
 
 
@@ -75,7 +78,7 @@ class ServedKinds(Controller[str]):
     def follow(self, local: str, there: Client, remote: str, found: Callable[[Resource], None]) -> None:
         """Call ``found`` with each kind that this cluster serves in a namespace and the lender in another, once."""
         if self._kinds:
-            self._namespaces[local] = _Namespace(there, remote, found)
+            self._namespaces[local] = _Namespace(there, remote, found, self.clock.seconds())
             self.enqueue(local)
 
     def forget(self, local: str) -> None:
@@ -109,6 +112,9 @@ class ServedKinds(Controller[str]):
         """Return which side lacks a kind and why; empty where both serve it, ``unknown`` where one has no answer."""
         for side, client, namespace in (("home", self._home, local), ("lender", followed.there, followed.remote)):
             answer = await self._ask(side, client, kind, namespace)
+            if side == "lender" and answer == "not granted" and self.clock.seconds() - followed.since < SETTLING_TIME:
+                # The grant of the namespace may have had no effect yet (``common.refusals``).
+                return "unknown"
             if answer == "unknown":
                 return answer
             if answer:

@@ -14,6 +14,7 @@ from liqod.flow.observe import Latest
 from liqod.kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from liqod.kube.resources import GRPCROUTES, HTTPROUTES, Resource
 from liqod.kubelet.common.readiness import Readiness, not_ready
+from liqod.kubelet.common.refusals import SETTLING_TIME
 from liqod.kubelet.lender.health import ANSWERS
 from liqod.kubelet.lender.served_kinds import LOOKED_AT, UNANSWERED, ServedKinds
 from tests.kube.cases import logged
@@ -106,10 +107,21 @@ class ServedKindsTests(SynchronousTestCase):
     def test_what_a_lender_does_not_grant(self) -> None:
         """One of an older release has no right to give to it: that may be so in one namespace and not in another."""
         self.lender.errors = {"httproutes": REFUSED}
+        self.clock.advance(SETTLING_TIME)
         self.assertEqual(self.step(), After(LOOKED_AT))
         self.lender.errors = {}
         self.follow("other")
         self.assertIsNone(self.step("other"))
+
+    def test_a_grant_without_effect_yet(self) -> None:
+        """Soon after a namespace was granted 403 is no answer: it is asked for again soon, and nothing is said."""
+        lines = logged(self, LogLevel.info)
+        self.lender.errors = {"httproutes": REFUSED}
+        self.assertEqual((self.step(), lines), (After(UNANSWERED), []))
+        self.lender.errors = {}
+        self.clock.advance(UNANSWERED)
+        self.assertIsNone(self.step())
+        self.assertIn(("shop", "httproutes"), self.found)
 
     def test_without_an_answer(self) -> None:
         """Unknown is not absent: it is asked for again soon, and nothing is said."""
