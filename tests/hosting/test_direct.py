@@ -11,7 +11,7 @@ from liqod.hosting.endpointslice_forge import direct_ways, directly, template_of
 from liqod.hosting.networkpolicies.record import TenantContext, read
 from liqod.hosting.tenants.networks import direct_changes, direct_map
 from liqod.model.objects.meta import ObjectMeta
-from liqod.model.records.home_policies import DirectAddress, HomePoliciesSpec, PodKind
+from liqod.model.records.home_policies import MAX_ADDRESSES, DirectAddress, HomePoliciesSpec, PodKind
 from liqod.model.records.network import (
     AddressMap,
     DirectPods,
@@ -127,3 +127,11 @@ class PolicyTests(SynchronousTestCase):
         seen = TenantContext(home="shop", direct={"turin": direct_map(tunnel(), "rome")})
         found = [str(address) for pod in read(text, seen).facts.pods for address in pod.addresses]
         self.assertEqual(found, ["10.70.0.9", "10.65.0.7"])
+
+    def test_both_count(self) -> None:
+        """However many a borrower names, of both kinds together no more are read than the bound."""
+        there = DirectAddress(lender="turin", address="10.201.0.7")
+        kind = PodKind(namespace="shop", addresses=["10.70.0.9"] * (MAX_ADDRESSES - 1), direct=[there] * 3)
+        text = msgspec.json.encode(HomePoliciesSpec(pods=[kind, PodKind(namespace="shop", direct=[there])]))
+        seen = TenantContext(home="shop", direct={"turin": direct_map(tunnel(), "rome")})
+        self.assertEqual(len(read(text, seen).facts.pods), MAX_ADDRESSES)

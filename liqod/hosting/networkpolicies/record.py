@@ -91,10 +91,12 @@ def _pods(kinds: Sequence[PodKind], direct: Mapping[str, AddressMap]) -> Iterato
     for one in kinds[:MAX_KINDS]:
         ports = tuple((port.name, port.protocol, port.port) for port in one.ports)
         # A pod at another lender is seen by both addresses: directly, and as home shows it.
-        straight = [direct[by.lender].seen(by.address) for by in one.direct[:left] if by.lender in direct]
-        for address in parse_ips([*one.addresses[:left], *straight]):
+        shown = one.addresses[:left]
+        ways = one.direct[: left - len(shown)]
+        left -= len(shown) + len(ways)
+        straight = [direct[by.lender].seen(by.address) for by in ways if by.lender in direct]
+        for address in parse_ips([*shown, *straight]):
             yield PodElsewhere(namespace=one.namespace, labels=one.labels, addresses=(address,), ports=ports)
-        left = max(0, left - len(one.addresses) - len(one.direct))
 
 
 def _addresses(spec: HomePoliciesSpec, seen: TenantContext) -> AddressMap:

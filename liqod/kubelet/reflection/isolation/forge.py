@@ -223,9 +223,11 @@ def _bounded(kinds: Sequence[PodKind]) -> list[PodKind]:
     """Return as many kinds as a record has room for."""
     found, left = [], MAX_ADDRESSES
     for one in kinds[:MAX_KINDS]:
+        addresses = one.addresses[:left]
+        direct = one.direct[: left - len(addresses)]
         if left:
-            found.append(_with(one, one.addresses[:left], one.direct[:left]))
-        left = max(0, left - len(one.addresses) - len(one.direct))
+            found.append(_with(one, addresses, direct))
+        left -= len(addresses) + len(direct)
     return found
 
 
