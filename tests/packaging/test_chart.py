@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -97,18 +96,6 @@ def named(values: Mapping[str, Any], kind: str, name: str) -> dict[str, Any]:
     return found
 
 
-def differences(schema: Mapping[str, Any], values: Mapping[str, Any], path: str = "") -> list[str]:
-    """Return what a schema allows and the values have not, or the other way round, where it allows nothing else."""
-    known = schema.get("properties", {})
-    if schema.get("additionalProperties") is not False:
-        return []
-    found = [f"{path}{name}" for name in sorted(known.keys() ^ values.keys())]
-    for name in known.keys() & values.keys():
-        if isinstance(values[name], Mapping):
-            found += differences(known[name], values[name], f"{path}{name}.")
-    return found
-
-
 class LanguageTests(TestCase):
     """The part of Go's templates that the chart uses."""
 
@@ -168,12 +155,6 @@ class ValueTests(TestCase):
         self.assertEqual(merged(base, {"a": {"b": None, "e": 3}, "d": [2]}), {"a": {"c": 2, "e": 3}, "d": [2]})
         self.assertEqual(base, {"a": {"b": 1, "c": 2}, "d": [1]})
         self.assertEqual(merged(default_values(), {}), default_values())
-
-    def test_schema(self) -> None:
-        """It has each value and no other one, wherever it refuses others, and takes what a parent chart hands down."""
-        schema = json.loads((CHECKOUT / "packaging/chart/values.schema.json").read_text())
-        self.assertEqual(schema["properties"].pop("global"), {"type": "object"})
-        self.assertEqual(differences(schema, default_values()), [])
 
 
 class PodTests(TestCase):

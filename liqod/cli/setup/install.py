@@ -95,7 +95,12 @@ from liqod.webhook import mutating_policies
 from liqod.webhook.runtime_class import runtime_class
 
 RECORDS = (
-    *(RESOURCESLICES, VIRTUALNODES, SHADOWPODS, ADVERTISEMENTS, NATTINGTABLES, FOREIGNCLUSTERS),
+    RESOURCESLICES,
+    VIRTUALNODES,
+    SHADOWPODS,
+    ADVERTISEMENTS,
+    NATTINGTABLES,
+    FOREIGNCLUSTERS,
     SEARCHDOMAINS,
 )
 """Kinds of records in the order of their removal: first those that cause effects in other clusters."""
@@ -159,7 +164,8 @@ def install(
         await refuse_downgrade(session)
         if pods:
             await refuse_host_daemon(session)
-        changes = await _install_objects(session, adopt=adopt, verbose=verbose)
+        changes = await say_written(session, settle_foreign(session, adopt=adopt), verbose=verbose)
+        changes += await say_written(session, ensure_objects(session), verbose=verbose)
         if daemon_kubeconfig:
             async for line in _write_kubeconfig(session, daemon_kubeconfig):
                 session.say(line)
@@ -170,19 +176,20 @@ def install(
     in_cluster(options, work, settings)
 
 
-async def _install_objects(session: Session, *, adopt: bool, verbose: bool) -> list[Change]:
-    """Create or update all objects, and print what was written: each object if ``verbose``, else each kind."""
+async def say_written(
+    session: Session, written: AsyncIterator[Change], *, verbose: bool = False, indent: str = ""
+) -> list[Change]:
+    """Print what is written, each object if ``verbose``, else each kind; return all of it."""
     changes: list[Change] = []
     try:
-        for written in (settle_foreign(session, adopt=adopt), ensure_objects(session)):
-            async for change in written:
-                changes.append(change)
-                if verbose:
-                    session.say(str(change))
+        async for change in written:
+            changes.append(change)
+            if verbose:
+                session.say(f"{indent}{change}")
     finally:
         # Where an error ends it, what was written until then is said as well.
         for line in [] if verbose else brief(changes):
-            session.say(line)
+            session.say(f"{indent}{line}")
     return changes
 
 

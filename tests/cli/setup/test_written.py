@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.cli.setup.install import say_written
 from liqod.cli.setup.written import Change, WrittenObject, brief
 from liqod.kube import manifests
+from liqod.kube.errors import Forbidden
 from liqod.kube.resources import CRDS
 from tests.cli.cluster_case import ClusterCase
 from tests.real.terminal import ROWS
@@ -40,6 +46,29 @@ class BriefTests(SynchronousTestCase):
         )
         self.assertEqual(brief([]), [])
         self.assertEqual(str(WrittenObject("Role", "default/liqod", False)), "Role default/liqod: changed")
+
+
+class SaidTests(SynchronousTestCase):
+    """What is said while objects are written, by `install` and by both forms of `up`."""
+
+    def said(self, *, verbose: bool) -> list[str]:
+        """Return what is said of two roles, and the error after them."""
+
+        async def written() -> AsyncIterator[Change]:
+            for name in ("one", "two"):
+                yield WrittenObject("Role", name, True)
+            raise Forbidden(403, "Forbidden", "roles is forbidden")
+
+        lines: list[str] = []
+        session: Any = SimpleNamespace(say=lines.append)
+        done = Deferred.fromCoroutine(say_written(session, written(), verbose=verbose, indent="  "))
+        self.failureResultOf(done, Forbidden)
+        return lines
+
+    def test_until_an_error(self) -> None:
+        """What was written before an error is said, in one line or in two."""
+        self.assertEqual(self.said(verbose=False), ["  Roles: 2 installed, 0 changed"])
+        self.assertEqual(self.said(verbose=True), ["  Role one: installed", "  Role two: installed"])
 
 
 class InstallTests(ClusterCase):

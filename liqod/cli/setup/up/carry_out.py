@@ -18,12 +18,11 @@ from liqod.cli.setup.account import kubeconfig, remove_endless_token, token_file
 from liqod.cli.setup.host import apply
 from liqod.cli.setup.host.plan import Receipt, settled
 from liqod.cli.setup.host.wanted import READERS, digest_of
-from liqod.cli.setup.install import ensure_objects
+from liqod.cli.setup.install import ensure_objects, say_written
 from liqod.cli.setup.up.observe import Observation, TargetHost, kubeconfig_path
 from liqod.cli.setup.up.plan import SetupStep
 from liqod.cli.setup.up.run import needed
 from liqod.cli.setup.up.service import Services
-from liqod.cli.setup.written import brief
 from liqod.cli.status.whoami import own_cluster
 from liqod.identity.pairing import Token
 
@@ -48,8 +47,7 @@ class Up:
                 case "host":
                     self._host()
                 case "cluster":
-                    for line in brief([one async for one in ensure_objects(self.session)]):
-                        self.session.say(f"  {line}")
+                    await say_written(self.session, ensure_objects(self.session), indent="  ")
                 case "kubeconfig":
                     await self._kubeconfig()
                 case "service" if services and service:

@@ -13,12 +13,11 @@ from liqod.cli.console.errors import CliError
 from liqod.cli.console.progress import Progress
 from liqod.cli.console.session import Session
 from liqod.cli.peering.peer import join, joined
-from liqod.cli.setup.install import ensure_objects
+from liqod.cli.setup.install import ensure_objects, say_written
 from liqod.cli.setup.up.plan import SetupStep
 from liqod.cli.setup.up.pods.observe import InClusterSight, is_at_work, pods_of, workloads, write
 from liqod.cli.setup.up.pods.plan import progress
 from liqod.cli.setup.up.run import needed
-from liqod.cli.setup.written import brief
 from liqod.identity.pairing import Token
 
 POLL: Final = 1.0
@@ -40,8 +39,7 @@ class UpInCluster:
                 case "cluster":
                     for settings in self.sight.settings:
                         session = attrs.evolve(self.session, settings=settings)
-                        for line in brief([one async for one in ensure_objects(session)]):
-                            self.session.say(f"  {line}")
+                        await say_written(self.session, ensure_objects(session), indent="  ")
                 case "pods":
                     await write(self.session, self.sight.objects, is_ours=self.sight.is_ours)
                 case "ready":
