@@ -211,9 +211,12 @@ def _listeners(settings: Settings) -> list[tuple[str, int]]:
         ("peering.listen", settings.peering.listen),
         ("kubelet.listen", settings.kubelet.listen),
         ("metrics.listen", settings.metrics.listen),
+        ("hosting.home-api", settings.hosting.home_api),
     ]
     if settings.webhook.enabled:
         wanted.append(("webhook.listen", settings.webhook.listen))
+    if settings.names.enabled and settings.names.home_port:
+        wanted.append(("names.home-port", f"tcp:{settings.names.home_port}"))
     return [(name, port) for name, text in wanted if (port := port_of(text))]
 
 

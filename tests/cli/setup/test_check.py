@@ -25,8 +25,10 @@ REACTOR: Any = reactor
 def free_listeners() -> str:
     """Return settings by which nothing listens on a port of this host that another program may have."""
     sections = ("peering", "kubelet", "webhook", "metrics")
-    found = zip(sections, free_ports(len(sections)), strict=True)
-    return "".join(f'[{section}]\nlisten = "tcp:{port}:interface=127.0.0.1"\n' for section, port in found)
+    *ports, home_port, home_api = free_ports(len(sections) + 2)
+    own = f'[names]\nenabled = true\nhome-port = {home_port}\n[hosting]\nhome-api = "tcp:{home_api}"\n'
+    found = zip(sections, ports, strict=True)
+    return own + "".join(f'[{section}]\nlisten = "tcp:{port}:interface=127.0.0.1"\n' for section, port in found)
 
 
 class DaemonKubeconfigTests(SynchronousTestCase):
@@ -132,7 +134,8 @@ class CheckTests(ClusterCase):
         config = Path(self.mktemp()).absolute()
         config.write_text(free_listeners())
         output = await self.liqodctl("check", "--pre", f"--config={config}")
-        for setting in ("peering.listen", "kubelet.listen", "webhook.listen", "metrics.listen"):
+        listeners = ("peering.listen", "kubelet.listen", "webhook.listen", "metrics.listen")
+        for setting in (*listeners, "names.home-port", "hosting.home-api"):
             self.assertIn(f"({setting}) is free", output)
 
     async def test_the_daemons_files(self) -> None:
