@@ -55,10 +55,11 @@ def empty(asked: Question, view: TenantView, *, exists: bool) -> bytes:
     return _encoded(asked, messages.NOERROR if exists else messages.NXDOMAIN, [], [_authority(view)], [])
 
 
-def of_home(data: bytes, asked: Question, view: TenantView) -> bytes | None:
+def of_home(data: bytes, asked: Question, view: TenantView, further: bytes = b"") -> bytes | None:
     """Return what a tenant's home says as control passed it on; None where nothing was found out.
 
-    Of records only those are taken that are about what was asked.
+    Of records only those are taken that are about what was asked. ``further`` is what this cluster's DNS says of the
+    name that they lead to (``alias``).
     """
     message = dns.Message()
     try:
@@ -72,7 +73,19 @@ def of_home(data: bytes, asked: Question, view: TenantView) -> bytes | None:
     answers = [record for record in _translated(message.answers, lambda name: name) if str(record.name) == asked.name]
     if not answers:
         return empty(asked, view, exists=True)
-    return _encoded(asked, messages.NOERROR, answers, [], [])
+    if further:
+        answers += _read(further, partial(translate_back, view=view))
+    whole = _encoded(asked, messages.NOERROR, answers, [], [])
+    return whole if len(whole) <= MAX_BYTES else asked.answer(messages.SERVFAIL)
+
+
+def alias(data: bytes, asked: Question) -> str | None:
+    """Return the name that home says to look up for the address that was asked for; None where it says none."""
+    found = [one for one in _read(data, lambda name: name) if str(one.name) == asked.name]
+    if asked.kind not in (dns.A, dns.AAAA) or [one.type for one in found] != [dns.CNAME]:
+        return None
+    payload: Any = found[0].payload
+    return str(payload.name)
 
 
 def said_by_home(asked: Question, answer: HomeAnswer) -> bytes:
@@ -147,6 +160,16 @@ def _answer(data: bytes, asked: Question, view: TenantView, known: Callable[[str
     if len(whole) > MAX_BYTES:
         whole = _encoded(asked, messages.NOERROR, answers, [], [])
     return whole if len(whole) <= MAX_BYTES else asked.answer(messages.SERVFAIL)
+
+
+def _read(data: bytes, known: Callable[[str], str | None]) -> list[Record]:
+    """Return the answers in a message, as ``_translated`` does; none of what is no message."""
+    message = dns.Message()
+    try:
+        message.fromStr(data)
+    except Exception:
+        return []
+    return list(_translated(message.answers, known))
 
 
 def _translated(records: Iterable[Record], known: Callable[[str], str | None]) -> Iterable[Record]:

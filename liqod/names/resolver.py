@@ -144,15 +144,23 @@ class Resolver:
         name = home_question(asked.name, view)
         if name is None or self._home is None:
             return None
+        answer = await self._whole(self._home, asked, name)
+        target = answers.alias(answer, asked)
+        further = b""
+        if target and isinstance(plan(target, asked.kind, view), Forward):
+            # Resolvers of pods follow no alias. One that leads to a name of either cluster leads nowhere.
+            further = await self._whole(self._upstream, asked, target)
+        return answers.of_home(answer, asked, view, further)
+
+    async def _whole(self, servers: UpstreamServers, asked: Question, name: str) -> bytes:
+        """Return what servers say of another name than was asked for; nothing where they do not answer."""
         section = wire(name) + asked.section[-4:]
         make = partial(asked.asked, name=name)
         try:
-            answer = await self._home.ask(make, section)
-            if is_truncated(answer):
-                answer = await self._home.ask_by_tcp(make, section)
+            answer = await servers.ask(make, section)
+            return await servers.ask_by_tcp(make, section) if is_truncated(answer) else answer
         except Unanswered:
-            return None
-        return answers.of_home(answer, asked, view)
+            return b""
 
     def _keep(self, asked: Question, view: TenantView, answer: bytes) -> bytes:
         """Keep an answer for the next question, unless the tables changed meanwhile."""

@@ -165,6 +165,17 @@ class HomePortTests(TestCase):
         self.assertEqual(contents(await self.pod.ask(query(other))), [(other, "10.0.0.1")])
         self.assertEqual(len(self.asked), 1)
 
+    async def test_an_alias(self) -> None:
+        """What a name of home leads to is looked up here, as pods do not; but for names of either cluster."""
+        self.authority.table["www.example.com"] = [address("www.example.com", "192.0.2.7")]
+        table = {"www.example.com": ["192.0.2.7"], "db.bank.svc.home.example": [], "api.default.svc.cluster.local": []}
+        for number, (target, addresses) in enumerate(table.items()):
+            name = f"far-{number}.bank.svc.home.example"
+            self.home = HomeAnswer(records=(HomeRecord(name, dns.CNAME, 5, target),))
+            got = contents(await self.pod.ask(query(name)))
+            self.assertEqual(got, [(name, target), *((target, one) for one in addresses)])
+        self.assertEqual(self.authority.asked, ["www.example.com"])
+
     async def test_a_home_that_does_not_answer(self) -> None:
         """The name does not exist then, as before: a failure would end a resolver's search of its other domains."""
         for said in (PeerUnreachable("no"), HomeAnswer(reason="NoTunnel")):
