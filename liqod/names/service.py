@@ -48,6 +48,8 @@ TAKEN: Final = 10.0
 """Seconds until a port that another program has is tried again."""
 HOME_SILENCE: Final = 1.8
 """Seconds that control has to say what a tenant's home answers: pods ask their second name server after two."""
+HOME_REST: Final = 5.0
+"""Seconds for which it is not asked after it was silent: resolvers look for public names below home's domain first."""
 DNS_NAMESPACE: Final = "kube-system"
 DNS_SERVICE: Final = "kube-dns"
 """The Service of a cluster's DNS, whatever answers there (Kubernetes: "Customizing DNS Service")."""
@@ -92,7 +94,7 @@ class Names(Controller[str]):
         )
         self._facts = informers.of(CLUSTERFACTS, ClusterFacts)
         self._upstream = UpstreamServers(reactor)
-        self._home = UpstreamServers(reactor, silence=HOME_SILENCE, tries=1)
+        self._home = UpstreamServers(reactor, silence=HOME_SILENCE, tries=1, rest=HOME_REST)
         self._servers: dict[str, Server[Resolver]] = {}
         self._has_lease = False
         self.ready = Gate()

@@ -146,12 +146,18 @@ class _ByTcp(Int16StringReceiver):
 
 
 class UpstreamServers:
-    """The servers of this cluster's DNS; ``use`` says which. One is asked again, or another one, after ``silence``."""
+    """The servers of this cluster's DNS; ``use`` says which. One is asked again, or another one, after ``silence``.
 
-    def __init__(self, reactor: Reactor, *, silence: float = SILENCE, tries: int = TRIES) -> None:
+    ``rest``: seconds for which nobody is asked by UDP after two questions in turn that nobody answered.
+    """
+
+    def __init__(self, reactor: Reactor, *, silence: float = SILENCE, tries: int = TRIES, rest: float = 0.0) -> None:
         self._reactor = reactor
         self._silence = silence
         self._tries = tries
+        self._rest = rest
+        self._unanswered = 0
+        self._rests_until = float("-inf")
         self._servers: tuple[Address, ...] = ()
         self._sockets: dict[Address, list[_Socket]] = {}
 
@@ -162,6 +168,8 @@ class UpstreamServers:
 
     def use(self, servers: Sequence[Address]) -> None:
         """Ask these servers from now on; questions to others fail, and are asked again of these."""
+        if tuple(servers) != self._servers:
+            self._unanswered, self._rests_until = 0, float("-inf")
         self._servers = tuple(servers)
         for server in [one for one in self._sockets if one not in self._servers]:
             for socket in self._sockets.pop(server):
@@ -176,14 +184,23 @@ class UpstreamServers:
 
         ``make`` returns the message for an ID, ``question`` is its question section.
         """
+        servers = self._servers
+        if self._reactor.seconds() < self._rests_until:
+            raise Unanswered
         for attempt in range(self._tries):
             if not self._servers:
                 break
             server = self._servers[attempt % len(self._servers)]
             try:
-                return await self._socket(server).ask(make, question)
+                answer = await self._socket(server).ask(make, question)
             except Unanswered:
                 continue
+            self._unanswered = 0
+            return answer
+        if servers == self._servers:
+            self._unanswered += 1
+            if self._unanswered > 1:
+                self._rests_until = self._reactor.seconds() + self._rest
         raise Unanswered
 
     async def ask_by_tcp(self, make: Callable[[int], bytes], question: bytes) -> bytes:

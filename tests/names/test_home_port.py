@@ -183,6 +183,19 @@ class HomePortTests(TestCase):
             got = await self.pod.ask(query(f"{type(said).__name__.lower()}.bank.svc.home.example"))
             self.assertEqual(got.rCode, NXDOMAIN)
 
+    async def test_a_daemon_that_is_silent(self) -> None:
+        """After two questions that it did not answer nobody waits for it, until a while is over or another one leads."""
+        self.patch(self.control, "_rest", self.timeout)
+        self.admitted.clear()
+        for name in ("one", "two"):
+            self.assertEqual((await self.pod.ask(query(f"{name}.bank.svc.home.example"))).rCode, NXDOMAIN)
+        self.admitted.add(LOCAL)
+        self.assertEqual((await self.pod.ask(query("three.bank.svc.home.example"))).rCode, NXDOMAIN)
+        self.assertEqual(self.asked, [])
+        self.control.use([])
+        self.control.use([self.place])
+        self.assertEqual(contents(await self.pod.ask(query(WEB))), [(WEB, "240.0.0.7")])
+
     async def test_who_is_answered(self) -> None:
         """Control answers processes that answer, and no pod that finds its port; nor what names no tenant."""
         stranger = Pod(self.place[1])
