@@ -220,5 +220,6 @@ def _addresses(owner: str, kind: int, own: Iterable[str], seen_as: Callable[[str
 
 
 def _found(records: Iterable[HomeRecord], *, otherwise: HomeAnswer) -> HomeAnswer:
-    found = tuple(one for _, one in zip(range(MOST), records, strict=False))
+    # An endpoint of two slices, one for each IP version, has each port once.
+    found = tuple(one for _, one in zip(range(MOST), dict.fromkeys(records), strict=False))
     return HomeAnswer(records=found) if found else otherwise

@@ -184,7 +184,7 @@ class HomePortTests(TestCase):
             self.assertEqual(got.rCode, NXDOMAIN)
 
     async def test_a_daemon_that_is_silent(self) -> None:
-        """After two questions that it did not answer nobody waits for it, until a while is over or another one leads."""
+        """After two questions that it did not answer nobody waits for it, for a while or until another one leads."""
         self.patch(self.control, "_rest", self.timeout)
         self.admitted.clear()
         for name in ("one", "two"):

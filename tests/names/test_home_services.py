@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.model.records.name_service import HomeAnswer
+from liqod.model.records.views import SliceEndpoint
 from liqod.names.home_services import (
     AAAA,
     CNAME,
@@ -152,6 +153,9 @@ class AnswerTests(SynchronousTestCase):
         self.assertEqual(answer(asked, SRV, HEADLESS, slices, domain=DOMAIN, way=WAY), OTHER)
         wanted = [f"0 100 8080 pg-0.{WHOLE}", f"0 100 8080 10-1-0-2.{WHOLE}"]
         self.assertEqual(data(said("_http._tcp.cache", SRV, HEADLESS)), wanted)
+        six = msgspec.structs.replace(SLICE, endpoints=[SliceEndpoint(addresses=["fd10::1"], hostname="pg-0")])
+        asked = ServiceName("shop", "cache", port="http", protocol="TCP")
+        self.assertEqual(data(answer(asked, SRV, HEADLESS, [SLICE, six], domain=DOMAIN, way=WAY)), wanted)
 
     def test_external_name(self) -> None:
         """A name that leads elsewhere is said as it is, in lower case and without the dot at its end."""

@@ -375,6 +375,7 @@ class NetworkControl:
             except Refusal as refusal:
                 self._note_refused(grant.home, peer, refusal)
                 continue
+            self._refused.pop((grant.home, peer), None)
             found.append(DirectLink(home.link.peer, networks, self._networks.guests(home.link.peer)))
         return tuple(found)
 
