@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from liqod.agent.account.names import liqodctl_as
 from liqod.flow.errors import ExpectedError
 from liqod.kube.connection.config import ConfigError
-from liqod.kube.errors import ApiError, Forbidden, KubeError, LaterRelease, Unauthorized, Unreachable
+from liqod.kube.errors import ApiError, Forbidden, KubeError, LaterRelease, ManagedElsewhere, Unauthorized, Unreachable
 
 
 class StartupError(ExpectedError):
@@ -62,6 +62,8 @@ def explain(error: KubeError, doing: str, server: str, role: str = "all") -> Sta
             )
         case LaterRelease():
             return StartupError("LaterRelease", str(error))
+        case ManagedElsewhere():
+            return StartupError("ManagedElsewhere", str(error))
         case ApiError():
             return StartupError("APIRefused", f"{doing} failed: {error.message} (HTTP {error.code}); it is tried again")
         case _:

@@ -33,6 +33,10 @@ class LaterRelease(KubeError):
     """A later release of liqod wrote what this one would overwrite, as the message states."""
 
 
+class ManagedElsewhere(KubeError):
+    """Somebody else made what liqod would overwrite, as the message states."""
+
+
 class ApiError(KubeError):
     """The API server refused a request: HTTP ``code``, machine-readable ``reason``, ``message`` and ``details``."""
 

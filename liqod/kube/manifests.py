@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from liqod.flow.tasks import side_by_side
 from liqod.kube.client import Client
-from liqod.kube.errors import Forbidden, KubeError, LaterRelease, NotFound
+from liqod.kube.errors import Forbidden, KubeError, LaterRelease, ManagedElsewhere, NotFound
 from liqod.kube.resources import CRDS
 from liqod.model.diagnosis.releases import VERSION_LABEL, is_newer, serves
 from liqod.model.names import FIELD_MANAGER
@@ -73,8 +73,12 @@ def _encoded() -> bytes:
 
 def later_release(definition: Mapping[str, Any], own: str) -> str:
     """Return the release that wrote a CRD if it is later than ``own``; empty if it is not, or not known. Pure."""
-    written_by = str(((definition.get("metadata") or {}).get("labels") or {}).get(VERSION_LABEL, ""))
+    written_by = str(_labels(definition).get(VERSION_LABEL, ""))
     return written_by if is_newer(written_by, own) else ""
+
+
+def _labels(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (definition.get("metadata") or {}).get("labels") or {}
 
 
 def covers(present: Any, wanted: Any) -> bool:
@@ -116,13 +120,15 @@ async def ensure(
     kept: Callable[[str], None] = _log_kept,
     created: Callable[[str], None] = _unnoticed,
     own: str = "",
+    unmarked: bool = False,
 ) -> list[str]:
     """Apply the CRDs that differ from the cluster's; return their names.
 
     With ``wait``, all are established on return. ``kept`` is called with a sentence for each that a later release wrote
     and that stays as it is, ``created`` with the name of each that was not there before; ``own`` is this release, empty
-    for the one that is installed. Raises NotEstablished after 30 s, Forbidden without the right to write CRDs, and
-    LaterRelease, before anything is written, for one that does not serve this release.
+    for the one that is installed. Raises NotEstablished after 30 s, Forbidden without the right to write CRDs; before
+    anything is written LaterRelease for one that does not serve this release, and ManagedElsewhere, but with
+    ``unmarked``, for one that nothing marks as liqod's.
     """
     wanted = {str(one["metadata"]["name"]): one for one in definitions()}
     found = dict(zip(wanted, await side_by_side(_there(client, name) for name in wanted), strict=True))
@@ -133,6 +139,12 @@ async def ensure(
     for sentence in [_left_alone(name, by, own) for name, by in later.items()]:
         kept(sentence)
     applied = [name for name in differing if name not in later]
+    for name in () if unmarked else applied:
+        if name in there and _labels(there[name]).get(MANAGED_BY) != FIELD_MANAGER:
+            raise ManagedElsewhere(
+                f"the definition {name} is not marked as liqod's, and was left as it is; `liqodctl install`, run by an "
+                "administrator, says whose it is, and with --adopt takes over what a removed installation left behind"
+            )
     there |= zip(applied, await side_by_side(_apply(client, name, wanted[name]) for name in applied), strict=True)
     for name in applied:
         if found[name] is None:

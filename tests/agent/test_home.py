@@ -154,6 +154,19 @@ class PreparingTests(TestCase):
         self.assertIn(f"{name} was written by liqod 999.0.0", trouble.message)
         self.assertEqual((await self.client.get(CRDS, name))["spec"]["names"]["shortNames"], ["later"])
 
+    async def test_definitions_of_somebody_else(self) -> None:
+        """Liqo's of the same name is left as it is, and named with what to do."""
+        name = "foreignclusters.discovery.liqo.io"
+        await manifests.ensure(self.client)
+        await self.client.patch(
+            CRDS, name, {"metadata": {"labels": {manifests.MANAGED_BY: "Helm"}}, "spec": {"names": {"shortNames": ["other"]}}}
+        )
+        trouble = await self.trouble()
+        self.assertEqual(trouble.reason, "ManagedElsewhere")
+        self.assertIn(f"{name} is not marked as liqod's", trouble.message)
+        self.assertIn("`liqodctl install`", trouble.message)
+        self.assertEqual((await self.client.get(CRDS, name))["spec"]["names"]["shortNames"], ["other"])
+
     async def test_clock(self) -> None:
         """A clock that is far off is in the way."""
         self.assertEqual((await self.trouble(ahead=400)).reason, "ClockSkew")

@@ -212,7 +212,7 @@ async def ensure_objects(session: Session) -> AsyncIterator[Change]:
     namespace = namespace_object(session.settings.kubernetes.namespace)
     kept: list[str] = []
     created: list[str] = []
-    for name in await manifests.ensure(session.client, kept=kept.append, created=created.append):
+    for name in await manifests.ensure(session.client, kept=kept.append, created=created.append, unmarked=True):
         yield WrittenObject(CRDS.kind, name, name in created)
     for sentence in kept:
         yield sentence

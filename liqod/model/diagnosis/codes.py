@@ -21,12 +21,12 @@ _WORDS: Final = """
     InvalidPod InvalidPolicy JobFailed KeptFromBefore KeyInUse KeyNotOnDevice KeyNotProven KeyPinned KeyRevoked
     KeyRotated KeyTypeRefused KubeconfigUnusable LabelNotCarried LabelsDoNotMatch LaterRelease LeaderUnknown
     LenderAnswers LenderReady LenderUnknown LenderUnreachable LimitReached Limited LimitsShown LocalRouteMissing
-    MissingAtHome NameNotYours NameReserved NameTaken NamesMissing NamesNotAnswered NamesSilent NamespaceCreated
-    NamespaceNotOffloaded NamespacePending NamespaceTaken NamespaceTerminating NamespacesWaiting NearlyFull
-    NegativeAmount NetworkDown NetworkFailing NetworkReady NoAddress NoAnswer NoCertificate NoClusterSelected
-    NoCommonMinor NoCommonProtocol NoCommonWay NoDaemon NoExternalAddress NoHandshake NoNamePort NoNameService
-    NoNamespaces NoNetworkAgent NoOffer NoPodNetwork NoPodYet NoRoom NoService NoSession NoStreams NoTunnel
-    NoTunnelToHome NodeAPIUnreachable NodeLost NodeMissing NodeNameTaken NodeRefused NodeWithoutStorage
+    ManagedElsewhere MissingAtHome NameNotYours NameReserved NameTaken NamesMissing NamesNotAnswered NamesSilent
+    NamespaceCreated NamespaceNotOffloaded NamespacePending NamespaceTaken NamespaceTerminating NamespacesWaiting
+    NearlyFull NegativeAmount NetworkDown NetworkFailing NetworkReady NoAddress NoAnswer NoCertificate
+    NoClusterSelected NoCommonMinor NoCommonProtocol NoCommonWay NoDaemon NoExternalAddress NoHandshake NoNamePort
+    NoNameService NoNamespaces NoNetworkAgent NoOffer NoPodNetwork NoPodYet NoRoom NoService NoSession NoStreams
+    NoTunnel NoTunnelToHome NodeAPIUnreachable NodeLost NodeMissing NodeNameTaken NodeRefused NodeWithoutStorage
     NotABorrower NotADomain NotALender NotAPair NotAPeer NotAllowed NotAnEvent NotAsked NotBorrowing NotBound
     NotConfirmed NotContacted NotConverged NotDetailed NotEnabled NotExamined NotExported NotExportedYet
     NotGranted NotItsNetworks NotKept NotLedByLender NotLending NotLent NotLimited NotListening NotMoving

@@ -19,8 +19,9 @@ from liqod.kube import manifests
 from liqod.kube.connection import transport
 from liqod.kube.connection.config import ClientConfig, ConfigError, TokenFile, from_grant, load
 from liqod.kube.connection.transport import MAX_CHAIN, tls_creator
-from liqod.kube.errors import Forbidden, LaterRelease
+from liqod.kube.errors import Forbidden, LaterRelease, ManagedElsewhere
 from liqod.model.diagnosis.releases import VERSION_LABEL
+from liqod.model.names import FIELD_MANAGER
 from tests.kube.cases import Answer, memory_client, status
 
 
@@ -285,7 +286,8 @@ class ManifestTests(SynchronousTestCase):
         """Have another release written one definition, with a field that this one does not know; return its name."""
         self.successResultOf(self.ensure(own="0.2.1"))
         name = self.writes[0]
-        self.there[name]["metadata"]["labels"] = {VERSION_LABEL: release} if release else {}
+        labels = {manifests.MANAGED_BY: FIELD_MANAGER, VERSION_LABEL: release}
+        self.there[name]["metadata"]["labels"] = {key: value for key, value in labels.items() if value}
         self.there[name]["spec"]["names"]["shortNames"] = ["later"]
         self.writes.clear()
         return name
@@ -328,6 +330,18 @@ class ManifestTests(SynchronousTestCase):
             self.assertEqual(self.successResultOf(self.ensure(own=own)), [name])
             self.there.clear()
             self.writes.clear()
+
+    def test_what_is_not_marked_as_ours_is_left_alone(self) -> None:
+        """Another's is not overwritten, nor is anything else written, unless a user said so or there is no difference."""
+        name = self.written_by("")
+        for mark in ({}, {manifests.MANAGED_BY: "Helm"}):
+            self.there[name]["metadata"]["labels"] = mark
+            error = self.failureResultOf(self.ensure(), ManagedElsewhere).value
+            self.assertIn(f"{name} is not marked as liqod's", str(error))
+        self.assertEqual(self.writes, [])
+        self.assertEqual(self.successResultOf(self.ensure(unmarked=True)), [name])
+        self.there[name]["metadata"]["labels"] = {}
+        self.assertEqual(self.successResultOf(self.ensure()), [])
 
     def test_missing_rights_say_what_to_do(self) -> None:
         """Forbidden names the definition and the way out."""
