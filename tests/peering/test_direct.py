@@ -14,6 +14,7 @@ from liqod.config.schema import NetworkSettings, Settings
 from liqod.kube.resources import FOREIGNCLUSTERS, NATTINGTABLES, NETWORKCONFIGS, TUNNELENDPOINTS
 from liqod.model.objects.meta import to_dict
 from liqod.model.records.network import (
+    ASKED,
     DIRECT,
     DirectState,
     NetworkConfig,
@@ -150,6 +151,20 @@ class DirectTests(PairCase):
         await gamma.admin.patch(FOREIGNCLUSTERS, alpha.id, {"spec": {"fingerprint": ""}})
         await self.becomes(partial(self.is_granted, gamma, beta, []), "nothing is left at gamma")
         await self.becomes(partial(self.is_granted, beta, gamma, []), "nothing is left at beta")
+
+    async def test_what_an_earlier_home_left(self) -> None:
+        """What a daemon had asked for before it was killed, and nobody wants any more, ends at both lenders."""
+        alpha, beta, gamma = await self.clusters()
+        await self.connect(alpha, beta, gamma)
+        await alpha.stop()
+        for lender, other in ((beta, gamma), (gamma, beta)):
+            others = [{"peer": other.id, "phase": ASKED, "reason": "Asked"}]
+            await alpha.admin.patch(NETWORKCONFIGS, lender.id, {"status": {"others": others}}, subresource="status")
+            await alpha.admin.delete(NATTINGTABLES, lender.id)
+        await alpha.start()
+        alpha.sees(beta, gamma)
+        for at, peer in ((beta, gamma), (gamma, beta)):
+            await self.becomes(partial(self.is_granted, at, peer, []), f"nothing is left at {at.name}")
 
     async def test_a_restart_keeps_it(self) -> None:
         """A home that starts again finds it on record, asks again, and nothing ends meanwhile."""

@@ -84,6 +84,7 @@ class DirectBorrowing(PeerController):
         self._pairs: dict[Pair, PairState] = {}
         self._unsaid: dict[ClusterID, set[ClusterID]] = {}
         self._asked_in: dict[tuple[Pair, ClusterID], PeerConnection] = {}
+        self._ended_in: dict[ClusterID, PeerConnection] = {}
 
     def sources(self) -> Iterable[Source[ClusterID]]:
         """Return the changes of lenders, the exchanges with them, and which namespaces they have of ours."""
@@ -133,6 +134,7 @@ class DirectBorrowing(PeerController):
         super().forget(peer)
         self._offers.pop(peer, None)
         self._unsaid.pop(peer, None)
+        self._ended_in.pop(peer, None)
         for pair in [pair for pair in self._pairs if peer in pair]:
             other = pair[1] if pair[0] == peer else pair[0]
             if self._pairs.pop(pair).is_open:
@@ -175,6 +177,8 @@ class DirectBorrowing(PeerController):
         later: list[float] = []
         for pair in pairs_with(lender, lenders, list(self._pairs)):
             later += self._settle(pair, lenders[pair[0]], lenders[pair[1]])
+        if config is not None:
+            self._end_what_is_on_record(lender, config)
         self._say_ends(lender)
         if config is not None and (wait := await self._record(lender, config)) is not None:
             later.append(wait)
@@ -186,6 +190,19 @@ class DirectBorrowing(PeerController):
             pair = pair_of(lender, ClusterID(one.peer))
             if one.phase == DIRECT and pair not in self._pairs and self._records.get(ClusterID(one.peer)) is not None:
                 self._pairs[pair] = recalled(one)
+
+    def _end_what_is_on_record(self, lender: ClusterID, config: NetworkConfig) -> None:
+        """Once in a session, have a lender know which pairs of the record are not open.
+
+        An earlier daemon may have asked for them, or ended them, without having said that they end.
+        """
+        peer = self._peers.get(lender)
+        if peer is None or peer.session is None or self._ended_in.get(lender) is peer.session:
+            return
+        self._ended_in[lender] = peer.session
+        for other in (ClusterID(one.peer) for one in config.status.others):
+            if not self._pairs.get(pair_of(lender, other), PairState()).is_open:
+                self._unsaid.setdefault(lender, set()).add(other)
 
     def _lender(self, lender: ClusterID) -> Lender:
         peer, table = self._peers.get(lender), self._tables.get(Key("", lender))

@@ -167,11 +167,11 @@ class DirectLending(PeerController):
         willing = self._willing and self._borrows(home) is True
         offer = offer_to(home, self._configs.get(Key("", home)), willing=willing)
         known = self._homes.get(home)
-        before = known.offered if known is not None else None
-        if before is None or before[0] is not session:
-            # A session begins without an offer; there is nothing to take back.
-            before = session, offer_to(home, None, willing=False)
-        if before[1] == offer or session.send(offer):
+        none = offer_to(home, None, willing=False)
+        before = known.offered if known is not None and known.offered is not None else (session, none)
+        # Home keeps an offer from session to session; where it has none there is nothing to take back.
+        is_known = before[1] == offer and (before[0] is session or offer == none)
+        if is_known or session.send(offer):
             self._homes.setdefault(home, _Home()).offered = session, offer
 
     def _borrows(self, home: ClusterID) -> bool | None:
