@@ -159,7 +159,9 @@ class PreparingTests(TestCase):
         name = "foreignclusters.discovery.liqo.io"
         await manifests.ensure(self.client)
         await self.client.patch(
-            CRDS, name, {"metadata": {"labels": {manifests.MANAGED_BY: "Helm"}}, "spec": {"names": {"shortNames": ["other"]}}}
+            CRDS,
+            name,
+            {"metadata": {"labels": {manifests.MANAGED_BY: "Helm"}}, "spec": {"names": {"shortNames": ["other"]}}},
         )
         trouble = await self.trouble()
         self.assertEqual(trouble.reason, "ManagedElsewhere")

@@ -57,7 +57,7 @@ class DirectTests(FabricTests):
         assert server.stdout is not None
         server.stdout.readline()
 
-    def ask(self, at: str, caller: int, peer: str, server: int) -> list[str]:
+    def question(self, at: str, caller: int, peer: str, server: int) -> list[str]:
         """Return the command by which a pod at one lender calls a pod at the other."""
         address = self.hosts.by(at, peer, f"10.201.0.{server}")
         words = (sys.executable, TALK, "ask", address, PORT, "1000")
@@ -65,7 +65,7 @@ class DirectTests(FabricTests):
 
     def call(self, at: str, caller: int, peer: str, server: int) -> str:
         """Have a pod at one lender call a pod at the other; returns whom the server saw."""
-        answer = json.loads(self.hosts.output(self.ask(at, caller, peer, server)))
+        answer = json.loads(self.hosts.output(self.question(at, caller, peer, server)))
         self.assertTrue(answer["whole"])
         return str(answer["seen"])
 
@@ -84,7 +84,7 @@ class DirectTests(FabricTests):
     def refused(self, pairs: Sequence[tuple[int, int]] = ((GUEST, GUEST),)) -> None:
         """Make sure that no pod of such pairs gets an answer, in neither direction; all ask at once."""
         running = {
-            (at, *pair): subprocess.Popen(self.ask(at, pair[0], peer, pair[1]), stderr=subprocess.PIPE, text=True)
+            (at, *pair): subprocess.Popen(self.question(at, pair[0], peer, pair[1]), stderr=subprocess.PIPE, text=True)
             for at, peer in LENDERS
             for pair in pairs
         }

@@ -332,7 +332,7 @@ class ManifestTests(SynchronousTestCase):
             self.writes.clear()
 
     def test_what_is_not_marked_as_ours_is_left_alone(self) -> None:
-        """Another's is not overwritten, nor is anything else written, unless a user said so or there is no difference."""
+        """Another's is not overwritten, nor anything else written, unless a user said so or nothing differs."""
         name = self.written_by("")
         for mark in ({}, {manifests.MANAGED_BY: "Helm"}):
             self.there[name]["metadata"]["labels"] = mark
