@@ -58,7 +58,7 @@ class Configs:
             spec=NetworkConfigSpec(cluster_id=ROME, local=SIDE), status=NetworkConfigStatus(phase=self.phase)
         )
 
-    def items(self) -> list[NetworkConfig]:
+    def keys(self) -> list[Key]:
         return []
 
 
