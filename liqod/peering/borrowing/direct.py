@@ -188,7 +188,7 @@ class DirectBorrowing(PeerController):
         """Take over what an earlier daemon recorded."""
         for one in config.status.others:
             pair = pair_of(lender, ClusterID(one.peer))
-            if one.phase == DIRECT and pair not in self._pairs and self._records.get(ClusterID(one.peer)) is not None:
+            if pair not in self._pairs and self._records.get(ClusterID(one.peer)) is not None:
                 self._pairs[pair] = recalled(one)
 
     def _end_what_is_on_record(self, lender: ClusterID, config: NetworkConfig) -> None:

@@ -146,9 +146,10 @@ def ended(state: PairState, why: Reason, *, not_before: float) -> PairState:
 
 def recalled(record: DirectState) -> PairState:
     """Return the state of a pair by the record of one of its lenders; what was only asked for is asked again."""
-    if record.phase != DIRECT:
+    if record.phase == ASKED:
         return PairState()
-    return PairState(phase=DIRECT, reason=record.reason, message=record.message)
+    phase = DIRECT if record.phase == DIRECT else BY_HOME
+    return PairState(phase=phase, reason=record.reason, message=record.message)
 
 
 def shown(lender: ClusterID, pairs: Mapping[Pair, PairState]) -> list[DirectState]:

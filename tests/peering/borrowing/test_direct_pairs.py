@@ -100,6 +100,8 @@ class StateTests(SynchronousTestCase):
             self.assertEqual((record.peer, record.phase, len(record.message)), (other, DIRECT, 1024))
             self.assertEqual(recalled(record).phase, DIRECT)
         self.assertEqual(recalled(DirectState(peer=MILAN, phase=ASKED)), PairState())
+        ended_before = DirectState(peer=MILAN, phase=BY_HOME, reason="TunnelDown", message="no handshake")
+        self.assertEqual(shown(TURIN, {PAIR: recalled(ended_before)}), [ended_before])
 
     @given(st.lists(st.sampled_from(["ask", "milan", "turin", "stale", "end"]), max_size=12))
     def test_any_order(self, steps: list[str]) -> None:
