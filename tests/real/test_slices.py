@@ -20,6 +20,8 @@ from tests.real.path import (
 from tests.testbed.cluster import Cluster
 
 SYSTEM: Final = "liqo-system"
+SLICE: Final = "resourceslices.sharing.liqo.io"
+"""Kubernetes has a kind of the same name, for devices."""
 TAINT: Final = "example.com/x"
 LENDER_OF: Final = {"one": "milan", "two": "milan", "three": "paris"}
 ANSWERS: Final = {
@@ -66,7 +68,7 @@ class SliceTests(LendersTests):
 
     def answer(self, name: str) -> tuple[str, str, str]:
         """Return phase, reason and CPU of a slice."""
-        status = self.rome.get("resourceslice", name, "-n", SYSTEM).get("status", {})
+        status = self.rome.get(SLICE, name, "-n", SYSTEM).get("status", {})
         return status.get("phase", ""), status.get("reason", ""), status.get("resources", {}).get("cpu", "")
 
     def is_answered(self, name: str, *answer: str) -> bool:
@@ -108,7 +110,7 @@ class SliceTests(LendersTests):
         """Wait until nothing is left of a slice: its node, its pods on both sides, and its record."""
         eventually(f"the node {name} is gone", partial(self.is_absent, self.rome, "node", name), 180)
         eventually("so are its pods", partial(gone, self.rome, self.lender_of(name), name))
-        record = ("resourceslice", name, "-n", SYSTEM)
+        record = (SLICE, name, "-n", SYSTEM)
         eventually("and the record", partial(self.is_absent, self.rome, *record))
         self.assertNotIn(name, self.lent(LENDER_OF[name]))
 
@@ -159,7 +161,7 @@ class SliceTests(LendersTests):
         eventually("it is too large", partial(self.is_answered, "huge", "Refused", "TooLarge", ""))
         self.assertTrue(self.is_absent(self.rome, "node", "huge"))
         self.daemons["rome"].liqodctl("slice", "remove", "huge")
-        eventually("it is gone", partial(self.is_absent, self.rome, "resourceslice", "huge", "-n", SYSTEM))
+        eventually("it is gone", partial(self.is_absent, self.rome, SLICE, "huge", "-n", SYSTEM))
         self.ask("milan", "--name", "one", "--amount", "cpu=30m")
         eventually("it keeps what it had", partial(self.is_answered, "one", "Refused", "InUse", "100m"))
         self.shows("one", "100m")
