@@ -100,17 +100,14 @@ class StreamEnd(TwistedProtocol):
         """Pass on to another end from now on."""
         self._other = other
         self.active_at = self.clock.seconds()
-        self.limit.start(SILENT, self._look)
+        self.limit.start(SILENT, self._look, other)
         other.hold("reader", self._is_slow)
         self.hold("early", False)
 
-    def _look(self) -> None:
-        other = self._other
-        if other is None:
-            return
+    def _look(self, other: StreamEnd) -> None:
         left = max(self.active_at, other.active_at) + SILENT - self.clock.seconds()
         if left > 0:
-            self.limit.start(left, self._look)
+            self.limit.start(left, self._look, other)
         else:
             self.abort()
 

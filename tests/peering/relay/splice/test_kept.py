@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectError
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -80,6 +81,20 @@ class KeptTests(SynchronousTestCase):
         self.assertEqual(taken, HANDSHAKES_BURST_PER_ADDRESS)
         self.clock.advance(1.0)
         self.assertEqual(len(self.dialled), taken + 1)
+
+    def test_dials_that_end_at_once(self) -> None:
+        """They are made one after the other, not one within the other."""
+        depths: set[int] = set()
+
+        def dial() -> Deferred[Any]:
+            depths.add(len(inspect.stack(0)))
+            end = self.end()
+            end.meet(self.end())
+            return succeed(end)
+
+        kept = KeptStreams(self.clock, dial)
+        kept.want(1)
+        self.assertEqual(len(depths), 1)
 
     def test_stopping(self) -> None:
         """Nothing is dialled any more, and what is under way is given up."""

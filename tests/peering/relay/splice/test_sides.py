@@ -187,6 +187,13 @@ class LenderTests(SynchronousTestCase):
         other.protocol.dataReceived(HELLO)
         self.assertEqual(stream.written, HELLO)
 
+    def test_connections_that_were_closed(self) -> None:
+        """They count no more: a pod may open and close as many as it likes, one after the other."""
+        for _ in range(PER_POD + 1):
+            pod = self.pod()
+            assert pod is not None
+            pod.abortConnection()
+
     def test_silent_connections(self) -> None:
         """Who connects and says nothing takes no stream, and is closed after seconds."""
         self.grant()

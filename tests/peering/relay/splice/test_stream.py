@@ -41,6 +41,15 @@ class StreamTests(SynchronousTestCase):
         self.first.join(self.second)
         self.assertFalse(self.one.paused)
 
+    def test_two_reasons_not_to_read(self) -> None:
+        """The reading is paused once, and goes on when the last of them is over."""
+        calls: list[str] = []
+        self.patch(self.one, "pauseProducing", lambda: calls.append("pause"))
+        self.patch(self.one, "resumeProducing", lambda: calls.append("resume"))
+        for why, held in (("share", True), ("reader", True), ("share", False), ("reader", False), ("reader", False)):
+            self.first.hold(why, held)
+        self.assertEqual(calls, ["pause", "resume"])
+
     def test_what_is_not_tls_passes_nowhere(self) -> None:
         """A request in the clear, with a token in it, is cut off before anybody else has it."""
         self.first.dataReceived(b"GET / HTTP/1.1\r\nAuthorization: Bearer x\r\n\r\n")
