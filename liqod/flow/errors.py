@@ -18,6 +18,14 @@ def is_expected(error: BaseException) -> bool:
     return isinstance(error, EXPECTED)
 
 
+def is_contention(error: BaseException) -> bool:
+    """Return whether a failure says no more than that somebody else wrote first: the next attempt reads what that was.
+
+    Such errors have the attribute ``is_contention``.
+    """
+    return bool(getattr(error, "is_contention", False))
+
+
 def retry_after(error: BaseException) -> float:
     """Return the error's minimum seconds before the next attempt (``Retry-After``); 0 without one."""
     seconds = getattr(error, "retry_after", 0.0)

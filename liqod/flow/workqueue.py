@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from liqod.flow.backoff import Backoff
-from liqod.flow.errors import is_expected, retry_after
+from liqod.flow.errors import is_contention, is_expected, retry_after
 from liqod.flow.fair_queue import FairQueue
 from liqod.flow.timer import Timer
 
@@ -205,7 +205,8 @@ class Workers(Service, Generic[K]):
 
     If ``process(key)`` returns None, the key is settled; a number is the seconds until it is processed again; an
     exception causes a retry after a back-off. A failure is logged when it is new for its key, not at every attempt: as
-    one sentence if it is expected (``flow.errors``), else with its traceback. ``log_name`` is that of the controller.
+    one sentence if it is expected (``flow.errors``), else with its traceback; that somebody else wrote first is logged
+    the second time in a row. ``log_name`` is that of the controller.
     """
 
     _log = Logger()
@@ -224,8 +225,8 @@ class Workers(Service, Generic[K]):
 
     @property
     def troubles(self) -> dict[K, str]:
-        """The keys whose last attempt failed, with the error."""
-        return dict(self._troubles)
+        """The keys whose last attempt failed, with the error; once that somebody else wrote first is no failure."""
+        return {key: sentence for key, sentence in self._troubles.items() if sentence}
 
     def reset_backoff(self, key: K) -> None:
         """Reset a key's failures and back-off."""
@@ -290,7 +291,7 @@ class Workers(Service, Generic[K]):
             self._failed(key, error)
             self.queue.add_rate_limited(key, retry_after(error))
         else:
-            if self._troubles.pop(key, None) is not None:
+            if self._troubles.pop(key, ""):
                 self._log.info("{controller}: {key} works again", controller=self._log_name, key=key)
             self.queue.reset_backoff(key)
             if again is not None:
@@ -298,7 +299,11 @@ class Workers(Service, Generic[K]):
 
     def _failed(self, key: K, error: Exception) -> None:
         sentence = f"{type(error).__name__}: {error}"
-        if self._troubles.get(key) == sentence:
+        known = self._troubles.get(key)
+        if known == sentence:
+            return
+        if known is None and is_contention(error):
+            self._troubles[key] = ""
             return
         self._troubles[key] = sentence
         if is_expected(error):

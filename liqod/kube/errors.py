@@ -73,6 +73,8 @@ class AlreadyExists(ApiError):
 class Conflict(ApiError):
     """The resource version is outdated, a precondition failed, or another manager owns a field (409)."""
 
+    is_contention: Final = True
+
 
 class Gone(ApiError):
     """The resource version or the continue token is too old (410)."""

@@ -20,6 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.flow.backoff import Backoff
 from liqod.flow.errors import ExpectedError
 from liqod.flow.workqueue import QueueClosed, Workers, WorkQueue
+from liqod.kube.errors import Conflict
 from tests.kube.cases import logged, warnings_of
 
 STEADY = Backoff(initial=1.0, factor=2.0, cap=8.0, jitter=0.0)
@@ -292,6 +293,26 @@ class WorkersTests(SynchronousTestCase):
         self.assertEqual([key for _, key in self.seen], ["a", "b", "a", "a"])
         self.assertEqual([event["key"] for event in said], ["a"])
         self.assertEqual(workers.troubles, {})
+
+    def test_somebody_else_wrote_first(self) -> None:
+        """That is no news, nor that the next attempt works; the second time in a row it is."""
+        caught, said = warnings_of(self), logged(self, LogLevel.info)
+        failures = ["a", "b", "b"]
+
+        def lose(key: str) -> None:
+            if key in failures:
+                failures.remove(key)
+                raise Conflict(409, "Conflict", "the object has been modified")
+
+        workers = self.work(lose)
+        self.queue.add("a")
+        self.queue.add("b")
+        self.clock.advance(0)
+        self.assertEqual((workers.troubles, caught), ({}, []))
+        self.clock.pump([1, 0, 2, 0])
+        self.assertEqual([key for _, key in self.seen], ["a", "b", "a", "b", "b"])
+        self.assertEqual([event["key"] for event in caught], ["b"])
+        self.assertEqual([event["key"] for event in said], ["b"])
 
     def test_a_defect_is_logged_with_its_traceback(self) -> None:
         """An exception that nobody foresaw keeps its traceback in the log, and the loop goes on."""
