@@ -73,6 +73,10 @@ _IS_OFFLOADED: Final = (
     f"({_LABELLED.format('namespaceObject', ENABLED_LABEL)} && "
     f"namespaceObject.metadata.labels['{ENABLED_LABEL}'] == 'true')"
 )
+# The API server shows a TokenRequest that is bound to nothing with null in that field, which it does not leave out.
+_IS_BOUND: Final = (
+    "has(object.spec.boundObjectRef) && !(object.spec.boundObjectRef == null) && has(object.spec.boundObjectRef.kind)"
+)
 _SAME_IMAGES: Final = "object.spec.{0}.all(c, oldObject.spec.{0}.exists(o, o.name == c.name && o.image == c.image))"
 
 
@@ -138,7 +142,7 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
             [
                 (
                     f"(request.namespace == '{namespace}' && request.name == '{ACCOUNT}') || ({_IS_OFFLOADED} && "
-                    "has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Pod')",
+                    f"{_IS_BOUND} && object.spec.boundObjectRef.kind == 'Pod')",
                     "liqod asks for tokens of its tenants' accounts, for tokens bound to pods in offloaded namespaces, "
                     "and for its own, only",
                 )
@@ -161,8 +165,8 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
                 ),
                 # Who deletes it ends every token of the account, also one that a thief had renewed.
                 (
-                    "has(object.spec.boundObjectRef) && object.spec.boundObjectRef.kind == 'Secret' && "
-                    f"object.spec.boundObjectRef.name == request.name + '{bound_secret_of('')}'",
+                    f"{_IS_BOUND} && object.spec.boundObjectRef.kind == 'Secret' && has(object.spec.boundObjectRef.name) "
+                    f"&& object.spec.boundObjectRef.name == request.name + '{bound_secret_of('')}'",
                     "tokens of liqod's accounts end with a Secret",
                 ),
             ],

@@ -16,7 +16,7 @@ from liqod.kubelet.common.readiness import READY
 from liqod.kubelet.node.forge import NodeFacts, forge_lease, forge_node
 from liqod.kubelet.reflection.forge.claim import PLACEHOLDER, SELECTED_NODE, forge_class
 from liqod.webhook.configuration import NAME
-from tests.hosting.shadowpods.admission import Request, refusals
+from tests.hosting.shadowpods.admission import UNSAID, Request, refusals
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OWN = "liqo"
@@ -108,7 +108,7 @@ class EverywhereTests(SynchronousTestCase):
 
     @given(
         places,
-        st.sampled_from([None, {"kind": "Pod", "name": "a"}, {"kind": "Secret", "name": "a"}]),
+        st.sampled_from([None, {}, {"kind": "Pod", "name": "a"}, {"kind": "Secret", "name": "a"}]),
         st.sampled_from(["true", "false", None]),
     )
     @STEADILY
@@ -119,12 +119,15 @@ class EverywhereTests(SynchronousTestCase):
         labels = {} if enabled is None else {"liqo.io/enabled": enabled}
         namespace = PLACES[place][0]
         where = {**(TENANT if place == "tenant" else {}), **labels}
-        spec = {} if bound is None else {"boundObjectRef": bound}
+        # A token that is bound to nothing: the API server has null where kubectl says nothing.
+        spec = {"boundObjectRef": bound}
         asked = Request(
             DAEMON, "CREATE", "serviceaccounts/token", {"spec": spec}, namespace=namespace, namespace_labels=where
         )
-        allowed = place == "tenant" or (enabled == "true" and bound is not None and bound["kind"] == "Pod")
-        self.assertEqual(not refusals(POLICIES, asked), allowed)
+        allowed = place == "tenant" or (enabled == "true" and bound is not None and bound.get("kind") == "Pod")
+        found = refusals(POLICIES, asked)
+        self.assertEqual(not found, allowed)
+        self.assertNotIn(UNSAID, str(found))
 
 
 class OwnTokenTests(SynchronousTestCase):
@@ -134,11 +137,16 @@ class OwnTokenTests(SynchronousTestCase):
     USERS: ClassVar = {"liqod": DAEMON, "liqod-network": AGENT, "liqod-names": f"{AGENT.removesuffix('network')}names"}
 
     def may_have(self, user: str, name: str, place: str = "own", **spec: Any) -> bool:
-        """Return whether a user may have a token made for an account of a name."""
+        """Return whether a user may have a token made for an account of a name; what refuses says why."""
         namespace, labels = PLACES[place]
-        resource, new = "serviceaccounts/token", {"spec": {"expirationSeconds": self.WEEK, **spec}}
+        whole = {"expirationSeconds": self.WEEK, **spec}
+        if whole["expirationSeconds"] is None:
+            del whole["expirationSeconds"]
+        resource, new = "serviceaccounts/token", {"spec": whole}
         asked = Request(user, "CREATE", resource, new, namespace=namespace, namespace_labels=labels, name=name)
-        return not refusals(POLICIES, asked)
+        found = refusals(POLICIES, asked)
+        self.assertNotIn(UNSAID, str(found))
+        return not found
 
     def bound(self, name: str, kind: str = "Secret") -> dict[str, Any]:
         return {"apiVersion": "v1", "kind": kind, "name": name}
@@ -153,6 +161,8 @@ class OwnTokenTests(SynchronousTestCase):
                 {"expirationSeconds": self.WEEK + 1, "boundObjectRef": mine},
                 {"expirationSeconds": None, "boundObjectRef": mine},
                 {},
+                {"boundObjectRef": None},
+                {"boundObjectRef": {}},
                 {"boundObjectRef": self.bound("liqod-identity")},
                 {"boundObjectRef": self.bound(f"{name}-account", "Pod")},
                 {"boundObjectRef": self.bound(f"{name}-account", "Node")},

@@ -19,6 +19,9 @@ _CEL = celpy.Environment()
 _COMPARED = {"oldObject": "created", "request.options": "plain"}
 """What may be null in an expression, and the name of that in an evaluation here."""
 
+UNSAID = "cannot be evaluated"
+"""How the message of a validation begins that refuses by an error: the API server quotes the expression then."""
+
 
 @frozen
 class Request:
@@ -59,7 +62,10 @@ def refusals(policies: Iterable[Mapping[str, Any]], request: Request) -> list[st
             continue
         # "failurePolicy=Fail: reject the request" where one cannot be evaluated and none is false (MatchCondition).
         found += ["a condition cannot be evaluated"] if None in conditions else []
-        found += [rule["message"] for rule in spec["validations"] if not _said(rule["expression"], request)]
+        for rule in spec["validations"]:
+            said = _said(rule["expression"], request)
+            if not said:
+                found.append(rule["message"] if said is False else f"{UNSAID}: {rule['message']}")
     return found
 
 
