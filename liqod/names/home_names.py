@@ -66,9 +66,7 @@ class _Read:
 class HomeNames:
     """Implements ``peering.ports.HomeNames``. ``expose``: of which namespaces' Services it answers for."""
 
-    def __init__(
-        self, client: Client, clock: IReactorTime, domain: str, expose: Literal["offloaded", "all", "none"]
-    ) -> None:
+    def __init__(self, client: Client, clock: IReactorTime, domain: str, expose: Literal["offloaded", "all"]) -> None:
         self._client = client
         self._clock = clock
         self._domain = domain
@@ -83,8 +81,8 @@ class HomeNames:
     async def answer(self, lender: ClusterID, name: str, kind: int) -> HomeAnswer:
         """Return what is known of a name; raises KubeError."""
         view = self._view
-        if view is None or self._expose == "none":
-            return _refused("NamesNotAnswered", "this cluster answers no names ([names] expose)")
+        if view is None:
+            return _refused("NamesNotAnswered", "this cluster does not know its lenders yet; ask again")
         try:
             if kind == PTR:
                 return await self._pointer(view, lender, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 import msgspec
@@ -10,6 +11,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from liqod.agent.making import make_home_names
+from liqod.config.load import parse
 from liqod.kube.errors import Forbidden
 from liqod.kube.pages import Listing
 from liqod.kube.resources import SERVICES, Resource
@@ -71,7 +74,7 @@ class HomeNamesTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock, self.api = Clock(), Api()
 
-    def names(self, expose: Literal["offloaded", "all", "none"] = "offloaded") -> HomeNames:
+    def names(self, expose: Literal["offloaded", "all"] = "offloaded") -> HomeNames:
         made = HomeNames(cast(Any, self.api), self.clock, DOMAIN, expose)
         made.attach(View())
         return made
@@ -89,7 +92,6 @@ class HomeNamesTests(SynchronousTestCase):
         self.assertEqual(self.ask(names, "vault.bank.svc"), NOTHING)
         self.assertEqual(self.api.asked, [])
         self.assertEqual(len(self.ask(self.names("all"), "vault.bank.svc").records), 1)
-        self.assertEqual(self.ask(self.names("none"), "cache.shop.svc").reason, "NamesNotAnswered")
 
     def test_addresses(self) -> None:
         """Whose an address is, as pods there call it; of Services in other namespaces that is not said."""
@@ -117,6 +119,13 @@ class HomeNamesTests(SynchronousTestCase):
         """A reason is said, and what to do."""
         self.api.is_forbidden = True
         self.assertEqual(self.ask(self.names(), "cache.shop.svc").reason, "NotAllowed")
+
+    def test_by_the_settings(self) -> None:
+        """Where they say that nothing is answered for there is nobody to ask."""
+        for expose, is_made in (("offloaded", True), ("all", True), ("none", False)):
+            settings = parse(f'[names]\nexpose = "{expose}"', {})
+            context: Any = SimpleNamespace(settings=settings, client=self.api, reactor=self.clock)
+            self.assertEqual(make_home_names(context) is not None, is_made, expose)
 
     def test_before_anything_is_known(self) -> None:
         """Nothing is answered until it is known what lenders there are."""
