@@ -166,7 +166,8 @@ def policies(settings: Settings) -> list[dict[str, Any]]:
                 # Who deletes it ends every token of the account, also one that a thief had renewed.
                 (
                     f"{_IS_BOUND} && object.spec.boundObjectRef.kind == 'Secret' && "
-                    f"has(object.spec.boundObjectRef.name) && object.spec.boundObjectRef.name == request.name + '{bound_secret_of('')}'",
+                    "has(object.spec.boundObjectRef.name) && "
+                    f"object.spec.boundObjectRef.name == request.name + '{bound_secret_of('')}'",
                     "tokens of liqod's accounts end with a Secret",
                 ),
             ],

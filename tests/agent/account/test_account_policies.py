@@ -157,7 +157,7 @@ class OwnTokenTests(SynchronousTestCase):
             mine = self.bound(f"{name}-account")
             self.assertTrue(self.may_have(user, name, boundObjectRef=mine), name)
             self.assertTrue(self.may_have(user, name, boundObjectRef=mine, expirationSeconds=600), name)
-            for spec in (
+            wrong: list[dict[str, Any]] = [
                 {"expirationSeconds": self.WEEK + 1, "boundObjectRef": mine},
                 {"expirationSeconds": None, "boundObjectRef": mine},
                 {},
@@ -166,7 +166,8 @@ class OwnTokenTests(SynchronousTestCase):
                 {"boundObjectRef": self.bound("liqod-identity")},
                 {"boundObjectRef": self.bound(f"{name}-account", "Pod")},
                 {"boundObjectRef": self.bound(f"{name}-account", "Node")},
-            ):
+            ]
+            for spec in wrong:
                 self.assertFalse(self.may_have(user, name, **spec), (name, spec))
 
     def test_not_for_each_other(self) -> None:
