@@ -69,7 +69,9 @@ class Machine:
         for name in MIRROR:
             source, target = Path("/", name), self.root / name
             if source.is_dir():
-                shutil.copytree(source, target, dirs_exist_ok=True, ignore_dangling_symlinks=True)
+                shutil.copytree(
+                    source, target, copy_function=_replace, dirs_exist_ok=True, ignore_dangling_symlinks=True
+                )
             elif source.exists():
                 target.unlink(missing_ok=True)
                 target.write_bytes(source.read_bytes())
@@ -129,6 +131,12 @@ class Machine:
                 return ""
             self._init = int(children[0])
         return self.run("systemctl", "is-system-running", ok=False).strip()
+
+
+def _replace(source: str, target: str) -> None:
+    # A certificate there may be a link to a path that is this machine's as well as the other one's.
+    Path(target).unlink(missing_ok=True)
+    shutil.copy2(source, target)
 
 
 def missing() -> str:
