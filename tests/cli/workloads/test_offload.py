@@ -20,7 +20,7 @@ from liqod.kube.errors import NotFound
 from liqod.kube.resources import NAMESPACEOFFLOADINGS, NAMESPACES, NATTINGTABLES, NODES, PODS
 from liqod.kubelet.reflection.kinds import INGRESS, SECRET, Kind
 from liqod.kubelet.reflection.views import Reflectable, Secret, WithSpec
-from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts
+from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts, problems_of_node
 from liqod.model.objects.meta import Object, ObjectMeta
 from liqod.model.objects.node import Node
 from liqod.model.records.offloading import NamespaceOffloading, OffloadingPolicy, policy_of
@@ -411,6 +411,19 @@ class FindingsTests(SynchronousTestCase):
                 self.assertIn(code if shown == code else "", result["why"])
             (*_, last) = explain_namespace(attrs.evolve(facts, tables=table("Ready")))
             self.assertEqual(last["state"], code or "offloaded")
+
+    def test_what_is_no_failure_of_a_lender(self) -> None:
+        """That a peer is no more than discovered is said of the peer; it is no problem of its node."""
+        ready = {"metadata": {"name": "liqo-milan"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        peer = {"metadata": {"name": "c2"}, "spec": {"fingerprint": "x"}, "status": {"phase": "Discovered"}}
+        known = ClusterRecords(
+            leader=LeaderFacts("one", alive=True, age=1.0),
+            peers=msgspec.convert([peer], list[ForeignCluster]),
+            virtual_nodes=[MILAN],
+            nodes=[msgspec.convert(ready, Node)],
+        )
+        self.assertTrue(problems_of_node(known, MILAN))
+        self.assertEqual(facts_for(known, pod("liqo-milan"), enabled=True).problems, {})
 
     def test_an_earlier_setting(self) -> None:
         """A pod whose own affinity excludes every selected cluster is to be deleted, however right its namespace is."""
