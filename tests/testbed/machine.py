@@ -32,6 +32,8 @@ MIRROR: Final = (
     "usr/share/keyrings",
 )
 """What says where packages come from, and who signs them."""
+_CLEAN: Final = ("env", "--unset=TMPDIR")
+"""To be put before a program that runs in the machine: the directory of a test for what is temporary is not there."""
 
 
 class Machine:
@@ -60,7 +62,7 @@ class Machine:
 
     def chroot(self, *words: str) -> str:
         """Run a program before the machine is started; returns its output. Raises AssertionError when it fails."""
-        return _output("chroot", str(self.root), *words)
+        return _output("chroot", str(self.root), *_CLEAN, *words)
 
     def use_mirror(self) -> None:
         """Have apt in the machine fetch from where this machine's does, if both have the same release of Debian."""
@@ -101,7 +103,7 @@ class Machine:
     def entry(self) -> list[str]:
         """Return the words to put before a command line so that it runs in the machine."""
         network = ["--net"] if self.netns else []
-        return ["nsenter", f"--target={self._init}", "--mount", "--uts", "--ipc", "--pid", *network, "--"]
+        return ["nsenter", f"--target={self._init}", "--mount", "--uts", "--ipc", "--pid", *network, "--", *_CLEAN]
 
     def run(self, *words: str, ok: bool = True) -> str:
         """Run a program in the machine; returns its output. Raises AssertionError when it fails, unless not ``ok``."""
