@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from liqod.cli.console.errors import AMBIGUOUS, NO_SUCH_OBJECT
+from liqod.cli.console.errors import AMBIGUOUS, IN_USE, NO_SUCH_OBJECT
 from liqod.cli.console.records import LAST_APPLIED, applicable
 from liqod.demo.access import client_config
 from liqod.identity.certs import generate
@@ -294,23 +294,26 @@ class CommandTests(TestCase):
         self.assertEqual(applied["ResourceSlice", "liqo-system", "gpu"]["spec"]["resources"], {"cpu": "2"})
 
     async def test_slices_that_cannot_be_meant(self) -> None:
-        """To give back one that is not there, or a name that two have, is refused in a sentence; nothing is deleted."""
+        """One that is not there, a name that two have, or that a node has: refused in a sentence; nothing changes."""
         for namespace in ("liqo-system", "shop"):
             spec = {"providerClusterID": "c2", "resources": {"cpu": "1"}}
             await self.client.create(
                 RESOURCESLICES, {"metadata": {"name": "gpu", "namespace": namespace}, "spec": spec}
             )
         before = await self.everything()
-        for name, code, words in (
-            ("none", NO_SUCH_OBJECT, "there is no slice none"),
-            ("gpu", AMBIGUOUS, "liqo-system/gpu, shop/gpu"),
+        amount = ("--amount", "cpu=1")
+        for argv, code, words in (
+            (("remove", "none"), NO_SUCH_OBJECT, "there is no slice none"),
+            (("remove", "gpu"), AMBIGUOUS, "liqo-system/gpu, shop/gpu"),
+            (("create", "milan", "--name", "liqo-milan", *amount), IN_USE, f"by the VirtualNode {TENANT}/c2"),
         ):
             environ = {"HOME": "/nonexistent", "KUBECONFIG": str(self.kubeconfig)}
-            _, err, status = await deferToThread(warm().run, "slice", "remove", name, env=environ)
+            _, err, status = await deferToThread(warm().run, "slice", *argv, env=environ)
             self.assertEqual(status, 1)
             self.assertIn(words, err)
             self.assertIn(code, err)
         self.assertEqual(await self.everything(), before)
+        await self.liqodctl("slice", "create", "milan", "--name", "liqo-milan", *amount, "--no-node", "--dry-run")
         await self.liqodctl("slice", "remove", "shop/gpu")
         self.assertEqual(before.keys() - (await self.everything()).keys(), {("ResourceSlice", "shop", "gpu")})
 

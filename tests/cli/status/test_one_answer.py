@@ -26,9 +26,18 @@ from liqod.fabric.agent.tunnel_status import Moment, TunnelDevice, tunnel_status
 from liqod.fabric.state.report import NetworkReport, PodPath, ProbeResult, TunnelReport
 from liqod.model.diagnosis.access import AccountFacts, NodeApiFacts, WebhookFacts
 from liqod.model.diagnosis.cluster import ClusterRecords, LeaderFacts, diagnose, is_stranger, name_of, problems_of
-from liqod.model.diagnosis.consistency import QUOTAS
+from liqod.model.diagnosis.consistency import ORPHANS, QUOTAS
 from liqod.model.diagnosis.examination import Evidence, examine
-from liqod.model.diagnosis.installation import ClockFacts, DefinitionFacts, SecretFacts, Unmet, Unread
+from liqod.model.diagnosis.installation import (
+    CLOCK,
+    CRDS,
+    KEYS,
+    ClockFacts,
+    DefinitionFacts,
+    SecretFacts,
+    Unmet,
+    Unread,
+)
 from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, PodPings, SizeProbes
 from liqod.model.diagnosis.problem import Diagnosis, Problem
 from liqod.model.diagnosis.processes import ProcessFacts
@@ -317,6 +326,26 @@ class OneAnswerTests(SynchronousTestCase):
         for row in status_rows(facts, {}):
             if any(one.failing and one.peer == row["id"] for one in problems_of(facts, row["id"])):
                 self.assertIn(row["why"].partition(":")[0], whole)
+
+    @given(EVIDENCE)
+    @settings(max_examples=100, deadline=None)
+    def test_what_was_not_looked_at(self, evidence: Evidence) -> None:
+        """It is not called well; what was looked at has a verdict."""
+        found = examine(evidence)
+        passed = {one.topic for one in found.passed}
+        named = passed | {one.topic for one in found.problems}
+        assert evidence.records is not None
+        spaces = None if evidence.records.unread else evidence.spaces
+        for topic, looked in (
+            (ORPHANS, spaces),
+            (CLOCK, evidence.clock),
+            (KEYS, evidence.secrets),
+            (CRDS, evidence.definitions),
+        ):
+            if looked is None:
+                self.assertNotIn(topic, passed)
+            else:
+                self.assertIn(topic, named)
 
     @given(EVIDENCE)
     @settings(max_examples=100, deadline=None)
