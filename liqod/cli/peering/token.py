@@ -132,10 +132,11 @@ async def new_token(session: Session, ttl: timedelta, addresses: Sequence[str] =
     }
     await _delete_expired(session)
     await session.client.create(SECRETS, body, view=None)
-    session.print_line(made.text)
     if not (session.options.is_document or session.options.dry_run):
         until = f"{expires:%Y-%m-%d %H:%M:%S} UTC"
         echo_wrapped(f"valid for one cluster until {until}; there run: liqodctl peer TOKEN", err=True)
+    # The last line, which is easily found and copied, also where both streams are shown.
+    session.print_line(made.text)
     return {"id": made.id, "token": made.text, "expires": rfc3339(expires), "addresses": made.addresses}
 
 
