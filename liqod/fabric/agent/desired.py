@@ -74,8 +74,9 @@ class RecordLimits:
 
     A peer's networks lie inside ``given`` (the pools and the accepted networks), ranges for its Services inside
     ``service_pools``, and overlap nothing of ``needed``: next hops, name servers, addresses of this host and of the API
-    server. ``externals`` hold this host's own addresses on
-    the tunnels, ``keys`` are its own public ones. Where it is ``closed``, no record opens a tunnel to all pods.
+    server. ``own_services`` are those of them that are addresses of Services, as a pod has the API server's: a network
+    of this cluster's Services may hold them. ``externals`` hold this host's own addresses on the tunnels, ``keys`` are
+    its own public ones. Where it is ``closed``, no record opens a tunnel to all pods.
     """
 
     given: tuple[Network, ...]
@@ -84,6 +85,7 @@ class RecordLimits:
     keys: frozenset[str]
     closed: bool
     service_pools: tuple[Network, ...] = ()
+    own_services: tuple[Network, ...] = ()
 
 
 @attrs.frozen
@@ -237,8 +239,9 @@ def _services(record: TunnelEndpoint, limits: RecordLimits) -> list[Network]:
         network(text, "a network of this cluster's Services")
         for text in record.spec.local.service_cidrs[:MAX_SERVICE_NETWORKS]
     ]
+    elsewhere = [one for one in limits.needed if one not in limits.own_services]
     for one in found:
-        if needed := overlaps(one, limits.needed):
+        if needed := overlaps(one, elsewhere):
             raise Refusal("CIDRForbidden", f"the network of Services {one} holds {needed}, which this host needs")
     return found
 

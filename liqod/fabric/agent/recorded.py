@@ -58,7 +58,8 @@ class RecordedFabric(ConvergeLoop):
         self._settings = host.settings.network
         self._agent = GatewayAgent(host)
         self._agent.setServiceParent(self)
-        self._server = parse_networks([urlsplit(client.config.server).hostname or ""])
+        self._server = tuple(parse_networks([urlsplit(client.config.server).hostname or ""]))
+        self._own_services = self._server if client.config.in_cluster else ()
         self._gateways = MutationCache(informers.of(NETWORKGATEWAYS, NetworkGateway), reactor)
         self._tunnels = MutationCache(informers.of(TUNNELENDPOINTS, TunnelEndpoint), reactor)
         self._status = StatusWriter(client, NETWORKGATEWAYS, NetworkGateway, self._gateways)
@@ -163,6 +164,7 @@ class RecordedFabric(ConvergeLoop):
             keys=frozenset(filter(None, (host.public_key, host.next_key))),
             closed=network.policy == "closed",
             service_pools=tuple(parse_networks(network.service_pools)),
+            own_services=self._own_services,
         )
         return desired_network(spec, self._tunnels.items(), limits, host.mtu)
 

@@ -33,7 +33,8 @@ class ClientConfig:
     ``ca_pem`` None: the system's trust store. ``token`` is called for every request, so it must be cheap: it returns a
     cached token. ``renew_token`` is called once after a 401 response, before one more attempt; with ``renewal_blocks``
     it runs a program and is called in a thread. ``dial`` is an endpoint (``IStreamClientEndpoint``) that replaces TCP
-    and TLS and authenticates the server itself.
+    and TLS and authenticates the server itself. ``in_cluster``: the server's address is that of the Service
+    ``kubernetes``, as pods have it.
     """
 
     server: str
@@ -46,6 +47,7 @@ class ClientConfig:
     renew_token: Callable[[], None] | None = attrs.field(default=None, repr=False, kw_only=True)
     renewal_blocks: bool = attrs.field(default=False, kw_only=True)
     dial: Any = attrs.field(default=None, repr=False, kw_only=True)
+    in_cluster: bool = attrs.field(default=False, kw_only=True)
 
 
 def from_grant(url: str, ca_pem: bytes | None, token: Callable[[], str]) -> ClientConfig:
@@ -138,7 +140,9 @@ def _in_cluster() -> ClientConfig:
             f"the in-cluster configuration is incomplete: {error}; does the pod have a service account token mounted?"
         ) from error
     token = TokenFile(Path(incluster_config.SERVICE_TOKEN_FILENAME))
-    return ClientConfig(server=configuration.host, ca_pem=ca_pem, token=token, renew_token=token.expire)
+    return ClientConfig(
+        server=configuration.host, ca_pem=ca_pem, token=token, renew_token=token.expire, in_cluster=True
+    )
 
 
 def _from_kubeconfig(named: str, context: str) -> ClientConfig:

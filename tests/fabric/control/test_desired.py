@@ -177,6 +177,24 @@ def seen(*pods: str, external: str = "") -> Subnets:
 class RefusalTests(SynchronousTestCase):
     """A record that was written by a thief of control's credential, one row for each attempt."""
 
+    def test_networks_of_our_services(self) -> None:
+        """They hold nothing that this host needs, but for the API server where that is reached by its Service."""
+
+        def refused(services: str, *needed: str, own: str = "") -> list[str]:
+            local = msgspec.structs.replace(record().spec.local, service_cidrs=[services])
+            limits = attrs.evolve(
+                LIMITS, needed=(*LIMITS.needed, *nets(*needed)), own_services=nets(own) if own else ()
+            )
+            found = desired_network(NetworkGatewaySpec(), [record(local=local)], limits, 1420)
+            return [refusal.reason for refusal in found.refused.values()]
+
+        server = "10.96.0.1/32"
+        self.assertEqual(refused("10.96.0.0/16"), [])
+        self.assertEqual(refused("10.96.0.0/16", server), ["CIDRForbidden"])
+        self.assertEqual(refused("10.96.0.0/16", server, own=server), [])
+        self.assertEqual(refused("10.96.0.0/16", server, "10.96.9.1/32", own=server), ["CIDRForbidden"])
+        self.assertEqual(refused("192.0.2.0/24", server, own=server), ["CIDRForbidden"])
+
     def test_attempts(self) -> None:
         """Each is refused with its reason, and none of it reaches the desired network."""
         for changes, reason in (
