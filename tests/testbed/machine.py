@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import signal
+import stat
 import subprocess
 import time
 import uuid
@@ -83,13 +85,21 @@ class Machine:
         words = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--console=pipe"]
         words += [f"--capability={CAPABILITIES}", f"--directory={self.root}", "--boot"]
         if self.netns:
-            words += [f"--network-namespace-path={NETNS / self.netns}", "--bind=/dev/net/tun"]
+            words += [f"--network-namespace-path={NETNS / self.netns}", f"--bind={self._tun()}:/dev/net/tun"]
         self._container = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + BOOT_LIMIT
         while self._state() not in ("running", "degraded"):
             assert time.monotonic() < deadline, "systemd did not boot"
             assert self._container.poll() is None, "the container ended"
             time.sleep(0.2)
+
+    def _tun(self) -> Path:
+        """Return a device for tunnels that everybody may open, as udev has it (50-udev-default.rules)."""
+        node = self.root.with_name(f"{self.root.name}.tun")
+        if not node.exists():
+            os.mknod(node, stat.S_IFCHR, os.makedev(10, 200))
+            node.chmod(0o666)
+        return node
 
     def reboot(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Shut the machine down and boot it again; ``meanwhile`` is called in between."""
