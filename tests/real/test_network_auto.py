@@ -75,6 +75,10 @@ class AutoTests(PairTests):
         names = [line.split()[0].partition("@")[0] for line in daemon.cluster.run(["ip", "-br", "link"]).splitlines()]
         return [name for name in names if name.startswith("liqod")]
 
+    def is_without_devices(self, daemon: Daemon) -> bool:
+        """Tell whether a cluster's host has no device of liqod's."""
+        return not self.devices(daemon)
+
 
 class TunnelTests(AutoTests):
     """Both hosts can hold a tunnel; both clusters have the same network of pods, so that nothing else would do."""
@@ -133,7 +137,7 @@ class RoutesTests(AutoTests):
         eventually("both decisions", partial(self.decided, ("none", "PeerHasNone"), ("none", "HostLacks")))
         for pair in permutations((self.rome, self.milan)):
             self.assertIn("wg is missing", self.network(*pair)["spec"]["decision"]["message"])
-            eventually("no device is left", lambda at=pair[0]: not self.devices(at))
+            eventually("no device is left", partial(self.is_without_devices, pair[0]))
 
     def test_02_by_the_routes_that_are_there(self) -> None:
         """The virtual node is Ready all the same, and pods reach each other by the hosts' own routes."""
