@@ -84,7 +84,7 @@ class Host:
         shutil.copy(self.cluster.kubeconfig, root / "etc/kubernetes/admin.conf")
         (root / "etc/systemd/network/eth0.network").write_text(NETWORK.format(address=self.cluster.address))
         self.debian.chroot("systemctl", "enable", "systemd-networkd")
-        # Without udev networkd never says that the network is online, and whoever waits for that waits two minutes.
+        # Without udev networkd never says that the network is online, and a unit that waits for that waits two minutes.
         self.debian.chroot("systemctl", "mask", "systemd-networkd-wait-online.service")
         self._boot()
 
