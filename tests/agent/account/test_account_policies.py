@@ -16,7 +16,7 @@ from liqod.kubelet.common.readiness import READY
 from liqod.kubelet.node.forge import NodeFacts, forge_lease, forge_node
 from liqod.kubelet.reflection.forge.claim import PLACEHOLDER, SELECTED_NODE, forge_class
 from liqod.webhook.configuration import NAME
-from tests.hosting.shadowpods.admission import UNSAID, Request, refusals
+from tests.hosting.shadowpods.admission import Request, refusals
 
 STEADILY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OWN = "liqo"
@@ -125,9 +125,7 @@ class EverywhereTests(SynchronousTestCase):
             DAEMON, "CREATE", "serviceaccounts/token", {"spec": spec}, namespace=namespace, namespace_labels=where
         )
         allowed = place == "tenant" or (enabled == "true" and bound is not None and bound.get("kind") == "Pod")
-        found = refusals(POLICIES, asked)
-        self.assertEqual(not found, allowed)
-        self.assertNotIn(UNSAID, str(found))
+        self.assertEqual(not refusals(POLICIES, asked), allowed)
 
 
 class OwnTokenTests(SynchronousTestCase):
@@ -137,16 +135,14 @@ class OwnTokenTests(SynchronousTestCase):
     USERS: ClassVar = {"liqod": DAEMON, "liqod-network": AGENT, "liqod-names": f"{AGENT.removesuffix('network')}names"}
 
     def may_have(self, user: str, name: str, place: str = "own", **spec: Any) -> bool:
-        """Return whether a user may have a token made for an account of a name; what refuses says why."""
+        """Return whether a user may have a token made for an account of a name."""
         namespace, labels = PLACES[place]
         whole = {"expirationSeconds": self.WEEK, **spec}
         if whole["expirationSeconds"] is None:
             del whole["expirationSeconds"]
         resource, new = "serviceaccounts/token", {"spec": whole}
         asked = Request(user, "CREATE", resource, new, namespace=namespace, namespace_labels=labels, name=name)
-        found = refusals(POLICIES, asked)
-        self.assertNotIn(UNSAID, str(found))
-        return not found
+        return not refusals(POLICIES, asked)
 
     def bound(self, name: str, kind: str = "Secret") -> dict[str, Any]:
         return {"apiVersion": "v1", "kind": kind, "name": name}

@@ -19,9 +19,6 @@ _CEL = celpy.Environment()
 _COMPARED = {"oldObject": "created", "request.options": "plain"}
 """What may be null in an expression, and the name of that in an evaluation here."""
 
-UNSAID = "cannot be evaluated"
-"""How the message of a validation begins that refuses by an error: the API server quotes the expression then."""
-
 
 @frozen
 class Request:
@@ -51,7 +48,11 @@ class Request:
 
 
 def refusals(policies: Iterable[Mapping[str, Any]], request: Request) -> list[str]:
-    """Return the messages of the validations that refuse a request."""
+    """Return the messages of the validations that refuse a request.
+
+    Raises AssertionError for one that cannot be evaluated: an API server refuses then as well, but with the expression
+    in place of its message.
+    """
     found = []
     for policy in policies:
         spec = policy["spec"]
@@ -64,8 +65,9 @@ def refusals(policies: Iterable[Mapping[str, Any]], request: Request) -> list[st
         found += ["a condition cannot be evaluated"] if None in conditions else []
         for rule in spec["validations"]:
             said = _said(rule["expression"], request)
+            assert said is not None, rule
             if not said:
-                found.append(rule["message"] if said is False else f"{UNSAID}: {rule['message']}")
+                found.append(rule["message"])
     return found
 
 

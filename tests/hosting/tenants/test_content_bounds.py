@@ -159,7 +159,9 @@ class OriginTests(SynchronousTestCase):
 
     def test_table(self) -> None:
         """A borrower writes and deletes those with the label only, before and after a change."""
-        with_it, without = body({"a": "b"}), body({"a": "b"}, origin=False)
+        with_it, without = (
+            {**body({"a": "b"}, origin=origin), "spec": {"type": "ClusterIP"}} for origin in (True, False)
+        )
         cases: tuple[tuple[dict[str, Any] | None, dict[str, Any] | None, bool], ...] = (
             (with_it, None, False),
             (without, None, True),
