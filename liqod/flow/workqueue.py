@@ -303,6 +303,7 @@ class Workers(Service, Generic[K]):
         if known == sentence:
             return
         if known is None and is_contention(error):
+            # Nothing is said yet, neither now nor when it works again.
             self._troubles[key] = ""
             return
         self._troubles[key] = sentence

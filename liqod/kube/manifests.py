@@ -139,12 +139,12 @@ async def ensure(
     for sentence in [_left_alone(name, by, own) for name, by in later.items()]:
         kept(sentence)
     applied = [name for name in differing if name not in later]
-    for name in () if unmarked else applied:
-        if name in there and _labels(there[name]).get(MANAGED_BY) != FIELD_MANAGER:
-            raise ManagedElsewhere(
-                f"the definition {name} is not marked as liqod's, and was left as it is; `liqodctl install`, run by an "
-                "administrator, says whose it is, and with --adopt takes over what a removed installation left behind"
-            )
+    others = [name for name in applied if name in there and _labels(there[name]).get(MANAGED_BY) != FIELD_MANAGER]
+    if others and not unmarked:
+        raise ManagedElsewhere(
+            f"the definition {others[0]} is not marked as liqod's, and was left as it is; `liqodctl install`, run by "
+            "an administrator, says whose it is, and with --adopt takes over what a removed installation left behind"
+        )
     there |= zip(applied, await side_by_side(_apply(client, name, wanted[name]) for name in applied), strict=True)
     for name in applied:
         if found[name] is None:
