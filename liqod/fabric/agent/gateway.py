@@ -19,7 +19,7 @@ from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError, appl
 from liqod.fabric.agent.kernel.host_facts import host_addresses, name_servers, tunnel_mtu, uplink_mtu
 from liqod.fabric.agent.kernel.model import INWARD, DesiredKernel, HostCommand, ObservedKernel, Overlay, TunnelPeer
 from liqod.fabric.agent.kernel.plan import plan, removal, show
-from liqod.fabric.agent.kernel.preflight import find_lacks
+from liqod.fabric.agent.kernel.preflight import Lacks, find_lacks
 from liqod.fabric.agent.kernel.routes import host_networks, next_hops
 from liqod.fabric.agent.kernel.vxlan import device_name, overlay_mtu, reached
 from liqod.fabric.agent.key import TunnelKey
@@ -38,6 +38,8 @@ RESOLVERS: Final = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.
 """Where a host's name servers are: with systemd-resolved(8) the first has its stub, the second what stands behind."""
 LACKS_HOLD: Final = 60.0
 """Seconds for which it holds what the host lacks."""
+STARTING: Final = 20.0
+"""Seconds for which what may come by itself is waited for: in a cluster wireguard-go is a pod beside the agent's."""
 
 
 class GatewayAgent(MultiService):
@@ -54,7 +56,8 @@ class GatewayAgent(MultiService):
         self._keys = KeyRing(host.client, reactor, host.informers, host.settings.kubernetes.namespace, host.address)
         self._under_systemd = devices.is_under_systemd(dict(host.environ))
         self._means = host.means
-        self._lacking: tuple[float, str] | None = None
+        self._began = reactor.seconds()
+        self._lacking: tuple[float, Lacks] | None = None
         self._handshakes: LearnedDates[str] = LearnedDates(reactor, host.wall)
         self._prober = Prober(reactor)
         self._pinger = Pinger(reactor)
@@ -92,13 +95,18 @@ class GatewayAgent(MultiService):
     async def lacking(self) -> str:
         """Return what this host lacks for tunnels, and what to do; empty where it lacks nothing.
 
-        It is found out again after LACKS_HOLD at the earliest: devices are tried for it.
+        It is found out again after LACKS_HOLD at the earliest: devices are tried for it. Raises KernelError while it
+        may come by itself: what is said once to a peer decides about the peering for good.
         """
         now = self._reactor.seconds()
-        if self._lacking is None or now - self._lacking[0] >= LACKS_HOLD:
-            found = await find_lacks(self._kernel, self._settings, self._means, under_systemd=self._under_systemd)
-            self._lacking = now, found
-        return self._lacking[1]
+        known = self._lacking[1] if self._lacking is not None and now - self._lacking[0] < LACKS_HOLD else None
+        is_starting = now - self._began < STARTING
+        if known is None or (known.may_come and is_starting):
+            known = await find_lacks(self._kernel, self._settings, self._means, under_systemd=self._under_systemd)
+            self._lacking = now, known
+        if known.may_come and is_starting:
+            raise KernelError(f"not yet: {known.sentence}")
+        return known.sentence
 
     def is_equipped(self) -> bool:
         """Return whether this process has the programs and the right to look at the host's network."""

@@ -10,7 +10,8 @@ from twisted.internet.defer import Deferred
 from liqod.config.schema import NetworkSettings, Settings
 from liqod.fabric.agent import keyring
 from liqod.fabric.agent.converge import CLEAR_HOLD, PERIOD
-from liqod.fabric.agent.gateway import GatewayAgent
+from liqod.fabric.agent.gateway import STARTING, GatewayAgent
+from liqod.fabric.agent.kernel import device as devices
 from liqod.fabric.agent.kernel.host import KernelError
 from liqod.fabric.agent.key import TunnelKeys, generate
 from liqod.kube.cache.shared_informers import Informers
@@ -34,6 +35,45 @@ class GatewayCase(HostCase):
         settings = Settings(network=NetworkSettings(mode="wireguard"))
         host = fabric_host(client, Informers(client, reactor), settings, self.kernel)
         return GatewayAgent(attrs.evolve(host, reactor=reactor, wall=self.clock.wall))
+
+
+class LackTests(GatewayCase):
+    """A gateway in a pod, where another pod serves the tunnel's device."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.failure: KernelError | None = devices.NotServed("nobody serves the device")
+        self.patch(devices, "creation", self.creation)
+        self.agent = self.start()
+
+    async def creation(self, *_: object, **__: object) -> tuple[str, ...]:
+        if self.failure is not None:
+            raise self.failure
+        return ("ip",)
+
+    def lacking(self) -> str:
+        return self.successResultOf(Deferred.fromCoroutine(self.agent.lacking()))
+
+    def is_waiting(self) -> bool:
+        """Tell whether it is not known yet what the host lacks."""
+        asking = Deferred.fromCoroutine(self.agent.lacking())
+        return "not yet: nobody serves" in str(self.failureResultOf(asking, KernelError).value)
+
+    def test_a_pod_that_begins_at_the_same_time(self) -> None:
+        """It is waited for: a peer that is told of a lack decides for good."""
+        self.assertTrue(self.is_waiting())
+        self.clock.advance(1.0)
+        self.failure = None
+        self.assertEqual(self.lacking(), "")
+
+    def test_a_pod_that_does_not_come(self) -> None:
+        """After a while it lacks; and so does at once what cannot come by itself."""
+        self.assertTrue(self.is_waiting())
+        self.clock.advance(STARTING)
+        self.assertIn("nobody serves the device: modprobe wireguard", self.lacking())
+        self.failure = KernelError("it is not permitted")
+        self.agent = self.start()
+        self.assertIn("it is not permitted", self.lacking())
 
 
 class HandshakeTests(GatewayCase):

@@ -25,7 +25,7 @@ from liqod.fabric.agent.kernel.device import PROBE_DEVICE, creation
 from liqod.fabric.agent.kernel.host import HostKernel, KernelError, ProgramOutput, apply, observe, observe_node
 from liqod.fabric.agent.kernel.model import INWARD, TABLE, DesiredKernel, Overlay
 from liqod.fabric.agent.kernel.plan import plan
-from liqod.fabric.agent.kernel.preflight import Means, check_host, find_lacks
+from liqod.fabric.agent.kernel.preflight import Lacks, Means, check_host, find_lacks
 from liqod.fabric.state.network import ExportedAddress, Link, Netmap
 from liqod.flow.clocks import Reactor
 from liqod.model.ids import ClusterID
@@ -255,7 +255,7 @@ class HostTests(HostCase):
             for settings in (NetworkSettings(), NetworkSettings(role="node")):
                 self.kernel.links[PROBE_DEVICE] = FakeLink(kind)
                 lacks = find_lacks(self.kernel, settings, means, under_systemd=False)
-                self.assertEqual(self.successResultOf(Deferred.fromCoroutine(lacks)), "")
+                self.assertEqual(self.successResultOf(Deferred.fromCoroutine(lacks)), Lacks())
                 self.assertEqual(self.kernel.state(), self.before)
 
     def test_what_a_host_refuses_is_reported(self) -> None:

@@ -23,6 +23,10 @@ UNITS: Final = ("liqod-network-tunnel", UNIT)
 """The tunnel's unit for each user that changes the network; the socket of wireguard-go is for the same user alone."""
 
 
+class NotServed(KernelError):
+    """Nobody serves the tunnel's device, which this process cannot make; whoever does may begin at the same time."""
+
+
 async def try_kind(kernel: Kernel, *kind: str) -> ProgramOutput:
     """Make a device of a kind, with its options, and remove it; return what came of making it."""
     remove = ("ip", "link", "del", "dev", PROBE_DEVICE)
@@ -34,7 +38,7 @@ async def try_kind(kernel: Kernel, *kind: str) -> ProgramOutput:
 
 
 async def creation(kernel: Kernel, device: str, *, under_systemd: bool) -> tuple[str, ...]:
-    """Return the command that creates the device; raises KernelError where none can."""
+    """Return the command that creates the device; raises KernelError where none can, NotServed where another has to."""
     made = await try_kind(kernel, "wireguard")
     if made.code == 0:
         return ("ip", "link", "add", "dev", device, "type", "wireguard")
@@ -51,7 +55,7 @@ async def creation(kernel: Kernel, device: str, *, under_systemd: bool) -> tuple
         options = ("--quiet", "--collect", f"--unit={UNIT}-{device}", "--property=Type=forking")
         return ("systemd-run", *options, "wireguard-go", device)
     if shutil.which("setsid") is None:
-        raise KernelError(
+        raise NotServed(
             "the kernel has no WireGuard: beside an agent in a pod wireguard-go runs in a pod of its own, which "
             "network.userspace of the chart makes"
         )

@@ -30,10 +30,25 @@ table inet liqod_try {
 
 @attrs.frozen
 class HostCheck:
-    """One thing that was checked; ``hint`` is empty where it is as it should be."""
+    """One thing that was checked; ``hint`` is empty where it is as it should be.
+
+    ``may_come``: what is missing may come by itself soon after this process began.
+    """
 
     text: str
     hint: str = ""
+    may_come: bool = attrs.field(default=False, kw_only=True)
+
+
+@attrs.frozen
+class Lacks:
+    """What a host lacks to be a gateway, in one sentence with what to do; empty where it lacks nothing.
+
+    ``may_come``: all of it may come by itself soon after this process began.
+    """
+
+    sentence: str = ""
+    may_come: bool = False
 
 
 INCAPABLE: Final = HostCheck(
@@ -69,10 +84,12 @@ class Means:
         return [*(one for one in found if one.hint), *([] if self.capable() else [INCAPABLE])]
 
 
-async def find_lacks(kernel: Kernel, settings: schema.NetworkSettings, means: Means, *, under_systemd: bool) -> str:
-    """Return in one sentence what a host lacks to be a gateway, and what to do; empty where it lacks nothing."""
-    lacks = await check_host(kernel, settings, means, under_systemd=under_systemd)
-    return "; ".join(f"{one.text}: {one.hint}" for one in lacks if one.hint)[:LONGEST]
+async def find_lacks(kernel: Kernel, settings: schema.NetworkSettings, means: Means, *, under_systemd: bool) -> Lacks:
+    """Return what a host lacks to be a gateway."""
+    found = await check_host(kernel, settings, means, under_systemd=under_systemd)
+    lacks = [one for one in found if one.hint]
+    sentence = "; ".join(f"{one.text}: {one.hint}" for one in lacks)[:LONGEST]
+    return Lacks(sentence, bool(lacks) and all(one.may_come for one in lacks))
 
 
 async def check_host(
@@ -112,7 +129,8 @@ async def _tunnel(kernel: Kernel, device: str, *, under_systemd: bool) -> HostCh
     try:
         made = await devices.creation(kernel, device, under_systemd=under_systemd)
     except KernelError as error:
-        return HostCheck(str(error), "modprobe wireguard, or install the package wireguard-go")
+        hint = "modprobe wireguard, or install the package wireguard-go"
+        return HostCheck(str(error), hint, may_come=isinstance(error, devices.NotServed))
     own = made[-1] == "wireguard"
     return HostCheck(
         "the kernel knows WireGuard" if own else "the kernel does not know WireGuard: wireguard-go is used"
