@@ -24,7 +24,7 @@ UNITS: Final = ("liqod-network-tunnel", UNIT)
 
 
 class NotServed(KernelError):
-    """Nobody serves the tunnel's device, which this process cannot make; the pod that does may begin at the same time."""
+    """Nobody serves the tunnel's device, which this process cannot make; the pod that does may begin at once."""
 
 
 async def try_kind(kernel: Kernel, *kind: str) -> ProgramOutput:
