@@ -60,7 +60,7 @@ class LackTests(GatewayCase):
         return "not yet: nobody serves" in str(self.failureResultOf(asking, KernelError).value)
 
     def test_a_pod_that_begins_at_the_same_time(self) -> None:
-        """It is waited for: a peer that is told of a lack decides for good."""
+        """It is waited for: a lack that a peer learns of decides about the peering for good."""
         self.assertTrue(self.is_waiting())
         self.clock.advance(1.0)
         self.failure = None
