@@ -141,8 +141,8 @@ class MixedFormsTests(SynchronousTestCase):
             eventually(f"a pod of {name} runs at {other}", there, 180)
             eventually(f"a pod of {name} is at home", partial(self.runs, home, f"{name}-{AT_HOME}"))
             # By way of the kubelet API of this cluster's daemon, the tunnel has no part in it.
-            (away,) = live_pods(home, f"{name}-{AWAY}")
-            ran = partial(home.kubectl, "exec", "-n", f"{step}-of-{name}", away, "--", "echo", "ran")
+            (theirs,) = live_pods(home, f"{name}-{AWAY}")
+            ran = partial(home.kubectl, "exec", "-n", f"{step}-of-{name}", theirs, "--", "echo", "ran")
             eventually(f"a program in a pod of {name} at {other}", ran)
 
     def has_ended(self, cluster: Cluster, name: str) -> bool:
