@@ -23,7 +23,7 @@ from liqod.cli.console.options import Options
 from liqod.cli.console.session import Session
 from liqod.cli.setup.up.pods import down as taking_down
 from liqod.cli.setup.up.pods.down import take_down
-from liqod.cli.setup.up.pods.observe import Wishes, pods_of
+from liqod.cli.setup.up.pods.observe import Wishes, log_of, pods_of
 from liqod.cli.setup.up.pods.set_up import set_up_pods
 from liqod.config.schema import DiscoverySettings, LeaderSettings, Settings
 from liqod.demo.access import client_config
@@ -210,6 +210,13 @@ class LifeTests(UpPodsCase):
         await self.down(self.rome)
         node = await client.get(NODES, "rome-1")
         self.assertNotIn(OVERLAY_ANNOTATION, node["metadata"].get("annotations") or {})
+
+    async def test_log(self) -> None:
+        """What a pod wrote last can be shown, as far as there is such a pod."""
+        await self.up(self.rome)
+        (pod,) = await pods_of(self.rome.session)
+        self.assertRegex(await log_of(self.rome.session, pod["metadata"]["name"]), "started on rome-1$")
+        self.assertEqual(await log_of(self.rome.session, "none"), "")
 
     async def test_join(self) -> None:
         """With the token of one cluster the other one is set up and peers in the same run."""

@@ -133,6 +133,21 @@ class ProgressTests(SynchronousTestCase):
             (line,) = progress([workload(wanted=2)], [one, pod(ready=True), other]).waiting
             self.assertEqual(line, f"liqod: 0 of 2 ready (1 {said})")
 
+    def test_log(self) -> None:
+        """Of the pods that are not ready one is named whose container was started: it may have written why."""
+        crashed = {"waiting": {"reason": "CrashLoopBackOff"}}
+        for status, named in (
+            ({"state": {"running": {}}}, "liqod-1"),
+            ({"state": {"terminated": {}}}, "liqod-1"),
+            ({"state": crashed, "lastState": {"terminated": {}}}, "liqod-1"),
+            ({"state": {"waiting": {"reason": "ContainerCreating"}}, "lastState": {}}, ""),
+        ):
+            one = pod(containerStatuses=[status])
+            self.assertEqual(progress([workload()], [pod(ready=True), one]).unready, named, status)
+        self.assertEqual(
+            progress([workload()], [pod(ready=True, containerStatuses=[{"state": {"running": {}}}])]).unready, ""
+        )
+
     def test_hopeless(self) -> None:
         """What does not go away by waiting ends the wait, with its message; a pod that is being replaced does not."""
         for reason in HOPELESS:

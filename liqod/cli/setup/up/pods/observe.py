@@ -10,6 +10,7 @@ import attrs
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.records import RecordingClient
+from liqod.cli.console.render import printable
 from liqod.cli.console.session import Session
 from liqod.cli.setup.account import namespace_is_ours
 from liqod.cli.setup.check import examine
@@ -41,13 +42,16 @@ from liqod.config.load import SettingsError
 from liqod.config.schema import Settings
 from liqod.facts.software import real_nodes
 from liqod.identity.pairing import Token
-from liqod.kube.errors import NotFound
+from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.manifests import MANAGED_BY
+from liqod.kube.requests import item, query
 from liqod.kube.resources import CONFIGMAPS, DAEMONSETS, DEPLOYMENTS, NAMESPACES, NODES, PODS, Resource
 from liqod.kube.writing.ensure import ensure
 from liqod.model.objects.node import Node
 
 TUNNEL: Final = "liqod-tunnel"
+LOG_LINES: Final = "5"
+LOG_BYTES: Final = "8192"
 _HERE: Final = ("Ports", "Network")
 """The checks of this host, on which nothing will run."""
 
@@ -139,6 +143,16 @@ async def pods_of(session: Session) -> list[Body]:
     """Return the pods of this program's objects."""
     found: list[Body] = (await session.client.list(PODS, session.settings.kubernetes.namespace, labels=LABELS)).items
     return found
+
+
+async def log_of(session: Session, pod: str) -> str:
+    """Return the last lines that a pod wrote, or nothing where they cannot be read."""
+    path = item(PODS, session.settings.kubernetes.namespace, pod, "log")
+    try:
+        text = await session.client.raw("GET", query(path, {"tailLines": LOG_LINES, "limitBytes": LOG_BYTES}))
+    except KubeError:
+        return ""
+    return "\n".join(printable(line) for line in text.decode("utf-8", "replace").splitlines())
 
 
 async def write(session: Session, wanted: Sequence[Body], *, is_ours: bool) -> None:
