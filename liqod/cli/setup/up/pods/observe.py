@@ -21,7 +21,7 @@ from liqod.cli.setup.surroundings.other_form import DAEMON, MANAGER, daemon_pods
 from liqod.cli.setup.up.chart.render import Body
 from liqod.cli.setup.up.chart.syntax import TemplateError
 from liqod.cli.setup.up.observe import ClusterWrites, invitation, lacking, leaving
-from liqod.cli.setup.up.pods.plan import FoundInCluster, progress
+from liqod.cli.setup.up.pods.plan import FoundInCluster, progress, telling
 from liqod.cli.setup.up.pods.wanted import (
     CONFIGURATION,
     GATEWAY,
@@ -50,8 +50,8 @@ from liqod.kube.writing.ensure import ensure
 from liqod.model.objects.node import Node
 
 TUNNEL: Final = "liqod-tunnel"
-LOG_LINES: Final = "5"
-LOG_BYTES: Final = "8192"
+LOG_LINES: Final = "200"
+LOG_BYTES: Final = "65536"
 _HERE: Final = ("Ports", "Network")
 """The checks of this host, on which nothing will run."""
 
@@ -146,13 +146,13 @@ async def pods_of(session: Session) -> list[Body]:
 
 
 async def log_of(session: Session, pod: str) -> str:
-    """Return the last lines that a pod wrote, or nothing where they cannot be read."""
+    """Return the lines of a pod's log that tell why it is not ready, or nothing where it cannot be read."""
     path = item(PODS, session.settings.kubernetes.namespace, pod, "log")
     try:
         text = await session.client.raw("GET", query(path, {"tailLines": LOG_LINES, "limitBytes": LOG_BYTES}))
     except KubeError:
         return ""
-    return "\n".join(printable(line) for line in text.decode("utf-8", "replace").splitlines())
+    return "\n".join(map(printable, telling(text.decode("utf-8", "replace"))))
 
 
 async def write(session: Session, wanted: Sequence[Body], *, is_ours: bool) -> None:

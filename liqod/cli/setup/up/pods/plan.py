@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -17,6 +18,9 @@ HOPELESS: Final = frozenset(
     ("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError", "CrashLoopBackOff")
 )
 """Reasons for which a container waits that do not go away by waiting."""
+TELLING: Final = 5
+_SERIOUS: Final = re.compile(r'''#(?:warn|error|critical)\]|"level":"(?:warn|error|critical)"''')
+"""In a line of the log as text, or as JSON."""
 
 
 @attrs.frozen(kw_only=True)
@@ -93,6 +97,12 @@ def progress(workloads: Iterable[Mapping[str, Any]], pods: Sequence[Mapping[str,
         hopeless = hopeless or next(filter(None, problems), "")
         unready = unready or next((str(pod["metadata"]["name"]) for pod in mine if _has_log(pod)), "")
     return Progressed(tuple(lines), hopeless, unready)
+
+
+def telling(log: str) -> list[str]:
+    """Return what a log says of why its daemon does not work: its last warnings, or its last lines if it has none."""
+    lines = log.splitlines()
+    return [line for line in lines if _SERIOUS.search(line)][-TELLING:] or lines[-TELLING:]
 
 
 def _identity_of(workload: Mapping[str, Any]) -> tuple[Any, Any]:
