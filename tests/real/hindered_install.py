@@ -141,7 +141,7 @@ class HinderedTests(SynchronousTestCase):
         return bool(self.rome.get("pod", "other")["status"].get("phase") == "Running")
 
     def test_03_up_is_killed(self) -> None:
-        """`up` is killed among the records, and among the pods' objects: the next run goes on, and `down` removes it."""
+        """`up` is killed among the records, and among the pods' objects: the next run goes on, `down` removes it."""
         for there in (("crd", "foreignclusters.discovery.liqo.io"), ("deployment", "liqod", "-n", SYSTEM)):
             self.ended_when(self.up(), *there)
             document: dict[str, Any] = json.loads(self.rome.run(self.up(), timeout=400))
