@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 import attrs
+from kubesandbox.auth.tokens import User
 from kubesandbox.cluster import SandboxCluster
 from kubesandbox.nodes.node import SandboxNode
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.trial.unittest import TestCase
 
+from liqod.agent.account.rights import required
 from liqod.agent.service import Agent
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.options import Options
@@ -29,8 +31,12 @@ from liqod.config.schema import DiscoverySettings, LeaderSettings, Settings
 from liqod.demo.access import client_config
 from liqod.demo.side import settings as side_settings
 from liqod.identity.pairing import read_token
+from liqod.kube import resources
 from liqod.kube.client import Client
+from liqod.kube.connection.config import from_grant
 from liqod.kube.resources import (
+    CLUSTERROLEBINDINGS,
+    CLUSTERROLES,
     CONFIGMAPS,
     DEPLOYMENTS,
     FOREIGNCLUSTERS,
@@ -38,6 +44,7 @@ from liqod.kube.resources import (
     NODES,
     SERVICEACCOUNTS,
     SERVICES,
+    Resource,
 )
 from liqod.model.names import OVERLAY_ANNOTATION
 from tests.packaging.contents import objects_of
@@ -292,3 +299,24 @@ class RefusalTests(UpPodsCase):
         labels = {ENFORCE: "restricted"}
         await self.rome.session.client.create(NAMESPACES, {"metadata": {"name": OWN, "labels": labels}})
         await self.assert_refused("Pod Security level restricted(.|\n)*enforce=privileged")
+
+    async def test_rights(self) -> None:
+        """A user who may look at everything and create nothing, or all but the pods' own objects."""
+        rome, admin = self.rome, self.rome.session.client
+        some: dict[str, Any] = {"metadata": {"name": "some"}}
+        look = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
+        await admin.create(CLUSTERROLES, {**some, "rules": [look]})
+        group = "rbac.authorization.k8s.io"
+        subjects = [{"apiGroup": group, "kind": "User", "name": "some"}]
+        reference = {"apiGroup": group, "kind": "ClusterRole", "name": "some"}
+        await admin.create(CLUSTERROLEBINDINGS, {**some, "roleRef": reference, "subjects": subjects})
+        rome.cluster.add_user("secret", User("some", ("system:authenticated",)))
+        client = Client(from_grant(rome.cluster.url, rome.cluster.authority.pem, lambda: "secret"), REACTOR)
+        self.addCleanup(lambda: Deferred.fromCoroutine(client.close()))
+        self.rome = attrs.evolve(rome, session=attrs.evolve(rome.session, client=client))
+        await self.assert_refused(r"user may not create leases.*, may not .*, and \d+ more; use an administrator's")
+        groups = {one.group for one in vars(resources).values() if isinstance(one, Resource)}
+        groups |= {one.resource.group for one in required(rome.session.settings)}
+        everything = {"apiGroups": sorted(groups - {"apps"}), "resources": ["*"], "verbs": ["*"]}
+        await admin.patch(CLUSTERROLES, "some", {"rules": [look, everything]})
+        await self.assert_refused("this kubeconfig's user may not create deployments.apps; use an administrator's")

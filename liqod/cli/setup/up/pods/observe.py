@@ -20,7 +20,7 @@ from liqod.cli.setup.surroundings.judge import ENFORCE, judge_pod_security
 from liqod.cli.setup.surroundings.other_form import DAEMON, MANAGER, daemon_pods, managed_by, no_pods
 from liqod.cli.setup.up.chart.render import Body
 from liqod.cli.setup.up.chart.syntax import TemplateError
-from liqod.cli.setup.up.observe import ClusterWrites, invitation, lacking, leaving
+from liqod.cli.setup.up.observe import HERE, ClusterWrites, invitation, lacking, leaving, unmet
 from liqod.cli.setup.up.pods.plan import FoundInCluster, progress, telling
 from liqod.cli.setup.up.pods.wanted import (
     CONFIGURATION,
@@ -52,8 +52,6 @@ from liqod.model.objects.node import Node
 TUNNEL: Final = "liqod-tunnel"
 LOG_LINES: Final = "200"
 LOG_BYTES: Final = "65536"
-_HERE: Final = ("Ports", "Network")
-"""The checks of this host, on which nothing will run."""
 
 
 @attrs.frozen(kw_only=True)
@@ -83,12 +81,7 @@ class InClusterSight:
 
 async def look(session: Session, wishes: Wishes, token: Token | None) -> InClusterSight:
     """Return what there is of an installation as pods. Raises CliError, or KubeError."""
-    failed = [
-        f"{one.group}: {one.text}; {one.hint}"
-        async for one in examine(session, pre=True)
-        if one.verdict == "bad" and one.group not in _HERE
-    ]
-    if failed:
+    if failed := unmet([one async for one in examine(session, pre=True)], HERE):
         return InClusterSight(found=FoundInCluster(failed=failed))
     choices = await _choices(session, wishes)
     namespace = session.settings.kubernetes.namespace
