@@ -45,12 +45,13 @@ TICK: Final = os.sysconf("SC_CLK_TCK")
 
 @frozen
 class Pod:
-    """A pod that runs, and the process of its container as the node's host numbers it."""
+    """A pod that runs: its process as the node's host numbers it, how soon it was ready, and its CPU until then."""
 
     name: str
     uid: str
     process: int
     ready: float
+    cpu: float
 
 
 def measure_pods(archive: Path, repeat: int, rest: float) -> dict[str, dict[str, list[float]]]:
@@ -94,7 +95,8 @@ def running(cluster: Cluster, component: str, but: str) -> Pod | None:
         if meta["uid"] != but and "deletionTimestamp" not in meta and condition(one, "Ready") == "True":
             ready = next(c for c in one["status"]["conditions"] if c["type"] == "Ready")
             seconds = _seconds(ready["lastTransitionTime"]) - _seconds(meta["creationTimestamp"])
-            return Pod(meta["name"], meta["uid"], _process(cluster, one), seconds)
+            process = _process(cluster, one)
+            return Pod(meta["name"], meta["uid"], process, seconds, _cpu(_proc(cluster, process, "stat")))
     return None
 
 
@@ -106,18 +108,19 @@ def _process(cluster: Cluster, pod: Mapping[str, Any]) -> int:
 
 def _at_rest(cluster: Cluster, pods: Mapping[str, Pod], rest: float) -> dict[str, dict[str, float]]:
     time.sleep(rest / 2)
-    before = {name: _cpu(_proc(cluster, pod, "stat")) for name, pod in pods.items()}
+    before = {name: _cpu(_proc(cluster, pod.process, "stat")) for name, pod in pods.items()}
     time.sleep(rest / 2)
     found = {}
     for name, pod in pods.items():
-        busy = 200 * (_cpu(_proc(cluster, pod, "stat")) - before[name]) / rest
-        resident, own = memory(_proc(cluster, pod, "status"), _proc(cluster, pod, "smaps_rollup"))
-        found[name] = {"ready, s": pod.ready, "memory, MiB": resident, "own memory, MiB": own, "CPU, %": busy}
+        busy = 200 * (_cpu(_proc(cluster, pod.process, "stat")) - before[name]) / rest
+        resident, own = memory(_proc(cluster, pod.process, "status"), _proc(cluster, pod.process, "smaps_rollup"))
+        taken = {"ready, s": pod.ready, "CPU till then, s": pod.cpu}
+        found[name] = {**taken, "memory, MiB": resident, "own memory, MiB": own, "CPU, %": busy}
     return found
 
 
-def _proc(cluster: Cluster, pod: Pod, name: str) -> str:
-    return cluster.host.run(["cat", f"/proc/{pod.process}/{name}"])
+def _proc(cluster: Cluster, process: int, name: str) -> str:
+    return cluster.host.run(["cat", f"/proc/{process}/{name}"])
 
 
 def _cpu(stat: str) -> float:
