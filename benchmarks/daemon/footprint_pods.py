@@ -26,7 +26,7 @@ COMPONENT: Final = "app.kubernetes.io/component"
 PROCESSES: Final[Mapping[str, str]] = {
     "daemon": "pod: daemon (control)",
     "gateway": "pod: network agent",
-    "tunnel": "pod: wireguard-go",
+    "tunnel": "pod: tunnel, without a peer",
     "names": "pod: names",
 }
 """The components that are measured, as the table names them."""
