@@ -110,6 +110,9 @@ PARTS: Final = (
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("machines", ("tests.run", "--only", "tests.real.two_machines", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("mixed", ("tests.run", "--only", "tests.real.mixed_forms", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("hindered", ("tests.run", "--only", "tests.real.hindered_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("bytes", ("tests.run", "--only", "tests.packaging.same_bytes", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part(
         "monitoring", ("tests.run", "--only", "tests.real.alerting.fire", "--patience=3", f"--junit={JUNIT}"), 2 * HOUR
     ),

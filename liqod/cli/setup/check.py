@@ -59,6 +59,8 @@ MINIMUM = (1, 30)
 """The oldest release of Kubernetes that has all that the daemon needs (ValidatingAdmissionPolicy v1)."""
 RELEASE = "Kubernetes"
 """The group of what the release of Kubernetes lacks."""
+RIGHTS = "Rights"
+"""The group of what the user, or the daemon's account, may not do."""
 CONNECT_TIMEOUT = 3.0
 """Seconds that a TCP connect to a port may take."""
 
@@ -181,16 +183,16 @@ async def _rights(session: Session) -> AsyncIterator[Finding]:
         missing = await rights.missing(session.client, session.settings)
     except KubeError as error:
         yield warning(
-            "Rights",
+            RIGHTS,
             f"access reviews failed: {error}",
             "make sure that the daemon's user has the rights of `install --print`",
         )
         return
     install = f"{liqodctl_as(session.settings.daemon.role)} install"
     for right in missing:
-        yield bad("Rights", f"may not {right}", f"run `{install}` as an administrator of the cluster")
+        yield bad(RIGHTS, f"may not {right}", f"run `{install}` as an administrator of the cluster")
     if not missing:
-        yield good("Rights", "this user has all rights that the daemon needs")
+        yield good(RIGHTS, "this user has all rights that the daemon needs")
 
 
 async def _clock(session: Session) -> AsyncIterator[Finding]:

@@ -34,12 +34,19 @@ def observe(root: Path, paths: Iterable[str]) -> ObservedHost:
     try:
         return ObservedHost(
             {path: _digest(_at(root, path)) for path in everything},
-            frozenset(path for path in parents([*everything, RECEIPT]) if _at(root, path).is_dir()),
+            frozenset(path for path in parents([*everything, RECEIPT]) if _is_there(root, path)),
             _accounts(root),
             receipt,
         )
     except OSError as error:
         raise _failure(error) from None
+
+
+def _is_there(root: Path, directory: str) -> bool:
+    """Return whether a directory is there, and not from an installation that ended before it had a receipt."""
+    if Path(directory) == Path(RECEIPT).parent and _is_unfinished(_at(root, RECEIPT)):
+        return False
+    return _at(root, directory).is_dir()
 
 
 def preflight(root: Path, prefix: str, plan: HostPlan) -> list[str]:
@@ -71,13 +78,10 @@ def preflight(root: Path, prefix: str, plan: HostPlan) -> list[str]:
 def install(root: Path, entries: Sequence[HostFile], plan: HostPlan) -> None:
     """Carry out a plan for an installation, all but ``save_receipt`` at its end. Raises CliError."""
     try:
-        for directory in plan.receipt.directories:
-            path = _at(root, directory)
-            if not path.is_dir():
-                path.mkdir()
-                # The umask of the administrator may have taken away others' right to enter.
-                path.chmod(0o755)
+        # What is made before the receipt is there would be nobody's if this were interrupted then.
+        _make(root, [directory for directory in plan.receipt.directories if directory in parents([RECEIPT])])
         save_receipt(root, plan.receipt)
+        _make(root, plan.receipt.directories)
         verbs = {change.path: change.verb for change in plan.changes}
         for entry in entries:
             if verbs[entry.path] in ("write", "replace"):
@@ -86,6 +90,33 @@ def install(root: Path, entries: Sequence[HostFile], plan: HostPlan) -> None:
             _run("systemd-sysusers", f"--root={root}", str(_at(root, "/etc/sysusers.d/liqod.conf")))
     except OSError as error:
         raise _failure(error) from None
+
+
+def _make(root: Path, directories: Iterable[str]) -> None:
+    for directory in directories:
+        path = _at(root, directory)
+        if not path.is_dir():
+            path.mkdir()
+            # The umask of the administrator may have taken away others' right to enter.
+            path.chmod(0o755)
+
+
+def remove_unfinished(root: Path) -> list[str]:
+    """Remove what an installation leaves that ended before it had a receipt; return what it was. Raises CliError."""
+    receipt = _at(root, RECEIPT)
+    if not _is_unfinished(receipt):
+        return []
+    try:
+        _scratch(receipt).unlink(missing_ok=True)
+        receipt.parent.rmdir()
+    except OSError as error:
+        raise _failure(error) from None
+    return [str(Path(RECEIPT).parent)]
+
+
+def _is_unfinished(receipt: Path) -> bool:
+    """Return whether the directory of a receipt has nothing in it but a receipt that was not written to its end."""
+    return receipt.parent.is_dir() and [*receipt.parent.iterdir()] == [_scratch(receipt)]
 
 
 def remove(root: Path, plan: HostPlan) -> list[str]:
@@ -105,6 +136,7 @@ def remove(root: Path, plan: HostPlan) -> list[str]:
             if f"\n{user}:" in "\n" + _at(root, "/etc/group").read_text(encoding="utf-8", errors="replace"):
                 _run("groupdel", *prefix, user)
             removed.append(f"the user {user}")
+        _scratch(_at(root, RECEIPT)).unlink(missing_ok=True)
         # The receipt goes last, so that an interrupted removal can be repeated.
         _at(root, RECEIPT).unlink(missing_ok=True)
         for directory in sorted(plan.receipt.directories, key=lambda path: -path.count("/")):
