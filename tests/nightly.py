@@ -110,6 +110,7 @@ PARTS: Final = (
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("machines", ("tests.run", "--only", "tests.real.two_machines", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("surroundings", ("tests.run", "--only", "tests.real.surroundings", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part(
         "monitoring", ("tests.run", "--only", "tests.real.alerting.fire", "--patience=3", f"--junit={JUNIT}"), 2 * HOUR
     ),
