@@ -7,10 +7,10 @@ Real API servers and Kubernetes' own controller of clouds. k3s cannot be built h
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 import sys
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -264,6 +264,9 @@ class SurroundingsTests(PairTests):
         """
         self.again((f'node-address = "{ADDRESS}"', f'node-address = "{ADDRESS}"\nsigner = "{SIGNER}"'))
         eventually("an unknown authority", lambda: "certificate" in self.refusal("logs", "speaker"))
+        # The daemon waits half a minute for a signer, and then an hour: it begins again with one that answers.
+        self.rome.stop()
+        self.rome.start()
         (certificate,) = eventually("an approved request", self.sign)
         eventually("it is shown", lambda: self.shown() == certificate.decode().strip())
         eventually("the log", lambda: self.kubectl("logs", "speaker") == "hello from speaker\n")
@@ -292,7 +295,7 @@ class SurroundingsTests(PairTests):
 
     def is_gone(self, name: str) -> bool:
         """Tell whether there is no such node."""
-        with suppress(LookupError):
+        with contextlib.suppress(LookupError):
             return name not in {one["metadata"]["name"] for one in self.home.get("nodes")["items"]}
         return False
 
