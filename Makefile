@@ -11,7 +11,7 @@ HOURS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit coverage docs attack floods fills nightly setups soak conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image \
+.PHONY: help venv demo test unit coverage docs attack floods fills nightly setups soak conformance lint types arch format bench bench-compare fuzz mutants testbed testbed-up testbed-down dist deb image chart \
 	manifests lock sbom sign release clean distclean
 
 help:
@@ -42,6 +42,7 @@ help:
 	@echo "make sign          sign the digests of what is in dist: ARGS='--key FILE'; ARGS=--check verifies them"
 	@echo "make deb           the Debian package, for the release of the distribution that it is built on"
 	@echo "make image         the container image for this processor; ARGS='--arch arm64' for another one"
+	@echo "make chart         the Helm chart as one file, with the same bytes from the same commit"
 	@echo "make manifests     the manifests for kubectl apply -k, out of the chart and of what liqodctl install makes"
 	@echo "make lock          choose the versions that the packages bring, with their digests"
 	@echo "make release       check what a release needs, and show its steps; publishes nothing"
@@ -149,6 +150,9 @@ deb: .venv/.runtime
 
 image: .venv/.runtime
 	@$(BIN)/python packaging/tools/image.py $(ARGS)
+
+chart: .venv/.runtime
+	@$(BIN)/python packaging/tools/chart.py $(ARGS)
 
 manifests: .venv/.runtime
 	@$(BIN)/python packaging/tools/manifests.py $(ARGS)

@@ -113,6 +113,7 @@ PARTS: Final = (
     Part("mixed", ("tests.run", "--only", "tests.real.mixed_forms", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("hindered", ("tests.run", "--only", "tests.real.hindered_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("bytes", ("tests.run", "--only", "tests.packaging.same_bytes", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("surroundings", ("tests.run", "--only", "tests.real.surroundings", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part(
         "monitoring", ("tests.run", "--only", "tests.real.alerting.fire", "--patience=3", f"--junit={JUNIT}"), 2 * HOUR
     ),
