@@ -17,7 +17,7 @@ from liqod.agent import state
 from liqod.cli.console.findings import Finding, failed
 from liqod.cli.network import netcheck
 from liqod.cli.network.preflight import objection
-from liqod.cli.setup import doctor
+from liqod.cli.setup import check, doctor
 from liqod.cli.setup.gather import summary
 from liqod.cli.status.explain_other import explain_node, explain_peer
 from liqod.cli.status.explain_pod import cluster_row, facts_for
@@ -42,7 +42,8 @@ from liqod.model.diagnosis.installation import (
     unread_problems,
 )
 from liqod.model.diagnosis.path import HostObservation, NotObserved, PathProbes, PodPings, SizeProbes
-from liqod.model.diagnosis.problem import Diagnosis, Problem
+from liqod.model.diagnosis.problem import DAEMON, Diagnosis, Problem
+from liqod.model.diagnosis.problem import PROCESSES as PROCESSES_TOPIC
 from liqod.model.diagnosis.processes import ProcessFacts
 from liqod.model.diagnosis.workloads import FullTenant, WaitingPod
 from liqod.model.ids import ClusterID, Key
@@ -394,6 +395,16 @@ class OneAnswerTests(SynchronousTestCase):
                     self.assertNotIn(row["state"], ("Ready", "selected", "requested"))
                 if record.spec.cluster_id == peer and (node is None or not is_true(node.status.conditions, "Ready")):
                     self.assertRegex(rows[peer]["node"], r"\((not ready|not created yet)\)")
+
+    @given(EVIDENCE)
+    @settings(max_examples=100, deadline=None)
+    def test_check(self, evidence: Evidence) -> None:
+        """check says of the processes, and of who reaches them, what status says of them."""
+        facts = facts_of(evidence)
+        shown = check.of_processes(FirstScreen(facts, unread=tuple(evidence.unread)))
+        every = examine(Evidence(records=facts, unread=evidence.unread)).problems
+        found = [one for one in every if one.topic in (DAEMON, PROCESSES_TOPIC)]
+        self.assert_honest(shown, found)
 
     @given(
         records(), st.lists(st.builds(Unread, one_of("Keys", "Quotas"), st.just("LQ1005: no"), st.just("")), max_size=1)
