@@ -145,7 +145,7 @@ def gather(options: Options, path: str) -> None:
             await _objects(session, archive, resource, labels)
         await _pods(session, archive, facts)
         ours = await daemon_pages.pods_of_ours(session, archive.omitted.add)
-        archive.add("cluster/pods-of-liqod.json", as_list(daemon_pages.states_of(ours), MOST_BYTES)[0])
+        archive.add("cluster/liqod-pods.json", as_list(daemon_pages.states_of(ours), MOST_BYTES)[0])
         await daemon_pages.of_pods(session, ours, archive.add_newest, archive.omitted.add)
         await daemon_pages.of_this_host(session, archive.add_newest, archive.omitted.add)
         archive.add("settings.json", settings_text(msgspec.to_builtins(session.settings)))

@@ -171,7 +171,7 @@ class DaemonTests(ClusterCase):
         )
         for name in ("daemon.log", "daemon-before.log"):
             self.assertIn("log of daemon <removed>", found[f"pods/liqod-1/{name}"])
-        (pod,) = json.loads(found["cluster/pods-of-liqod.json"])
+        (pod,) = json.loads(found["cluster/liqod-pods.json"])
         (container,) = pod["status"]["containerStatuses"]
         self.assertEqual(container["lastState"], {"terminated": {"reason": "OOMKilled", "exitCode": 137}})
         self.assertIn("pods/liqod-1/metrics.txt: ", found["LEFT-OUT.txt"])
