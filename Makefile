@@ -22,7 +22,7 @@ help:
 	@echo "make attack        the tests of the attacks in docs/attacks.md; ARGS='--unit' without clusters"
 	@echo "make floods        floods of a real daemon, and what others notice of them; make fills: one cluster fills another"
 	@echo "make nightly       what takes hours, in parts; goes on where it was interrupted; ARGS='PART' for one"
-	@echo "make setups        thirty broken set-ups on two real clusters, and what status says of each; ARGS='--list', ARGS='7 12'"
+	@echo "make setups        thirty broken set-ups on two real clusters, and what status says of each; goes on where it was interrupted; ARGS='--list', ARGS='7 12'"
 	@echo "make soak          HOURS=2 of churn and trouble on two real clusters, and what has grown; HOURS=0.2 for a short one"
 	@echo "make conformance   Kubernetes' own conformance tests on a virtual node, some hours; ARGS='sig-storage' for a part"
 	@echo "make lint          style, types and import contracts"

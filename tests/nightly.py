@@ -106,7 +106,11 @@ PARTS: Final = (
         for name, module in sorted(APART.items())
     ),
     Part("alerts", ("tests.run", "--only", "tests.packaging.alert_rules", f"--junit={JUNIT}"), HOUR),
-    Part("browser", ("tests.run", "--only", "tests.cli.web.browser", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part(
+        "browser",
+        ("tests.run", "--only", "tests.cli.web.browser", "tests.real.browser", "--patience=3", f"--junit={JUNIT}"),
+        HOUR,
+    ),
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("machines", ("tests.run", "--only", "tests.real.two_machines", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),

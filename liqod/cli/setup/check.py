@@ -32,6 +32,7 @@ from liqod.cli.setup.surroundings.foreign import foreign_findings
 from liqod.cli.setup.surroundings.in_cluster_names import in_cluster_names
 from liqod.cli.setup.surroundings.read import surroundings
 from liqod.cli.status.cluster_records import as_finding, is_here, leader
+from liqod.cli.status.first_screen import FirstScreen, first_screen
 from liqod.cli.status.own_facts import fact_findings, own_facts
 from liqod.cli.status.whoami import own_cluster
 from liqod.config.endpoints import port_of
@@ -41,11 +42,12 @@ from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, STORAGECLASSES
 from liqod.model.diagnosis import examination
+from liqod.model.diagnosis.access import WebhookFacts
 from liqod.model.diagnosis.cluster import ClusterRecords
 from liqod.model.diagnosis.examination import Evidence
 from liqod.model.diagnosis.installation import ClockFacts
 from liqod.model.diagnosis.kubernetes_release import gaps
-from liqod.model.diagnosis.problem import DAEMON
+from liqod.model.diagnosis.problem import DAEMON, PROCESSES
 from liqod.model.host_port import join_address
 from liqod.model.objects.meta import Object
 from liqod.model.objects.storage_class import StorageClass
@@ -61,6 +63,7 @@ RELEASE = "Kubernetes"
 """The group of what the release of Kubernetes lacks."""
 RIGHTS = "Rights"
 """The group of what the user, or the daemon's account, may not do."""
+WEBHOOKS = "Webhook"
 CONNECT_TIMEOUT = 3.0
 """Seconds that a TCP connect to a port may take."""
 
@@ -89,7 +92,7 @@ def check(options: Options, pre: bool) -> None:
             options, findings = as_daemon(options, settings, os.environ)
         config = client_config(options, settings, as_daemon=not pre)
     except CliError as error:
-        findings.append(bad("Configuration", f"{error.code}: {error.message}", error.hint))
+        findings.append(bad("Configuration", f"{error.code}: {error.message}", error.hint, error.code))
     else:
         findings.append(good("Configuration", "configuration and kubeconfig are readable"))
 
@@ -130,7 +133,7 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
         await session.client.raw("GET", "/version")
     except KubeError as error:
         shown = errors.from_kube(error, server)
-        yield bad("API server", f"{shown.code}: {shown.message}", shown.hint)
+        yield bad("API server", f"{shown.code}: {shown.message}", shown.hint, shown.code)
         return
     yield good("API server", f"{server} answers")
     record = None if pre else await own_facts(session)
@@ -153,14 +156,15 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
         yield finding
     for finding in await host_findings(session, pre=pre):
         yield finding
-    after: tuple[Part, ...] = (surroundings, foreign_findings) if pre else (_crds, _daemon, _ports, _webhook, _lending)
+    after: tuple[Part, ...] = (surroundings, foreign_findings) if pre else (_crds, _daemon, _ports, _lending)
     for part in (_version, in_cluster_names, _rights, _clock, *after):
         try:
             async for finding in part(session):
                 yield finding
         except KubeError as error:
             shown = errors.from_kube(error, server)
-            yield bad(part.__name__.strip("_").capitalize(), f"{shown.code}: {shown.message}", shown.hint)
+            group = part.__name__.strip("_").capitalize()
+            yield bad(group, f"{shown.code}: {shown.message}", shown.hint, shown.code)
     if pre:
         for finding in _free_ports(session.settings):
             yield finding
@@ -190,7 +194,7 @@ async def _rights(session: Session) -> AsyncIterator[Finding]:
         return
     install = f"{liqodctl_as(session.settings.daemon.role)} install"
     for right in missing:
-        yield bad(RIGHTS, f"may not {right}", f"run `{install}` as an administrator of the cluster")
+        yield bad(RIGHTS, f"may not {right}", f"run `{install}` as an administrator of the cluster", "RightsMissing")
     if not missing:
         yield good(RIGHTS, "this user has all rights that the daemon needs")
 
@@ -231,9 +235,8 @@ def _free_ports(settings: Settings) -> list[Finding]:
                 sock.bind(("", port))
             except OSError as error:
                 why = (error.strerror or str(error)).lower()
-                findings.append(
-                    bad("Ports", f"port {port} ({name}) is not available: {why}", f"free it, or change {name}")
-                )
+                text = f"port {port} ({name}) is not available: {why}"
+                findings.append(bad("Ports", text, f"free it, or change {name}", "PortTaken"))
             else:
                 findings.append(good("Ports", f"port {port} ({name}) is free"))
     return findings
@@ -250,19 +253,34 @@ async def _crds(session: Session) -> AsyncIterator[Finding]:
 
 
 async def _daemon(session: Session) -> AsyncIterator[Finding]:
-    leads = await leader(session)
-    for finding in _shown(Evidence(records=ClusterRecords(leader=leads))):
-        if finding.group == DAEMON:
-            yield finding
-    if leads is None:
-        return
-    me = await own_cluster(session)
-    if me.fingerprint:
-        yield good("Daemon", f"the cluster's key is {me.words}")
-    elif me.problem:
-        yield warning("Daemon", me.problem, me.missing_key.hint)
-    else:
-        yield bad("Daemon", "the cluster has no key", "the daemon creates it at its first start; see its log")
+    try:
+        screen = await first_screen(session, counts=False)
+    except NotFound:
+        # Without definitions there are no records; who leads is said by a Lease.
+        screen = FirstScreen(ClusterRecords(leader=await leader(session)))
+    for finding in of_processes(screen):
+        yield finding
+    if screen.facts.leader is not None:
+        me = await own_cluster(session)
+        if me.fingerprint:
+            yield good(DAEMON, f"the cluster's key is {me.words}")
+        elif me.problem:
+            yield warning(DAEMON, me.problem, me.missing_key.hint)
+        else:
+            yield bad(DAEMON, "the cluster has no key", "the daemon creates it at its first start; see its log")
+    async for finding in _webhook(session, screen.facts.webhook):
+        yield finding
+
+
+def of_processes(screen: FirstScreen) -> list[Finding]:
+    """Return what the diagnosis says of the daemon's processes, of their accounts, and of who reaches them. Pure."""
+    topics = (DAEMON, PROCESSES)
+    unread = [one for one in screen.unread if one.topic in topics]
+    found = examination.examine(Evidence(records=screen.facts, unread=unread))
+    # There is one daemon that leads, and there may be several processes.
+    groups = {DAEMON: DAEMON, PROCESSES: ""}
+    shown = [as_finding(one, groups[one.topic]) for one in found.problems if one.topic in topics]
+    return shown + [good(one.topic, one.text) for one in found.passed if one.topic in topics]
 
 
 async def _ports(session: Session) -> AsyncIterator[Finding]:
@@ -276,15 +294,24 @@ async def _ports(session: Session) -> AsyncIterator[Finding]:
     problem = await _connect_error(session.reactor, host, port)
     if problem:
         hint = "peers must reach it: check the firewall"
-        yield bad("Ports", f"{address} does not accept connections: {problem}", hint)
+        yield bad("Ports", f"{address} does not accept connections: {problem}", hint, "NotListening")
     else:
         yield good("Ports", f"{address} accepts connections; peers must reach it, too")
 
 
-async def _webhook(session: Session) -> AsyncIterator[Finding]:
+async def _webhook(session: Session, known: WebhookFacts | None) -> AsyncIterator[Finding]:
+    """Yield what is known of the webhook besides what the diagnosis said of it."""
     if not session.settings.webhook.enabled:
-        yield good("Webhook", "is disabled: pods need the toleration in their manifests")
-        return
+        yield good(WEBHOOKS, "is disabled: pods need the toleration in their manifests")
+    elif known is None:
+        async for finding in _configured_webhook(session):
+            yield finding
+    elif known.configured and known.answered is not False:
+        yield good(WEBHOOKS, f"the API server calls {known.where}{', which answers' if known.answered else ''}")
+
+
+async def _configured_webhook(session: Session) -> AsyncIterator[Finding]:
+    """Yield what is configured, where no daemon says what should be."""
     try:
         body: dict[str, Any] = await session.client.get(MUTATINGWEBHOOKS, WEBHOOK)
     except NotFound:
@@ -293,18 +320,18 @@ async def _webhook(session: Session) -> AsyncIterator[Finding]:
     urls = [client["url"] for client in clients if client.get("url")]
     for service in [client["service"] for client in clients if client.get("service")]:
         # Only the API server, and pods, reach it.
-        yield good("Webhook", f"is called by the Service {service.get('namespace')}/{service.get('name')}")
+        yield good(WEBHOOKS, f"is called by the Service {service.get('namespace')}/{service.get('name')}")
     if not clients:
-        yield bad("Webhook", "is not configured", "the leading daemon configures it; see its log")
+        hint = "the leading daemon configures it; see its log"
+        yield bad(WEBHOOKS, "is not configured", hint, "WebhookNotConfigured")
     for url in dict.fromkeys(urls):
         parts = urlsplit(url)
         problem = await _connect_error(session.reactor, parts.hostname or "", parts.port or 443)
         if problem:
-            yield warning(
-                "Webhook", f"{url} is not reachable from this host: {problem}", "the API server must reach it"
-            )
+            text = f"{url} is not reachable from this host: {problem}"
+            yield warning(WEBHOOKS, text, "the API server must reach it", "WebhookUnreachable")
         else:
-            yield good("Webhook", f"{url} accepts connections")
+            yield good(WEBHOOKS, f"{url} accepts connections")
 
 
 async def _lending(session: Session) -> AsyncIterator[Finding]:

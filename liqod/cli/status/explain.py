@@ -1,10 +1,11 @@
-"""``explain``: why a pod, namespace, node, peer, service or claim is as it is, or what a code means."""
+"""``explain``: why a pod, its workload, a namespace, node, peer, slice or copied object is so, or what a code means."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Final
 
+import attrs
 import click
 
 from liqod.cli.console import complete, errors
@@ -20,12 +21,14 @@ from liqod.cli.status.peers import find
 from liqod.cli.status.reasons import command_codes, reasons
 from liqod.cli.status.whoami import own_cluster
 from liqod.kube.errors import NotFound
-from liqod.kube.resources import NAMESPACES, NODES, PODS
+from liqod.kube.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, STATEFULSETS
 from liqod.model.diagnosis.cluster import ClusterRecords, problems_of
+from liqod.model.diagnosis.workloads import full_tenants
 from liqod.model.ids import Key
-from liqod.model.names import ENABLED_LABEL
+from liqod.model.names import ENABLED_LABEL, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.objects.node import Node
+from liqod.model.records.views import ResourceSlice
 
 KINDS: Final = {
     "pod": "pod",
@@ -39,7 +42,21 @@ KINDS: Final = {
     "claim": "claim",
     "pvc": "claim",
     "persistentvolumeclaim": "claim",
+    "ingress": "ingress",
+    "ing": "ingress",
+    "ingresses": "ingress",
+    "secret": "secret",
+    "configmap": "configmap",
+    "cm": "configmap",
+    "deployment": "deployment",
+    "deploy": "deployment",
+    "statefulset": "statefulset",
+    "sts": "statefulset",
+    "slice": "slice",
+    "resourceslice": "slice",
+    "tenant": "tenant",
 }
+WORKLOADS: Final = {"deployment": DEPLOYMENTS, "statefulset": STATEFULSETS}
 CODE: Final = re.compile(r"LQ\d{4}|[A-Z][A-Za-z0-9]+")
 
 
@@ -50,7 +67,8 @@ CODE: Final = re.compile(r"LQ\d{4}|[A-Z][A-Za-z0-9]+")
 def explain(options: Options, words: tuple[str, ...], namespace: str) -> None:
     """Explain why something is as it is, and what to do next.
 
-    KIND is pod (the default), namespace, node, peer, service or claim. CODE is a reason or an error code.
+    KIND is pod (the default), deployment, statefulset, namespace, node, peer, tenant, slice, service, ingress, claim,
+    secret or configmap. CODE is a reason or an error code.
 
     \b
     Examples:
@@ -77,7 +95,7 @@ def read(words: tuple[str, ...]) -> tuple[str, str]:
         raise CliError(
             errors.REFUSED,
             f"{parts[0]} cannot be explained{did_you_mean(parts[0], known)}",
-            f"the kinds are {', '.join(known)}; a pod of a deployment is explained by the pod's name",
+            f"the kinds are {', '.join(known)}; other pods are explained by their own names",
             errors.USAGE,
         )
     return kind, parts[1]
@@ -116,6 +134,16 @@ async def _explain(session: Session, kind: str, name: str, namespace: str) -> No
         more["next"] = next((advice for one in problems if (advice := advice_of(one))), "")
     elif kind == "node":
         rows = await _node_rows(session, facts, name)
+    elif kind == "tenant":
+        peer = find(name, facts.peers)
+        labels = f"{REMOTE_CLUSTER_LABEL}={peer.metadata.name}"
+        spaces = (await session.client.list(NAMESPACES, view=Object, labels=labels)).items
+        rows = explain_other.explain_tenant(attrs.evolve(facts, tenants=full_tenants(spaces)), peer, spaces)
+    elif kind == "slice":
+        rows = explain_other.explain_slice(facts, _slice(facts, name))
+    elif kind in WORKLOADS:
+        rows = await _workload_rows(session, facts, kind, key)
+        more = {kind: str(key)}
     else:
         of_kind = kind_named(kind)
         me = await own_cluster(session)
@@ -141,6 +169,32 @@ async def _node_rows(session: Session, facts: ClusterRecords, name: str) -> list
         raise CliError(errors.NO_SUCH_NODE, f"there is no node {name}", f"virtual nodes: {known}") from None
     record = next((one for one in facts.virtual_nodes if one.spec.node_name == name), None)
     return explain_other.explain_node(facts, node, record)
+
+
+def _slice(facts: ClusterRecords, name: str) -> ResourceSlice:
+    found = [one for one in facts.slices if name in (one.metadata.name, str(one.metadata.key))]
+    if not found:
+        raise CliError(errors.NO_SUCH_OBJECT, f"there is no slice {name}", "`liqodctl slice list` shows them")
+    return found[0]
+
+
+async def _workload_rows(session: Session, facts: ClusterRecords, kind: str, key: Key) -> list[dict[str, str]]:
+    """Return the rows of a Deployment or StatefulSet: those of its pods in short."""
+    resource = WORKLOADS[kind]
+    try:
+        body: dict[str, Any] = await session.client.get(resource, key.name, key.namespace)
+    except NotFound:
+        hint = f"`kubectl get {resource.plural} -n {key.namespace}` lists them"
+        raise CliError(errors.NO_SUCH_OBJECT, f"there is no {kind} {key}", hint) from None
+    spec = body.get("spec") or {}
+    wanted = spec.get("replicas")
+    labels = ",".join(
+        f"{name}={value}" for name, value in ((spec.get("selector") or {}).get("matchLabels") or {}).items()
+    )
+    pods: list[dict[str, Any]] = (await session.client.list(PODS, key.namespace, labels=labels)).items if labels else []
+    space = await _namespace_facts(session, facts, key.namespace)
+    every = [facts_for(facts, pod, enabled=space.enabled) for pod in pods]
+    return explain_other.explain_workload(every, 1 if wanted is None else int(wanted))
 
 
 async def _pod_facts(session: Session, facts: ClusterRecords, key: Key) -> PodFacts:

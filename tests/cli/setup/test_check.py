@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from liqod.cli.console.options import Options
 from liqod.cli.setup import check
+from liqod.cli.status.reasons import command_codes, reasons
 from liqod.config.schema import DaemonSettings, KubernetesSettings, Settings
 from liqod.kube.resources import LEASES, MUTATINGWEBHOOKS, STORAGECLASSES
 from tests.cli.cluster_case import ClusterCase
@@ -84,6 +85,9 @@ class CheckTests(ClusterCase):
         findings = json.loads((await self.liqodctl("check", "-o", "json", status=1)).rpartition("]")[0] + "]")
         self.assertIn(("Daemon", "good"), {(finding["group"], finding["verdict"]) for finding in findings})
         self.assertNotIn(("CRDs", "bad"), {(finding["group"], finding["verdict"]) for finding in findings})
+        uncoded = [one["text"] for one in findings if one["verdict"] == "bad" and not one["code"]]
+        self.assertEqual(uncoded, ["the cluster has no key"])
+        self.assertLessEqual({one["code"] for one in findings} - {""}, {*reasons(), *command_codes()})
 
     async def test_check_as_the_daemon(self) -> None:
         """check judges the rights of the daemon's account, not the user's, and says where it can only do the latter."""

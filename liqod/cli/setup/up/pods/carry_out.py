@@ -53,11 +53,12 @@ class UpInCluster:
         session, reactor = self.session, self.session.reactor
         deadline = reactor.seconds() + self.timeout
         said: Sequence[str] = ()
-        with Progress(reactor, "the pods to be ready", quiet=session.options.is_document):
+        with Progress(reactor, "the pods to be ready", quiet=session.options.is_document) as clock:
             while True:
                 now = progress(await workloads(session), await pods_of(session))
                 if now.waiting != said:
                     said = now.waiting
+                    clock.clear()
                     for line in said:
                         session.say(f"  {line}")
                 if now.hopeless:

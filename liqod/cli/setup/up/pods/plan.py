@@ -54,7 +54,7 @@ def _pods(found: FoundInCluster) -> SetupStep:
     if found.obstacles:
         return SetupStep("pods", "refused", "something is in the way", found.obstacles)
     if found.pods:
-        return SetupStep("pods", "needed", f"missing, or not as needed: {counted(found.pods)}", found.pods)
+        return SetupStep("pods", "needed", f"missing, or not as needed: {counted(found.pods)}", sorted(found.pods))
     return SetupStep("pods", "done", "the pods' objects are as they should be")
 
 
