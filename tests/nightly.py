@@ -125,7 +125,7 @@ PARTS: Final = (
     Part("soak", ("tests.real.soak", "--hours=2"), 4 * HOUR),
     Part("floods", ("tests.attack.floods", f"--junit={JUNIT}"), 2 * HOUR),
     Part("fills", ("tests.attack.fills", f"--junit={JUNIT}"), 2 * HOUR),
-    Part("conformance", ("tests.e2e",), 8 * HOUR),
+    Part("conformance", ("tests.e2e",), 12 * HOUR),
     Part("mutants", ("tests.mutants",), 8 * HOUR),
     *(
         Part(f"fuzz-{target.name}", ("tests.fuzz.campaign", target.name, "--seconds=300"), 900.0)

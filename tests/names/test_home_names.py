@@ -93,6 +93,15 @@ class HomeNamesTests(SynchronousTestCase):
         self.assertEqual(self.api.asked, [])
         self.assertEqual(len(self.ask(self.names("all"), "vault.bank.svc").records), 1)
 
+    def test_the_api_server_of_home(self) -> None:
+        """Its Service is answered for as it comes, and nothing else in its namespace."""
+        asked = self.names()
+        self.ask(asked, "kubernetes.default.svc")
+        self.assertEqual(len(self.api.asked), 1)
+        self.ask(asked, "other.default.svc")
+        self.ask(asked, "kubernetes.kube-system.svc")
+        self.assertEqual(len(self.api.asked), 1)
+
     def test_addresses(self) -> None:
         """Whose an address is, as pods there call it; of Services in other namespaces that is not said."""
         names = self.names()
