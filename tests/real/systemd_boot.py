@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from kubesandbox.cluster import SandboxCluster
 from twisted.internet import reactor
@@ -46,20 +46,20 @@ LEFT_BEHIND = ("./var/lib/dpkg", "./var/cache", "./var/log", "./root", "./proc",
 """Where the machine itself writes when packages come and go."""
 
 
-class _Shared:
-    place: ClassVar[Path | None] = None
+_built: dict[str, Path] = {}
 
 
-def package() -> Path:
-    """Return the package, built once for a process."""
-    if _Shared.place is None:
-        _Shared.place = Path(tempfile.mkdtemp())
-        words = [sys.executable, str(CHECKOUT / "packaging/tools/deb.py"), "--output", str(_Shared.place)]
+def package(release: str = "") -> Path:
+    """Return the package, built once for a process; ``release``: with another version than that of this checkout."""
+    if release not in _built:
+        place = Path(tempfile.mkdtemp())
+        words = [sys.executable, str(CHECKOUT / "packaging/tools/deb.py"), "--output", str(place)]
+        words += ["--release", release] if release else []
         environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-    (found,) = _Shared.place.glob("*.deb")
-    return found
+        (_built[release],) = place.glob("*.deb")
+    return _built[release]
 
 
 def prepared() -> Machine:
