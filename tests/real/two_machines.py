@@ -144,7 +144,7 @@ class MachinesTests(SynchronousTestCase):
                 host.debian.run("systemctl", question, "liqod.service")
             keep(
                 FIGURES,
-                f"{host.name}: {host.typed[-1][1]:.1f} s for the {len(lines[host.name])} commands of the README",
+                f"{host.name}: {host.typed[-1][1]:.1f} s for its {len(lines[host.name])} lines of the README",
             )
         self.are_peered()
         keep(
