@@ -1,4 +1,4 @@
-"""A booted Debian that is the host of a cluster, with its administrator at a terminal; figures are kept."""
+"""A booted Debian that is the host of a cluster, with its administrator at a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +18,6 @@ from tests.testbed.cluster import Cluster
 from tests.testbed.machine import Machine
 from tests.testbed.process import CommandFailed
 
-KEPT: Final = Path(__file__).resolve().parents[2] / ".cache" / "figures"
 BESIDE: Final = ("wireguard-tools", "wireguard-go", "nftables", "conntrack", "polkitd", "ca-certificates")
 """What the package recommends or suggests: installed before it, so that what it brings itself can be seen."""
 NETWORK: Final = (
@@ -45,14 +43,6 @@ VOLATILE: Final = (
 """Where a running machine writes by itself."""
 YES: Final = [("[y/N]", "y\n")]
 """One question is answered: whoever asks a second one waits until the command's time is over."""
-
-
-def keep(subject: str, line: str) -> None:
-    """Print a figure, and keep it with others of its subject."""
-    print(f"{subject}: {line}", flush=True)
-    KEPT.mkdir(parents=True, exist_ok=True)
-    with (KEPT / f"{subject}.txt").open("a") as file:
-        file.write(f"{time.strftime('%F %T', time.gmtime())} {line}\n")
 
 
 class Host:

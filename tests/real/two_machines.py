@@ -20,8 +20,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.environment import require
 from tests.real.base import made_once, require_clusters
+from tests.real.figures import keep
 from tests.real.load import Load
-from tests.real.machines import TABLES, Host, keep
+from tests.real.machines import TABLES, Host
 from tests.real.path import deployment, eventually, is_running, live_pods, node_ready, offloaded, peer_of
 from tests.real.readme import BORROW, INSTALL, OPERATIONS, SPLIT, by_cluster, lines_of, undoing, upgrading
 from tests.real.systemd_boot import package
