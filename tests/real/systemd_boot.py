@@ -43,7 +43,7 @@ CONFIGURATION = (
 )
 CEILING = 90.0
 WEDGE = "import signal, time; signal.signal(signal.SIGUSR2, lambda *_: time.sleep(3600))\n"
-"""A line of a .pth file, which Python runs as it starts: by a signal the main thread, which is the reactor's, sleeps."""
+"""A line of a .pth file, which Python runs as it starts: by a signal the main thread, that of the reactor, sleeps."""
 NEEDED = {"cluster", "kubeconfig", "service", "ready"}
 LEFT_BEHIND = ("./var/lib/dpkg", "./var/cache", "./var/log", "./root", "./proc", "./run", "./tmp", "./var/tmp")
 """Where the machine itself writes when packages come and go."""
