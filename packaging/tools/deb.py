@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument(
         "--release", default=version(), metavar="VERSION", help="the version, where it is not that of this checkout"
     )
+    parser.add_argument("--compression", default="xz", choices=("xz", "gzip"), help="xz takes a minute of a processor")
     given = parser.parse_args()
     output: Path = given.output
     release: str = given.release
@@ -49,7 +50,7 @@ def main() -> None:
         control(stage, interpreter, release)
         settle(stage)
         name = f"liqod_{release}-1_{_architecture()}.deb"
-        run("dpkg-deb", "--root-owner-group", "--build", "-Zxz", str(stage), str(output / name))
+        run("dpkg-deb", "--root-owner-group", "--build", f"-Z{given.compression}", str(stage), str(output / name))
     print(output / name)
 
 

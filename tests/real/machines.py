@@ -78,7 +78,8 @@ class Host:
         """Type lines at a terminal, in one shell; whatever is asked is answered with yes. Returns what stays there."""
         script = "\n".join(("cd /root", "set -e", *lines))
         shown = on_terminal([*self.debian.entry(), "sh", "-c", script], timeout=timeout, answers=YES)
-        assert shown.status == 0, f"{self.name}: {lines}: {shown.status}: {shown.text}"
+        if shown.status != 0:
+            raise AssertionError(f"{self.name}: {lines}: {shown.status}: {shown.text}\n{self.journal()[-6000:]}")
         self.typed.append(("; ".join(lines), shown.seconds))
         return plain(shown.text)
 

@@ -55,12 +55,12 @@ RUNNING = (*LEFT_BEHIND, "./var/lib/private", "./var/lib/systemd", "./opt/liqod/
 _built: dict[str, Path] = {}
 
 
-def package(release: str = "") -> Path:
+def package(release: str = "", *, compression: str = "xz") -> Path:
     """Return the package, built once for a process; ``release``: with another version than that of this checkout."""
     if release not in _built:
         place = Path(tempfile.mkdtemp())
         words = [sys.executable, str(CHECKOUT / "packaging/tools/deb.py"), "--output", str(place)]
-        words += ["--release", release] if release else []
+        words += [f"--compression={compression}", *([f"--release={release}"] if release else [])]
         environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

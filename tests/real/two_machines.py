@@ -69,7 +69,7 @@ class MachinesTests(SynchronousTestCase):
         testbed = Testbed(2, nodes=True, same_pod_cidr=True)
         atexit.register(testbed.stop)
         with ThreadPoolExecutor(3) as beside:
-            packages = [beside.submit(package, release) for release in ("", LATER)]
+            packages = [beside.submit(package, release, compression="gzip") for release in ("", LATER)]
             testbed.start()
             for built in packages:
                 built.result()

@@ -50,7 +50,7 @@ def observe_removal(root: Path) -> ObservedHost:
 def preflight(root: Path, prefix: str, plan: HostPlan) -> list[str]:
     """Return why the plan cannot be carried out: no systemd, no rights, a read-only file system, a private place."""
     if not any((root / place).exists() for place in SYSTEMD):
-        return ["there is no systemd here; run `twistd -n liqod` by the service manager that there is"]
+        return [f"there is no systemd here; run `{prefix}/bin/twistd -n liqod` by the service manager that there is"]
     if root == Path("/") and os.geteuid() != 0:
         return ["only root may install a service: run it as root, or with sudo"]
     refusals = []
