@@ -64,7 +64,7 @@ class Host:
         self.debian.chroot("apt-get", "install", "--no-install-recommends", *BESIDE)
         # The machine's users are files that it changes: not their content, only that they are there, is compared.
         self.debian.chroot("systemd-sysusers", "--inline", "u other -")
-        shutil.copy(package(), root / "root")
+        shutil.copy(package(compression="gzip"), root / "root")
         shutil.copy(versions.program("kubectl"), root / "usr/local/bin/kubectl")
         (root / "etc/kubernetes").mkdir()
         shutil.copy(self.cluster.kubeconfig, root / "etc/kubernetes/admin.conf")

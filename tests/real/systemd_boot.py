@@ -6,8 +6,10 @@ The machine is a bare Debian that boots here; the cluster that its daemon leads 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import socket
@@ -42,6 +44,8 @@ CONFIGURATION = (
     'node-address = "127.0.0.1"\n'
 )
 CEILING = 90.0
+MADE_OF = ("liqod", "packaging", "systemd", "etc", "twisted", "setup.cfg", "pyproject.toml", "README.md")
+"""What the package is made of."""
 WEDGE = "import signal, time; signal.signal(signal.SIGUSR2, lambda *_: time.sleep(3600))\n"
 """A line of a .pth file, which Python runs as it starts: by a signal the main thread, that of the reactor, sleeps."""
 NEEDED = {"cluster", "kubeconfig", "service", "ready"}
@@ -52,20 +56,31 @@ RUNNING = (*LEFT_BEHIND, "./var/lib/private", "./var/lib/systemd", "./opt/liqod/
 """Where a running machine writes by itself, and where Python keeps what it compiles."""
 
 
-_built: dict[str, Path] = {}
-
-
 def package(release: str = "", *, compression: str = "xz") -> Path:
-    """Return the package, built once for a process; ``release``: with another version than that of this checkout."""
-    if release not in _built:
-        place = Path(tempfile.mkdtemp())
-        words = [sys.executable, str(CHECKOUT / "packaging/tools/deb.py"), "--output", str(place)]
+    """Return the package, built once for what it is made of; ``release``: with another version than this checkout's."""
+    place = CHECKOUT / ".cache/packages" / _sources() / f"{release or 'own'}-{compression}"
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=place.parent))
+        words = [sys.executable, str(CHECKOUT / "packaging/tools/deb.py"), "--output", str(scratch)]
         words += [f"--compression={compression}", *([f"--release={release}"] if release else [])]
         environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        (_built[release],) = place.glob("*.deb")
-    return _built[release]
+        scratch.rename(place)
+    (built,) = place.glob("*.deb")
+    return built
+
+
+def _sources() -> str:
+    """Return a name for what the package is made of, as it is in the checkout."""
+    words = ["git", "-C", str(CHECKOUT), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *MADE_OF]
+    names = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split("\0")
+    found = hashlib.sha256(platform.python_version().encode())
+    for name in sorted(filter(None, names)):
+        if (file := CHECKOUT / name).is_file():
+            found.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()[:16]
 
 
 def prepared() -> Machine:

@@ -219,7 +219,7 @@ class MachinesTests(SynchronousTestCase):
     def test_07_upgraded_and_back(self) -> None:
         """A later package and back to the earlier one, as the guide has it, on both hosts while data flows."""
         load = self.loaded()
-        for built in (package(LATER), package()):
+        for built in (package(LATER, compression="gzip"), package(compression="gzip")):
             release = built.name.split("_")[1].partition("-")[0]
             for host in (self.rome, self.milan):
                 before, tunnel = host.show("liqod", "MainPID"), host.show("liqod-tunnel@liqod", "MainPID")
