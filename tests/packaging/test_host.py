@@ -141,6 +141,24 @@ class InstallTests(HostCase):
         self.assertEqual(self.run_command("uninstall", "--host").exit_code, 0)
         self.assertEqual(self.listing(), before)
 
+    def test_after_the_service_ran(self) -> None:
+        """With the users that were created goes what their processes had; what was another's stays."""
+        for directory in ("var/lib/other", "etc/liqod"):
+            (self.root / directory).mkdir(parents=True)
+        (self.root / "etc/liqod/other.kubeconfig").touch()
+        before = self.listing()
+        self.install()
+        for path in ("var/lib/liqod", "var/lib/liqod-network"):
+            (self.root / path).mkdir()
+            (self.root / path / "home.token").write_text("secret")
+        (self.root / "etc/liqod/kubeconfig").write_text("token: secret")
+        said = self.run_command("uninstall", "--host", "--dry-run").output
+        self.assertIn("would remove /var/lib/liqod\n", said)
+        self.assertEqual(self.run_command("uninstall", "--host").exit_code, 0)
+        left = {path for path in self.listing() if path not in before}
+        # No process of another role was installed here.
+        self.assertEqual(left, {"var/lib/liqod-network", "var/lib/liqod-network/home.token"})
+
     def test_what_is_installed(self) -> None:
         """The configuration, units that name the environment, the polkit rule, the user, completions and programs."""
         self.install()

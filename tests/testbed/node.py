@@ -143,6 +143,8 @@ state = "/run/containerd"
     conf_dir = "{directory}/cni"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "{snapshotter}"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{directory}/registries"
 """
 
 

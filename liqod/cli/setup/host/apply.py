@@ -15,7 +15,7 @@ from typing import Final
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.setup.host.plan import ABSENT, OTHER, Account, HostPlan, ObservedHost, Receipt, parents
-from liqod.cli.setup.host.wanted import POLKIT, RECEIPT, ROLES, USERS, HostFile, digest_of
+from liqod.cli.setup.host.wanted import OWNED, POLKIT, RECEIPT, ROLES, USERS, HostFile, digest_of
 
 RECEIPT_LIMIT: Final = 1 << 20
 SYSTEMD: Final = ("usr/lib/systemd/systemd", "lib/systemd/systemd")
@@ -49,10 +49,15 @@ def _is_there(root: Path, directory: str) -> bool:
     return _at(root, directory).is_dir()
 
 
+def observe_removal(root: Path) -> ObservedHost:
+    """Return what there is of what an uninstallation may remove. Raises CliError where it cannot be read."""
+    return observe(root, [path for paths in OWNED.values() for path in paths])
+
+
 def preflight(root: Path, prefix: str, plan: HostPlan) -> list[str]:
     """Return why the plan cannot be carried out: no systemd, no rights, a read-only file system, a private place."""
     if not any((root / place).exists() for place in SYSTEMD):
-        return ["there is no systemd here; run `twistd -n liqod` by the service manager that there is"]
+        return [f"there is no systemd here; run `{prefix}/bin/twistd -n liqod` by the service manager that there is"]
     if root == Path("/") and os.geteuid() != 0:
         return ["only root may install a service: run it as root, or with sudo"]
     refusals = []
@@ -123,11 +128,15 @@ def remove(root: Path, plan: HostPlan) -> list[str]:
     """Carry out a plan for a removal; returns what was removed. Raises CliError."""
     removed = []
     try:
-        for path in plan.receipt.entries:
-            _scratch(_at(root, path)).unlink(missing_ok=True)
+        for entry in plan.receipt.entries:
+            _scratch(_at(root, entry)).unlink(missing_ok=True)
         for change in plan.changes:
             if change.verb == "remove":
-                _at(root, change.path).unlink(missing_ok=True)
+                path = _at(root, change.path)
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
                 removed.append(change.path)
         for user in plan.remove_users:
             prefix = [] if root == Path("/") else ["--prefix", str(root)]

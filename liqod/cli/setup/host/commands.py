@@ -137,7 +137,7 @@ def refuse(plan: HostPlan, obstacles: Sequence[str]) -> None:
 
 def uninstall_host(output: Output, *, root: Path, dry_run: bool) -> None:
     """Remove what ``install_host`` wrote and nobody changed since, and show each step. Raises CliError."""
-    observed = apply.observe(root, [])
+    observed = apply.observe_removal(root)
     if observed.receipt is None:
         steps = [] if dry_run else [f"removed {path}" for path in apply.remove_unfinished(root)]
         for line in steps:
