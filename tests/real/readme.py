@@ -9,6 +9,7 @@ from typing import Final
 
 README: Final = Path(__file__).resolve().parents[2] / "README.md"
 INSTALL: Final = ("**On a host of each cluster**", "**As pods of each cluster**")
+BY_HELM: Final = ("**As pods of each cluster**", "or without it, by the same command")
 BORROW: Final = ("### Borrow", "### See that it works")
 
 
@@ -18,6 +19,11 @@ def lines_of(part: tuple[str, str]) -> list[str]:
     start = text.index(part[0])
     found = text[start : text.index(part[1], start)].splitlines()
     return [line.strip() for line in found if line.startswith("    ") and line.strip()]
+
+
+def joined(lines: Sequence[str]) -> list[str]:
+    """Return lines as a shell reads them: one that ends with a backslash goes on in the next. Pure."""
+    return "\n".join(lines).replace("\\\n", "").splitlines()
 
 
 def by_cluster(lines: Sequence[str]) -> dict[str, list[str]]:
