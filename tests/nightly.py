@@ -83,6 +83,16 @@ APART: Final[Mapping[str, str]] = {
 """Modules that are a part each, by its name: they build programs of their own, and take up to an hour."""
 
 
+CHART: Final = (
+    "tests.real.chart_install",
+    "tests.real.chart.first_pod",
+    "tests.real.chart.under_load",
+    "tests.real.chart.streams",
+    "tests.real.chart.by_kubectl",
+)
+"""Modules about the pods of an installation, which share an image; one of them builds the oldest Kubernetes."""
+
+
 def _left_to_the_night(folder: str) -> list[str]:
     return sorted(name for name in NIGHTLY - set(APART.values()) if name.startswith(folder))
 
@@ -109,7 +119,7 @@ PARTS: Final = (
     Part("browser", ("tests.run", "--only", "tests.cli.web.browser", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("machines", ("tests.run", "--only", "tests.real.two_machines", "--patience=3", f"--junit={JUNIT}"), HOUR),
-    Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("chart", ("tests.run", "--only", *CHART, "--patience=3", f"--junit={JUNIT}"), 3 * HOUR),
     Part(
         "monitoring", ("tests.run", "--only", "tests.real.alerting.fire", "--patience=3", f"--junit={JUNIT}"), 2 * HOUR
     ),
