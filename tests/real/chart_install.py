@@ -72,7 +72,7 @@ class ChartTests(SynchronousTestCase):
     def helm(self, cluster: Cluster, *words: str) -> str:
         """Run helm in a cluster; returns what it prints."""
         program = [str(versions.program("helm")), "--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE]
-        return cluster.run([*program, *words], timeout=400)
+        return cluster.run([*program, *words], timeout=1000)
 
     def install(self, cluster: Cluster, verb: str, *words: str) -> str:
         """Install or upgrade the chart with the test's image."""
@@ -83,7 +83,7 @@ class ChartTests(SynchronousTestCase):
             configuration = '[hosting]\nimage-pull-policy = "any"\n[names]\nupstream = ["192.0.2.53"]'
             words = (*words, "--set-literal", f"configuration={configuration}")
         sets = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
-        return self.helm(cluster, verb, "liqod", str(CHART), "--wait", "--timeout=5m", *sets, *words)
+        return self.helm(cluster, verb, "liqod", str(CHART), "--wait", "--timeout=8m", *sets, *words)
 
     def liqodctl(self, cluster: Cluster, *words: str) -> Any:
         """Run liqodctl in the pod of a daemon, as the chart's notes say; returns what it publishes."""
@@ -160,7 +160,7 @@ class ChartTests(SynchronousTestCase):
         eventually("other pods", lambda: not old & {one["metadata"]["uid"] for one in self.pods(self.rome)}, 120)
         eventually("the virtual node", self.node_is_ready, 120)
         self.assertEqual(self.started("shop", "web"), before)
-        self.helm(self.rome, "rollback", "liqod", "1", "--wait", "--timeout=5m")
+        self.helm(self.rome, "rollback", "liqod", "1", "--wait", "--timeout=8m")
         eventually("the virtual node", self.node_is_ready, 120)
         self.assertEqual(self.started("shop", "web"), before)
 
