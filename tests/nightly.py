@@ -83,6 +83,16 @@ APART: Final[Mapping[str, str]] = {
 """Modules that are a part each, by its name: they build programs of their own, and take up to an hour."""
 
 
+CHART: Final = (
+    "tests.real.chart_install",
+    "tests.real.chart.first_pod",
+    "tests.real.chart.under_load",
+    "tests.real.chart.streams",
+    "tests.real.chart.by_kubectl",
+)
+"""Modules about the pods of an installation, which share an image; one of them builds the oldest Kubernetes."""
+
+
 def _left_to_the_night(folder: str) -> list[str]:
     return sorted(name for name in NIGHTLY - set(APART.values()) if name.startswith(folder))
 
@@ -113,7 +123,7 @@ PARTS: Final = (
     ),
     Part("systemd", ("tests.run", "--only", "tests.real.systemd_boot", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("machines", ("tests.run", "--only", "tests.real.two_machines", "--patience=3", f"--junit={JUNIT}"), HOUR),
-    Part("chart", ("tests.run", "--only", "tests.real.chart_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
+    Part("chart", ("tests.run", "--only", *CHART, "--patience=3", f"--junit={JUNIT}"), 3 * HOUR),
     Part("mixed", ("tests.run", "--only", "tests.real.mixed_forms", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("hindered", ("tests.run", "--only", "tests.real.hindered_install", "--patience=3", f"--junit={JUNIT}"), HOUR),
     Part("bytes", ("tests.run", "--only", "tests.packaging.same_bytes", "--patience=3", f"--junit={JUNIT}"), HOUR),

@@ -11,6 +11,7 @@ README: Final = Path(__file__).resolve().parents[2] / "README.md"
 OPERATIONS: Final = README.with_name("docs") / "operations.md"
 UPGRADE: Final = README.with_name("docs") / "guides" / "upgrade.md"
 INSTALL: Final = ("**On a host of each cluster**", "**As pods of each cluster**")
+BY_HELM: Final = ("**As pods of each cluster**", "or without it, by the same command")
 BORROW: Final = ("### Borrow", "### See that it works")
 SPLIT: Final = ("For two processes instead of one", "`liqodctl install --host` writes the service")
 
@@ -21,6 +22,11 @@ def lines_of(part: tuple[str, str], page: Path = README) -> list[str]:
     start = text.index(part[0])
     found = text[start : text.index(part[1], start)].splitlines()
     return [line.strip() for line in found if line.startswith("    ") and line.strip()]
+
+
+def joined(lines: Sequence[str]) -> list[str]:
+    """Return lines as a shell reads them: one that ends with a backslash goes on in the next. Pure."""
+    return "\n".join(lines).replace("\\\n", "").splitlines()
 
 
 def by_cluster(lines: Sequence[str]) -> dict[str, list[str]]:
