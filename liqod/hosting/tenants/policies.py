@@ -65,7 +65,7 @@ _IS_BORROWER: Final = (
 _IS_CLAIM_CONTROLLER: Final = (
     "request.userInfo.username in ['system:serviceaccount:kube-system:ephemeral-volume-controller', "
     "'system:kube-controller-manager'] && has(object.metadata.ownerReferences) && "
-    "object.metadata.ownerReferences.exists(o, o.kind == 'Pod') && oldObject == null"
+    "object.metadata.ownerReferences.exists(o, o.kind == 'Pod')"
 )
 # The fields of Kubernetes 1.36 (api/core/v1/types.go, api/networking/v1/types.go); each that is not named in a rule is
 # harmless. An object is a map in an expression, whatever its type: what is not set is not in it.
@@ -253,6 +253,7 @@ def _ephemeral_policy(contract: Contract) -> dict[str, Any]:
         EPHEMERAL_POLICY,
         {_CORE: ("persistentvolumeclaims",)},
         _claim_rules(contract),
+        operations=("CREATE",),
         selecting={"namespaceSelector": _where(REMOTE_CLUSTER_LABEL, "Exists")},
     )
     policy["spec"]["matchConditions"] = [{"name": "for-a-pod", "expression": _IS_CLAIM_CONTROLLER}]
@@ -443,12 +444,8 @@ def _claim_rules(contract: Contract) -> list[tuple[str, str]]:
     rules = [
         only_fields("claim", "object.spec", _FIELDS_OF_CLAIMS),
         (
-            "oldObject != null || !has(object.spec.volumeName) || object.spec.volumeName == ''",
-            "a borrower may not choose the volume of a claim: it may hold the data of others",
-        ),
-        (
-            "oldObject == null || (has(object.spec.volumeName) ? object.spec.volumeName : '') == "
-            "(has(oldObject.spec.volumeName) ? oldObject.spec.volumeName : '')",
+            "(has(object.spec.volumeName) ? object.spec.volumeName : '') == "
+            "(oldObject != null && has(oldObject.spec.volumeName) ? oldObject.spec.volumeName : '')",
             "a borrower may not choose the volume of a claim: it may hold the data of others",
         ),
         (
