@@ -229,7 +229,7 @@ def _namespaces() -> Iterator[Attempt]:
             new = space({label: "rome", **secured})
             yield from at_first_and_later("to be a tenant's", resource, new, space({}), user="developer", **mine)
         bad = space({**TENANT, **secured, "pod-security.kubernetes.io/enforce": "privileged"})
-        rights = {**mine, "rights": frozenset({"patch foreignclusters.discovery.liqo.io"})}
+        rights: dict[str, Any] = {**mine, "rights": frozenset({"patch foreignclusters.discovery.liqo.io"})}
         yield from at_first_and_later(
             "privileged pods", resource, bad, space({**TENANT, **secured}), user=DAEMON, **rights
         )
