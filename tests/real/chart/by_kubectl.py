@@ -28,7 +28,8 @@ class ManifestTests(ChartCase):
     def removed(self, cluster: Cluster, folder: str) -> None:
         """Remove what a directory made, as docs/install-in-cluster.md says."""
         cluster.kubectl("delete", "-k", folder, timeout=PATIENCE)
-        cluster.kubectl("delete", "mutatingwebhookconfiguration", "liqod")
+        made = ("mutatingwebhookconfiguration/liqod", "storageclass/liqo")
+        cluster.kubectl("delete", *made, "--ignore-not-found")
 
     def test_01_daemon(self) -> None:
         """One command makes a daemon that leads, which peers and lends; another one takes all of it back."""
