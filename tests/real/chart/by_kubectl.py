@@ -51,10 +51,10 @@ class ManifestTests(ChartCase):
         folder = str(CHECKOUT / "packaging/manifests/network")
         self.rome.kubectl("label", "node", self.rome.node_name, "liqod.io/gateway=true")
         eventually("all is applied", partial(self.rome.kubectl, "apply", "-k", folder))
-        for component in ("daemon", "names"):
-            eventually(f"{component} is ready", partial(self.are_ready, self.rome, component))
-        # The kernel of this machine may have no WireGuard, which the agent says in its page.
-        eventually("the gateway's agent runs", partial(self.runs, self.rome, "gateway"))
+        eventually("a daemon is ready", partial(self.are_ready, self.rome, "daemon"))
+        # They run, and may not be ready: the kernel of this machine may have no WireGuard, and these clusters have no DNS.
+        for component in ("gateway", "names"):
+            eventually(f"{component} runs", partial(self.runs, self.rome, component))
         Listing(frozenset(objects(self.rome))).keep("apply-k-network-installed")
         self.removed(self.rome, folder)
         self.rome.kubectl("label", "node", self.rome.node_name, "liqod.io/gateway-")
