@@ -52,7 +52,7 @@ class ManifestTests(ChartCase):
         self.rome.kubectl("label", "node", self.rome.node_name, "liqod.io/gateway=true")
         eventually("all is applied", partial(self.rome.kubectl, "apply", "-k", folder))
         eventually("a daemon is ready", partial(self.are_ready, self.rome, "daemon"))
-        # They run, and may not be ready: the kernel of this machine may have no WireGuard, and these clusters have no DNS.
+        # They may not be ready: the kernel of this machine may have no WireGuard, and these clusters have no DNS.
         for component in ("gateway", "names"):
             eventually(f"{component} runs", partial(self.runs, self.rome, component))
         Listing(frozenset(objects(self.rome))).keep("apply-k-network-installed")
