@@ -166,17 +166,14 @@ class ChartCase(SynchronousTestCase):
             for one in pods
         )
 
-    def assert_as_before(self, name: str, title: str, but: frozenset[str] = frozenset()) -> None:
-        """Have a cluster and its hosts be as they were before the first step, but for what is named.
-
-        Both lists are kept, and what differs.
-        """
+    def assert_as_before(self, name: str, title: str) -> None:
+        """Have a cluster and its hosts be as they were before the first step; both lists are kept."""
         before = self._before[name]
         now: list[Listing] = []
 
         def is_equal() -> bool:
             now[:] = [Listing.of(self.clusters[name])]
-            return before.difference(now[0]) == (frozenset(), but)
+            return before == now[0]
 
         try:
             path.eventually(f"{name} is as before", is_equal, timeout=120, pause=2)

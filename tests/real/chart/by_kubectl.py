@@ -28,7 +28,8 @@ class ManifestTests(ChartCase):
     def removed(self, cluster: Cluster, folder: str) -> None:
         """Remove what a directory made, as docs/install-in-cluster.md says."""
         cluster.kubectl("delete", "-k", folder, timeout=PATIENCE)
-        cluster.kubectl("delete", "mutatingwebhookconfiguration", "liqod")
+        made = ("mutatingwebhookconfiguration/liqod", "storageclass/liqo")
+        cluster.kubectl("delete", *made, "--ignore-not-found")
 
     def test_01_daemon(self) -> None:
         """One command makes a daemon that leads, which peers and lends; another one takes all of it back."""
@@ -50,10 +51,10 @@ class ManifestTests(ChartCase):
         folder = str(CHECKOUT / "packaging/manifests/network")
         self.rome.kubectl("label", "node", self.rome.node_name, "liqod.io/gateway=true")
         eventually("all is applied", partial(self.rome.kubectl, "apply", "-k", folder))
-        for component in ("daemon", "names"):
-            eventually(f"{component} is ready", partial(self.are_ready, self.rome, component))
-        # The kernel of this machine may have no WireGuard, which the agent says in its page.
-        eventually("the gateway's agent runs", partial(self.runs, self.rome, "gateway"))
+        eventually("a daemon is ready", partial(self.are_ready, self.rome, "daemon"))
+        # They may not be ready: the kernel of this machine may have no WireGuard, and these clusters have no DNS.
+        for component in ("gateway", "names"):
+            eventually(f"{component} runs", partial(self.runs, self.rome, component))
         Listing(frozenset(objects(self.rome))).keep("apply-k-network-installed")
         self.removed(self.rome, folder)
         self.rome.kubectl("label", "node", self.rome.node_name, "liqod.io/gateway-")

@@ -19,6 +19,7 @@ OF_PODS: Final = ("veth", "cni0", "table ip nat", "table ip6 nat", "table ip fil
 TABLES: Final = ("18951", "18952")
 """The tables of routes that liqod's policy rules look up."""
 SOCKETS: Final = "/run/wireguard"
+"""Where wireguard-go has its sockets; the folder itself, which the kubelet makes for the pod, stays."""
 
 
 @frozen
@@ -37,7 +38,7 @@ class Listing:
             shown += [host.run(["sh", "-c", f"ip route show table {table} 2>/dev/null || true"]) for table in TABLES]
             shown.append(re.sub(r"^(\S+?)(@\S+)? .*", r"device \1", host.run(["ip", "-brief", "link"]), flags=re.M))
             shown.append(host.run(["nft", "list", "tables"]))
-            shown.append(host.run(["sh", "-c", f"find {SOCKETS} /run/liqod* 2>/dev/null || true"]))
+            shown.append(host.run(["sh", "-c", f"find {SOCKETS}/* /run/liqod* 2>/dev/null || true"]))
             shown.append(host.run(["sh", "-c", "cd /proc/sys/net; grep . ipv4/ip_forward ipv4/conf/*/rp_filter"]))
             lines |= {f"{name}: {line}" for line in of_host("\n".join(shown).splitlines())}
         return cls(frozenset(lines))
@@ -56,7 +57,10 @@ def objects(cluster: Cluster) -> list[str]:
     """Return every object of every kind that a cluster lists, but for those that pass by themselves."""
     kinds = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
     wanted = ",".join(kind for kind in kinds if kind not in PASSING)
-    return cluster.kubectl("get", wanted, "-A", "-o", f"jsonpath={TEMPLATE}").splitlines()
+    found = cluster.kubectl("get", wanted, "-A", "-o", f"jsonpath={TEMPLATE}").splitlines()
+    # A node that has just joined gives its first sign of life a moment later.
+    nodes = (cluster.node_name, *(worker.node_name for worker in cluster.workers))
+    return [line for line in found if line not in {f"Lease kube-node-lease/{name}" for name in nodes}]
 
 
 def of_host(lines: Iterable[str]) -> set[str]:
