@@ -1,4 +1,4 @@
-"""What is typed of the README and two other pages on booted machines is there, in the form in which it is looked for."""
+"""What is typed of the README and two other pages on booted machines is there, in the form in which it is sought."""
 
 from __future__ import annotations
 
