@@ -42,7 +42,7 @@ VOLATILE: Final = (
 )
 """Where a running machine writes by itself."""
 YES: Final = [("[y/N]", "y\n")]
-"""One question is answered: whoever asks a second one waits until the command's time is over."""
+"""One question is answered: who asks a second one waits until the command's time is over."""
 
 
 class Host:
