@@ -42,7 +42,7 @@ VOLATILE: Final = (
 )
 """Where a running machine writes by itself."""
 YES: Final = [("[y/N]", "y\n")]
-"""One question is answered: whoever asks a second one waits until the command's time is over."""
+"""One question is answered: who asks a second one waits until the command's time is over."""
 
 
 class Host:
@@ -74,7 +74,7 @@ class Host:
         self.debian.chroot("systemctl", "mask", "systemd-networkd-wait-online.service")
         self._boot()
 
-    def types(self, *lines: str, timeout: float = 400.0) -> str:
+    def types(self, *lines: str, timeout: float = 900.0) -> str:
         """Type lines at a terminal, in one shell; whatever is asked is answered with yes. Returns what stays there."""
         script = "\n".join(("cd /root", "set -e", *lines))
         shown = on_terminal([*self.debian.entry(), "sh", "-c", script], timeout=timeout, answers=YES)

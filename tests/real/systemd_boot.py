@@ -46,7 +46,7 @@ CONFIGURATION = (
 CEILING = 90.0
 MADE_OF = ("liqod", "packaging", "systemd", "etc", "twisted", "setup.cfg", "pyproject.toml", "README.md")
 """What the package is made of."""
-WEDGE = "import signal, time; signal.signal(signal.SIGUSR2, lambda *_: time.sleep(3600))\n"
+WEDGE = "import signal; signal.signal(signal.SIGUSR2, lambda *_: __import__('time').sleep(3600))\n"
 """A line of a .pth file, which Python runs as it starts: by a signal the main thread, that of the reactor, sleeps."""
 NEEDED = {"cluster", "kubeconfig", "service", "ready"}
 LEFT_BEHIND = ("./var/lib/dpkg", "./var/cache", "./var/log", "./root", "./proc", "./run", "./tmp", "./var/tmp")

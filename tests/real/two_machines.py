@@ -46,7 +46,7 @@ UNWANTED: Final = ("Traceback", "plugin cache", "Permission denied")
 FIGURES: Final = "machines"
 SPLIT_UNITS: Final = {"liqod-control": "liqod", "liqod-network": "liqod-network", "liqod-names": "liqod-names"}
 """The units of a split daemon, each with its user."""
-NAMES: Final = '\n[names]\nenabled = true\nupstream = ["192.0.2.53"]\n'
+NAMES: Final = '[names]\nenabled = true\nupstream = ["192.0.2.53"]\n'
 """For the process that answers for names; the test clusters have no DNS that it could ask."""
 NETWORK_RIGHTS: Final = 1 << 12 | 1 << 13
 """CAP_NET_ADMIN and CAP_NET_RAW, as /proc shows them."""
@@ -257,7 +257,7 @@ class MachinesTests(SynchronousTestCase):
     def test_09_split(self) -> None:
         """At milan three processes instead of one, by the package's units: ready, bounded, tunnel and journal good."""
         configuration = self.milan.debian.root / "etc/liqod/liqod.toml"
-        configuration.write_text(configuration.read_text() + NAMES)
+        configuration.write_text(configuration.read_text().replace("[names]\n", NAMES))
         self.milan.types(*lines_of(SPLIT, OPERATIONS))
         for unit, user in SPLIT_UNITS.items():
             self.assertEqual(self.milan.show(unit, "ActiveState"), "active", unit)
