@@ -53,7 +53,7 @@ def build(tool: str, number: int, *words: str) -> Built:
     """Build in a copy of the checkout, whose place, time zone, umask and seed differ by the number."""
     place = Path(f"{'deeper/' * number}copy{number}").absolute()
     commit = _copy(place)
-    output = place.parent / f"built-{tool}{number}"
+    output = place.parent / "-".join(("built", tool, str(number), *words))
     done = subprocess.run(
         [sys.executable, str(place / "packaging/tools" / f"{tool}.py"), f"--output={output}", *words],
         env=os.environ | {"PYTHONPATH": str(place)} | _ENVIRONMENTS[number],
