@@ -1,6 +1,6 @@
 """How large liqod is in each form that it is installed in, how soon it is ready, and what it takes at rest.
 
-    python -m benchmarks footprint [--form host ...] [--repeat 3] [--rest 60] [--json FILE]
+    python -m benchmarks footprint [--form host ...] [--repeat 3] [--rest 60] [--place DIR] [--json FILE]
 
 ``host``: an environment made of the locked wheels, as README's "From source" makes it; ``package``: the Debian package,
 taken apart beside this machine's own files; ``image``: the container image's layers, as the root of a process. Each
@@ -23,6 +23,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,41 +105,56 @@ def rows(found: Mapping[str, Mapping[str, Sequence[float]]], columns: Sequence[s
     ]
 
 
+def _is_made(place: Path) -> bool:
+    return place.with_name(f"{place.name}.made").exists()
+
+
+def _note_made(place: Path) -> None:
+    """Note that a form is made to its end: one that was interrupted is not taken for a whole one."""
+    place.with_name(f"{place.name}.made").touch()
+
+
 def on_host(scratch: Path) -> Form:
     """Make an environment of the locked wheels and of liqod's."""
     sys.path.insert(0, str(TOOLS))
     from project import sources
 
-    wheels = scratch / "wheels"
+    wheels, place = scratch / "wheels", scratch / "host"
+    python = place / "bin" / "python"
+    form = partial(Form, "host", place=place, program=[str(python), "-E", str(place / "bin" / "twistd")])
+    if _is_made(place):
+        return form(download=installed(wheels)[0])
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     _run(*pip, "download", "--quiet", "--no-deps", "--require-hashes", f"--requirement={LOCK}", f"--dest={wheels}")
     tree = sources(scratch / "sources")
     _run(*pip, "wheel", "--quiet", "--no-deps", f"--wheel-dir={wheels}", str(tree))
-    place = scratch / "host"
     _run(sys.executable, "-m", "venv", "--without-pip", str(place))
-    python = place / "bin" / "python"
     files = [str(file) for file in wheels.iterdir()]
     _run(*pip, f"--python={python}", "install", "--quiet", "--no-deps", "--no-index", *files)
-    return Form("host", installed(wheels)[0], place, [str(python), "-E", str(place / "bin" / "twistd")])
+    _note_made(place)
+    return form(download=installed(wheels)[0])
 
 
 def of_package(scratch: Path) -> Form:
     """Build the package, take it apart, and compile it as its script does."""
     built, place = scratch / "deb", scratch / "package"
-    _run(sys.executable, str(TOOLS / "deb.py"), f"--output={built}")
-    (package,) = built.glob("*.deb")
-    _run("dpkg-deb", "--extract", str(package), str(place))
     opt = place / "opt" / "liqod"
     python = str(opt / "bin" / "python3")
-    _run(python, "-PE", "-m", "compileall", "-q", str(opt / "lib"))
+    if not _is_made(place):
+        _run(sys.executable, str(TOOLS / "deb.py"), f"--output={built}")
+        _run("dpkg-deb", "--extract", *map(str, built.glob("*.deb")), str(place))
+        _run(python, "-PE", "-m", "compileall", "-q", str(opt / "lib"))
+        _note_made(place)
+    (package,) = built.glob("*.deb")
     return Form("package", package.stat().st_size, place, [python, "-PE", str(opt / "bin" / "twistd")])
 
 
 def archive_of(scratch: Path) -> Path:
     """Return the archive of the image, which is built the first time."""
     built = scratch / "oci"
-    if not built.exists():
+    if not _is_made(built):
         _run(sys.executable, str(TOOLS / "image.py"), f"--output={built}", f"--tag={IMAGE}")
+        _note_made(built)
     (archive,) = built.glob("*.oci.tar")
     return archive
 
@@ -147,7 +163,9 @@ def of_image(scratch: Path) -> Form:
     """Build the image and unpack it."""
     root = scratch / "image"
     archive = archive_of(scratch)
-    unpack(archive, root)
+    if not _is_made(root):
+        unpack(archive, root)
+        _note_made(root)
     return Form("image", archive.stat().st_size, root, ["/opt/liqod/bin/twistd"], root)
 
 
@@ -210,7 +228,8 @@ def main() -> None:
     """Run the benchmark and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--form", action="append", choices=[*sorted(FORMS), PODS], help="one of the forms, not all")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=3, help="how often each is started; 0 for the sizes alone")
+    parser.add_argument("--place", type=Path, help="where forms are made, and kept for the next run")
     parser.add_argument("--rest", type=float, default=60.0, help="seconds that a daemon is left alone for")
     parser.add_argument("--json", type=Path, help="where the figures go (benchmarks/results/)")
     args = parser.parse_args()
@@ -218,23 +237,31 @@ def main() -> None:
     build.ensure()
     found: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(prefix="liqod-footprint-") as scratch:
+        place = args.place or Path(scratch)
+        place.mkdir(parents=True, exist_ok=True)
         wanted = args.form or [*FORMS, PODS]
-        if forms := [FORMS[name](Path(scratch)) for name in wanted if name != PODS]:
+        forms = [FORMS[name](place) for name in wanted if name != PODS]
+        found |= {form.name: sizes_of(form) for form in forms}
+        if forms and args.repeat:
             with Testbed(1, nodes=False) as testbed:
                 for form in forms:
-                    found[form.name] = of_form(form, testbed[1], args.repeat, args.rest)
-        if PODS in wanted:
-            found |= measure_pods(archive_of(Path(scratch)), args.repeat, args.rest)
+                    found[form.name] |= of_daemon(form, testbed[1], args.repeat, args.rest)
+        if PODS in wanted and args.repeat:
+            found |= measure_pods(archive_of(place), args.repeat, args.rest)
     print(table(("form", *SIZES), rows(found, SIZES)), table(("process", *FIGURES), rows(found, FIGURES)), sep="\n\n")
     named = {f"{form}: {what}": values for form, figures in found.items() for what, values in figures.items()}
     print("figures:", save_figures("footprint", named, args.json, rest=args.rest))
 
 
-def of_form(form: Form, cluster: Cluster, repeat: int, rest: float) -> dict[str, list[float]]:
-    """Return the figures of a form, those of its daemon several times over."""
+def sizes_of(form: Form) -> dict[str, list[float]]:
+    """Return the sizes of a form, each as the one value that there is."""
     size, count = installed(form.place)
-    sizes = (form.download / MIB, size / MIB, float(count))
-    figures: dict[str, list[float]] = {what: [value] for what, value in zip(SIZES, sizes, strict=True)}
+    return {what: [value] for what, value in zip(SIZES, (form.download / MIB, size / MIB, float(count)), strict=True)}
+
+
+def of_daemon(form: Form, cluster: Cluster, repeat: int, rest: float) -> dict[str, list[float]]:
+    """Return the figures of a form's daemon, started several times over."""
+    figures: dict[str, list[float]] = {}
     daemon = FormDaemon(cluster, "rome", identity=form.name)
     daemon.form = form
     daemon.install()

@@ -52,8 +52,9 @@ class Built(NamedTuple):
 def build(tool: str, number: int, *words: str) -> Built:
     """Build in a copy of the checkout, whose place, time zone, umask and seed differ by the number."""
     place = Path(f"{'deeper/' * number}copy{number}").absolute()
-    commit = _copy(place)
-    output = place.parent / f"built-{tool}{number}"
+    if not place.exists():
+        shutil.copytree(repository(), place, symlinks=True)
+    output = place.parent / "-".join(("built", tool, str(number), *words))
     done = subprocess.run(
         [sys.executable, str(place / "packaging/tools" / f"{tool}.py"), f"--output={output}", *words],
         env=os.environ | {"PYTHONPATH": str(place)} | _ENVIRONMENTS[number],
@@ -65,17 +66,23 @@ def build(tool: str, number: int, *words: str) -> Built:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (file,) = (one for one in output.iterdir() if one.suffix in (".deb", ".tar"))
-    return Built(file, commit)
+    return Built(file, _git(place, "rev-parse", "HEAD"))
 
 
-def _copy(place: Path) -> str:
-    """Make a repository of what is in the checkout, with one commit, and return that."""
-    shutil.rmtree(place, ignore_errors=True)
+@cache
+def repository() -> Path:
+    """Make a repository of what is in the checkout now, with one commit; return its place."""
+    place = Path("repository").absolute()
     sources(place)
-    git = ["git", "-C", str(place), "-c", "core.excludesFile="]
-    for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message=all"]):
-        subprocess.run([*git, *words], env=os.environ | _AUTHOR, check=True)
-    return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    _git(place, "init", "--quiet")
+    _git(place, "add", "--all", "--force")
+    _git(place, "commit", "--quiet", "--message=all")
+    return place
+
+
+def _git(place: Path, *words: str) -> str:
+    command = ["git", "-C", str(place), *words]
+    return subprocess.run(command, env=os.environ | _AUTHOR, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @cache
