@@ -82,7 +82,7 @@ class ExampleTests(SynchronousTestCase):
         self.assertEqual((settings.cluster.name, settings.sharing.percentage), ("milan", 50))
 
     def test_argocd(self) -> None:
-        """Argo CD is told of records that exist, and looks at fields of their status that they have."""
+        """Argo CD is given records that exist, and looks at fields of their status that they have."""
         known = {(group.partition("/")[0], kind): fields for (group, kind), fields in schemas().items()}
         application = yaml.safe_load((EXAMPLES / "gitops/argocd/application.yaml").read_text())
         for one in application["spec"]["ignoreDifferences"]:
@@ -97,7 +97,7 @@ class ExampleTests(SynchronousTestCase):
             self.assertEqual(unknown_status(script, known[found[1], found[2]]), [], name)
 
     def test_flux(self) -> None:
-        """Flux is told of folders that exist and of records, with fields of their status that these have."""
+        """Flux is given folders that exist, and records, with fields of their status that these have."""
         documents = list(yaml.safe_load_all((EXAMPLES / "gitops/flux/kustomization.yaml").read_text()))
         names = {one["metadata"]["name"] for one in documents}
         known = schemas()

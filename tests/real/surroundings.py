@@ -47,6 +47,7 @@ SYSTEM: Final = "liqo-system"
 CONTROLLER: Final = "cloud-lifecycle"
 CLOUDS: Final = ("gce", "hcloud", "azure")
 LONG: Final = 240.0
+OPEN: Final = "the API server lets everybody do everything (AlwaysAllow)"
 ADMISSION: Final = "apiserver_admission_webhook"
 _SHOWN: Final = """
 import ssl, sys
@@ -114,10 +115,10 @@ class SurroundingsTests(PairTests):
         """Return the dials of the API server's proxy to a port."""
         return [one for one in egress.dials(self.home.directory) if one["to"] == f"{host}:{port}"]
 
-    def said(self, daemon: Daemon) -> str:
-        """Return what ``check --pre`` says of a cluster, in one line."""
+    def said(self, daemon: Daemon, *words: str) -> str:
+        """Return what ``check`` says of a cluster, in one line."""
         try:
-            said = daemon.liqodctl("check", "--pre", f"--config={daemon.config}")
+            said = daemon.liqodctl("check", *words, f"--config={daemon.config}")
         except CommandFailed as failed:  # ports of this host, and the like
             said = failed.output
         return " ".join(said.split())
@@ -128,19 +129,22 @@ class SurroundingsTests(PairTests):
         self.home.apply(body)
         self.home.kubectl("patch", "node", "agent", "--subresource=status", "--type=merge", "-p", json.dumps(status))
         self.home.run(["ip", "addr", "add", f"{ADDRESS}/24", "dev", "eth0"])
-        rome, milan = self.said(self.rome), self.said(self.milan)
+        rome, milan = self.said(self.rome, "--pre"), self.said(self.milan, "--pre")
         self.rome.config.write_text(self.rome.config.read_text() + INTERNAL)
-        set_wrong = self.said(self.rome)
+        set_wrong = self.said(self.rome, "--pre")
         self.assertIn(f"is k3s (kubelet version v{versions.KUBERNETES}+k3s1)", rome)
         self.assertIn("✓ k3s: its servers reach kubelets by tunnels of agents", rome)
         self.assertIn("! k3s: its servers reach kubelets by tunnels of agents", set_wrong)
         self.assertIn("the API server asks for rights", rome)
-        self.assertIn("the API server lets everybody do everything (AlwaysAllow)", milan)
+        self.assertIn(OPEN, milan)
 
     def test_02_internal_address(self) -> None:
         """With an InternalIP the tunnel's table leads to an agent that nobody is: 502 for logs and exec, for ever."""
         self.rome.start()
         self.milan.start()
+        # It is said of a cluster that has liqod, too.
+        self.assertIn(OPEN, self.said(self.milan))
+        self.assertNotIn(OPEN, self.said(self.rome))
         trust_each_other(self.rome, self.milan)
         node = eventually("the virtual node is Ready", partial(node_ready, self.home))
         self.assertEqual(node["status"]["addresses"][0], {"type": "InternalIP", "address": ADDRESS})

@@ -30,7 +30,7 @@ from liqod.cli.setup.definitions import definitions
 from liqod.cli.setup.host.wanted import KUBECONFIGS
 from liqod.cli.setup.surroundings.foreign import foreign_findings
 from liqod.cli.setup.surroundings.in_cluster_names import in_cluster_names
-from liqod.cli.setup.surroundings.read import surroundings
+from liqod.cli.setup.surroundings.read import open_to_all, surroundings
 from liqod.cli.status.cluster_records import as_finding, is_here, leader
 from liqod.cli.status.first_screen import FirstScreen, first_screen
 from liqod.cli.status.own_facts import fact_findings, own_facts
@@ -156,7 +156,8 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
         yield finding
     for finding in await host_findings(session, pre=pre):
         yield finding
-    after: tuple[Part, ...] = (surroundings, foreign_findings) if pre else (_crds, _daemon, _ports, _lending)
+    installed = (open_to_all, _crds, _daemon, _ports, _lending)
+    after: tuple[Part, ...] = (surroundings, foreign_findings) if pre else installed
     for part in (_version, in_cluster_names, _rights, _clock, *after):
         try:
             async for finding in part(session):

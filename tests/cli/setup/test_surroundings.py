@@ -15,12 +15,13 @@ from liqod.cli.setup.surroundings.judge import (
     judge_pod_security,
 )
 from liqod.cli.setup.surroundings.notes import NOTES
+from liqod.cli.setup.surroundings.read import NOBODY
 from liqod.cli.setup.surroundings.seen import FELIX, Surroundings
 from liqod.config.load import parse
 from liqod.config.schema import Settings
 from liqod.facts.observed import ARGUMENTS, CILIUM, PLUGINS, ObservedCluster
 from liqod.facts.software import LABELS, SUFFIXES
-from liqod.kube.resources import NAMESPACES, NODES
+from liqod.kube.resources import CLUSTERROLEBINDINGS, NAMESPACES, NODES
 from liqod.model.objects.meta import ObjectMeta
 from liqod.model.objects.node import Node, NodeSpec
 from liqod.model.records.facts import DISTRIBUTION, PLUGIN, Fact
@@ -282,6 +283,18 @@ class CheckTests(ClusterCase):
         self.assertIn("✓ virtual nodes show a Hostname instead of an InternalIP", output)
         self.assertIn("✓ the API server asks for rights", output)
         self.assertIn("! the namespace liqo-system has the Pod Security level restricted", output)
+
+    async def test_rights_that_do_not_count(self) -> None:
+        """After the installation `check` says nothing of rights that count, and warns where they do not."""
+        said = "the API server lets everybody do everything"
+        out, err, _ = await self.outcome("check", env={"HOME": "/nonexistent"})
+        self.assertNotIn(said, " ".join((out + err).split()))
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        everybody = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": NOBODY}
+        body = {"metadata": {"name": "open"}, "roleRef": role, "subjects": [everybody]}
+        await self.client.create(CLUSTERROLEBINDINGS, body)
+        out, err, _ = await self.outcome("check", env={"HOME": "/nonexistent"})
+        self.assertIn(f"! {said} (AlwaysAllow)", " ".join((out + err).split()))
 
 
 class PageTests(SynchronousTestCase):
