@@ -124,9 +124,10 @@ class HomeNames:
 
     async def _pointer(self, view: HomeView, lender: ClusterID, name: str) -> HomeAnswer:
         address = address_of(name)
-        own = "" if address is None else view.original(lender, str(address))
-        if address is None or not own:
+        if address is None:
             return NOTHING
+        # By the address that it has here pods call it as well: it is in what they get from this cluster's API server.
+        own = view.original(lender, str(address)) or str(address)
         found = await self._client.list(SERVICES, view=HomeService, fields=f"spec.clusterIP={own}")
         service = next((one for one in found.items if own in one.addresses), None)
         if service is None or not self._is_exposed(view, lender, service.metadata.key):

@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         except CommandFailed as error:
             # The other groups have results of their own.
             ended.append(_title(group, setup))
-            print(f"{ended[-1]}: did not come to its end: {error}", flush=True)
+            print(f"{ended[-1]}: did not come to its end: {_shortly(error)}", flush=True)
         else:
             rows += [] if setup.alone else found
     if not args.no_page and args.focus == CONFORMANCE:
@@ -163,11 +163,17 @@ def _control(clusters: E2EClusters, failed: Sequence[str], folder: Path) -> Cont
             results = run(clusters.lender, report, focus=[re.escape(name) for name in failed], limit=_LIMIT)
         except CommandFailed as error:
             # What failed at home stands as it is: a row says more than no row.
-            print(f"run {number + 1} on the lender did not come to its end: {error}", flush=True)
-            return Control(found, f"run {number + 1} on the lender did not come to its end")
+            why = f"run {number + 1} on the lender did not come to its end"
+            print(f"{why}: {_shortly(error)}", flush=True)
+            return Control(found, why)
         for result in results:
             found.setdefault(result.name, []).append(result)
     return Control(found)
+
+
+def _shortly(error: CommandFailed) -> str:
+    """Return the end of what the program has printed: a suite prints a mark for each of thousands of specs."""
+    return str(error)[-2000:]
 
 
 def _title(group: str, setup: Setup) -> str:

@@ -56,6 +56,17 @@ class TracesTests(SynchronousTestCase):
         )
         self.assertEqual(found, {SPEC: Traces(pods=[pod], nodes={NODE}, services=1)})
 
+    def test_a_pod_that_names_its_node(self) -> None:
+        """It is on that node, though it is never bound: no spec is left out that way."""
+        pod = {"spec": {"nodeName": NODE}}
+        found = traces(
+            [
+                event("namespaces", agent=f"e2e.test/v1 -- {SPEC}", reference={"name": "pods-1"}),
+                event("pods", reference={"namespace": "pods-1"}, requestObject=pod),
+            ]
+        )
+        self.assertEqual(found[SPEC].nodes, {NODE})
+
     def test_other_verbs(self) -> None:
         """Only what was made counts."""
         deleted = {

@@ -66,7 +66,11 @@ def traces(events: Iterable[Mapping[str, Any]]) -> dict[str, Traces]:
                     spec_of[reference.get("name", "")] = spec.strip()
             case "pods", "":
                 if spec := spec_of.get(reference.get("namespace", "")):
-                    found[spec].pods.append(event.get("requestObject", {}))
+                    pod = event.get("requestObject", {})
+                    found[spec].pods.append(pod)
+                    # A pod that names its node passes by the scheduler, and nobody binds it.
+                    if named := pod.get("spec", {}).get("nodeName"):
+                        found[spec].nodes.add(named)
             case "pods", "binding":
                 if spec := spec_of.get(reference.get("namespace", "")):
                     found[spec].nodes.add(event.get("requestObject", {}).get("target", {}).get("name", ""))

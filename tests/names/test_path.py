@@ -176,14 +176,14 @@ class PathTests(TestCase):
         self.addCleanup(listening.stopListening)
         return pod
 
-    async def pod_of(self, namespace: str) -> dict[str, Any]:
-        """Create a ShadowPod as a cluster of the domain home.example does, and return its pod."""
-        annotations = {DOMAIN_ANNOTATION: "home.example"}
-        metadata = {"name": "web", "labels": {ORIGIN_LABEL: self.peer}, "annotations": annotations}
+    async def pod_of(self, namespace: str, name: str = "web", domain: str = "home.example") -> dict[str, Any]:
+        """Create a ShadowPod as a cluster of a domain does, and return its pod."""
+        annotations = {DOMAIN_ANNOTATION: domain}
+        metadata = {"name": name, "labels": {ORIGIN_LABEL: self.peer}, "annotations": annotations}
         await self.admin.create(SHADOWPODS, {"metadata": metadata, "spec": {"pod": pod_spec()}}, namespace)
 
         async def made() -> dict[str, Any]:
-            return await self.admin.get(PODS, "web", namespace)
+            return await self.admin.get(PODS, name, namespace)
 
         return await self.becomes(made, "the pod")
 
@@ -210,6 +210,23 @@ class PathTests(TestCase):
 
         await self.becomes(answered, "the answer, once the process knows the domain")
         self.assertEqual((await pod.ask(query(here))).rCode, dns.ENAME)
+
+    async def test_another_domain(self) -> None:
+        """Where a home says another domain, that is said at the pods that were made before, and at no other one."""
+        await self.names(1)
+        namespace = await self.tenant()
+        await self.ready(1, 1)
+        await self.pod_of(namespace)
+        await self.pod_of(namespace, "later", "new.example")
+        about = "ClusterDomainChanged"
+
+        async def said() -> bool:
+            return any(about in what for what, _ in self.events.seen)
+
+        await self.becomes(said, "the event")
+        seen = [(what, text) for what, text in self.events.seen if about in what]
+        self.assertEqual([what for what, _ in seen], [f"Warning {namespace}/web {about}"])
+        self.assertIn("home.example, and its home says new.example", seen[0][1])
 
     async def test_reached_through_the_policy(self) -> None:
         """The network policy of the tenant's namespaces lets its own port through, and no other one."""

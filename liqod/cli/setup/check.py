@@ -152,7 +152,7 @@ async def examine(session: Session, *, pre: bool) -> AsyncIterator[Finding]:
             f"borrowers show {', '.join(unseen)} on their virtual nodes only if their configuration names them",
             "have them name these keys in labels under [acceptance], or offer topology.kubernetes.io/region",
         )
-    for finding in fact_findings(record, advertised):
+    for finding in fact_findings(record, advertised, session.settings.cluster.domain):
         yield finding
     for finding in await host_findings(session, pre=pre):
         yield finding

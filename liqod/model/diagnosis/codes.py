@@ -11,9 +11,9 @@ _WORDS: Final = """
     BadQuantity BadRecord BadResource BlockNotKnown BlockSplitsPods BlockVolume BorrowingQuotaExceeded BothAgreed
     BothCan ByHome CIDRForbidden CIDROverlap CIDRTooNarrow CIDRTooWide CachesIncomplete CannotAdmit CannotSend
     CertificateExpired CertificateExpiring CertificateUnreadable ChainTooLong ClaimGone ClaimTaken ClassLimit
-    ClassNotOffered ClockSkew ClusterIDRepetition ClusterIDTooLong ClusterNotSelected ClusterSelected
-    ConnectionLost ContainerStatusUnknown CopyGone Cordoned CreatedPod CredentialMalformed CredentialMissing
-    CredentialPresent CredentialRejected CredentialsRefused DaemonFailed DaemonSilent DecisionPending
+    ClassNotOffered ClockSkew ClusterDomainChanged ClusterIDRepetition ClusterIDTooLong ClusterNotSelected
+    ClusterSelected ConnectionLost ContainerStatusUnknown CopyGone Cordoned CreatedPod CredentialMalformed
+    CredentialMissing CredentialPresent CredentialRejected CredentialsRefused DaemonFailed DaemonSilent DecisionPending
     DefinitionNotServed DefinitionsMissing DeletionsHeld DirectOff DiskFull Draining Duplicate EgressDenied Ended
     EndedByLender EndedThere EndpointNotExported Expired FamilyCut FewerStreams FileUnreadable Forbidden Found
     FrameLength HandshakeFailed HandshakeTimeout HomeFirst HomeWentBack HostLacks IdentityUnusable Ignored
