@@ -6,7 +6,6 @@ import base64
 import json
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
