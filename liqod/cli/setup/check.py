@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +23,7 @@ from liqod.agent.host.clock_check import server_time
 from liqod.cli.console import errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.findings import Finding, bad, failed, good, warning
-from liqod.cli.console.options import Options, cluster_options
+from liqod.cli.console.options import Options, cluster_options, refuse_watch, watch_option
 from liqod.cli.console.run import run
 from liqod.cli.console.session import Output, Session, client_config
 from liqod.cli.network.plan import host_findings
@@ -75,8 +76,9 @@ class _Version(msgspec.Struct):
 
 @click.command()
 @click.option("--pre", is_flag=True, help="Only the prerequisites of an installation.")
+@watch_option
 @cluster_options
-def check(options: Options, pre: bool) -> None:
+def check(options: Options, pre: bool, watch: bool) -> None:
     """Check configuration, API server, rights, CRDs, clock, ports, webhook and daemon.
 
     \b
@@ -84,6 +86,7 @@ def check(options: Options, pre: bool) -> None:
       liqodctl check --pre                before `liqodctl install`
       liqodctl check -o json
     """
+    refuse_watch(options, watch)
     findings: list[Finding] = []
     try:
         # With --pre the configuration may name the kubeconfig that `install` will write.
@@ -93,19 +96,24 @@ def check(options: Options, pre: bool) -> None:
         config = client_config(options, settings, as_daemon=not pre)
     except CliError as error:
         findings.append(bad("Configuration", f"{error.code}: {error.message}", error.hint, error.code))
+        Output(options).report(findings)
     else:
-        findings.append(good("Configuration", "configuration and kubeconfig are readable"))
+        before = [*findings, good("Configuration", "configuration and kubeconfig are readable")]
 
         async def work(reactor: Reactor) -> None:
             client = Client(config, reactor, user_agent="liqodctl", timeout=10.0)
             try:
                 session = Session(options, reactor=reactor, client=client, settings=settings)
-                findings.extend([finding async for finding in examine(session, pre=pre)])
+
+                async def read() -> Callable[[], None]:
+                    findings[:] = [*before, *[finding async for finding in examine(session, pre=pre)]]
+                    return partial(session.report, findings)
+
+                await session.again(watch, read)
             finally:
                 await client.close()
 
         run(work)
-    Output(options).report(findings)
     if failed(findings):
         raise CliError(errors.CHECK, "some checks failed", "follow the hints above")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -11,7 +13,7 @@ import click
 from liqod.cli.console import complete, errors
 from liqod.cli.console.errors import CliError
 from liqod.cli.console.group import did_you_mean
-from liqod.cli.console.options import Options, cluster_options, namespace_option
+from liqod.cli.console.options import Options, cluster_options, namespace_option, refuse_watch, watch_option
 from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status import explain_other
 from liqod.cli.status.cluster_records import advice_of, cluster_records
@@ -63,8 +65,9 @@ CODE: Final = re.compile(r"LQ\d{4}|[A-Z][A-Za-z0-9]+")
 @click.command()
 @click.argument("words", metavar="[KIND] NAME|CODE", nargs=-1, required=True, shell_complete=complete.objects)
 @namespace_option("pod, service or claim")
+@watch_option
 @cluster_options
-def explain(options: Options, words: tuple[str, ...], namespace: str) -> None:
+def explain(options: Options, words: tuple[str, ...], namespace: str, watch: bool) -> None:
     """Explain why something is as it is, and what to do next.
 
     KIND is pod (the default), deployment, statefulset, namespace, node, peer, tenant, slice, service, ingress, claim,
@@ -75,13 +78,19 @@ def explain(options: Options, words: tuple[str, ...], namespace: str) -> None:
       liqodctl explain web-1 -n shop      is it offloaded, and why
       liqodctl explain peer milan         whose turn it is
       liqodctl explain service/web -n shop
+      liqodctl explain deployment web -n shop --watch
       liqodctl explain TrustPending
     """
+    refuse_watch(options, watch)
     kind, name = read(words)
-    if kind == "code":
-        _explain_code(options, name)
+    if kind != "code":
+        in_cluster(
+            options, lambda session: session.again(watch, partial(_explain, session, kind, Key(namespace, name)))
+        )
+    elif watch:
+        raise click.UsageError("What a code means does not change: --watch goes with objects.")
     else:
-        in_cluster(options, lambda session: _explain(session, kind, name, namespace))
+        _explain_code(options, name)
 
 
 def read(words: tuple[str, ...]) -> tuple[str, str]:
@@ -116,9 +125,10 @@ def _explain_code(options: Options, code: str) -> None:
     _print(Output(options), {"code": code}, rows)
 
 
-async def _explain(session: Session, kind: str, name: str, namespace: str) -> None:
+async def _explain(session: Session, kind: str, key: Key) -> Callable[[], None]:
+    """Return what shows why an object is as it is."""
     facts = await cluster_records(session)
-    key = Key(namespace, name)
+    namespace, name = key
     more: dict[str, Any] = {kind: name}
     if kind == "pod":
         about = await _pod_facts(session, facts, key)
@@ -151,7 +161,7 @@ async def _explain(session: Session, kind: str, name: str, namespace: str) -> No
         events = await events_of(session, key, of_kind.home.kind)
         rows = explain_other.explain_object(copies, events, await _namespace_facts(session, facts, namespace))
         more = {kind: str(key)}
-    _print(session, more, rows)
+    return partial(_print, session, more, rows)
 
 
 def _print(output: Output, more: dict[str, Any], rows: list[dict[str, str]]) -> None:

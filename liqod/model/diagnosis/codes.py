@@ -47,7 +47,8 @@ _WORDS: Final = """
     ServiceRefused ServicesNotSeen SessionBroken SessionEstablished SignatureRefused SizesLost SliceRefused
     SlowReader SomeFailed StaleOffer StandbySilent Starting StatusBytes StatusesDelayed Stopping StorageNotOffered
     StrategyContradicts StreamNotAsked StreamStranger StreamUnknownKey StreamWithoutSession Streams TakenBack
-    TenantFull TokenExpired TokenMissing TokenRefused TokenWithoutEnd TooDeep TooExpensive TooFast TooLarge
+    TenantFull TokenExpired TokenExpiring
+    TokenMissing TokenRefused TokenWithoutEnd TooDeep TooExpensive TooFast TooLarge
     TooLate TooMany TooManyConnections TooManyDomains TooManyFromAddress TooManyHalfOpen TooManyHandshakes
     TooManyHosts TooManyNames TooManyNamespaces TooManyNetworks TooManyPeers TooManyPods TooManyPolicies
     TooManyRequests TooManyResources TooManyReviews TooManyRules TooManySessions TooManySlices TooManyStreams
