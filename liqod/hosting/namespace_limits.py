@@ -62,6 +62,7 @@ def _policies(context: HostingContext) -> TenantIsolation:
         contract=context.grants.contract,
         name_servers=context.name_servers,
         streams=context.streams,
+        recorder=context.recorder,
         metrics=context.metrics,
     )
 

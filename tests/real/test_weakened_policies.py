@@ -200,7 +200,7 @@ class PoliciesOnRealApiServerTests(Asked):
         """An ordinary pod of the size that a pod may have at most costs less than an evaluation may."""
         await becomes(self.has_them, "the policies are in force", self.patience)
         wanted = next(one for one in self.attempts if one.request.resource == "shadowpods")
-        large = {"containers": list(_containers())}
+        large = {"containers": list(_containers()), "initContainers": None, "volumes": None, "affinity": None}
         self.assertGreater(len(json.dumps(large)), 200_000)
         for user in BORROWERS:
             metadata = {"name": "large", "labels": {"offloading.liqo.io/origin": "rome"}}

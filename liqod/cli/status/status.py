@@ -17,6 +17,7 @@ from liqod.cli.console.session import Output, Session, in_cluster
 from liqod.cli.status.browse import browse
 from liqod.cli.status.cluster_records import advice_of
 from liqod.cli.status.first_screen import FirstScreen, first_screen
+from liqod.cli.status.own_facts import own_facts
 from liqod.cli.status.peers import (
     DISCOVER_COLUMNS,
     DISCOVER_WIDE,
@@ -28,6 +29,8 @@ from liqod.cli.status.peers import (
     status_rows,
 )
 from liqod.cli.status.whoami import own_cluster
+from liqod.hosting.networkpolicies.enforcement import without_effect
+from liqod.kube.errors import KubeError
 from liqod.kube.resources import FOREIGNCLUSTERS
 from liqod.model.diagnosis.cluster import ClusterRecords, diagnose, problems_of, strangers
 from liqod.model.diagnosis.installation import unread_problems
@@ -75,10 +78,12 @@ def status(options: Options, peer: str, watch: bool) -> None:
 
     async def work(session: Session) -> None:
         screen: FirstScreen | None = None
+        unbounded = ""
         looks = 0
         while True:
             if screen is None or looks % TRIED_EVERY == 0:
                 screen = await first_screen(session)
+                unbounded = await _unbounded(session)
             else:
                 screen = (await first_screen(session, tries=False)).with_trials_of(screen)
             looks += 1
@@ -88,7 +93,7 @@ def status(options: Options, peer: str, watch: bool) -> None:
             if peer:
                 _show_peer(session, screen, find_in(screen, peer))
             else:
-                _show_all(session, screen)
+                _show_all(session, screen, unbounded)
             if not watch:
                 return
             await deferLater(session.reactor, WATCH_INTERVAL)
@@ -105,13 +110,26 @@ def find_in(screen: FirstScreen, wanted: str) -> ForeignCluster:
     return find(wanted, screen.facts.peers)
 
 
-def _show_all(session: Session, screen: FirstScreen) -> None:
+async def _unbounded(session: Session) -> str:
+    """Return why nothing bounds what tenants' pods reach; empty also where that cannot be found out."""
+    try:
+        record = await own_facts(session)
+    except KubeError:
+        return ""
+    # Without a record the daemon has yet to look at the cluster.
+    return "" if record is None else without_effect(session.settings.hosting.egress, record)
+
+
+def _show_all(session: Session, screen: FirstScreen, unbounded: str) -> None:
     facts = screen.facts
+    unbounded = unbounded if any(one.status.lent is not None for one in facts.peers) else ""
     rows = status_rows(facts, screen.pods)
     problems = [*diagnose(facts), *unread_problems(screen.unread)]
     session.say(daemon_line(facts))
     show_peers(session, facts, rows)
     show_problems(session, problems)
+    if unbounded:
+        session.say(f"! pods of borrowers: {unbounded}", "yellow")
     leads = facts.leader
     session.publish(
         {
@@ -123,6 +141,7 @@ def _show_all(session: Session, screen: FirstScreen) -> None:
             "peers": rows,
             "problems": [as_row(problem) for problem in problems],
             "unread": sorted(facts.unread),
+            "unbounded": unbounded,
         }
     )
 

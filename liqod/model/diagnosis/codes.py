@@ -14,8 +14,9 @@ _WORDS: Final = """
     ClassNotOffered ClockSkew ClusterIDRepetition ClusterIDTooLong ClusterNotSelected ClusterSelected
     ConnectionLost ContainerStatusUnknown CopyGone Cordoned CreatedPod CredentialMalformed CredentialMissing
     CredentialPresent CredentialRejected CredentialsRefused DaemonFailed DaemonSilent DecisionPending
-    DefinitionNotServed DefinitionsMissing DeletionsHeld DirectOff DiskFull Draining Duplicate EgressDenied Ended
-    EndedByLender EndedThere EndpointNotExported Expired FamilyCut FewerStreams FileUnreadable Forbidden Found
+    DefinitionNotServed DefinitionsMissing DeletionsHeld DirectOff DiskFull Draining Duplicate EgressDenied
+    EgressNotBounded Ended EndedByLender EndedThere EndpointNotExported Expired FamilyCut FewerStreams
+    FileUnreadable Forbidden Found
     FrameLength HandshakeFailed HandshakeTimeout HomeFirst HomeWentBack HostLacks IdentityUnusable Ignored
     ImageMissing InProgress InUse Incoming Incomplete Internal InvalidClusterID InvalidName InvalidOffer
     InvalidPod InvalidPolicy JobFailed KeptFromBefore KeyInUse KeyNotOnDevice KeyNotProven KeyPinned KeyRevoked
