@@ -88,6 +88,7 @@ def _records(context: HostingContext) -> TenantRecords:
         offers=context.grants.offers,
         contracts=context.grants.contracts,
         metrics=context.metrics,
+        audit=context.audit,
     )
 
 

@@ -79,7 +79,7 @@ _OF_A_POD: Final = {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "nam
 _MAIN: Final = {"name": "main", "image": "a"}
 _TEMPLATE: Final = {"volumeClaimTemplate": {"spec": {"storageClassName": "disks", "volumeName": "others"}}}
 _PODS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
-    ("nothing to run", {"containers": []}),
+    ("very many containers", {"containers": [{**_MAIN, "name": f"c{n}"} for n in range(257)]}),
     ("what no release knows", {"rootOfNode": True}),
     ("a field of tomorrow, deep in it", {"securityContext": {"rootOfNode": True}}),
     ("a probe from the node", {"containers": [{**_MAIN, "livenessProbe": {"httpGet": {"host": "127.0.0.1"}}}]}),

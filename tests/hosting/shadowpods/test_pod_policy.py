@@ -229,19 +229,18 @@ class PodPolicyTests(SynchronousTestCase):
             self.agree({"containers": [MAIN]}, contract, labels=dict.fromkeys(keys, "x"))
 
     def test_numbers(self) -> None:
-        """Containers and tolerations, up to the most of each; none is no pod."""
+        """Containers and tolerations, up to the most of each; that there is none is said by the daemon."""
         many = [{**MAIN, "name": f"c{n}"} for n in range(255)]
         tolerations = [{"key": f"k{n}"} for n in range(512)]
         for spec in (
-            {},
-            {"containers": []},
             {"containers": many, "initContainers": [MAIN]},
             {"containers": many, "initContainers": [MAIN], "ephemeralContainers": [MAIN]},
             {"containers": many, "initContainers": [], "tolerations": tolerations},
             {"containers": [MAIN], "tolerations": [*tolerations, {"key": "x"}]},
         ):
             self.agree(spec, ORDINARY)
-        self.assertTrue(judged_by_policy(None, ORDINARY))
+        for nothing in (None, {}, {"containers": []}):
+            self.assertEqual(judged_by_policy(nothing, ORDINARY), [])
 
     def test_changes(self) -> None:
         """A pod from before a setting was changed keeps what it has; what it gets is judged."""
