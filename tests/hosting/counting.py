@@ -86,6 +86,7 @@ class Counting(TestCase):
             },
             offers=TenantOffers(informers.of(FOREIGNCLUSTERS, ForeignCluster)),
             contracts=Contracts(Contract(granted), namespaces),
+            audit=self.audit,
         )
         informers.startService()
         records.startService()

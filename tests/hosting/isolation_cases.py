@@ -48,9 +48,8 @@ class IsolationCase(cases.HostingCase):
         """A pod gets no token of this cluster's accounts, and keeps off nobody's pods but its own tenant's."""
         borrower, namespace = await self.tenant()
         token = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
-        await self.shadow(borrower, namespace, name="thief", spec=pod_spec(volumes=[token]))
-        status = await self.status_becomes(namespace, "thief", reason="InvalidPod")
-        self.assertIn("serviceAccountToken", status["message"])
+        why = await self.refused_pod(borrower, namespace, "thief", spec=pod_spec(volumes=[token]))
+        self.assertIn("service accounts are not for borrowers", why)
         term = {"topologyKey": "kubernetes.io/os", "labelSelector": {}, "namespaceSelector": {}}
         alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         await self.shadow(borrower, namespace, name="alone", spec=pod_spec(affinity=alone))

@@ -74,18 +74,17 @@ class Suite:
         pairs = zip(self.attempts, self._refusing, strict=True)
         return [str(attempt) for attempt, refusing in pairs if not refusing]
 
-    def seen(self, weakened: Weakened) -> Attempt | None:
-        """Return an attempt that one policy refuses, and a copy of it in its place would not."""
+    def ways(self, weakened: Weakened) -> Iterator[Attempt]:
+        """Yield the attempts that one policy refuses, and a copy of it in its place would not."""
         for attempt, refusing in zip(self.attempts, self._refusing, strict=True):
             if (
                 refusing.keys() == {weakened.name}
                 and weakened.is_about(attempt.request, refusing[weakened.name])
                 and not refusals([weakened.policy], attempt.request)
             ):
-                return attempt
-        return None
+                yield attempt
 
     def unseen(self, policies: Iterable[Policy] | None = None) -> list[str]:
         """Return the weakened copies that no attempt gets by."""
         of = self.policies if policies is None else policies
-        return [str(one) for policy in of for one in copies(policy) if self.seen(one) is None]
+        return [str(one) for policy in of for one in copies(policy) if next(self.ways(one), None) is None]

@@ -76,6 +76,21 @@ _CLAIM_FIELDS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
 )
 _CONTROLLER: Final = "system:serviceaccount:kube-system:ephemeral-volume-controller"
 _OF_A_POD: Final = {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "0"}]}
+_MAIN: Final = {"name": "main", "image": "a"}
+_TEMPLATE: Final = {"volumeClaimTemplate": {"spec": {"storageClassName": "disks", "volumeName": "others"}}}
+_PODS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("very many containers", {"containers": [{**_MAIN, "name": f"c{n}"} for n in range(257)]}),
+    ("what no release knows", {"rootOfNode": True}),
+    ("a field of tomorrow, deep in it", {"securityContext": {"rootOfNode": True}}),
+    ("a probe from the node", {"containers": [{**_MAIN, "livenessProbe": {"httpGet": {"host": "127.0.0.1"}}}]}),
+    ("another runtime", {"runtimeClassName": "strong"}),
+    ("a token of an account", {"automountServiceAccountToken": True, "serviceAccountName": "strong"}),
+    ("to be compared for long", {"tolerations": [{"key": f"k{n}"} for n in range(513)]}),
+    ("the disk of the node", {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}),
+    ("a field of tomorrow of a volume", {"volumes": [{"name": "v", "emptyDir": {"disk": "sda"}}]}),
+    ("a token in a volume", {"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {}}]}}]}),
+    ("a volume of others by template", {"volumes": [{"name": "v", "ephemeral": _TEMPLATE}]}),
+)
 _FAMILIES: Final[Mapping[str, Sequence[ForbiddenObject]]] = {
     "services": services.services(),
     "ingresses": services.ingresses(),
@@ -164,6 +179,12 @@ def _records() -> Iterator[Attempt]:
         for words, metadata in _METADATA[-2:]:
             bad = named({**body, "metadata": metadata}, name)
             yield from at_first_and_later(words, resource, bad, named(body, name))
+    good = named(_RECORDS["shadowpods"][1])
+    for words, fields in _PODS:
+        bad = named({"spec": {"pod": {"containers": [_MAIN], **fields}}})
+        yield from at_first_and_later(words, "shadowpods", bad, good)
+    labelled = named({**good, "metadata": {"labels": {"argocd.argoproj.io/instance": "x"}}})
+    yield from at_first_and_later("to be another's application", "shadowpods", labelled, good)
     name, body = _RECORDS["shadownetworkpolicysets"]
     yield from at_first_and_later("another set", "shadownetworkpolicysets", named(body, "other"), named(body, "other"))
     for one in storage.slices("192.0.2.7"):
@@ -223,7 +244,7 @@ def _namespaces() -> Iterator[Attempt]:
     def space(labels: Mapping[str, str], name: str = "x") -> dict[str, Any]:
         return {"metadata": {"name": name, "labels": labels}}
 
-    mine = {"namespace": "", "namespace_labels": {}}
+    mine: dict[str, Any] = {"namespace": "", "namespace_labels": {}}
     for resource in ("namespaces", "namespaces/status", "namespaces/finalize"):
         for label in (REMOTE_CLUSTER_LABEL, TENANT_NAMESPACE_LABEL):
             new = space({label: "rome", **secured})

@@ -16,7 +16,7 @@ from tests.weakened import of_tenants, of_the_daemon
 from tests.weakened.attempt import OWN, asked, owned
 from tests.weakened.copies import Suite
 
-_GRANTED: Final = f"""
+GRANTED: Final = f"""
 [kubernetes]
 namespace = "{OWN}"
 [hosting]
@@ -39,14 +39,14 @@ class WeakenedPoliciesTests(SynchronousTestCase):
 
     def test_of_tenants(self) -> None:
         """No rule, operation, kind or user of a policy can go without something getting by."""
-        suite = Suite(policies_of(_GRANTED), of_tenants.attempts())
+        suite = Suite(policies_of(GRANTED), of_tenants.attempts())
         self.assertEqual(suite.accepted(), [], "attempts that nothing refuses")
         own = [one for one in suite.policies if not one["metadata"]["name"].startswith(PREFIX)]
         self.assertEqual(suite.unseen(own), [], "copies that no attempt gets by")
 
     def test_of_the_daemon(self) -> None:
         """Nor of those of its accounts."""
-        suite = Suite(policies_of(_GRANTED), of_the_daemon.attempts())
+        suite = Suite(policies_of(GRANTED), of_the_daemon.attempts())
         self.assertEqual(suite.accepted(), [], "attempts that nothing refuses")
         own = [one for one in suite.policies if one["metadata"]["name"].startswith(PREFIX)]
         self.assertEqual(suite.unseen(own), [], "copies that no attempt gets by")

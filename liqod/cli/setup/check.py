@@ -39,6 +39,7 @@ from liqod.cli.status.whoami import own_cluster
 from liqod.config.endpoints import port_of
 from liqod.config.schema import Settings
 from liqod.flow.clocks import Reactor
+from liqod.hosting.networkpolicies.enforcement import without_effect
 from liqod.kube.client import Client
 from liqod.kube.errors import KubeError, NotFound
 from liqod.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, STORAGECLASSES
@@ -352,6 +353,14 @@ async def _lending(session: Session) -> AsyncIterator[Finding]:
             "Lending",
             f"nothing caps the {' and '.join(missing)} of one borrower: its offer grows with what it uses",
             'set limits under [sharing], such as {cpu = "8", memory = "16Gi"}, or spec.sharing of each peer',
+        )
+    if why := without_effect(settings.hosting.egress, await own_facts(session)):
+        yield warning(
+            "Lending",
+            f"{why}: pods of borrowers may reach this cluster's own networks",
+            "have a network plugin that enforces NetworkPolicies (docs/tenants.md names those that are known), or lend "
+            "to nobody who may not reach what the nodes reach",
+            "EgressNotBounded",
         )
     if settings.hosting.storage_classes:
         return

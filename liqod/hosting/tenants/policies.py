@@ -275,7 +275,13 @@ def _pod_policy(contract: Contract) -> dict[str, Any]:
         POD_POLICY,
         {_OFFLOADING: ("shadowpods",)},
         [(expression, message) for expression, message, _ in rules],
-        only=[("is-another-pod", f"({_IS_BORROWER}) && (oldObject == null || {changed})")],
+        # What has no pod makes none.
+        only=[
+            (
+                "is-another-pod",
+                f"({_IS_BORROWER}) && has(object.spec) && has(object.spec.pod) && (oldObject == null || {changed})",
+            )
+        ],
     )
     for validation, (_, _, words) in zip(policy["spec"]["validations"], rules, strict=True):
         if words:

@@ -14,7 +14,8 @@ _WORDS: Final = """
     ClassNotOffered ClockSkew ClusterDomainChanged ClusterIDRepetition ClusterIDTooLong ClusterNotSelected
     ClusterSelected ConnectionLost ContainerStatusUnknown CopyGone Cordoned CreatedPod CredentialMalformed
     CredentialMissing CredentialPresent CredentialRejected CredentialsRefused DaemonFailed DaemonSilent DecisionPending
-    DefinitionNotServed DefinitionsMissing DeletionsHeld DirectOff DiskFull Draining Duplicate EgressDenied Ended
+    DefinitionNotServed DefinitionsMissing DeletionsHeld DirectOff DiskFull Draining Duplicate EgressDenied
+    EgressNotBounded Ended
     EndedByLender EndedThere EndpointNotExported Expired FamilyCut FewerStreams FileUnreadable Forbidden Found
     FrameLength HandshakeFailed HandshakeTimeout HomeFirst HomeWentBack HostLacks IdentityUnusable Ignored
     ImageMissing InProgress InUse Incoming Incomplete Internal InvalidClusterID InvalidName InvalidOffer

@@ -133,6 +133,23 @@ class CheckTests(ClusterCase):
             self.assertEqual(found[:1], warned)
             self.assertNotIn("volumes of", found)
 
+    async def test_bounds_without_effect(self) -> None:
+        """Both say where nothing is known to enforce what tenants' pods may reach; not where all is granted."""
+        await self.liqodctl("install")
+        config = Path(self.mktemp()).absolute()
+        sentence = 'egress = "{}" under [hosting] may be without effect: the network plugin flannel'
+        for plugin, level in (
+            ("flannel", "internet"),
+            ("flannel", "tenant"),
+            ("flannel", "all"),
+            ("calico", "internet"),
+        ):
+            await state_networks(self.client, plugin=plugin)
+            config.write_text(f'[hosting]\negress = "{level}"\n')
+            shown = (await self.liqodctl("check", f"--config={config}", status=1)).replace("\n    ", " ")
+            warned = plugin == "flannel" and level != "all"
+            self.assertEqual(sentence.format(level) in shown, warned, (plugin, level))
+
     async def test_check_pre(self) -> None:
         """check --pre looks at ports that are to be had, and needs no definitions."""
         config = Path(self.mktemp()).absolute()

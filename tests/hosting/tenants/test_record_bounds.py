@@ -89,7 +89,8 @@ class PolicyTests(SynchronousTestCase):
 
     def asked(self, resource: str, value: str, *, update: bool = False, user: str = user_of(ClusterID("rome"))) -> bool:
         """Return whether a request is refused."""
-        body: dict[str, Any] = {"metadata": {"name": "home"}, "spec": {}}
+        pod = {"containers": [{"name": "main", "image": "a"}]}
+        body: dict[str, Any] = {"metadata": {"name": "home"}, "spec": {"pod": pod} if resource == "shadowpods" else {}}
         request = Request(
             user,
             "UPDATE" if update else "CREATE",

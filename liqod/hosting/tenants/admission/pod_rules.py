@@ -23,6 +23,8 @@ Rule = tuple[str, str, str]
 _POD: Final = "dyn(object.spec.pod)"
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _NOT_HERE: Final = "is not among the fields that borrowers may use here"
+_ASKS: Final = "it asks for a token of"
+_NOT_LENT: Final = "which is not granted here ([hosting] service-accounts of the lender)"
 _OF_CLUSTER: Final = "^([^/]*[.])?(kubernetes|k8s)[.]io/"
 """The same as ``portable_metadata.is_of_cluster``: such labels are dropped."""
 
@@ -37,9 +39,8 @@ def pod_rules(contract: Contract) -> list[Rule]:
     classes = ["", *contract.granted.runtime_classes]
     return [
         (
-            f"has(object.spec.pod) && {_sum_of_containers()} <= {pod_shape.MAX_CONTAINERS} && "
-            f"has({_POD}.containers) && {_POD}.containers.size() > 0",
-            f"spec.pod cannot be run: a pod has containers, and {pod_shape.MAX_CONTAINERS} at most",
+            f"{_sum_of_containers()} <= {pod_shape.MAX_CONTAINERS}",
+            f"spec.pod cannot be run: it has more than {pod_shape.MAX_CONTAINERS} containers",
             "",
         ),
         (
@@ -66,9 +67,8 @@ def pod_rules(contract: Contract) -> list[Rule]:
         ),
         (
             f"{takes_token} || {account} in {cel_list(contract.granted.service_accounts)}",
-            "spec.pod cannot be run: it asks for a token of a service account of this cluster, which is not granted "
-            "here ([hosting] service-accounts of the lender)",
-            "",
+            f"spec.pod cannot be run: {_ASKS} a service account of this cluster, {_NOT_LENT}",
+            f"\"spec.pod cannot be run: {_ASKS} this cluster's service account \" + {account} + ', {_NOT_LENT}'",
         ),
         (
             _if_set(_POD, "tolerations", f"{_POD}.tolerations.size() <= {pod_shape.MAX_TOLERATIONS}"),
