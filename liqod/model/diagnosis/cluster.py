@@ -49,9 +49,10 @@ class LeaderFacts:
 class ClusterRecords:
     """The records of one cluster at one moment, and what was tried; None: not looked at.
 
-    ``leader`` None: no daemon ever led, or it released the lease. ``agent`` is the same for the network agents, None
-    where there were none; its holder is empty where the last one released the lease. ``read_at`` is by the API server's
-    clock. ``unbounded`` is why nothing may bound what pods of borrowers reach here. ``unread`` has the kinds, by their plural, that were not read: what is of them is empty for that reason.
+    ``leader`` None: no daemon ever led, or it released the lease. ``agent`` is the same for the network agents,
+    None where there were none; its holder is empty where the last one released the lease. ``read_at`` is by the API
+    server's clock. ``unbounded`` is why nothing may bound what pods of borrowers reach here. ``unread`` has the
+    kinds, by their plural, that were not read: what is of them is empty for that reason.
     """
 
     leader: LeaderFacts | None = None

@@ -251,7 +251,7 @@ def of_bounds(unbounded: str, names: Sequence[str]) -> Iterator[Problem]:
             name=", ".join(names[:NAMED]),
             cause=f"{unbounded}: its pods may reach this cluster's own networks",
             severity="warning",
-            advice="have a network plugin that enforces NetworkPolicies (docs/tenants.md names those that are known), or "
-            "lend to nobody who may not reach what the nodes reach",
+            advice="have a network plugin that enforces NetworkPolicies (docs/tenants.md names those that are known), "
+            "or lend to nobody who may not reach what the nodes reach",
             topic=WORKLOADS,
         )
