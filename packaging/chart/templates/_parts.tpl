@@ -88,7 +88,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- /* Asks a process for names in its own pod, where no kubelet gets to; a page with a problem is an error. A program that
        starts every few seconds imports little. */}}
 {{- define "liqod.asks" -}}
-[/opt/liqod/bin/python3, -I, -S, -c, "import socket, sys; asked = socket.create_connection(('127.0.0.1', 5878), 10); asked.sendall(b'GET /{{ . }} HTTP/1.0\\r\\n\\r\\n'); sys.exit(b' 200 ' not in asked.recv(64))"]
+[/opt/liqod/bin/python3, -I, -S, -c, "import socket, sys; asked = socket.create_connection(('127.0.0.1', 5878), 10); asked.sendall(b'GET /{{ . }} HTTP/1.0\\r\\n\\r\\n'); answer = asked.recv(4096).decode(); sys.exit(0 if ' 200 ' in answer[:16] else answer)"]
 {{- end }}
 
 {{- define "liqod.pull" -}}
