@@ -40,6 +40,8 @@ VALUES: Final[Mapping[str, str]] = {
     "network.userspace": "true",
     "names.enabled": "true",
 }
+CONFIGURATION: Final = '[names]\nupstream = ["192.0.2.53"]'
+"""The cluster has no name servers, and names are not ready without any to ask."""
 TICK: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -69,6 +71,7 @@ def measure_pods(archive: Path, repeat: int, rest: float) -> dict[str, dict[str,
         ]
         helm = [str(versions.program("helm")), "--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE, "install"]
         chart = str(CHECKOUT / "packaging/chart")
+        sets += ["--set-literal", f"configuration={CONFIGURATION}"]
         cluster.run([*helm, "liqod", chart, "--create-namespace", "--wait", "--timeout=5m", *sets], timeout=400)
         before = {name: eventually(name, partial(running, cluster, name, "")) for name in PROCESSES}
         for number in range(repeat):

@@ -152,7 +152,10 @@ class Names(Controller[str]):
         )
         taken = self._serve(wanted)
         if not self._upstream.servers:
-            self.summary = f"the cluster has no Service {DNS_NAMESPACE}/{DNS_SERVICE}; set [names] upstream"
+            nobody = f"the cluster has no Service {DNS_NAMESPACE}/{DNS_SERVICE}; set [names] upstream"
+            if self.summary != nobody:
+                self._log.warn("names are not answered: {error}", error=nobody)
+            self.summary = nobody
         elif taken:
             self.summary = f"names are answered for {len(self._servers)} tenants; {taken[0]}"
         else:

@@ -87,7 +87,7 @@ def killed_at(number: int, call: Callable[[], object]) -> bool:
             left[0] -= 1
             replace(*words, **named)
 
-        os.replace = counted  # type: ignore[assignment]
+        os.replace = counted
         call()
         return 0, ""
 

@@ -146,7 +146,7 @@ class InstalledTests(SynchronousTestCase):
             self.assertIn(name, shown)
 
     def test_old_python(self) -> None:
-        """A Python that is too old is told so by pip, and gets nothing; the oldest that will do is README's."""
+        """For a Python that is too old pip refuses, and installs nothing; the oldest that will do is README's."""
         assert InstalledTests.place is not None
         (wheel,) = InstalledTests.place.glob("liqod-*.whl")
         target = Path(self.mktemp()).absolute()

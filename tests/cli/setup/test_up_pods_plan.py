@@ -152,6 +152,8 @@ class ProgressTests(SynchronousTestCase):
         """Of a log the last warnings are shown, in either form; where it has none, its last lines."""
         text = ["2026-01-01T00:00:00+0000 [liqod.wire#warn] no port", *[f"[liqod.wire#info] {n}" for n in range(9)]]
         self.assertEqual(telling("\n".join(text)), text[:1])
+        later = text[0].replace("00:00:00", "00:00:10")
+        self.assertEqual(telling("\n".join([*text, "[a#error] other", later])), ["[a#error] other", later])
         document = ['{"level":"error","message":"no"}', '{"level":"info","message":"warn"}']
         self.assertEqual(telling("\n".join(document)), document[:1])
         self.assertEqual(telling("\n".join(text[1:])), text[5:])

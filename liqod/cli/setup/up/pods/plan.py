@@ -20,7 +20,8 @@ HOPELESS: Final = frozenset(
 """Reasons for which a container waits that do not go away by waiting."""
 TELLING: Final = 5
 _SERIOUS: Final = re.compile(r'''#(?:warn|error|critical)\]|"level":"(?:warn|error|critical)"''')
-"""In a line of the log as text, or as JSON."""
+_TIME: Final = re.compile(r"""^\d{4}-\S+ |"time":"[^"]*",?""")
+"""Both in a line of the log as text, or as JSON."""
 
 
 @attrs.frozen(kw_only=True)
@@ -100,9 +101,17 @@ def progress(workloads: Iterable[Mapping[str, Any]], pods: Sequence[Mapping[str,
 
 
 def telling(log: str) -> list[str]:
-    """Return what a log says of why its daemon does not work: its last warnings, or its last lines if it has none."""
+    """Return what a log says of why its daemon does not work: its last warnings, or its last lines if it has none.
+
+    What is said again and again is shown once, as it was said last.
+    """
     lines = log.splitlines()
-    return [line for line in lines if _SERIOUS.search(line)][-TELLING:] or lines[-TELLING:]
+    latest: dict[str, str] = {}
+    for line in filter(_SERIOUS.search, lines):
+        said = _TIME.sub("", line)
+        latest.pop(said, None)
+        latest[said] = line
+    return [*latest.values()][-TELLING:] or lines[-TELLING:]
 
 
 def _identity_of(workload: Mapping[str, Any]) -> tuple[Any, Any]:
