@@ -54,8 +54,8 @@ _NO_PORT: Final = (
     "it gets one when another tenant leaves",
 )
 _OTHER_DOMAIN: Final = (
-    "the search list of this pod ends in {old}, and its home says {new} now: names of home are answered below that one "
-    "alone; create the pod again"
+    "this pod was made while the domain of its home was {old}, and it is {new} now: names of home are answered "
+    "below that one alone; create the pod again"
 )
 
 

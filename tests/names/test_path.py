@@ -232,7 +232,7 @@ class PathTests(TestCase):
         await self.becomes(said, "the event")
         seen = [(what, text) for what, text in self.events.seen if about in what]
         self.assertEqual([what for what, _ in seen], [f"Warning {namespace}/web {about}"])
-        self.assertIn("home.example, and its home says new.example", seen[0][1])
+        self.assertIn("was home.example, and it is new.example now", seen[0][1])
 
     async def test_reached_through_the_policy(self) -> None:
         """The network policy of the tenant's namespaces lets its own port through, and no other one."""
