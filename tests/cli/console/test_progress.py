@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Any
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -17,13 +18,13 @@ class ProgressTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.patch(terminal, "is_terminal", lambda stream: True)
-        self.patch(sys, "stderr", io.StringIO())
-        self.clock = Clock()
+        self.printed = io.StringIO()
+        self.patch(sys, "stderr", self.printed)
+        self.clock: Any = Clock()
 
     def rows(self) -> list[str]:
         """Return what stays on the terminal of what was printed: a line that was cleared does not."""
-        printed = sys.stderr.getvalue()  # type: ignore[attr-defined]
-        return [line.rpartition("\x1b[K")[2] for line in printed.split("\n")]
+        return [line.rpartition("\x1b[K")[2] for line in self.printed.getvalue().split("\n")]
 
     def test_other_lines(self) -> None:
         """What others print meanwhile has rows of its own, and the clock goes on beneath it; at the end it is gone."""

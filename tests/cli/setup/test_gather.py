@@ -14,8 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.server import Site
 from twisted.web.static import Data
 
-from liqod.cli.setup.daemon_pages import open_port
-from liqod.cli.setup.gather import (
+from liqod.cli.setup.archive.daemon_pages import open_port
+from liqod.cli.setup.archive.gather import (
     HOST,
     MOST_BYTES,
     Archive,
@@ -25,8 +25,8 @@ from liqod.cli.setup.gather import (
     summary,
     tail,
 )
+from liqod.cli.setup.archive.redact import FIELDS, allowed, left_out, scrubbed
 from liqod.cli.setup.host.wanted import ROLES
-from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
 from liqod.cli.status.first_screen import FirstScreen
 from liqod.config.schema import MetricsSettings
 from liqod.fabric.agent.kernel import host

@@ -6,6 +6,7 @@ import base64
 import json
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -294,9 +295,7 @@ class DoctorTests(SynchronousTestCase):
             account = {"kubernetes.io": {"serviceaccount": {"uid": "u"}}, "sub": "system:serviceaccount:a:b"}
             body = base64.urlsafe_b64encode(json.dumps({**account, **times}).encode()).decode()
             token = f"e30.{body}.x"
-            wanted.append(
-                (doctor.of_kubeconfig(ClientConfig("https://192.0.2.1", token=lambda token=token: token)), found)
-            )
+            wanted.append((doctor.of_kubeconfig(ClientConfig("https://192.0.2.1", token=partial(str, token))), found))
         for facts, codes_of_it in wanted:
             self.assertEqual([one.code for one in examine(Evidence(secrets=[facts], now=now)).problems], codes_of_it)
 

@@ -89,9 +89,7 @@ class SinceTests(SynchronousTestCase):
 
     def test_namespace(self) -> None:
         """A namespace is offloaded since the first cluster has it; nothing is said where no record says when."""
-        facts = attrs.evolve(
-            pod("").records and pod(""), pod={"metadata": {"namespace": "shop", "name": ""}, "spec": {}}
-        )
+        facts = attrs.evolve(pod(""), pod={"metadata": {"namespace": "shop", "name": ""}, "spec": {}})
         self.assertEqual(explain_namespace(facts)[-1]["why"], f"to cluster liqo-milan (since {READY})")
         unknown = explain_namespace(attrs.evolve(facts, offloading=None))
         self.assertEqual([row for row in unknown if "since" in row["why"]], [])

@@ -18,7 +18,7 @@ from liqod.cli.console.findings import Finding, failed
 from liqod.cli.network import netcheck
 from liqod.cli.network.preflight import objection
 from liqod.cli.setup import check, doctor
-from liqod.cli.setup.gather import summary
+from liqod.cli.setup.archive.gather import summary
 from liqod.cli.status.explain_other import explain_node, explain_peer
 from liqod.cli.status.explain_pod import cluster_row, facts_for
 from liqod.cli.status.first_screen import FirstScreen

@@ -22,8 +22,8 @@ from liqod.cli.console.options import Options, cluster_options
 from liqod.cli.console.render import join_reason
 from liqod.cli.console.session import Session, in_cluster
 from liqod.cli.main import own_version
-from liqod.cli.setup import daemon_pages
-from liqod.cli.setup.redact import FIELDS, allowed, left_out, scrubbed
+from liqod.cli.setup.archive import daemon_pages
+from liqod.cli.setup.archive.redact import FIELDS, allowed, left_out, scrubbed
 from liqod.cli.status.first_screen import FirstScreen, first_screen
 from liqod.cli.status.peers import status_rows
 from liqod.fabric.agent.kernel.host import HostKernel, Kernel, KernelError

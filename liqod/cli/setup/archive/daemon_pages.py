@@ -13,7 +13,7 @@ from twisted.internet.error import ConnectError
 from twisted.web.client import Agent, ResponseFailed, readBody
 
 from liqod.cli.console.session import Session
-from liqod.cli.setup.redact import FIELDS, allowed, scrubbed
+from liqod.cli.setup.archive.redact import FIELDS, allowed, scrubbed
 from liqod.cli.setup.surroundings.other_form import OURS
 from liqod.config.schema import MetricsSettings
 from liqod.kube.errors import KubeError
