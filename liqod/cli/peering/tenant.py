@@ -95,8 +95,8 @@ def show(options: Options, name: str) -> None:
         names = sorted(one.metadata.name for one in granted_to(cluster.metadata.name, present))
         lent = cluster.status.lent
         rows = [*await _held(session, cluster, names, contract), *_granted(contract), *_fixed(), *_shares()]
-        for one in lent.slices if lent is not None else ():
-            rows.append(_row("offer", f"slice {one.name}", bound=_words(one.resources)))
+        slices = lent.slices if lent is not None else []
+        rows += [_row("offer", f"slice {one.name}", bound=_words(one.resources)) for one in slices]
         session.show([*rows, *_refused(cluster, granted_to(cluster.metadata.name, present))], COLUMNS)
         if lent is None or not lent.resources:
             session.say(f"nothing is lent to {label(cluster)} at present", "yellow")
@@ -223,8 +223,8 @@ def _refused(cluster: ForeignCluster, namespaces: Iterable[Object]) -> Iterator[
         "writes are held until": HELD_WRITES_LABEL,
     }
     held = list(namespaces)
-    for what, label in labels.items():
-        if values := sorted({one.metadata.labels[label] for one in held if label in one.metadata.labels}):
+    for what, key in labels.items():
+        if values := sorted({one.metadata.labels[key] for one in held if key in one.metadata.labels}):
             yield _row("refused", what, bound=_words(values))
 
 
