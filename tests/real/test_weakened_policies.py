@@ -158,7 +158,8 @@ class PoliciesOnRealApiServerTests(Asked):
         """
         await becomes(self.has_them, "the policies are in force", self.patience)
         suite = Suite(list(self.policies.values()), self.attempts)
-        asked, left_out = [], []
+        asked: list[str] = []
+        left_out: list[str] = []
         for name, policy in self.policies.items():
             found = await self.weakened_of(suite, policy)
             (asked if found else left_out).append(name)

@@ -113,12 +113,11 @@ class PodPolicyTests(SynchronousTestCase):
 
     def test_variations(self) -> None:
         """What a tenant may not have, in each place where it can be asked for."""
-        refused = [
-            self.agree(one.desired["spec"]["pod"], ORDINARY, **_metadata(one.desired))
-            for one in pods.forbidden_objects()
-        ]
-        self.assertGreater(len([one for one in refused if one]), 20)
-        self.assertGreater(len([one for one in refused if not one]), 20, "what is dropped or forced is not refused")
+        # An evaluation takes a while: some by chance.
+        some = Random(SEED).sample(pods.forbidden_objects(), 40)
+        refused = [self.agree(one.desired["spec"]["pod"], ORDINARY, **_metadata(one.desired)) for one in some]
+        self.assertGreater(len([one for one in refused if one]), 5)
+        self.assertGreater(len([one for one in refused if not one]), 5, "what is dropped or forced is not refused")
 
     def everything(self) -> dict[str, Any]:
         """Return a pod with every field that a pod may have."""
@@ -244,7 +243,8 @@ class PodPolicyTests(SynchronousTestCase):
             ({"containers": [MAIN], "tolerations": [*tolerations, {"key": "x"}]}, True),
         ):
             self.assertEqual(bool(self.agree(spec, few)), refused)
-        for nothing in (None, {}, {"containers": []}):
+        without: tuple[dict[str, Any] | None, ...] = (None, {}, {"containers": []})
+        for nothing in without:
             self.assertEqual(judged_by_policy(nothing, ORDINARY), [])
 
     def test_changes(self) -> None:
