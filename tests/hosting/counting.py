@@ -49,6 +49,7 @@ class Counting(TestCase):
     async def _set_up(self) -> None:
         from twisted.internet import reactor
 
+        self.audit = RecordedAudit()
         cluster = SandboxCluster(reactor, "lender", [])
         cluster.listen(reactor)
         cluster.startService()
