@@ -34,6 +34,7 @@ from liqod.kube.resources import (
 from liqod.model.names import FULL_LABEL, ORIGIN_LABEL, ORIGINAL_NAME_ANNOTATION, REMOTE_CLUSTER_LABEL
 from liqod.model.objects.meta import Object
 from liqod.model.records.views import ForeignCluster, ShadowEndpointSlice, ShadowPod
+from tests.peering.clusters import RecordedAudit
 from tests.waiting import becomes
 
 
