@@ -37,7 +37,6 @@ from liqod.kube.resources import (
 )
 from liqod.model.ids import ClusterID
 from liqod.model.names import CLOSED_LABEL, remote_namespace, tenant_namespace
-from liqod.model.objects.portable_metadata import POD_POLICY
 from liqod.model.records.offer import AccessGrant, Refusal
 from tests.facts.stated import state_networks
 from tests.waiting import becomes
@@ -171,15 +170,6 @@ class HostingSide(TestCase):
         return await client.create(
             SHADOWPODS, {"metadata": {"name": name, "labels": labels}, "spec": {"pod": spec}}, namespace
         )
-
-    async def refused_pod(self, client: Client, namespace: str, name: str, **fields: Any) -> str:
-        """Ask for a pod that is not within the contract; return why not, by the API server or by the daemon."""
-        try:
-            await self.shadow(client, namespace, name, **fields)
-        except Forbidden as error:
-            self.assertIn(POD_POLICY, error.message)
-            return error.message
-        return str((await self.status_becomes(namespace, name, reason="InvalidPod"))["message"])
 
     async def pod(self, namespace: str, name: str = "web") -> dict[str, Any]:
         return await self.admin.get(PODS, name, namespace)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from twisted.internet.task import deferLater
 
 from liqod.flow.clocks import installed_reactor
+from liqod.hosting.tenants.grants import ENFORCE, ENFORCE_VERSION
 from liqod.kube import manifests, resources
 from liqod.kube.errors import AlreadyExists, ApiError
 from liqod.kube.resources import (
@@ -28,6 +29,7 @@ from liqod.kube.resources import (
     VALIDATINGPOLICYBINDINGS,
     Resource,
 )
+from liqod.model.names import REMOTE_CLUSTER_LABEL
 from tests.real.sides import Asked
 from tests.variations import kinds
 from tests.waiting import becomes
@@ -100,11 +102,11 @@ class PoliciesOnRealApiServerTests(Asked):
         for definition in kinds.definitions((HTTPROUTES, GRPCROUTES)):
             with contextlib.suppress(AlreadyExists):
                 await self.admin.create(CRDS, definition)
-        spaces = {one.request.namespace: one.request.namespace_labels for one in self.attempts}
+        spaces = {one.request.namespace: _labels(one) for one in self.attempts}
         for name, labels in spaces.items():
             if name:
                 with contextlib.suppress(AlreadyExists):
-                    await self.admin.create(NAMESPACES, {"metadata": {"name": name, "labels": dict(labels)}})
+                    await self.admin.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
         for name in ("liqod", "liqod-network", "liqod-names"):
             with contextlib.suppress(AlreadyExists):
                 await self.admin.create(SERVICEACCOUNTS, {"metadata": {"name": name}}, OWN)
@@ -136,7 +138,7 @@ class PoliciesOnRealApiServerTests(Asked):
 
     async def labelled(self, attempt: Attempt) -> None:
         """Give the namespace of an attempt its labels; the administrator may."""
-        namespace, labels = attempt.request.namespace, dict(attempt.request.namespace_labels)
+        namespace, labels = attempt.request.namespace, _labels(attempt)
         if self.labels.get(namespace) != labels and namespace:
             present = await self.admin.get(NAMESPACES, namespace)
             dropped = {key: None for key in present["metadata"]["labels"] if key != "kubernetes.io/metadata.name"}
@@ -158,7 +160,8 @@ class PoliciesOnRealApiServerTests(Asked):
         """
         await becomes(self.has_them, "the policies are in force", self.patience)
         suite = Suite(list(self.policies.values()), self.attempts)
-        asked, left_out = [], []
+        asked: list[str] = []
+        left_out: list[str] = []
         for name, policy in self.policies.items():
             found = await self.weakened_of(suite, policy)
             (asked if found else left_out).append(name)
@@ -212,6 +215,14 @@ class PoliciesOnRealApiServerTests(Asked):
 
 _OF_CHANGES: Final = ()
 """Policies of which no creation on a real API server is refused by one rule alone."""
+
+
+def _labels(attempt: Attempt) -> dict[str, str]:
+    """Return the labels of the namespace of an attempt; one of a tenant has a Pod Security level."""
+    labels = dict(attempt.request.namespace_labels)
+    if REMOTE_CLUSTER_LABEL not in labels:
+        return labels
+    return {**labels, ENFORCE: "baseline", ENFORCE_VERSION: "latest"}
 
 
 def _strong() -> tuple[str, ...]:

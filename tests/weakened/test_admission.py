@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from liqod.agent.account.admission_policies import PREFIX
 from liqod.agent.account.admission_policies import policies as account_policies
 from liqod.config.load import parse
+from liqod.hosting.tenants.admission import pod_shape
 from liqod.hosting.tenants.contract import Contract
 from liqod.hosting.tenants.policies import INGRESS_POLICY, ROUTE_POLICY
 from liqod.hosting.tenants.policies import policies as tenant_policies
@@ -39,6 +40,7 @@ class WeakenedPoliciesTests(SynchronousTestCase):
 
     def test_of_tenants(self) -> None:
         """No rule, operation, kind or user of a policy can go without something getting by."""
+        self.patch(pod_shape, "MAX_CONTAINERS", of_tenants.MOST_CONTAINERS)
         suite = Suite(policies_of(GRANTED), of_tenants.attempts())
         self.assertEqual(suite.accepted(), [], "attempts that nothing refuses")
         own = [one for one in suite.policies if not one["metadata"]["name"].startswith(PREFIX)]

@@ -39,6 +39,5 @@ class InvalidPodTests(SynchronousTestCase):
         self.assertIs(meaning_of(Forbidden(403, "Forbidden", "no"), granted_for=1.0), Meaning.SETTLING)
         attempts = Attempts()
         delays = [attempts.delay(Meaning.REFUSED) for _ in range(10)]
-        self.assertEqual(delays, sorted(delays))
         self.assertGreaterEqual(min(delays), 2.5)
         self.assertGreater(delays[-1], 100.0)
