@@ -25,11 +25,11 @@ from liqod.model.ids import ClusterID
 from liqod.model.records.rotation import IDENTITY_SECRET
 from tests.environment import require
 from tests.real.base import require_clusters
+from tests.real.machines import Host
 from tests.real.path import eventually, is_running, live_pods, node_ready, offloaded
 from tests.real.readme import INSTALL, by_cluster, lines_of
 from tests.real.terminal import on_terminal, plain
 from tests.real.transcripts import Names, Step, page, settled
-from tests.real.two_machines import Host
 from tests.testbed import machine
 from tests.testbed.image import BUSYBOX
 from tests.testbed.testbed import Testbed

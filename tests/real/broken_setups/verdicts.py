@@ -20,6 +20,10 @@ BETTER: Final[tuple[Verdict, ...]] = ("neither", "object only", "cause only", "s
 """What a screen can show, the worst first."""
 
 
+def _lines(text: Iterable[str]) -> tuple[str, ...]:
+    return tuple(text)
+
+
 @frozen(kw_only=True)
 class Row:
     """What came of one set-up.
@@ -34,7 +38,7 @@ class Row:
     after: float = 0.0
     took: float = 0.0
     healed: bool = False
-    screen: Sequence[str] = field(default=(), converter=tuple)
+    screen: Sequence[str] = field(default=(), converter=_lines)
     note: str = ""
 
     @property
