@@ -179,16 +179,16 @@ class PoliciesOnRealApiServerTests(Asked):
             await becomes(passes, f"{weakened} lets by: {attempt}", self.patience)
             await self.admin.patch(VALIDATINGPOLICIES, name, {"spec": policy["spec"]})
             await becomes(refused, f"{name} refuses again: {attempt}", self.patience)
-        self.assertEqual(sorted(left_out), sorted(_OF_CHANGES), f"asked were {asked}")
+        of_changes = {name for name, policy in self.policies.items() if not any(_ways(suite, policy))}
+        self.assertEqual(sorted({*left_out} - of_changes), sorted(_REFUSED_FIRST), f"asked were {asked}")
+        self.assertGreater(len(asked), 20)
 
     async def weakened_of(self, suite: Suite, policy: Mapping[str, Any]) -> tuple[Weakened, Attempt] | None:
         """Return a copy of a policy without a rule, and what it alone refuses on this API server, too."""
         name = policy["metadata"]["name"]
-        rules = [one["message"] for one in policy["spec"]["validations"]]
-        for weakened in (one for one in copies(policy) if one.without in rules):
-            for attempt in suite.ways(weakened):
-                if await self.denied(attempt, name):
-                    return weakened, attempt
+        for weakened, attempt in _ways(suite, policy):
+            if await self.denied(attempt, name):
+                return weakened, attempt
         return None
 
     async def has_them(self) -> bool:
@@ -213,8 +213,15 @@ class PoliciesOnRealApiServerTests(Asked):
             await self.admin.raw("POST", path(wanted), body=json.dumps(made).encode(), headers=headers)
 
 
-_OF_CHANGES: Final = ()
-"""Policies of which no creation on a real API server is refused by one rule alone."""
+_REFUSED_FIRST: Final[frozenset[str]] = frozenset()
+"""Policies whose attempts are all refused by the API server's own validation before it asks policies."""
+
+
+def _ways(suite: Suite, policy: Mapping[str, Any]) -> Iterator[tuple[Weakened, Attempt]]:
+    """Yield the copies of a policy without a rule, each with what it alone refuses."""
+    rules = [one["message"] for one in policy["spec"]["validations"]]
+    for weakened in (one for one in copies(policy) if one.without in rules):
+        yield from ((weakened, attempt) for attempt in suite.ways(weakened))
 
 
 def _labels(attempt: Attempt) -> dict[str, str]:
