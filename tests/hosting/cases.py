@@ -84,7 +84,7 @@ class HostingSide(TestCase):
         await manifests.ensure(self.admin)
         self.peer = ClusterID(f"peer-{secrets.token_hex(4)}")
         self.events = Events()
-        await state_networks(self.admin)
+        await state_networks(self.admin, plugin="calico")
         self.hosting, self.requests = await self.start_hosting()
 
     def settings(self) -> Settings:
