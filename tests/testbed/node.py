@@ -155,8 +155,6 @@ state = "/run/containerd"
     config_path = "{directory}/registries"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "{snapshotter}"
-  [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = "{directory}/registries"
 """
 
 
