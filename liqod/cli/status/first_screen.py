@@ -20,9 +20,7 @@ from liqod.agent.account.names import ACCOUNT, LEASE, NETWORK_ACCOUNT, liqodctl_
 from liqod.agent.account.rights import Right
 from liqod.cli.console.session import Session
 from liqod.cli.status.cluster_records import BoundedReading, cluster_records
-from liqod.cli.status.own_facts import own_facts
 from liqod.flow.tasks import side_by_side
-from liqod.hosting.networkpolicies.enforcement import without_effect
 from liqod.kube.errors import ApiError, Forbidden, KubeError, NotFound, ServerError
 from liqod.kube.resources import (
     ACCESS_REVIEWS,
@@ -115,23 +113,16 @@ async def first_screen(session: Session, *, tries: bool = True, counts: bool = T
         of_records(),
         within(WORKLOADS, "pods that wait", _pending(session)),
         within(WORKLOADS, "namespaces of tenants", _tenants(session)),
-        within(WORKLOADS, "what enforces NetworkPolicies", _unbounded(session)),
     ]
-    screen, pending, tenants, unbounded = await side_by_side(beside)
+    screen, pending, tenants = await side_by_side(beside)
     now = screen.facts.read_at or datetime.now(UTC)
     waiting = None if pending is None else [one for pod in pending if (one := waiting_pod(pod, now)) is not None]
     return attrs.evolve(
         screen,
-        facts=attrs.evolve(screen.facts, waiting=waiting, tenants=tenants, unbounded=unbounded),
+        facts=attrs.evolve(screen.facts, waiting=waiting, tenants=tenants),
         unread=(*bounded.unread, *trials.unread),
         untried=tuple(trials.unread),
     )
-
-
-async def _unbounded(session: Session) -> str:
-    """Return why nothing may bound what tenants' pods reach; empty where the daemon has yet to look at the cluster."""
-    record = await own_facts(session)
-    return "" if record is None else without_effect(session.settings.hosting.egress, record)
 
 
 async def _nothing() -> None:

@@ -49,10 +49,9 @@ class LeaderFacts:
 class ClusterRecords:
     """The records of one cluster at one moment, and what was tried; None: not looked at.
 
-    ``leader`` None: no daemon ever led, or it released the lease. ``agent`` is the same for the network agents,
-    None where there were none; its holder is empty where the last one released the lease. ``read_at`` is by the API
-    server's clock. ``unbounded`` is why nothing may bound what pods of borrowers reach here. ``unread`` has the
-    kinds, by their plural, that were not read: what is of them is empty for that reason.
+    ``leader`` None: no daemon ever led, or it released the lease. ``agent`` is the same for the network agents, None
+    where there were none; its holder is empty where the last one released the lease. ``read_at`` is by the API server's
+    clock. ``unread`` has the kinds, by their plural, that were not read: what is of them is empty for that reason.
     """
 
     leader: LeaderFacts | None = None
@@ -71,7 +70,6 @@ class ClusterRecords:
     gateways: Sequence[NetworkGateway] = ()
     waiting: Sequence[WaitingPod] | None = None
     tenants: Sequence[FullTenant] | None = None
-    unbounded: str | None = None
     accounts: Sequence[AccountFacts] = ()
     webhook: WebhookFacts | None = None
     node_apis: Sequence[NodeApiFacts] = ()
@@ -174,7 +172,6 @@ def problems_of(facts: ClusterRecords, peer: str) -> list[Problem]:
         processes=[one for one in facts.processes if one.role not in ("node", "names")],
         waiting=None,
         tenants=None,
-        unbounded=None,
         webhook=None,
         node_apis=(),
     )
@@ -255,8 +252,6 @@ def _workloads(facts: ClusterRecords) -> Iterator[Problem]:
     }
     yield from workloads.of_pods(facts.waiting or (), lenders)
     yield from workloads.of_tenants(facts.tenants or (), names)
-    borrowers = sorted(name_of(peer) for peer in facts.peers if peer.status.lent is not None)
-    yield from workloads.of_bounds(facts.unbounded or "", borrowers)
 
 
 def _of_peer(peer: ForeignCluster, records: _Records) -> list[Problem]:

@@ -240,18 +240,3 @@ def of_tenants(tenants: Iterable[FullTenant], names: Mapping[str, str]) -> Itera
             advice=f"`liqodctl tenant show {name}`; `tenant-records`, `tenant-contents` under [hosting]",
             topic=WORKLOADS,
         )
-
-
-def of_bounds(unbounded: str, names: Sequence[str]) -> Iterator[Problem]:
-    """Yield that nothing may bound what pods of borrowers reach, where there are any; ``names`` are the borrowers'."""
-    if unbounded and names:
-        yield Problem(
-            code="EgressNotBounded",
-            kind="peer",
-            name=", ".join(names[:NAMED]),
-            cause=f"{unbounded}: its pods may reach this cluster's own networks",
-            severity="warning",
-            advice="have a network plugin that enforces NetworkPolicies (docs/tenants.md names those that are known), "
-            "or lend to nobody who may not reach what the nodes reach",
-            topic=WORKLOADS,
-        )
