@@ -139,6 +139,8 @@ class HinderedTests(SynchronousTestCase):
         """A pod has it as its own port of the host: the daemon is not scheduled, and `up` says why."""
         other = pod("other", ["sleep", "100000"])
         other["spec"]["containers"][0]["ports"] = [{"containerPort": 5872, "hostPort": 5872}]
+        # One of a lower priority than the daemon's would be preempted.
+        other["spec"]["priorityClassName"] = "system-node-critical"
         self.rome.apply(other)
         eventually("the other pod runs", self.other_runs)
         said = self.refused(self.up(PATIENCE // 3))
