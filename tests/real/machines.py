@@ -38,6 +38,7 @@ VOLATILE: Final = (
     "./etc/resolv.conf",
     "./var/lib/apt",
     "./var/lib/private",
+    "./var/backups",  # Debian keeps copies of its databases there each night
     "./var/lib/systemd",
 )
 """Where a running machine writes by itself."""
