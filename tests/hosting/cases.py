@@ -71,6 +71,8 @@ class HostingSide(TestCase):
 
     admin: Client
     patience = 20.0
+    plugin = "calico"
+    """What is known of the network plugin; empty: nothing."""
     timeout = 180
 
     def borrower(self, grant: AccessGrant) -> Client:
@@ -84,7 +86,7 @@ class HostingSide(TestCase):
         await manifests.ensure(self.admin)
         self.peer = ClusterID(f"peer-{secrets.token_hex(4)}")
         self.events = Events()
-        await state_networks(self.admin, plugin="calico")
+        await state_networks(self.admin, plugin=self.plugin)
         self.hosting, self.requests = await self.start_hosting()
 
     def settings(self) -> Settings:
