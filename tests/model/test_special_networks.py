@@ -29,7 +29,7 @@ SPECIAL = (
     *("2001:0:a60:1::1", "2002:a60:1::1", "fe80::1", "fec0::1", "ff02::1"),
     *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42"),
 )
-PRIVATE = ("10.1.2.3", "fd00:ec2::255")
+PRIVATE = ("10.1.2.3", "100.100.100.201", "fd00:ec2::255")
 """Ordinary ones that the bounds of a tenant open only where they are the peer's."""
 ORDINARY = ("8.8.8.8", "192.0.2.1", "10.1.2.3", "100.100.100.201", "2606:4700::1", "2001:db8::7", "fd00:ec2::255")
 
