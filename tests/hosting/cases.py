@@ -71,8 +71,7 @@ class HostingSide(TestCase):
 
     admin: Client
     patience = 20.0
-    plugin = "calico"
-    """What is known of the network plugin; empty: nothing."""
+    plugin = "calico"  # what is known of the network plugin; empty: nothing
     timeout = 180
 
     def borrower(self, grant: AccessGrant) -> Client:
@@ -92,8 +91,8 @@ class HostingSide(TestCase):
     def settings(self) -> Settings:
         """Return the settings of the lender."""
         # Few enough for a case to have them all.
-        hosting = HostingSettings(tenant_records={"shadowpods": "40"}, tenant_contents="1Mi")
-        return Settings(network=NetworkSettings(mode="none"), hosting=hosting)
+        few = HostingSettings(tenant_records={"shadowpods": "40"}, tenant_contents="1Mi")
+        return Settings(network=NetworkSettings(mode="none"), hosting=few)
 
     async def start_hosting(self) -> tuple[Hosting, Client]:
         from twisted.internet import reactor
@@ -584,9 +583,8 @@ class HostingCase(HostingSide):
     async def test_dismissed_but_still_lending_to_us(self) -> None:
         """The tenant namespace stays while it also holds what this cluster borrows from the same peer."""
         await self.hosting.admit(self.peer, {"cpu": "1"})
-        tenant = tenant_namespace(self.peer)
         node = {"metadata": {"name": self.peer}, "spec": {"clusterID": self.peer}}
-        await self.admin.create(VIRTUALNODES, node, tenant)
+        await self.admin.create(VIRTUALNODES, node, tenant := tenant_namespace(self.peer))
         await self.hosting.dismiss(self.peer)
         await self.settle()
         self.assertNotIn("deletionTimestamp", (await self.admin.get(NAMESPACES, tenant))["metadata"])
